@@ -1,0 +1,1 @@
+"""Waypost beside its peers: one run, interleaved rounds, ratios against the targets."""

@@ -1,0 +1,28 @@
+"""Waypost by its public API, as a user would write it."""
+
+from __future__ import annotations
+
+from benchmarks.contenders.common import extra_tools, lookup, options
+from waypost import Hub
+
+
+def build(total: int) -> Hub:
+    hub = Hub("bench", version="1.0.0")
+
+    @hub.tool
+    async def add(a: float, b: float) -> float:
+        """Add two numbers."""
+        return a + b
+
+    for name, description in extra_tools(total):
+        hub.tool(name=name, description=description)(lookup)
+    return hub
+
+
+if __name__ == "__main__":
+    chosen = options()
+    bench = build(chosen.tools)
+    if chosen.stdio:
+        bench.run()
+    else:
+        bench.run("http", port=chosen.port)

@@ -1,0 +1,1 @@
+"""One module a scenario, each with `run(settings) -> Report`; a new module is found by being here."""

@@ -1,0 +1,118 @@
+"""Components: one class per tool, resource or prompt, whose fields are its arguments."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import typing
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Self
+
+from msgspec import UNSET
+
+from waypost.capabilities.capability import Capability
+from waypost.capabilities.context import Handler
+from waypost.capabilities.naming import snake_case
+from waypost.capabilities.options import Options, named, parse
+from waypost.capabilities.schemas import signatures
+from waypost.capabilities.schemas.forms import OPEN, Arguments
+from waypost.errors import DefinitionError
+
+
+class Component:
+    """What tools, resources and prompts written as classes have in common."""
+
+    _entry: ClassVar[str]
+    _options_type: ClassVar[type[Options]] = Options
+    _options: ClassVar[Options]
+    _fields: ClassVar[tuple[tuple[str, Any, Any], ...]] = ()
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__()
+        if Component in cls.__bases__:
+            return
+        subject = cls.subject()
+        cls._options = parse(given, subject, cls._options_type)
+        cls._fields = named(subject, lambda: tuple(_fields(cls)))
+        if hasattr(cls, cls._entry):
+            named(subject, lambda: object.__new__(cls)._capability())
+
+    def __init__(self, **fields: Any) -> None:
+        known = {name for name, _, _ in self._fields}
+        for name in fields:
+            if name not in known:
+                raise TypeError(f"{type(self).__name__} has no field {name!r}")
+        self.__dict__.update(fields)
+
+    @classmethod
+    def subject(cls) -> str:
+        """How errors call it: its kind and class name."""
+        return f"{cls.__mro__[-3].__name__} {cls.__name__}"
+
+    @classmethod
+    def component_name(cls) -> str:
+        """The name it is registered under: the option, else the class name in snake_case."""
+        return snake_case(cls.__name__) if cls._options.name is UNSET else cls._options.name
+
+    def capabilities(self) -> list[Capability]:
+        """The one capability this component is."""
+        if not hasattr(self, self._entry):
+            raise DefinitionError(f"{self.subject()} has no {self._entry}() method.")
+        return [self._capability()]
+
+    def _capability(self) -> Capability:
+        raise NotImplementedError
+
+    def _filled(self, values: Mapping[str, Any]) -> Self:
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        copy.__dict__.update(values)
+        return copy
+
+    def _arguments(self) -> Arguments:
+        return signatures.from_fields(type(self).__name__, list(self._fields)) if self._fields else OPEN
+
+    def _handler(self) -> tuple[Handler, int]:
+        """How to run it: fill in the fields, then call the entry with as much as it takes."""
+        entry = getattr(type(self), self._entry)
+        arity = len(inspect.signature(entry).parameters) - 1
+        if arity == 0:
+            return lambda values, _: entry(self._filled(values)), arity
+        if arity == 1:
+            return lambda values, ctx: entry(self._filled(values), ctx), arity
+        if arity == 2:
+            return lambda values, ctx: entry(self._filled(values), values, ctx), arity
+        raise DefinitionError(f"{self._entry}() takes at most (self, args, ctx).")
+
+
+def _fields(cls: type[Component]) -> list[tuple[str, Any, Any]]:
+    known = _hints(cls)
+    names = [
+        name
+        for base in reversed(cls.__mro__)
+        if issubclass(base, Component) and base is not Component and Component not in base.__bases__
+        for name in inspect.get_annotations(base)
+    ]
+    return [
+        (name, known[name], getattr(cls, name, signatures.MISSING))
+        for name in dict.fromkeys(names)
+        if typing.get_origin(known[name]) is not ClassVar and not name.startswith("_")
+    ]
+
+
+def _hints(cls: type) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(cls, include_extras=True)
+    except NameError as error:
+        raise DefinitionError(f"the annotation {error.name!r} cannot be resolved; import it for real.") from None
+
+
+def choices(annotation: Any) -> tuple[str, ...]:
+    """The values a `Literal` or `Enum` field can take, to offer as completions."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        return choices(typing.get_args(annotation)[0])
+    if typing.get_origin(annotation) is Literal:
+        return tuple(str(value) for value in typing.get_args(annotation))
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return tuple(str(member.value) for member in annotation)
+    return ()

@@ -1,0 +1,47 @@
+"""Names: from code to wire, and from any wire name to one that every model API accepts."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+from waypost.errors import DefinitionError
+
+_WIRE_NAME: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
+_PORTABLE: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_WORD_START: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_NOT_PORTABLE: Final = re.compile(r"[^a-zA-Z0-9_-]")
+_PORTABLE_LENGTH: Final = 64
+
+
+def snake_case(class_name: str) -> str:
+    """`GetWeather` as `get_weather`, `HTTPServer` as `http_server`."""
+    return _WORD_START.sub("_", class_name).lower()
+
+
+def check_name(name: object) -> str:
+    """The name itself, if it can go over the wire."""
+    if isinstance(name, str) and _WIRE_NAME.fullmatch(name):
+        return name
+    raise DefinitionError(f"The name {name!r} is not usable: take 1 to 128 of the characters A-Z a-z 0-9 _ . : / -.")
+
+
+def is_portable(name: str) -> bool:
+    """Whether every model API accepts `name` as it is."""
+    return _PORTABLE.fullmatch(name) is not None
+
+
+def portable(name: str) -> str:
+    """`name` in the characters every model API accepts; equal names in give equal names out."""
+    if is_portable(name):
+        return name
+    spelled = name.lower() if " " in name else name
+    plain = _NOT_PORTABLE.sub("_", spelled.replace(":", "__"))
+    return plain if len(plain) <= _PORTABLE_LENGTH else told_apart(name, plain)
+
+
+def told_apart(name: str, taken: str) -> str:
+    """A portable name for `name` when `taken` is somebody else's already."""
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{taken[: _PORTABLE_LENGTH - 9]}_{digest}"

@@ -1,0 +1,140 @@
+"""The options that `@tool`, components and registrations share, checked where they are written."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from waypost.capabilities.naming import check_name
+from waypost.errors import DefinitionError
+from waypost.wire.definitions import ToolAnnotations
+
+
+class Options(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """What can be said about any capability beside its code."""
+
+    name: str | UnsetType = UNSET
+    title: str | None = None
+    description: str | None = None
+    category: str | UnsetType | None = UNSET
+    icons: list[Any] | None = None
+    meta: dict[str, Any] | None = None
+    hidden: bool | None = None
+    visible: bool | None = None
+    tags: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    timeout: float | None = None
+    scopes: tuple[str, ...] = ()
+    permissions: tuple[str, ...] = ()
+
+    def definition(self, description: str | None, default_category: str | None = None) -> dict[str, Any]:
+        """The parts of a wire definition that every kind has; what is not given is left out."""
+        return {
+            "title": self.title or UNSET,
+            "description": description or UNSET,
+            "icons": UNSET if self.icons is None else self.icons,
+            "meta": with_category(UNSET if self.meta is None else self.meta, self._category(default_category)),
+        }
+
+    def traits(self, default_category: str | None = None) -> dict[str, Any]:
+        """The fields of a capability that come straight from its options."""
+        return {
+            "hidden": hidden_flag(self.hidden, self.visible) is True,
+            "category": self._category(default_category),
+            "tags": self.tags,
+            "aliases": self.aliases,
+            "timeout": self.timeout,
+            "scopes": self.scopes,
+            "permissions": self.permissions,
+        }
+
+    def _category(self, default: str | None) -> str | None:
+        return default if self.category is UNSET else self.category
+
+
+class ToolOptions(Options, frozen=True, kw_only=True):
+    """What can be said about a tool."""
+
+    input: Any = UNSET
+    output: Any = UNSET
+    input_schema: Any = UNSET
+    output_schema: Any = UNSET
+    annotations: dict[str, Any] | None = None
+    task: Literal["forbidden", "optional", "required"] = "forbidden"
+
+
+class ResourceOptions(Options, frozen=True, kw_only=True):
+    """What can be said about a resource or a resource template."""
+
+    uri: str | None = None
+    uri_template: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+    subscribable: bool = False
+    annotations: dict[str, Any] | None = None
+
+
+AnyOptions = TypeVar("AnyOptions", bound=Options)
+
+
+def with_category(meta: dict[str, Any] | UnsetType, category: str | None) -> dict[str, Any] | UnsetType:
+    """`_meta` that carries the category beside its other keys."""
+    return meta if category is None else {**(meta or {}), "category": category}
+
+
+def hidden_flag(hidden: bool | None, visible: bool | None) -> bool | None:
+    """What `hidden` and its inverse `visible` say together; `None` when neither says anything."""
+    if hidden is not None:
+        return hidden
+    return None if visible is None else not visible
+
+
+def parse(given: Mapping[str, Any], subject: str, kind: type[AnyOptions]) -> AnyOptions:
+    """The options of `subject`; an unknown or ill-typed one is a `DefinitionError` that names it."""
+    for key in given:
+        if key not in kind.__struct_fields__:
+            raise DefinitionError(f"{subject}: unknown option {key!r}{nearest(key, kind.__struct_fields__)}.")
+    try:
+        options = msgspec.convert({**given}, kind)
+    except msgspec.ValidationError as error:
+        raise DefinitionError(f"{subject}: {error}.") from None
+    if options.name is not UNSET:
+        check_name(options.name)
+    if options.timeout is not None and options.timeout <= 0:
+        raise DefinitionError(f"{subject}: timeout must be more than 0 seconds, not {options.timeout}.")
+    return options
+
+
+def nearest(key: str, known: Iterable[str]) -> str:
+    """A hint at the name that was probably meant."""
+    close = difflib.get_close_matches(key, list(known), n=1)
+    return f", did you mean {close[0]!r}?" if close else ""
+
+
+_HINTS: Final = dict(zip(ToolAnnotations.__struct_fields__, ToolAnnotations.__struct_encode_fields__, strict=True))
+
+
+def wire_annotations(annotations: Mapping[str, Any] | None, subject: str) -> dict[str, Any] | UnsetType:
+    """Annotations as they go over the wire: snake_case names are translated, wire names pass."""
+    if annotations is None:
+        return UNSET
+    translated = {}
+    for key, value in annotations.items():
+        if key not in _HINTS and key == key.lower():
+            raise DefinitionError(f"{subject}: unknown annotation {key!r}{nearest(key, _HINTS)}.")
+        translated[_HINTS.get(key, key)] = value
+    return translated
+
+
+def named(subject: str, action: Callable[[], Any]) -> Any:
+    """Run `action`, naming `subject` in any definition error."""
+    try:
+        return action()
+    except DefinitionError as error:
+        if error.message.startswith(subject):
+            raise
+        raise DefinitionError(f"{subject}: {error.message}") from None

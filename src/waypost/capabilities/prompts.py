@@ -1,0 +1,141 @@
+"""`Prompt`: a template of messages that a person can pick; and prompts from functions."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import msgspec
+from msgspec import UNSET
+
+from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.components import Component, choices
+from waypost.capabilities.context import Handler
+from waypost.capabilities.functions import description_of, inspect_shape, is_async
+from waypost.capabilities.naming import check_name
+from waypost.capabilities.options import Options, named
+from waypost.capabilities.schemas import signatures
+from waypost.capabilities.schemas.forms import OPEN, Arguments
+from waypost.capabilities.text_arguments import TextArguments
+from waypost.errors import DefinitionError
+from waypost.wire.content import CONTENT_TYPES, Block, as_block
+from waypost.wire.definitions import PromptArgument, PromptDefinition
+
+
+class PromptMessage(msgspec.Struct):
+    """One message of a prompt."""
+
+    role: str
+    content: Block | dict[str, Any]
+
+
+class Prompt(Component):
+    """A prompt: its fields are the arguments, `messages` writes it."""
+
+    _entry: ClassVar[str] = "messages"
+
+    def _capability(self) -> Capability:
+        cls = type(self)
+        handler, arity = self._handler()
+        return _prompt(
+            self.component_name(),
+            cls._options,
+            fields=list(cls._fields),
+            arguments=self._arguments(),
+            handler=handler,
+            arity=arity,
+            asynchronous=is_async(getattr(cls, self._entry)),
+            description=description_of(cls, cls._options),
+            owner=cls.__name__,
+        )
+
+
+def prompt_from_function(function: Callable[..., Any], options: Options) -> Capability:
+    """The prompt that `function` writes; its parameters are the arguments."""
+    name = function.__name__ if options.name is UNSET else options.name
+
+    def build() -> Capability:
+        shape = inspect_shape(function, declared=None, skip_self=False)
+        return _prompt(
+            check_name(name),
+            options,
+            fields=_fields_of(function, shape.arguments),
+            arguments=shape.arguments,
+            handler=shape.handler(function),
+            arity=shape.arity,
+            asynchronous=is_async(function),
+            description=description_of(function, options),
+        )
+
+    made: Capability = named(f"Prompt {name!r}", build)
+    return made
+
+
+def _fields_of(function: Callable[..., Any], arguments: Arguments) -> list[tuple[str, Any, Any]]:
+    known = typing.get_type_hints(function, include_extras=True)
+    parameters = inspect.signature(function).parameters
+    return [
+        (name, known.get(name, str), _default(parameters[name]))
+        for name in arguments.schema.get("properties", {})
+        if name in parameters
+    ]
+
+
+def _default(parameter: inspect.Parameter) -> Any:
+    return signatures.MISSING if parameter.default is parameter.empty else parameter.default
+
+
+def _prompt(
+    name: str,
+    options: Options,
+    *,
+    fields: Sequence[tuple[str, Any, Any]],
+    arguments: Arguments,
+    handler: Handler,
+    arity: int,
+    asynchronous: bool,
+    description: str | None,
+    owner: str | None = None,
+) -> Capability:
+    properties: Mapping[str, Any] = arguments.schema.get("properties", {})
+    listed = [
+        PromptArgument(
+            field,
+            description=properties.get(field, {}).get("description", UNSET),
+            required=True if default is signatures.MISSING else UNSET,
+        )
+        for field, _, default in fields
+    ]
+    return Capability(
+        kind=Kind.PROMPT,
+        id=name,
+        definition=PromptDefinition(name, arguments=listed or UNSET, **options.definition(description)),
+        handler=handler,
+        is_async=asynchronous,
+        arity=arity,
+        arguments=OPEN if not fields else TextArguments(arguments),
+        owner=owner,
+        choices={field: offered for field, annotation, _ in fields if (offered := choices(annotation))},
+        **options.traits(),
+    )
+
+
+def as_messages(value: Any) -> list[PromptMessage]:
+    """The messages for whatever a prompt returned; text without a role is the user's."""
+    parts = list(value) if isinstance(value, (list, tuple)) else [value]
+    return [_message(part) for part in parts]
+
+
+def _message(part: Any) -> PromptMessage:
+    if isinstance(part, PromptMessage):
+        return part
+    if isinstance(part, (str, *CONTENT_TYPES)):
+        return PromptMessage("user", as_block(part))
+    if isinstance(part, Mapping) and part.get("role") in ("user", "assistant") and "content" in part:
+        content = part["content"]
+        return PromptMessage(part["role"], dict(content) if isinstance(content, Mapping) else as_block(content))
+    raise DefinitionError(
+        "A prompt returns text, content blocks, or messages with a role (user or assistant) and content."
+    )

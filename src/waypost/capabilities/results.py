@@ -1,0 +1,91 @@
+"""What a tool answers: turning any value a handler returns into content and structured data."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from waypost.wire.content import CONTENT_TYPES, Block, EmbeddedResource, Text, as_block
+
+
+class Result(msgspec.Struct):
+    """A complete tool answer, sent as it is."""
+
+    content: Sequence[Block | EmbeddedResource | str] = ()
+    structured: Any = None
+    is_error: bool = False
+    meta: dict[str, Any] | None = None
+
+    @property
+    def text(self) -> str:
+        """All text blocks, joined by line breaks."""
+        return "\n".join(block.text for block in self.content if isinstance(block, Text))
+
+
+def failure(message: str) -> Result:
+    """A result that says what went wrong."""
+    return Result([Text(message)], is_error=True)
+
+
+def shape(value: Any) -> Result:
+    """The answer for whatever a handler returned."""
+    if isinstance(value, str):
+        return Result([Text(value)])
+    if value is None:
+        return Result()
+    if isinstance(value, Result):
+        return Result([as_block(block) for block in value.content], value.structured, value.is_error, value.meta)
+    if isinstance(value, CONTENT_TYPES):
+        return Result([as_block(value)])
+    if isinstance(value, (list, tuple)) and any(isinstance(item, CONTENT_TYPES) for item in value):
+        return Result([_block(item) for item in value])
+    return _structured(value)
+
+
+def _block(item: Any) -> Block:
+    if isinstance(item, (str, *CONTENT_TYPES)):
+        return as_block(item)
+    return Text(encode_json(plain(item)).decode())
+
+
+def _structured(value: Any) -> Result:
+    data = plain(value)
+    if isinstance(data, str):
+        return Result([Text(data)])
+    text = Text(encode_json(data).decode())
+    return Result([text], data if _is_object(data) else {"result": data})
+
+
+def _is_object(data: Any) -> bool:
+    return isinstance(data, (dict, msgspec.Struct)) or dataclasses.is_dataclass(data)
+
+
+def plain(value: Any) -> Any:
+    """`value` in a form that encodes as JSON; numbers, dicts, dataclasses and structs stay as they are."""
+    if isinstance(value, (bool, int, float, dict, list, msgspec.Struct)):
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return value
+    if isinstance(value, Mapping):
+        return dict(value)
+    return msgspec.to_builtins(value, enc_hook=_from_pydantic)
+
+
+def as_json(value: Any) -> Any:
+    """`value` after a round trip through JSON: what the client will see."""
+    return msgspec.json.decode(encode_json(value))
+
+
+def _from_pydantic(value: Any) -> Any:
+    pydantic = sys.modules.get("pydantic")
+    if pydantic is not None and isinstance(value, pydantic.BaseModel):
+        return value.model_dump(mode="json")
+    raise TypeError(f"a value of type {type(value).__name__} cannot be sent as JSON")
+
+
+encode_json: Final = msgspec.json.Encoder(enc_hook=_from_pydantic).encode
+"""JSON text of a value, pydantic models included."""

@@ -1,0 +1,58 @@
+"""Arguments and results described through pydantic, for users who have it; imported only after they did."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, Literal
+
+import pydantic
+from pydantic.json_schema import GenerateJsonSchema
+
+from waypost.capabilities.schemas.problems import problem
+from waypost.errors import InvalidArguments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+REQUIRED = ...
+
+
+class _Untitled(GenerateJsonSchema):
+    """Leaves out the titles that only repeat a field's name."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+class ModelForm:
+    """Arguments read by a pydantic model, under pydantic's own rules of conversion."""
+
+    cast_plan = None
+
+    def __init__(self, name: str, fields: Iterable[tuple[str, Any, Any]]) -> None:
+        definitions: dict[str, Any] = {field: (annotation, default) for field, annotation, default in fields}
+        with warnings.catch_warnings():
+            # A parameter may well be called `json` or `copy`, which shadows a method nobody calls here.
+            warnings.simplefilter("ignore", UserWarning)
+            config = pydantic.ConfigDict(protected_namespaces=())
+            self._model: type[pydantic.BaseModel] = pydantic.create_model(name, __config__=config, **definitions)
+        self.schema = describe(self._model, mode="validation")
+
+    def admit(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The model's fields by name."""
+        try:
+            return dict(self._model.model_validate(arguments).__dict__)
+        except pydantic.ValidationError as error:
+            raise InvalidArguments(_problems(error)) from None
+
+
+def describe(annotation: Any, *, mode: Literal["validation", "serialization"]) -> dict[str, Any]:
+    """The JSON Schema of anything pydantic understands."""
+    return pydantic.TypeAdapter(annotation).json_schema(mode=mode, schema_generator=_Untitled)
+
+
+def _problems(error: pydantic.ValidationError) -> list[str]:
+    details = error.errors(include_url=False, include_context=False, include_input=False)
+    return [
+        problem(detail["loc"], "is required" if detail["type"] == "missing" else detail["msg"]) for detail in details
+    ]

@@ -1,0 +1,228 @@
+"""Schemas from type hints: what parameters and fields take, and what a return annotation promises."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from copy import deepcopy
+from dataclasses import dataclass, is_dataclass
+from functools import partial
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from waypost.capabilities.schemas import hints
+from waypost.capabilities.schemas.validators import Validator
+from waypost.errors import DefinitionError, InvalidArguments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from waypost.capabilities.schemas.forms import Arguments
+
+MISSING: Final[Any] = msgspec.NODEFAULT
+
+_CONVERSION_ERROR = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<where>.*)`)?", re.DOTALL)
+_WRAPPED_TYPES = frozenset(("integer", "number", "boolean", "array"))
+_UNDESCRIBED = (TypeError, ValueError, NameError, AttributeError, RuntimeError)
+
+
+class TypedForm:
+    """Arguments read by msgspec; the JSON Schema is asked only to explain a refusal."""
+
+    cast_plan = None
+
+    def __init__(self, struct: type[msgspec.Struct], schema: dict[str, Any]) -> None:
+        self.schema = schema
+        self._struct = struct
+        self._validator = Validator.deferred(schema)
+
+    def admit(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The declared names with converted values and defaults."""
+        try:
+            return msgspec.structs.asdict(msgspec.convert(arguments, self._struct, dec_hook=_decode))
+        except msgspec.ValidationError as error:
+            return self._reconsider(arguments, error)
+
+    def _reconsider(self, arguments: dict[str, Any], refusal: msgspec.ValidationError) -> dict[str, Any]:
+        try:
+            problems = self._validator.problems(arguments)
+        except DefinitionError:  # a pattern that only Python's own engine reads
+            raise InvalidArguments([_problem(refusal)]) from None
+        if problems:
+            raise InvalidArguments(problems)
+        try:
+            # What is left is 1.0 for an integer, or a refusal by the type's own code.
+            return msgspec.structs.asdict(msgspec.convert(arguments, self._struct, strict=False, dec_hook=_decode))
+        except msgspec.ValidationError as error:
+            raise InvalidArguments([_problem(error)]) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The schema of a result; `wrapped` when the value stands under the key `result`."""
+
+    schema: dict[str, Any]
+    wrapped: bool
+
+
+def from_fields(
+    name: str, fields: Sequence[tuple[str, Any, Any]], descriptions: Mapping[str, str] | None = None
+) -> Arguments:
+    """Arguments from (name, annotation, default or MISSING); a description in the annotation beats the map's."""
+    hinted = [part for _, annotation, default in fields for part in (annotation, default)]
+    form = _modelled(name, fields) if hints.needs_pydantic(hinted) else _typed(name, fields)
+    properties = form.schema["properties"]
+    for field, annotation, _ in fields:
+        described = properties.get(field, {})
+        if words := hints.text(annotation) or described.get("description") or (descriptions or {}).get(field):
+            described["description"] = words
+    return form
+
+
+def from_function(
+    function: Callable[..., Any], skip: frozenset[str] = frozenset(), descriptions: Mapping[str, str] | None = None
+) -> Arguments:
+    """Arguments from the parameters of a function, without those in `skip`; no annotation means anything goes."""
+    name = getattr(function, "__name__", type(function).__name__)
+    known = hints.resolved(function, skip)
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.name not in skip]
+    for parameter in parameters:
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise DefinitionError(f"{name}: the parameter {parameter} cannot be given by name")
+    fields = [(p.name, known.get(p.name, Any), MISSING if p.default is p.empty else p.default) for p in parameters]
+    return from_fields(name, fields, descriptions)
+
+
+def returns(annotation: Any, opaque: tuple[type, ...] = ()) -> Returned | None:
+    """The output schema a return annotation promises, if any; an annotation that mentions an opaque type has none."""
+    try:
+        if any(part in opaque for part in hints.parts(annotation)):
+            return None
+        if hints.needs_pydantic([annotation]):
+            from waypost.capabilities.schemas import models
+
+            schema = models.describe(annotation, mode="serialization")
+        else:
+            schema = msgspec.json.schema(annotation)
+    except _UNDESCRIBED:
+        return None
+    root = _inlined(schema)
+    if "properties" in root:
+        return Returned(root, wrapped=False)
+    return _wrapped(schema) if _is_wrapped(root, schema.get("$defs", {})) else None
+
+
+def _typed(name: str, fields: Sequence[tuple[str, Any, Any]]) -> Arguments:
+    try:
+        struct = msgspec.defstruct(name, [_struct_field(*field) for field in fields], kw_only=True)
+        schema = _inlined(msgspec.json.schema(struct, schema_hook=_describe))
+    except _UNDESCRIBED as error:
+        raise DefinitionError(f"{name}: {_blamed(fields)}{_last_line(error)}") from None
+    for field, _, default in fields:
+        if default is not MISSING:
+            _publish_default(schema["properties"][field], default)
+    if not schema["required"]:
+        del schema["required"]
+    return TypedForm(struct, schema)
+
+
+def _modelled(name: str, fields: Sequence[tuple[str, Any, Any]]) -> Arguments:
+    from waypost.capabilities.schemas import models
+
+    try:
+        form = models.ModelForm(name, [(n, hint, models.REQUIRED if d is MISSING else d) for n, hint, d in fields])
+    except _UNDESCRIBED as error:
+        raise DefinitionError(f"{name}: pydantic cannot describe the parameters: {error}") from None
+    form.schema = {"type": "object", "properties": {}} | _inlined(form.schema)
+    return form
+
+
+def _struct_field(name: str, annotation: Any, default: Any) -> Any:
+    annotation = Any if annotation is object else annotation
+    if default is MISSING:
+        return name, annotation
+    is_mutable = isinstance(default, (list, dict, set, msgspec.Struct)) or is_dataclass(default)
+    return (
+        name,
+        annotation,
+        msgspec.field(default_factory=partial(deepcopy, default) if is_mutable else lambda: default),
+    )
+
+
+def _publish_default(described: dict[str, Any], default: Any) -> None:
+    try:
+        described["default"] = msgspec.to_builtins(default, str_keys=True, enc_hook=_encode)
+    except TypeError:
+        described.pop("default", None)
+
+
+def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """The root schema itself instead of a reference to it, without its name; other definitions stay."""
+    definitions = dict(schema.get("$defs", {}))
+    root = {key: value for key, value in schema.items() if key not in ("$defs", "$ref")}
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        root = definitions[name] | root
+        if not _mentions(definitions, schema["$ref"]):
+            del definitions[name]
+    root.pop("title", None)
+    return root | {"$defs": definitions} if definitions else root
+
+
+def _mentions(node: Any, reference: str) -> bool:
+    if isinstance(node, dict):
+        return node.get("$ref") == reference or any(_mentions(value, reference) for value in node.values())
+    return isinstance(node, list) and any(_mentions(item, reference) for item in node)
+
+
+def _wrapped(schema: dict[str, Any]) -> Returned:
+    definitions = {key: schema[key] for key in ("$defs",) if key in schema}
+    value = {key: schema[key] for key in schema if key != "$defs"}
+    return Returned({"type": "object", "properties": {"result": value}, "required": ["result"], **definitions}, True)
+
+
+def _is_wrapped(schema: dict[str, Any], definitions: dict[str, Any]) -> bool:
+    if "$ref" in schema:
+        return _is_wrapped(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    if "anyOf" in schema:
+        return all(_is_wrapped(branch, definitions) for branch in schema["anyOf"])
+    if "enum" in schema:
+        return all(isinstance(value, int | float) for value in schema["enum"])
+    return schema.get("type") in _WRAPPED_TYPES
+
+
+def _problem(error: msgspec.ValidationError) -> str:
+    found = _CONVERSION_ERROR.fullmatch(str(error))
+    what, where = found.group("what", "where") if found else (str(error), None)
+    return f"{where}: {what}" if where else what
+
+
+def _blamed(fields: Sequence[tuple[str, Any, Any]]) -> str:
+    for name, annotation, _ in fields:
+        try:
+            msgspec.json.schema(annotation, schema_hook=_describe)
+        except _UNDESCRIBED:
+            return f"the type of {name} cannot be described: "
+    return ""
+
+
+def _last_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
+
+
+def _describe(kind: type) -> dict[str, Any]:
+    if issubclass(kind, PurePath):
+        return {"type": "string", "format": "path"}
+    raise NotImplementedError
+
+
+def _decode(kind: type, value: Any) -> Any:
+    return kind(value)
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, PurePath):
+        return str(value)
+    raise TypeError

@@ -1,0 +1,44 @@
+"""A client's session, as handlers and hooks see it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias
+
+from waypost.wire.definitions import Implementation
+
+ListKind: TypeAlias = Literal["tools", "prompts", "resources"]
+
+
+class Session(ABC):
+    """One client and what the hub remembers about it."""
+
+    __slots__ = ("_assigns", "client_info", "id")
+
+    def __init__(self, session_id: str, client_info: Implementation | None) -> None:
+        self.id = session_id
+        self.client_info = client_info
+        self._assigns: dict[str, Any] = {}
+
+    @property
+    def assigns(self) -> Mapping[str, Any]:
+        """What was `put` here so far, to read."""
+        return MappingProxyType(self._assigns)
+
+    async def put(self, key: str, value: Any) -> None:
+        """Keep a value with the session; its later requests see it, other sessions never do."""
+        self._assigns[key] = value
+
+    @abstractmethod
+    async def notify_changed(self, kind: ListKind) -> None:
+        """Tell this client alone that one of its lists changed."""
+
+    @abstractmethod
+    async def send_log(self, level: str, message: str, data: Mapping[str, Any] | None = None) -> None:
+        """Send a log message, if the client wants that level."""
+
+    @abstractmethod
+    async def send_resource_updated(self, uri: str) -> None:
+        """Tell the client that a resource it subscribed to changed."""

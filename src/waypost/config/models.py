@@ -1,0 +1,124 @@
+"""The settings of a configuration file; each section is one field of `Config` with its own model."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+DEFAULT_PORT = 8420
+DAY_MS = 86_400_000
+
+Name = Annotated[str, Meta(min_length=1)]
+ToolkitReference = Annotated[
+    str,
+    Meta(
+        description="A Python file (`./tools.py`, `./tools.py:Kit`) or a module (`package.module:Kit`).",
+        examples=["./tools.py", "package.module:Kit"],
+        min_length=1,
+        extra={"path": "toolkit"},
+    ),
+]
+
+
+class Server(Struct, frozen=True, kw_only=True, rename="camel"):
+    """How the hub presents itself and serves."""
+
+    name: Annotated[Name, Meta(description="The name the hub tells its clients.")] = "waypost"
+    version: Annotated[Name, Meta(description="The version the hub tells its clients.")] = "0.0.0"
+    instructions: Annotated[str | None, Meta(description="What a client is told about using this hub.")] = None
+    host: Annotated[Name, Meta(description="The address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535, description="The port to listen on; 0 takes a free one.")] = DEFAULT_PORT
+    surface: Annotated[
+        Literal["gateway", "full", "both"],
+        Meta(description="What `tools/list` shows: the seven gateway tools, every visible capability, or both."),
+    ] = "gateway"
+    names: Annotated[
+        Literal["canonical", "portable"],
+        Meta(description="How tools are named: as they are, or fitted to `^[a-zA-Z0-9_-]{1,64}$`."),
+    ] = "canonical"
+    tool_timeout_ms: Annotated[
+        int, Meta(ge=1, le=DAY_MS, description="How long a tool may run unless it sets its own timeout.")
+    ] = 30_000
+    task_after_ms: Annotated[
+        int, Meta(ge=0, le=DAY_MS, description="How long an optional task runs before it is answered as a task.")
+    ] = 1_000
+    page_size: Annotated[int, Meta(ge=1, le=100_000, description="How many items a page of a list holds.")] = 1_000
+    session_idle_ms: Annotated[
+        int, Meta(ge=1, le=30 * DAY_MS, description="How long a session may be idle before it expires.")
+    ] = 1_800_000
+    max_body_bytes: Annotated[
+        int, Meta(ge=1_024, le=1_073_741_824, description="The largest request body that is accepted.")
+    ] = 4_194_304
+    max_sessions: Annotated[
+        int, Meta(ge=1, le=10_000_000, description="How many sessions may be open at the same time.")
+    ] = 10_000
+    allowed_hosts: Annotated[
+        list[str], Meta(description="Values of the Host header to accept besides the loopback ones.")
+    ] = []
+    allowed_origins: Annotated[
+        list[str], Meta(description="Values of the Origin header to accept besides the loopback ones.")
+    ] = []
+    allow_anonymous_remote: Annotated[
+        bool, Meta(description="Whether callers without a key may use a hub that listens beyond loopback.")
+    ] = False
+
+
+class ToolkitUse(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A toolkit together with options for its tools."""
+
+    use: ToolkitReference
+    category: Annotated[str | None, Meta(description="The category of its tools.")] = None
+    hidden: Annotated[bool | None, Meta(description="Whether its tools are callable but not listed.")] = None
+    visible: Annotated[bool | None, Meta(description="Whether its tools are listed; the opposite of `hidden`.")] = None
+    name: Annotated[Name | None, Meta(description="The name to register it under.")] = None
+    description: Annotated[str | None, Meta(description="What it is for.")] = None
+
+
+class PromptArgument(Struct, frozen=True, kw_only=True, rename="camel"):
+    """An argument of a prompt."""
+
+    name: Annotated[Name, Meta(description="The name the template uses.")]
+    description: Annotated[str | None, Meta(description="What to give for it.")] = None
+    required: Annotated[bool, Meta(description="Whether it must be given.")] = False
+
+
+class PromptTemplate(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A prompt written in the configuration file."""
+
+    title: Annotated[str | None, Meta(description="The name shown to people.")] = None
+    description: Annotated[str | None, Meta(description="What the prompt is for.")] = None
+    arguments: Annotated[list[PromptArgument], Meta(description="The arguments it takes.")] = []
+    template: Annotated[str, Meta(description="The text, a Jinja2 template over the arguments.")]
+
+
+class Mcp(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Settings that also have a place in `server`."""
+
+    tool_timeout_ms: Annotated[
+        Annotated[int, Meta(ge=1, le=DAY_MS)] | None, Meta(description="The same as `server.toolTimeoutMs`.")
+    ] = None
+
+
+class Config(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A whole configuration."""
+
+    version: Annotated[Literal["1"], Meta(description="The version of the file's format.")] = "1"
+    include: Annotated[
+        list[Name],
+        Meta(description="Other files to merge in: paths or glob patterns, relative to this file."),
+    ] = []
+    server: Annotated[Server, Meta(description="How the hub presents itself and serves.")] = msgspec.field(
+        default_factory=Server
+    )
+    toolkits: Annotated[
+        list[ToolkitReference | ToolkitUse], Meta(description="Toolkits whose functions become tools.")
+    ] = []
+    prompts: Annotated[dict[Name, PromptTemplate], Meta(description="Prompts by name.")] = {}
+    mcp: Annotated[Mcp, Meta(description="Settings that also have a place in `server`.")] = msgspec.field(
+        default_factory=Mcp
+    )
+
+    @property
+    def tool_timeout(self) -> float:
+        """How long a tool may run unless it sets its own timeout, in seconds."""
+        return (self.mcp.tool_timeout_ms or self.server.tool_timeout_ms) / 1000

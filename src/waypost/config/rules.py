@@ -1,0 +1,44 @@
+"""Rules between settings, which no type can say."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from waypost.config import references
+from waypost.config.findings import quoted
+
+if TYPE_CHECKING:
+    from waypost.config.findings import Finding, KeyPath
+    from waypost.config.nodes import Node
+
+
+def check_timeouts(root: Node, data: dict[str, Any], findings: list[Finding]) -> None:
+    """Report a tool timeout that is given in both of its places with different values."""
+    path = ("mcp", "toolTimeoutMs")
+    node = root.at(*path)
+    values = {(data.get(section) or {}).get("toolTimeoutMs") for section in ("server", "mcp")} - {None}
+    if node is not None and len(values) > 1:
+        message = "the value differs from `server.toolTimeoutMs`, which is the same setting; keep one of the two"
+        findings.append(node.finding(path, message, "CFG060"))
+
+
+def check_toolkits(root: Node, findings: list[Finding]) -> None:
+    """Report toolkit references that lead nowhere."""
+    toolkits = root.at("toolkits")
+    for index, entry in enumerate(toolkits.value if toolkits and isinstance(toolkits.value, list) else []):
+        used = entry.at("use") if isinstance(entry.value, dict) else entry
+        path: KeyPath = ("toolkits", index) if used is entry else ("toolkits", index, "use")
+        if used is not None and isinstance(used.value, str) and used.value:
+            _check_reference(used, used.value, path, findings)
+
+
+def _check_reference(node: Node, reference: str, path: KeyPath, findings: list[Finding]) -> None:
+    file = references.file_of(reference)
+    if file is None:
+        if not references.is_module(reference):
+            message = f"{quoted(reference)} is neither a file such as `./tools.py` nor a module such as `pkg.mod:Kit`"
+            findings.append(node.finding(path, message, "CFG040"))
+    elif not os.path.exists(file):
+        message = f"the file {quoted(str(file))} does not exist; check the path"
+        findings.append(node.finding(path, message, "CFG041"))

@@ -1,0 +1,85 @@
+"""Reading the type annotations of the models."""
+
+from __future__ import annotations
+
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
+
+from msgspec import Meta, Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from waypost.config.nodes import Node
+
+Annotation: TypeAlias = Any
+"""A type as it stands in an annotation; Python has no static type for these."""
+
+
+def members(annotation: Annotation) -> Iterator[Annotation]:
+    """The types an annotation allows, without their constraints."""
+    origin = _origin(annotation)
+    if origin is Annotated:
+        yield from members(get_args(annotation)[0])
+    elif origin in (Union, UnionType):
+        for member in get_args(annotation):
+            yield from members(member)
+    else:
+        yield annotation
+
+
+def model(annotation: Annotation, entries: dict[str, Node]) -> type[Struct] | None:
+    """The struct a mapping is meant for; among several, the one its tag names."""
+    found = [m for m in members(annotation) if isinstance(m, type) and issubclass(m, Struct)]
+    if len(found) <= 1:
+        return found[0] if found else None
+    for candidate in found:
+        config = candidate.__struct_config__
+        tag = entries.get(config.tag_field) if config.tag_field else None
+        if tag is not None and tag.value == config.tag:
+            return candidate
+    return None
+
+
+def item(annotation: Annotation) -> Annotation | None:
+    """The annotation of a list's items."""
+    arguments = _arguments(annotation, list)
+    return arguments[0] if arguments else None
+
+
+def entry(annotation: Annotation) -> tuple[Annotation, Annotation] | None:
+    """The annotations of a mapping's keys and values."""
+    arguments = _arguments(annotation, dict)
+    return (arguments[0], arguments[1]) if arguments else None
+
+
+def empty(annotation: Annotation) -> dict[str, Node] | list[Node] | None:
+    """What a key without a value stands for, where a section or list is meant."""
+    if model(annotation, {}) is not None or entry(annotation) is not None:
+        return {}
+    return [] if item(annotation) is not None else None
+
+
+def choices(annotation: Annotation) -> list[str]:
+    """The words an annotation allows."""
+    return [str(word) for m in members(annotation) if _origin(m) is Literal for word in get_args(m)]
+
+
+def path_kind(annotation: Annotation) -> str | None:
+    """How a text that names a file is written: the `path` its `Meta` carries."""
+    origin = _origin(annotation)
+    if origin in (Union, UnionType):
+        return next((kind for m in get_args(annotation) if (kind := path_kind(m))), None)
+    if origin is not Annotated:
+        return None
+    inner, *notes = get_args(annotation)
+    kinds = (note.extra["path"] for note in notes if isinstance(note, Meta) and note.extra and "path" in note.extra)
+    return next(kinds, None) or path_kind(inner)
+
+
+def _arguments(annotation: Annotation, origin: type) -> tuple[Annotation, ...] | None:
+    return next((get_args(m) for m in members(annotation) if _origin(m) is origin), None)
+
+
+def _origin(annotation: Annotation) -> Any:
+    return get_origin(annotation)

@@ -1,0 +1,144 @@
+"""Every error Waypost raises on purpose; a class's docstring is its default message.
+
+WaypostError
+├── DefinitionError            a capability or hub is written wrongly; raised where it is defined
+├── ConfigError                a configuration file cannot be used; carries its findings
+├── CallError                  a call that started and ended badly
+│   ├── ToolError              the handler says so itself
+│   ├── InvalidArguments
+│   ├── InvalidOutput
+│   ├── DeadlineExceeded
+│   └── Busy
+├── UnknownCapability          nobody answers to that name or address
+│   ├── UnknownTool
+│   ├── UnknownPrompt
+│   └── UnknownResource
+└── ProtocolError              the message itself is refused; carries a JSON-RPC code
+    ├── ParseError
+    ├── InvalidRequest
+    ├── MethodNotFound
+    ├── InvalidParams
+    ├── HeaderMismatch
+    └── UnsupportedVersion
+
+What becomes of each on the wire is decided in one place per edge: `protocol/failures.py` for MCP, `cli/` for the shell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+
+class WaypostError(Exception):
+    """Something went wrong in Waypost."""
+
+    def __init__(self, message: str | None = None) -> None:
+        self.message = message or (type(self).__doc__ or "").strip()
+        super().__init__(self.message)
+
+
+class DefinitionError(WaypostError):
+    """A capability is defined wrongly."""
+
+
+class ConfigError(WaypostError):
+    """The configuration cannot be used."""
+
+    def __init__(self, message: str | None = None, findings: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.findings = tuple(findings)
+
+
+class CallError(WaypostError):
+    """The call failed."""
+
+
+class ToolError(CallError):
+    """The tool reported an error."""
+
+
+class InvalidArguments(CallError):
+    """The arguments do not fit the input schema."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
+class InvalidOutput(CallError):
+    """The result does not fit the output schema."""
+
+
+class DeadlineExceeded(CallError):
+    """Tool execution timed out"""
+
+
+class Busy(CallError):
+    """Too much is running already; try again later."""
+
+
+class UnknownCapability(WaypostError):
+    """Nobody answers to that name."""
+
+
+class UnknownTool(UnknownCapability):
+    """Unknown tool."""
+
+
+class UnknownPrompt(UnknownCapability):
+    """Unknown prompt."""
+
+
+class UnknownResource(UnknownCapability):
+    """Unknown resource."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(f"Resource not found: {uri}")
+        self.uri = uri
+
+
+class ProtocolError(WaypostError):
+    """The message is refused."""
+
+    code: ClassVar[int] = -32603
+
+    def __init__(self, message: str | None = None, data: Any = None) -> None:
+        super().__init__(message)
+        self.data = data
+
+
+class ParseError(ProtocolError):
+    """The message is not valid JSON."""
+
+    code = -32700
+
+
+class InvalidRequest(ProtocolError):
+    """The message is not a valid JSON-RPC request."""
+
+    code = -32600
+
+
+class MethodNotFound(ProtocolError):
+    """Method not found."""
+
+    code = -32601
+
+
+class InvalidParams(ProtocolError):
+    """The parameters do not fit the method."""
+
+    code = -32602
+
+
+class HeaderMismatch(ProtocolError):
+    """A header does not match the body."""
+
+    code = -32020
+
+
+class UnsupportedVersion(ProtocolError):
+    """The protocol version is not supported."""
+
+    code = -32022

@@ -1,0 +1,1 @@
+"""Running capabilities: the one pipeline every call goes through, its deadlines and its threads."""

@@ -1,0 +1,134 @@
+"""Threads for synchronous handlers: bounded, and never waited for when they are stuck."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from waypost.errors import Busy
+
+T = TypeVar("T")
+
+_log: Final = logging.getLogger(__name__)
+
+
+class _Job:
+    __slots__ = ("abandoned", "call", "future", "loop", "started")
+
+    def __init__(self, call: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
+        self.call = call
+        self.loop = loop
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self.started = False
+        self.abandoned = False
+
+
+class Pool:
+    """Up to `size` threads that start when needed; a call that is given up frees its place at once."""
+
+    def __init__(self, size: int = 32, waiting: int = 10_000) -> None:
+        self._size = size
+        self._waiting = waiting
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._pending = 0
+        self._stuck = 0
+
+    @property
+    def stuck(self) -> int:
+        """How many given-up calls are still running in their threads."""
+        return self._stuck
+
+    async def run(self, label: str, function: Callable[..., T], *args: Any) -> T:
+        """Run `function` in a thread; cancelling the wait gives the call up, and is logged if it runs on."""
+        context = contextvars.copy_context()
+        job = _Job(lambda: context.run(function, *args), asyncio.get_running_loop())
+        self._submit(job)
+        try:
+            result: T = await job.future
+        except asyncio.CancelledError:
+            if self._abandon(job):
+                _log.warning("%s is synchronous and cannot be stopped; its thread runs on until it returns", label)
+            raise
+        return result
+
+    def close(self) -> None:
+        """Let idle threads end; busy ones end after their work."""
+        with self._lock:
+            for _ in range(self._threads):
+                self._jobs.put(None)
+
+    def _submit(self, job: _Job) -> None:
+        with self._lock:
+            if self._pending >= self._size + self._waiting:
+                raise Busy(f"{self._waiting} synchronous calls are waiting for a thread already; try again later.")
+            self._pending += 1
+            self._jobs.put(job)
+            self._start_thread_if_needed()
+
+    def _start_thread_if_needed(self) -> None:
+        if self._threads < min(self._size, self._pending):
+            self._threads += 1
+            threading.Thread(target=self._work, name="waypost-handler", daemon=True).start()
+
+    def _abandon(self, job: _Job) -> bool:
+        with self._lock:
+            if job.abandoned or job.call is _done:
+                return False
+            job.abandoned = True
+            self._pending -= 1
+            if job.started:
+                self._stuck += 1
+                self._threads -= 1
+                self._start_thread_if_needed()
+            return job.started
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            with self._lock:
+                if job.abandoned:
+                    continue
+                job.started = True
+            if not self._finish(job, *_outcome(job.call)):
+                return
+
+    def _finish(self, job: _Job, result: Any, error: BaseException | None) -> bool:
+        with self._lock:
+            job.call = _done
+            if job.abandoned:
+                self._stuck -= 1
+                return False
+            self._pending -= 1
+        try:
+            job.loop.call_soon_threadsafe(_settle, job.future, result, error)
+        except RuntimeError:
+            _log.debug("a synchronous call outlived its event loop")
+        return True
+
+
+def _done() -> None:
+    """Stands where a finished job's call was, so that nothing keeps its arguments alive."""
+
+
+def _outcome(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    try:
+        return call(), None
+    except BaseException as error:  # whatever it is belongs to the caller, not to the thread
+        return None, error
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    elif isinstance(error, StopIteration):
+        future.set_exception(RuntimeError("the handler raised StopIteration"))
+    else:
+        future.set_exception(error)

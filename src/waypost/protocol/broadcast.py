@@ -1,0 +1,112 @@
+"""What happens outside of requests, told to everybody who may hear it: sessions and listen streams."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from waypost.capabilities.capability import Kind
+from waypost.capabilities.registry import Change
+from waypost.capabilities.session import ListKind
+from waypost.protocol.sessions import Sessions
+from waypost.protocol.streams import EventStream
+from waypost.wire import messages
+from waypost.wire.messages import RequestId
+from waypost.wire.params import SUBSCRIPTION_ID, ListenFilter
+
+_LISTS: Final[dict[Kind, ListKind]] = {
+    Kind.TOOL: "tools",
+    Kind.PROMPT: "prompts",
+    Kind.RESOURCE: "resources",
+    Kind.TEMPLATE: "resources",
+}
+
+
+class Subscription(msgspec.Struct, eq=False):
+    """One listen stream and what it asked for."""
+
+    request_id: RequestId
+    wants: ListenFilter
+    stream: EventStream
+
+    def wants_list(self, kind: ListKind) -> bool:
+        """Whether it asked to hear of changes to this list."""
+        return bool(getattr(self.wants, f"{kind}_list_changed"))
+
+    def notify(self, method: str, **params: str) -> None:
+        """Send a notification that names the subscription it belongs to."""
+        tagged = {"_meta": {SUBSCRIPTION_ID: self.request_id}, **params}
+        self.stream.append(messages.notification(method, tagged))
+
+
+class Broadcast:
+    """Delivers changes, from any thread, each once to each who may see it."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._subscriptions: set[Subscription] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __len__(self) -> int:
+        return len(self._subscriptions)
+
+    def bind(self) -> None:
+        """Remember the loop that streams live on."""
+        self._loop = asyncio.get_running_loop()
+
+    def subscribe(self, subscription: Subscription) -> Callable[[], None]:
+        """Deliver to a listen stream until the returned function is called."""
+        self._subscriptions.add(subscription)
+        return lambda: self._subscriptions.discard(subscription)
+
+    def registry_changed(self, change: Change) -> None:
+        """One change of the registry: one notification per list that looks different."""
+        for kind in sorted({_LISTS[kind] for kind in change.kinds}):
+            self.list_changed(kind)
+
+    def list_changed(self, kind: ListKind) -> None:
+        """Tell everybody that a list changed."""
+        self._on_loop(lambda: self._list_changed(kind))
+
+    def resource_updated(self, uri: str) -> None:
+        """Tell those who subscribed to `uri` that it changed."""
+        self._on_loop(lambda: self._resource_updated(uri))
+
+    def close(self) -> None:
+        """End every listen stream."""
+        for subscription in tuple(self._subscriptions):
+            subscription.stream.close()
+
+    def _on_loop(self, action: Callable[[], None]) -> None:
+        if self._loop is None or self._loop.is_closed():
+            return
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is self._loop:
+            action()
+        else:
+            self._loop.call_soon_threadsafe(action)
+
+    def _list_changed(self, kind: ListKind) -> None:
+        method = f"notifications/{kind}/list_changed"
+        message = messages.notification(method)
+        for session in self._sessions:
+            session.push(message)
+        for subscription in tuple(self._subscriptions):
+            if subscription.wants_list(kind):
+                subscription.notify(method)
+
+    def _resource_updated(self, uri: str) -> None:
+        method = "notifications/resources/updated"
+        message = messages.notification(method, {"uri": uri})
+        for session in self._sessions:
+            if uri in session.subscriptions:
+                session.push(message)
+        for subscription in tuple(self._subscriptions):
+            if uri in subscription.wants.resource_subscriptions:
+                subscription.notify(method, uri=uri)

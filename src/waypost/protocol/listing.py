@@ -1,0 +1,115 @@
+"""Lists: sorted, paged, encoded once per version and kept until the registry changes."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Sequence
+from typing import Final
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.registry import Registry
+from waypost.errors import InvalidParams
+from waypost.wire import downgrade, messages
+from waypost.wire.definitions import Definition
+
+WIRE_KEYS: Final = {
+    Kind.TOOL: "tools",
+    Kind.PROMPT: "prompts",
+    Kind.RESOURCE: "resources",
+    Kind.TEMPLATE: "resourceTemplates",
+}
+_CURSOR: Final = b"after:"
+_KEPT_PAGES: Final = 1024
+
+
+class Page(msgspec.Struct):
+    """Part of a list, and where to go on."""
+
+    items: Sequence[Capability | Definition]
+    next_cursor: str | None = None
+
+
+def cursor_after(key: str) -> str:
+    """The cursor behind `key`; it stays good when others come and go."""
+    return base64.urlsafe_b64encode(_CURSOR + key.encode()).decode().rstrip("=")
+
+
+def key_before(cursor: str | None) -> str | None:
+    """The key a cursor stands behind."""
+    if cursor is None:
+        return None
+    try:
+        decoded = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        if decoded.startswith(_CURSOR):
+            return decoded.removeprefix(_CURSOR).decode()
+    except (binascii.Error, ValueError):
+        pass
+    raise InvalidParams(f"Invalid cursor: {cursor[:80]}")
+
+
+class Listing:
+    """The lists of one registry as bytes."""
+
+    def __init__(self, registry: Registry, *, page_size: int, portable: bool = False) -> None:
+        self._registry = registry
+        self._page_size = page_size
+        self._portable = portable
+        self._pages: dict[tuple[Kind, str, str | None], tuple[int, bytes]] = {}
+        self._encoded: WeakKeyDictionary[Capability, dict[tuple[str, str], bytes]] = WeakKeyDictionary()
+
+    def page(self, kind: Kind, cursor: str | None, version: str) -> bytes:
+        """A page of what is not hidden, encoded for `version`."""
+        revision = self._registry[kind].revision
+        kept = self._pages.get((kind, version, cursor))
+        if kept is not None and kept[0] == revision:
+            return kept[1]
+        body = self.encode(kind, self.registered(kind, cursor), version)
+        if len(self._pages) >= _KEPT_PAGES:
+            self._pages.clear()
+        self._pages[kind, version, cursor] = (revision, body)
+        return body
+
+    def registered(self, kind: Kind, cursor: str | None, *, include_hidden: bool = False) -> Page:
+        """A page of what is registered."""
+        items: list[Capability] = []
+        for capability in self._registry[kind].after(key_before(cursor)):
+            if capability.hidden and not include_hidden:
+                continue
+            if len(items) == self._page_size:
+                return Page(items, cursor_after(items[-1].id))
+            items.append(capability)
+        return Page(items)
+
+    def encode(self, kind: Kind, page: Page, version: str) -> bytes:
+        """The result of a list method."""
+        rows = b",".join(self._rows(page.items, version))
+        more = b"" if page.next_cursor is None else b',"nextCursor":' + messages.encode(page.next_cursor)
+        return b'{"%b":[%b]%b}' % (WIRE_KEYS[kind].encode(), rows, more)
+
+    def _rows(self, items: Iterable[Capability | Definition], version: str) -> Iterable[bytes]:
+        for item in items:
+            if not isinstance(item, Capability):
+                yield messages.encode(downgrade.definition(item, version))
+                continue
+            yield self._row(item, version)
+
+    def _row(self, capability: Capability, version: str) -> bytes:
+        definition = self._published(capability)
+        kept = self._encoded.setdefault(capability, {})
+        row = kept.get((version, definition.name))
+        if row is None:
+            row = kept[version, definition.name] = messages.encode(downgrade.definition(definition, version))
+        return row
+
+    def _published(self, capability: Capability) -> Definition:
+        definition = capability.definition
+        if not self._portable or capability.kind is not Kind.TOOL:
+            return definition
+        name = self._registry.portable_name(capability)
+        if name == definition.name:
+            return definition
+        return msgspec.structs.replace(definition, name=name, title=definition.title or definition.name)

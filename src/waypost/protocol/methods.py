@@ -1,0 +1,189 @@
+"""The methods both eras share, one function each: parameters and an exchange in, an answer out."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec import UNSET
+
+from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.results import Result, encode_json
+from waypost.errors import InvalidParams, MethodNotFound
+from waypost.protocol.answers import EMPTY, Answer
+from waypost.protocol.engine import Engine
+from waypost.protocol.exchange import Exchange, level_number
+from waypost.protocol.listing import Page
+from waypost.protocol.sessions import LegacySession
+from waypost.wire import downgrade, params, versions
+from waypost.wire.messages import encode
+
+_MOST_COMPLETIONS: Final = 100
+
+Run: TypeAlias = Callable[[Engine, Any, Exchange], Awaitable[Answer]]
+
+
+class Method(msgspec.Struct, frozen=True, kw_only=True):
+    """One method: what it takes, who has it, what it answers."""
+
+    params: type[params.Params]
+    run: Run
+    capability: str | None = None
+    cacheable: bool = False
+    name_field: str | None = None
+
+
+class _ToolResult(msgspec.Struct, rename="camel", omit_defaults=True):
+    content: list[Any]
+    structured_content: Any = UNSET
+    is_error: bool = False
+
+
+async def call_tool(engine: Engine, given: params.CallTool, exchange: Exchange) -> Answer:
+    """`tools/call`"""
+    result = await engine.pipeline.call(given.name, given.arguments or {}, exchange)
+    return tool_answer(result, exchange.version)
+
+
+def tool_answer(result: Result, version: str) -> Answer:
+    """A tool's result as a client of `version` gets it."""
+    if versions.is_modern(version) or version == versions.V2025_11_25:
+        content: list[Any] = list(result.content)
+    else:
+        content = [downgrade.block(block, version) for block in result.content]  # type: ignore[arg-type]  # shaped before
+    structured = UNSET if result.structured is None else downgrade.structured(result.structured, version)
+    return Answer(encode_json(_ToolResult(content, structured, result.is_error)), result.meta)
+
+
+def _list(kind: Kind) -> Run:
+    async def run(engine: Engine, given: params.List, exchange: Exchange) -> Answer:
+        hook = engine.hooks(f"list_{kind.value}")
+        if hook is None:
+            return Answer(engine.listing.page(kind, given.cursor, exchange.version))
+        listed = hook(given.cursor, engine.context(exchange))
+        page = as_page(await listed if inspect.isawaitable(listed) else listed)
+        return Answer(engine.listing.encode(kind, page, exchange.version), private=True)
+
+    return run
+
+
+def as_page(listed: Any) -> Page:
+    """A page from what a list hook returned: a page, items, or items and a cursor."""
+    if isinstance(listed, Page):
+        return listed
+    if isinstance(listed, tuple) and len(listed) == 2 and isinstance(listed[1], str | None):
+        return Page(list(listed[0]), listed[1])
+    return Page(list(listed))
+
+
+async def read_resource(engine: Engine, given: params.ReadResource, exchange: Exchange) -> Answer:
+    """`resources/read`"""
+    contents = await engine.pipeline.read(given.uri, exchange)
+    return Answer(encode({"contents": contents}), private=True)
+
+
+async def get_prompt(engine: Engine, given: params.GetPrompt, exchange: Exchange) -> Answer:
+    """`prompts/get`"""
+    prompt = engine.registry.prompt(given.name)
+    written = await engine.pipeline.prompt(prompt, given.arguments or {}, exchange)
+    body: dict[str, Any] = {
+        "messages": [
+            {"role": message.role, "content": downgrade.block(message.content, exchange.version)} for message in written
+        ]
+    }
+    if prompt.definition.description:
+        body["description"] = prompt.definition.description
+    return Answer(encode(body))
+
+
+async def complete(engine: Engine, given: params.Complete, exchange: Exchange) -> Answer:
+    """`completion/complete`"""
+    target, place = _completed(engine, given.ref)
+    hook = engine.hooks("completion")
+    if hook is not None:
+        settled = {} if given.context is UNSET else {"context": {"arguments": given.context.arguments}}
+        argument = {"name": given.argument.name, "value": given.argument.value, **settled}
+        offered = hook(place, argument, engine.context(exchange))
+        values = list(await offered if inspect.isawaitable(offered) else offered)
+    else:
+        typed = given.argument.value.casefold()
+        values = [value for value in target.choices.get(given.argument.name, ()) if value.casefold().startswith(typed)]
+    return Answer(
+        encode(
+            {
+                "completion": {
+                    "values": values[:_MOST_COMPLETIONS],
+                    "total": len(values),
+                    "hasMore": len(values) > _MOST_COMPLETIONS,
+                }
+            }
+        )
+    )
+
+
+def _completed(engine: Engine, ref: params.Reference) -> tuple[Capability, str]:
+    if ref.type == "ref/prompt" and ref.name is not UNSET:
+        return engine.registry.prompt(ref.name), ref.name
+    if ref.type == "ref/resource" and ref.uri is not UNSET:
+        return engine.registry[Kind.TEMPLATE].get(ref.uri) or engine.registry.resource(ref.uri), ref.uri
+    raise InvalidParams("A completion needs a ref: ref/prompt with a name or ref/resource with a uri.")
+
+
+async def ping(_engine: Engine, _given: params.Params, _exchange: Exchange) -> Answer:
+    """`ping`"""
+    return EMPTY
+
+
+async def set_level(_engine: Engine, given: params.SetLevel, exchange: Exchange) -> Answer:
+    """`logging/setLevel`"""
+    session(exchange).log_level = level_number(given.level)
+    return EMPTY
+
+
+async def subscribe(engine: Engine, given: params.ReadResource, exchange: Exchange) -> Answer:
+    """`resources/subscribe`"""
+    if not engine.offers_subscriptions:
+        raise MethodNotFound("Method not found: resources/subscribe")
+    session(exchange).subscriptions.add(given.uri)
+    return EMPTY
+
+
+async def unsubscribe(engine: Engine, given: params.ReadResource, exchange: Exchange) -> Answer:
+    """`resources/unsubscribe`"""
+    if not engine.offers_subscriptions:
+        raise MethodNotFound("Method not found: resources/unsubscribe")
+    session(exchange).subscriptions.discard(given.uri)
+    return EMPTY
+
+
+def session(exchange: Exchange) -> LegacySession:
+    """The session behind an exchange that has one."""
+    found = exchange.session
+    assert isinstance(found, LegacySession)
+    return found
+
+
+SHARED: Final[dict[str, Method]] = {
+    "tools/call": Method(params=params.CallTool, run=call_tool, capability="tools", name_field="name"),
+    "tools/list": Method(params=params.List, run=_list(Kind.TOOL), capability="tools", cacheable=True),
+    "prompts/list": Method(params=params.List, run=_list(Kind.PROMPT), capability="prompts", cacheable=True),
+    "prompts/get": Method(params=params.GetPrompt, run=get_prompt, capability="prompts", name_field="name"),
+    "resources/list": Method(params=params.List, run=_list(Kind.RESOURCE), capability="resources", cacheable=True),
+    "resources/templates/list": Method(
+        params=params.List, run=_list(Kind.TEMPLATE), capability="resources", cacheable=True
+    ),
+    "resources/read": Method(
+        params=params.ReadResource, run=read_resource, capability="resources", cacheable=True, name_field="uri"
+    ),
+    "completion/complete": Method(params=params.Complete, run=complete, capability="completions"),
+}
+
+LEGACY: Final[dict[str, Method]] = {
+    **SHARED,
+    "ping": Method(params=params.Params, run=ping),
+    "logging/setLevel": Method(params=params.SetLevel, run=set_level, capability="logging"),
+    "resources/subscribe": Method(params=params.ReadResource, run=subscribe, capability="resources"),
+    "resources/unsubscribe": Method(params=params.ReadResource, run=unsubscribe, capability="resources"),
+}

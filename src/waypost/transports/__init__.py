@@ -1,0 +1,1 @@
+"""Bytes in, bytes out: HTTP, standard streams and memory."""

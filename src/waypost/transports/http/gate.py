@@ -1,0 +1,137 @@
+"""Who may talk to this server over HTTP, and in which form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from waypost.transports.http.asgi import Receive
+
+LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+ANY: Final = "*"
+
+_HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
+_REMEMBERED: Final = 256
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why a request is turned away."""
+
+    status: int
+    message: str
+    code: int = -32600
+
+
+class Verdicts:
+    """A question about a header value, asked once for each value that shows up again and again."""
+
+    __slots__ = ("_ask", "_known")
+
+    def __init__(self, ask: Callable[[bytes], bool]) -> None:
+        self._ask = ask
+        self._known: dict[bytes, bool] = {}
+
+    def __call__(self, value: bytes) -> bool:
+        """The verdict on `value`."""
+        verdict = self._known.get(value)
+        if verdict is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            verdict = self._known[value] = self._ask(value)
+        return verdict
+
+
+class Gate:
+    """Checks that come before anything is read from the body."""
+
+    def __init__(self, *, hosts: Iterable[str] = (), origins: Iterable[str] = (), max_body: int) -> None:
+        self._hosts = LOOPBACK | {host.lower() for host in hosts}
+        self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
+        self.max_body = max_body
+        self._host_ok = Verdicts(self._allows_host)
+        self._origin_ok = Verdicts(self._allows_origin)
+        self._both_ok = Verdicts(lambda accept: _accepts(accept, b"application/json") and _accepts(accept, _EVENTS))
+        self._events_ok = Verdicts(lambda accept: _accepts(accept, _EVENTS))
+        self._json_ok = Verdicts(lambda given: given.split(b";")[0].strip().lower() == b"application/json")
+
+    def caller(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
+        """Whether the request comes from where this server is meant to be used."""
+        if not self._host_ok(headers.get(b"host", b"")):
+            return Refusal(403, "This Host is not allowed here; add it to the allowed hosts if it should be.")
+        origin = headers.get(b"origin")
+        if origin is not None and not self._origin_ok(origin):
+            return Refusal(403, "This Origin is not allowed here; add it to the allowed origins if it should be.")
+        return None
+
+    def post(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
+        """Whether a POST has the form the protocol wants."""
+        if not self._both_ok(headers.get(b"accept", b"*/*")):
+            return Refusal(406, "Not acceptable: accept both application/json and text/event-stream.")
+        if not self._json_ok(headers.get(b"content-type", b"")):
+            return Refusal(415, "Unsupported media type: send application/json.")
+        length = headers.get(b"content-length")
+        if length is not None and length.isdigit() and int(length) > self.max_body:
+            return self.too_large()
+        return None
+
+    def stream(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
+        """Whether a GET asks for events."""
+        if not self._events_ok(headers.get(b"accept", b"")):
+            return Refusal(406, "Not acceptable: accept text/event-stream.")
+        return None
+
+    def too_large(self) -> Refusal:
+        """The refusal of a body over the limit."""
+        return Refusal(413, f"The request body is over the limit of {self.max_body} bytes (maxBodyBytes).")
+
+    async def body(self, receive: Receive) -> bytes | Refusal | None:
+        """The whole body; `None` when the client left before it was sent."""
+        event = await receive()
+        if event["type"] != "http.request":
+            return None
+        body: bytes = event.get("body", b"")
+        if not event.get("more_body"):
+            return body if len(body) <= self.max_body else self.too_large()
+        parts = [body]
+        size = len(body)
+        while event.get("more_body"):
+            if size > self.max_body:
+                return self.too_large()
+            event = await receive()
+            if event["type"] != "http.request":
+                return None
+            parts.append(event.get("body", b""))
+            size += len(parts[-1])
+        return b"".join(parts) if size <= self.max_body else self.too_large()
+
+    def _allows_host(self, value: bytes) -> bool:
+        found = _HOST.fullmatch(value.decode("latin-1").lower())
+        return found is not None and (ANY in self._hosts or found[1] in self._hosts or found[0] in self._hosts)
+
+    def _allows_origin(self, value: bytes) -> bool:
+        origin = value.decode("latin-1").lower()
+        if ANY in self._origins or origin in self._origins:
+            return True
+        parts = urlsplit(origin)
+        if parts.scheme not in ("http", "https") or origin != f"{parts.scheme}://{parts.netloc}":
+            return False
+        found = _HOST.fullmatch(parts.netloc)
+        return found is not None and found[1] in LOOPBACK
+
+
+_EVENTS: Final = b"text/event-stream"
+
+
+def _accepts(accept: bytes, kind: bytes) -> bool:
+    ranges = {part.split(b";")[0].strip().lower() for part in accept.split(b",")}
+    return bool(ranges & {kind, kind.split(b"/")[0] + b"/*", b"*/*"})
+
+
+def bound_hosts(host: str) -> tuple[str, ...]:
+    """The Host names to expect at a listening address: itself, or any when it is open to the network."""
+    named = f"[{host}]" if ":" in host else host.lower()
+    return () if named in LOOPBACK else (named, ANY)

@@ -1,0 +1,73 @@
+"""What older versions do not know, left out or said in their words."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from waypost.wire.content import Audio, Block, ResourceLink, Text
+from waypost.wire.definitions import Definition, ToolDefinition
+from waypost.wire.versions import V2025_03_26, V2025_06_18, V2025_11_25, V2026_07_28, at_least, is_modern
+
+_SINCE: Final = {"title": V2025_06_18, "outputSchema": V2025_06_18, "_meta": V2025_06_18, "icons": V2025_11_25}
+
+
+def definition(full: Definition, version: str) -> Definition | dict[str, Any]:
+    """A definition as a client of `version` may see it."""
+    if is_modern(version):
+        return msgspec.structs.replace(full, execution=msgspec.UNSET) if isinstance(full, ToolDefinition) else full
+    if version == V2025_11_25 and not _has_foreign_output(full):
+        return full
+    known: dict[str, Any] = msgspec.to_builtins(full)
+    if _has_foreign_output(full):
+        del known["outputSchema"]
+    title = known.get("title")
+    for name, since in _SINCE.items():
+        if not at_least(version, since):
+            known.pop(name, None)
+    if version != V2025_11_25:
+        known.pop("execution", None)
+    if isinstance(full, ToolDefinition):
+        _downgrade_annotations(known, version, title)
+    return known
+
+
+def _has_foreign_output(full: Definition) -> bool:
+    """Whether the output schema is one that only stateless versions allow: not an object."""
+    if not isinstance(full, ToolDefinition) or full.output_schema is msgspec.UNSET:
+        return False
+    return full.output_schema.get("type") != "object"
+
+
+def _downgrade_annotations(known: dict[str, Any], version: str, title: str | None) -> None:
+    if not at_least(version, V2025_03_26):
+        known.pop("annotations", None)
+    elif title and not at_least(version, V2025_06_18):
+        known["annotations"] = {"title": title, **known.get("annotations", {})}
+
+
+def block(content: Block | dict[str, Any], version: str) -> Block | dict[str, Any]:
+    """A content block as a client of `version` may see it."""
+    if at_least(version, V2025_11_25) or isinstance(content, dict):
+        return content
+    if isinstance(content, ResourceLink) and not at_least(version, V2025_06_18):
+        return Text(f"{content.name}: {content.uri}")
+    if isinstance(content, Audio) and not at_least(version, V2025_03_26):
+        return Text(f"[audio, {content.mime_type}, {len(content.data)} bytes]")
+    known: dict[str, Any] = msgspec.to_builtins(content)
+    known.pop("icons", None)
+    if not at_least(version, V2025_06_18):
+        known.pop("_meta", None)
+        known.get("resource", {}).pop("_meta", None)
+        known.get("annotations", {}).pop("lastModified", None)
+    return known
+
+
+def structured(value: Any, version: str) -> Any:
+    """Structured content as `version` allows it: none at all, objects only, or anything."""
+    if value is None or not at_least(version, V2025_06_18):
+        return msgspec.UNSET
+    if version == V2026_07_28 or isinstance(value, (dict, msgspec.Struct)) or hasattr(value, "__dataclass_fields__"):
+        return value
+    return msgspec.UNSET

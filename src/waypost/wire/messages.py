@@ -1,0 +1,119 @@
+"""JSON-RPC envelopes: from bytes to a message, and from results and errors to bytes."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from itertools import accumulate
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from waypost.errors import InvalidRequest, ParseError
+
+RequestId: TypeAlias = int | str
+
+MAX_DEPTH: Final = 64
+
+
+class Message(msgspec.Struct):
+    """One JSON-RPC message; which kind it is shows in the fields that are set."""
+
+    jsonrpc: str
+    id: RequestId | UnsetType | None = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+class _Identified(msgspec.Struct):
+    id: RequestId | UnsetType = UNSET
+
+
+_decode_message: Final = msgspec.json.Decoder(Message).decode
+_decode_batch: Final = msgspec.json.Decoder(list[Raw]).decode
+_decode_identified: Final = msgspec.json.Decoder(_Identified).decode
+encode: Final = msgspec.json.Encoder().encode
+decode: Final = msgspec.json.decode
+
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_TO_STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+
+
+def is_too_deep(data: bytes, limit: int = MAX_DEPTH) -> bool:
+    """Whether JSON text nests deeper than `limit`, found without recursion by adding up its brackets."""
+    if data.count(b"[") + data.count(b"{") <= limit:
+        return False
+    steps = array("b", _STRING.sub(b"", data).translate(_TO_STEPS, _NOT_BRACKETS))
+    return max(accumulate(steps), default=0) > limit
+
+
+def parse(data: bytes) -> Message:
+    """The message in `data`; anything else is a `ParseError` or an `InvalidRequest`."""
+    if is_too_deep(data):
+        raise ParseError(f"JSON is nested deeper than {MAX_DEPTH} levels.")
+    try:
+        message = _decode_message(data)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"Not a JSON-RPC message: {error}.") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ParseError(f"Not valid JSON: {error}.") from None
+    if message.jsonrpc != "2.0":
+        raise InvalidRequest('Not a JSON-RPC message: "jsonrpc" must be "2.0".')
+    if message.method is UNSET and message.result is UNSET and message.error is UNSET:
+        raise InvalidRequest('Not a JSON-RPC message: it has neither "method" nor "result" nor "error".')
+    if message.id is None and message.method is not UNSET:
+        raise InvalidRequest('Not a JSON-RPC request: "id" must be a string or an integer.')
+    return message
+
+
+def parse_batch(data: bytes) -> list[bytes]:
+    """The messages of a JSON-RPC batch, each still to be parsed."""
+    if is_too_deep(data):
+        raise ParseError(f"JSON is nested deeper than {MAX_DEPTH} levels.")
+    try:
+        parts = _decode_batch(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ParseError(f"Not valid JSON: {error}.") from None
+    if not parts:
+        raise InvalidRequest("A batch must hold at least one message.")
+    return [bytes(part) for part in parts]
+
+
+def readable_id(data: bytes) -> RequestId | None:
+    """The id of a message that is otherwise refused, when it can still be read."""
+    try:
+        found = _decode_identified(data).id
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return None if found is UNSET else found
+
+
+def result(request_id: RequestId, body: bytes) -> bytes:
+    """A response around an encoded result."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode(request_id), body)
+
+
+def error(request_id: RequestId | None, code: int, message: str, data: Any = None) -> bytes:
+    """An error response."""
+    body: dict[str, Any] = {"code": code, "message": message}
+    if data is not None:
+        body["data"] = data
+    return encode({"jsonrpc": "2.0", "id": request_id, "error": body})
+
+
+def notification(method: str, params: Any = None) -> bytes:
+    """A one-way message."""
+    if params is None:
+        return encode({"jsonrpc": "2.0", "method": method})
+    return encode({"jsonrpc": "2.0", "method": method, "params": params})
+
+
+def request(request_id: RequestId, method: str, params: Any = None) -> bytes:
+    """A request to the other side."""
+    if params is None:
+        return encode({"jsonrpc": "2.0", "id": request_id, "method": method})
+    return encode({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})

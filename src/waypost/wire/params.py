@@ -1,0 +1,144 @@
+"""The parameters of every method a client may send."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from waypost.errors import InvalidParams
+from waypost.wire.definitions import Implementation
+
+PROTOCOL_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
+CLIENT_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
+CLIENT_INFO: Final = "io.modelcontextprotocol/clientInfo"
+LOG_LEVEL: Final = "io.modelcontextprotocol/logLevel"
+SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
+SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
+
+LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+
+
+class RequestMeta(msgspec.Struct, frozen=True):
+    """What a request says about itself; the prefixed keys make it a stateless one."""
+
+    protocol_version: str | UnsetType = msgspec.field(default=UNSET, name=PROTOCOL_VERSION)
+    client_capabilities: dict[str, Any] | UnsetType = msgspec.field(default=UNSET, name=CLIENT_CAPABILITIES)
+    client_info: Implementation | UnsetType = msgspec.field(default=UNSET, name=CLIENT_INFO)
+    log_level: str | UnsetType = msgspec.field(default=UNSET, name=LOG_LEVEL)
+    progress_token: int | str | UnsetType = msgspec.field(default=UNSET, name="progressToken")
+
+
+class Params(msgspec.Struct, rename="camel"):
+    """Parameters of which only `_meta` is known."""
+
+    meta: RequestMeta | UnsetType = msgspec.field(default=UNSET, name="_meta")
+
+
+class Initialize(Params, kw_only=True):
+    """`initialize`"""
+
+    protocol_version: str
+    capabilities: dict[str, Any]
+    client_info: Implementation
+
+
+class List(Params):
+    """`tools/list`, `prompts/list`, `resources/list`, `resources/templates/list`"""
+
+    cursor: str | None = None
+
+
+class CallTool(Params, kw_only=True):
+    """`tools/call`"""
+
+    name: str
+    arguments: dict[str, Any] | None = None
+
+
+class GetPrompt(Params, kw_only=True):
+    """`prompts/get`"""
+
+    name: str
+    arguments: dict[str, Any] | None = None
+
+
+class ReadResource(Params, kw_only=True):
+    """`resources/read`, `resources/subscribe`, `resources/unsubscribe`"""
+
+    uri: str
+
+
+class Reference(msgspec.Struct):
+    """What a completion is about: a prompt by name or a resource template by URI."""
+
+    type: str
+    name: str | UnsetType = UNSET
+    uri: str | UnsetType = UNSET
+
+
+class CompletionArgument(msgspec.Struct):
+    """The argument being typed."""
+
+    name: str
+    value: str
+
+
+class CompletionContext(msgspec.Struct):
+    """Arguments already settled."""
+
+    arguments: dict[str, str] = {}
+
+
+class Complete(Params, kw_only=True):
+    """`completion/complete`"""
+
+    ref: Reference
+    argument: CompletionArgument
+    context: CompletionContext | UnsetType = UNSET
+
+
+class SetLevel(Params, kw_only=True):
+    """`logging/setLevel`"""
+
+    level: str
+
+
+class Cancelled(Params, kw_only=True):
+    """`notifications/cancelled`"""
+
+    request_id: int | str | UnsetType = UNSET
+    reason: str | None = None
+
+
+class ListenFilter(msgspec.Struct, rename="camel", omit_defaults=True):
+    """Which changes a stream wants to hear of."""
+
+    tools_list_changed: bool = False
+    prompts_list_changed: bool = False
+    resources_list_changed: bool = False
+    resource_subscriptions: list[str] = []
+
+
+class Listen(Params, kw_only=True):
+    """`subscriptions/listen`"""
+
+    notifications: ListenFilter
+
+
+P = TypeVar("P", bound=Params)
+
+_DECODERS: Final[dict[type[Params], msgspec.json.Decoder[Any]]] = {}
+
+
+def read(params: Raw | UnsetType, kind: type[P]) -> P:
+    """Decode parameters as `kind`; what does not fit is `InvalidParams`."""
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
+    try:
+        decoded: P = decoder.decode(b"{}" if params is UNSET else params)
+    except msgspec.ValidationError as error:
+        raise InvalidParams(f"Invalid params: {error}.") from None
+    return decoded

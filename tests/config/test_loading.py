@@ -1,0 +1,97 @@
+import msgspec
+import pytest
+from tests.config.conftest import Folder
+
+from waypost.config import PromptArgument, PromptTemplate, Server, ToolkitUse, check, load
+from waypost.errors import ConfigError
+
+EVERYTHING = """\
+version: "1"
+server: {name: demo, version: 1.2.3, instructions: Use me., host: 0.0.0.0, port: 0, surface: both, names: portable,
+  toolTimeoutMs: 1, taskAfterMs: 0, pageSize: 2, sessionIdleMs: 3, maxBodyBytes: 1024, maxSessions: 4,
+  allowedHosts: [a], allowedOrigins: ["https://a"], allowAnonymousRemote: true}
+toolkits: [os, {use: "os:path", category: Admin, hidden: true, visible: false, name: n, description: d}]
+prompts: {p: {title: T, description: D, arguments: [{name: to, description: whom, required: true}],
+  template: "{{ to }}"}}
+mcp: {tool_timeout_ms: 1}
+"""
+
+
+def test_every_setting_reaches_the_configuration(folder: Folder) -> None:
+    config = folder.load(EVERYTHING).config
+    assert config.server == Server(
+        name="demo",
+        version="1.2.3",
+        instructions="Use me.",
+        host="0.0.0.0",
+        port=0,
+        surface="both",
+        names="portable",
+        tool_timeout_ms=1,
+        task_after_ms=0,
+        page_size=2,
+        session_idle_ms=3,
+        max_body_bytes=1024,
+        max_sessions=4,
+        allowed_hosts=["a"],
+        allowed_origins=["https://a"],
+        allow_anonymous_remote=True,
+    )
+    assert config.toolkits == [
+        "os",
+        ToolkitUse(use="os:path", category="Admin", hidden=True, visible=False, name="n", description="d"),
+    ]
+    assert config.prompts == {
+        "p": PromptTemplate(
+            title="T",
+            description="D",
+            arguments=[PromptArgument(name="to", description="whom", required=True)],
+            template="{{ to }}",
+        )
+    }
+    assert config.tool_timeout == 0.001
+
+
+def test_a_configuration_knows_its_files(folder: Folder) -> None:
+    more = folder.write("more.yaml", "")
+    loaded = folder.load("include: [more.yaml]\n")
+    assert loaded.path == folder.path / "waypost.yaml"
+    assert loaded.files == (loaded.path, more)
+    assert loaded.config.include == [str(more)]
+
+
+def test_errors_are_raised_together_with_the_first_as_the_message(folder: Folder) -> None:
+    with pytest.raises(ConfigError) as caught:
+        folder.load("server: {port: x}\nprompts: {p: {template: '{{ b }}'}}\nz: 1\n")
+    assert caught.value.message.startswith(f"{folder.path / 'waypost.yaml'}:1: server.port: expected an integer")
+    assert caught.value.message.endswith("(and 1 more)")
+    assert [found.code for found in caught.value.findings] == ["CFG012", "CFG051", "CFG010"]
+
+
+def test_a_single_error_is_the_message(folder: Folder) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(folder.path / "missing.yaml", {})
+    assert str(caught.value) == f"{folder.path / 'missing.yaml'}:1: the file does not exist; check the path [CFG001]"
+
+
+@pytest.mark.parametrize("name", ["nul\0l", "x" * 5000])
+def test_an_impossible_path_is_an_ordinary_error(folder: Folder, name: str) -> None:
+    with pytest.raises(ConfigError):
+        load(folder.path / name, {})
+
+
+def test_findings_can_be_encoded_as_json(folder: Folder) -> None:
+    path = folder.write("waypost.yaml", "z: 1\n")
+    (row,) = msgspec.json.decode(msgspec.json.encode(check(path, {})))
+    assert row == {
+        "file": str(path),
+        "line": 1,
+        "key": "z",
+        "message": row["message"],
+        "code": "CFG010",
+        "severity": "error",
+    }
+
+
+def test_a_good_file_has_no_findings(folder: Folder) -> None:
+    assert folder.check(EVERYTHING) == []

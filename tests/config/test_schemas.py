@@ -1,0 +1,60 @@
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from tests.config.test_loading import EVERYTHING
+
+from waypost.config import schema
+
+
+def fits(value: Any) -> bool:
+    return jsonschema_rs.Draft202012Validator(schema()).is_valid(value)
+
+
+def test_the_schema_is_a_valid_schema_of_the_2020_12_draft() -> None:
+    document = schema()
+    assert document["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert document["title"] == "Waypost configuration"
+    assert jsonschema_rs.meta.is_valid(document)
+
+
+def test_every_mapping_is_closed_and_every_setting_described() -> None:
+    for definition in schema()["$defs"].values():
+        for setting in definition.get("properties", {}).values():
+            assert setting["description"]
+        if definition["type"] == "object":
+            assert definition["additionalProperties"] is False
+
+
+def test_a_file_that_loads_fits_the_schema() -> None:
+    import yaml
+
+    data = yaml.safe_load(EVERYTHING)
+    data["mcp"] = {"toolTimeoutMs": 1}
+    jsonschema_rs.Draft202012Validator(schema()).validate(data)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"sever": {}},
+        {"server": {"port": "8420"}},
+        {"server": {"port": 65536}},
+        {"server": {"surface": "x"}},
+        {"toolkits": [{"category": "x"}]},
+        {"prompts": {"a": {}}},
+        [],
+    ],
+)
+def test_a_file_that_does_not_load_does_not_fit_the_schema(value: Any) -> None:
+    assert not fits(value)
+
+
+def test_a_variable_may_stand_for_a_number_a_boolean_or_a_word() -> None:
+    assert fits({"server": {"port": "${PORT}", "allowAnonymousRemote": "${OPEN:-false}", "surface": "${SURFACE}"}})
+    assert fits({"mcp": {"toolTimeoutMs": "${T}"}})
+
+
+def test_each_call_gives_a_schema_of_its_own() -> None:
+    schema()["$defs"].clear()
+    assert schema()["$defs"]

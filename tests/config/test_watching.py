@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from tests.config.conftest import Folder
+
+from waypost.config import changes
+
+DEADLINE = 20
+
+
+async def following(stream: AsyncIterator[frozenset[Path]]) -> frozenset[Path]:
+    async with asyncio.timeout(DEADLINE):
+        return await anext(stream)
+
+
+async def ended(stream: AsyncIterator[frozenset[Path]]) -> bool:
+    async with asyncio.timeout(DEADLINE):
+        return await anext(stream, None) is None
+
+
+def test_each_burst_of_changes_is_told_once(folder: Folder) -> None:
+    first, second = folder.write("a.yaml", "a"), folder.write("b.yaml", "b")
+
+    async def scenario() -> None:
+        stop = asyncio.Event()
+        stream = changes(lambda: [first, second], stop)
+        folder.write("a.yaml", "changed")
+        folder.write("b.yaml", "changed")
+        assert await following(stream) == {first, second}
+        folder.write("b.yaml", "changed again")
+        assert await following(stream) == {second}
+        stop.set()
+        assert await ended(stream)
+
+    asyncio.run(scenario())
+
+
+def test_a_file_replaced_by_a_rename_is_noticed_each_time(folder: Folder) -> None:
+    path = folder.write("waypost.yaml", "a")
+
+    async def scenario() -> None:
+        stream = changes(lambda: [path], asyncio.Event())
+        for text in ("b", "c"):
+            os.replace(folder.write(".waypost.yaml.swp", text), path)
+            assert await following(stream) == {path}
+
+    asyncio.run(scenario())
+
+
+def test_a_removed_file_is_noticed(folder: Folder) -> None:
+    path = folder.write("waypost.yaml", "a")
+
+    async def scenario() -> None:
+        stream = changes(lambda: [path], asyncio.Event())
+        path.unlink()
+        assert await following(stream) == {path}
+
+    asyncio.run(scenario())
+
+
+def test_a_yaml_file_that_appears_beside_or_in_a_watched_folder_is_noticed(folder: Folder) -> None:
+    path = folder.write("waypost.yaml", "a")
+    (folder.path / "team").mkdir()
+
+    async def scenario() -> None:
+        stream = changes(lambda: [path, folder.path / "team"], asyncio.Event())
+        new = folder.write("team/new.yml", "x")
+        assert await following(stream) == {new}
+
+    asyncio.run(scenario())
+
+
+def test_toolkit_files_count_and_other_files_do_not(folder: Folder) -> None:
+    path, tools = folder.write("waypost.yaml", "a"), folder.write("tools.py", "a")
+
+    async def scenario() -> None:
+        stream = changes(lambda: [path, tools], asyncio.Event())
+        folder.write("waypost.db", "x")
+        folder.write("other.py", "x")
+        folder.write("tools.py", "changed")
+        assert await following(stream) == {tools}
+
+    asyncio.run(scenario())
+
+
+def test_the_files_are_asked_for_again_after_each_burst(folder: Folder) -> None:
+    path = folder.write("waypost.yaml", "a")
+    elsewhere = folder.write("elsewhere/tools.py", "a")
+    files = [path]
+
+    async def scenario() -> None:
+        stream = changes(lambda: files, asyncio.Event())
+        folder.write("waypost.yaml", "changed")
+        assert await following(stream) == {path}
+        files.append(elsewhere)
+        waiting = asyncio.create_task(following(stream))
+        folder.write("elsewhere/tools.py", "changed")
+        assert await waiting == {elsewhere}
+
+    asyncio.run(scenario())
+
+
+def test_a_file_that_was_there_before_it_was_wanted_is_no_change(folder: Folder) -> None:
+    path = folder.write("waypost.yaml", "a")
+    elsewhere = folder.write("elsewhere/more.yaml", "a")
+    files = [path]
+
+    async def scenario() -> None:
+        stream = changes(lambda: files, asyncio.Event())
+        folder.write("waypost.yaml", "changed")
+        assert await following(stream) == {path}
+        files[:] = [elsewhere]
+        waiting = asyncio.create_task(following(stream))
+        third = folder.path / "elsewhere/third.yaml"
+        await asyncio.to_thread(third.write_text, "new")
+        assert await waiting == {third}
+
+    asyncio.run(scenario())
+
+
+def test_a_folder_that_does_not_exist_yet_is_no_obstacle(folder: Folder) -> None:
+    path = folder.path / "later" / "waypost.yaml"
+
+    async def scenario() -> None:
+        stream = changes(lambda: [path], asyncio.Event())
+        folder.write("later/waypost.yaml", "a")
+        assert await following(stream) == {path}
+
+    asyncio.run(scenario())
+
+
+def test_a_cancelled_watch_leaves_the_event_of_its_caller_alone(folder: Folder) -> None:
+    path = folder.write("waypost.yaml", "a")
+
+    async def scenario() -> None:
+        stop = asyncio.Event()
+        stream = changes(lambda: [path], stop)
+        folder.write("waypost.yaml", "changed")
+        assert await following(stream) == {path}
+        waiting = asyncio.create_task(following(stream))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert waiting.cancelled()
+        assert not stop.is_set()
+
+    asyncio.run(scenario())
+
+
+def test_nothing_is_told_once_stopped(folder: Folder) -> None:
+    path = folder.write("waypost.yaml", "a")
+
+    async def scenario() -> None:
+        stop = asyncio.Event()
+        stop.set()
+        assert await ended(changes(lambda: [path], stop))
+
+    asyncio.run(scenario())
