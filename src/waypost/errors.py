@@ -13,6 +13,7 @@ WaypostError
 │   ├── UnknownTool
 │   ├── UnknownPrompt
 │   └── UnknownResource
+├── RemoteError                another server answered with an error; carries its JSON-RPC code
 └── ProtocolError              the message itself is refused; carries a JSON-RPC code
     ├── ParseError
     ├── InvalidRequest
@@ -96,6 +97,15 @@ class UnknownResource(UnknownCapability):
     def __init__(self, uri: str) -> None:
         super().__init__(f"Resource not found: {uri}")
         self.uri = uri
+
+
+class RemoteError(WaypostError):
+    """The server answered with an error."""
+
+    def __init__(self, message: str, code: int, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.data = data
 
 
 class ProtocolError(WaypostError):

@@ -236,25 +236,27 @@ class Hub:
         gate = Gate(hosts=(*self._allowed_hosts, *allowed_hosts), origins=self._allowed_origins, max_body=self.max_body)
         return HttpApp(self, Endpoint(self.engine, gate), gate)
 
-    def run(self, transport: Literal["stdio", "http"] = "stdio", *, host: str = "127.0.0.1", port: int = 8420) -> None:
-        """Serve until the client leaves (stdio) or the process is asked to stop (http)."""
+    def run(
+        self,
+        transport: Literal["stdio", "http"] = "stdio",
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8420,
+        ready: Callable[[str], None] | None = None,
+    ) -> None:
+        """Serve until the client leaves (stdio) or the process is asked to stop (http); `ready` hears the address."""
         if transport == "stdio":
-            self._run_stdio()
+            from waypost.transports import stdio
+
+            stdio.run(self)
         elif transport == "http":
-            self._run_http(host, port)
+            from waypost.transports.http.gate import bound_hosts
+            from waypost.transports.http.server import serve
+
+            app = self.asgi(allowed_hosts=bound_hosts(host))
+            serve(app, host, port, ready=ready or self._say_where, closing=self.engine.stop)
         else:
             raise DefinitionError(f"There is no transport {transport!r}; use 'stdio' or 'http'.")
 
-    def _run_http(self, host: str, port: int) -> None:
-        from waypost.transports.http.gate import bound_hosts
-        from waypost.transports.http.server import serve
-
-        def ready(address: str) -> None:
-            sys.stderr.write(f"{self.info.name} is ready at {address}/mcp\n")
-
-        serve(self.asgi(allowed_hosts=bound_hosts(host)), host, port, ready=ready, closing=self.engine.stop)
-
-    def _run_stdio(self) -> None:
-        from waypost.transports import stdio
-
-        stdio.run(self)
+    def _say_where(self, address: str) -> None:
+        sys.stderr.write(f"{self.info.name} is ready at {address}/mcp\n")

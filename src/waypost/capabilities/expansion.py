@@ -26,7 +26,7 @@ def expand(
     found = _capabilities(source)
     if len(found) != 1 and (name is not None or description is not None):
         raise DefinitionError(
-            f"One name or description for the {len(found)} tools of {_called(source)} is ambiguous; set it tool by tool."
+            f"One name or description for {len(found)} tools of {_called(source)} is ambiguous; set it tool by tool."
         )
     if name is not None:
         check_name(name)

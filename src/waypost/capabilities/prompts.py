@@ -16,7 +16,7 @@ from waypost.capabilities.context import Handler
 from waypost.capabilities.functions import description_of, inspect_shape, is_async
 from waypost.capabilities.naming import check_name
 from waypost.capabilities.options import Options, named
-from waypost.capabilities.schemas import signatures
+from waypost.capabilities.schemas import forms, signatures
 from waypost.capabilities.schemas.forms import OPEN, Arguments
 from waypost.capabilities.text_arguments import TextArguments
 from waypost.errors import DefinitionError
@@ -139,3 +139,36 @@ def _message(part: Any) -> PromptMessage:
     raise DefinitionError(
         "A prompt returns text, content blocks, or messages with a role (user or assistant) and content."
     )
+
+
+def prompt_from_template(
+    name: str,
+    template: str,
+    *,
+    title: str | None = None,
+    description: str | None = None,
+    arguments: Sequence[tuple[str, str | None, bool]] = (),
+) -> Capability:
+    """A prompt from a Jinja2 template; each argument has a name, a description and whether it is required."""
+    fields = {
+        argument: {"type": "string", "required": required, **({"description": text} if text else {})}
+        for argument, text, required in arguments
+    }
+    return _prompt(
+        check_name(name),
+        Options(title=title),
+        fields=[(argument, str, signatures.MISSING if required else None) for argument, _, required in arguments],
+        arguments=forms.declared(fields, raw=False) if fields else OPEN,
+        handler=lambda values, _: _rendered(template, values),
+        arity=2,
+        asynchronous=False,
+        description=description,
+    )
+
+
+def _rendered(template: str, values: Mapping[str, Any]) -> str:
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    # Values are data: they are put in as they are and never read as a template themselves.
+    environment = ImmutableSandboxedEnvironment(optimized=False, keep_trailing_newline=True)
+    return environment.from_string(template).render(values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
 import msgspec
@@ -93,18 +93,18 @@ class Registry:
 
     def replace(self, old: Iterable[Capability], new: Iterable[Capability]) -> None:
         """Exchange capabilities in one step, seen from outside as one change."""
-        leaving = {(capability.kind, capability.id) for capability in old}
+        leaving = {(capability.kind, capability.id): capability for capability in old}
         arriving = list(new)
         self._refuse_duplicates(leaving, arriving)
         for kind, key in leaving:
             self._drop(kind, key)
         for capability in arriving:
             self._put(capability)
-        kinds = frozenset(kind for kind, _ in leaving) | frozenset(capability.kind for capability in arriving)
+        kinds = _different(leaving, {(capability.kind, capability.id): capability for capability in arriving})
         if kinds:
             self._publish(Change(kinds))
 
-    def _refuse_duplicates(self, leaving: set[tuple[Kind, str]], arriving: list[Capability]) -> None:
+    def _refuse_duplicates(self, leaving: Mapping[tuple[Kind, str], Capability], arriving: list[Capability]) -> None:
         seen: set[tuple[Kind, str]] = set()
         for capability in arriving:
             key = (capability.kind, capability.id)
@@ -176,3 +176,17 @@ class Registry:
         for capability, _ in self.resources(uri):
             return capability
         raise UnknownResource(uri)
+
+
+def _different(
+    old: Mapping[tuple[Kind, str], Capability], new: Mapping[tuple[Kind, str], Capability]
+) -> frozenset[Kind]:
+    """The kinds whose lists look different after an exchange."""
+    return frozenset(
+        key[0]
+        for key in {*old, *new}
+        if key not in old
+        or key not in new
+        or old[key].definition != new[key].definition
+        or old[key].hidden != new[key].hidden
+    )

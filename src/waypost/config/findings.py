@@ -30,6 +30,8 @@ CODES = {
     "CFG033": "Includes are too many or nested too deeply.",
     "CFG040": "A toolkit reference is neither a file nor a module.",
     "CFG041": "A toolkit's file does not exist.",
+    "CFG042": "A toolkit cannot be loaded, or a tool in it is defined wrongly.",
+    "CFG043": "Two capabilities share one name.",
     "CFG050": "A prompt's template cannot be rendered.",
     "CFG051": "A template uses a variable that is not an argument (warning).",
     "CFG052": "A prompt declares one argument twice.",

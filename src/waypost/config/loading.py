@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from waypost.config.findings import Finding
+    from waypost.config.findings import Finding, KeyPath
+    from waypost.config.nodes import Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,11 @@ class Loaded:
     files: tuple[Path, ...]
     warnings: tuple[Finding, ...]
     watched: tuple[Path, ...]
+    root: Node
+
+    def finding(self, path: KeyPath, message: str, code: str) -> Finding:
+        """A finding about the key at `path`, for mistakes that only show when the configuration is used."""
+        return (self.root.at(*path) or self.root).finding(path, message, code)
 
 
 def load(path: Path, environ: Mapping[str, str] | None = None) -> Loaded:
@@ -40,7 +46,9 @@ def load(path: Path, environ: Mapping[str, str] | None = None) -> Loaded:
         others = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         raise ConfigError(f"{errors[0]}{others}", findings)
     watched = (*gathered.files, *_toolkit_files(config), *gathered.folders)
-    return Loaded(config, gathered.files[0], gathered.files, tuple(findings), tuple(dict.fromkeys(watched)))
+    return Loaded(
+        config, gathered.files[0], gathered.files, tuple(findings), tuple(dict.fromkeys(watched)), gathered.root
+    )
 
 
 def check(path: Path, environ: Mapping[str, str] | None = None) -> list[Finding]:

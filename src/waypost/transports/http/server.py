@@ -8,6 +8,7 @@ from typing import Final
 
 import uvicorn
 
+from waypost.errors import WaypostError
 from waypost.transports.http.app import HttpApp
 
 _GRACE: Final = 5
@@ -35,11 +36,10 @@ class Server(uvicorn.Server):
 
 
 def serve(app: HttpApp, host: str, port: int, *, ready: Callable[[str], None], closing: Callable[[], None]) -> None:
-    """Serve until the process is asked to stop; a taken port ends it with a sentence."""
+    """Serve until the process is asked to stop; an address that cannot be had is a `WaypostError`."""
+    listening = listen(host, port)
     config = uvicorn.Config(
         app,
-        host=host,
-        port=port,
         loop="auto",
         http="httptools",
         ws="none",
@@ -51,4 +51,17 @@ def serve(app: HttpApp, host: str, port: int, *, ready: Callable[[str], None], c
         timeout_graceful_shutdown=_GRACE,
         log_config=None,
     )
-    Server(config, ready, closing).run()
+    Server(config, ready, closing).run(sockets=[listening])
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens at the address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        raise WaypostError(f"Cannot listen on {host}:{port}: {error.strerror or error}.") from None
+    return listening

@@ -1,0 +1,5 @@
+"""`python -m waypost`"""
+
+from waypost.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,5 @@
+"""The `waypost` command: one file for each group of commands."""
+
+from waypost.cli.main import main
+
+__all__ = ["main"]

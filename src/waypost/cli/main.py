@@ -1,0 +1,54 @@
+"""The command line: which commands there are, and what happens when one fails."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from waypost.cli import checking, inspecting, serving, starting
+from waypost.errors import ConfigError, WaypostError
+from waypost.version import __version__
+
+OK, FAILED, USAGE = 0, 1, 2
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that answers a wrong call with one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong with the call, and end."""
+        sys.stderr.write(f"{self.prog}: {message}; see `{self.prog} --help`\n")
+        raise SystemExit(USAGE)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Everything the command understands."""
+    top = Parser(
+        prog="waypost",
+        description="One hub through which AI agents reach everything they can do, over MCP.",
+        epilog="example: waypost serve waypost.yaml --port 8420",
+    )
+    top.add_argument("--version", action="version", version=f"waypost {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
+    for group in (serving, inspecting, checking, starting):
+        group.register(commands)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; errors are one sentence on stderr."""
+    given = parser().parse_args(arguments)
+    try:
+        code: int = given.run(given)
+    except ConfigError as error:
+        for found in error.findings or (error,):
+            sys.stderr.write(f"{found}\n")
+        return FAILED
+    except WaypostError as error:
+        sys.stderr.write(f"waypost: {error}\n")
+        return FAILED
+    except KeyboardInterrupt:
+        return 130
+    return code

@@ -1,0 +1,85 @@
+"""`waypost serve`"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from waypost.cli.targets import DEFAULT, HELP, is_config, load_hub
+from waypost.errors import WaypostError
+
+if TYPE_CHECKING:
+    from waypost.hub import Hub
+
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+
+
+def register(commands: Any) -> None:
+    """Add the command."""
+    serve = commands.add_parser(
+        "serve",
+        help="serve a hub over HTTP or standard streams",
+        description="Serve a hub at http://127.0.0.1:8420/mcp, or on standard streams with --stdio.",
+        epilog="example: waypost serve server.py:hub --port 9000",
+    )
+    serve.add_argument("target", nargs="?", default=DEFAULT, metavar="TARGET", help=f"{HELP} (default: {DEFAULT})")
+    serve.add_argument("--stdio", action="store_true", help="serve one client on standard streams")
+    serve.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
+    serve.add_argument("--port", type=int, help="the port to listen on (default: 8420)")
+    serve.add_argument("--data", type=Path, metavar="DIR", help="where the hub keeps its files (default: .waypost)")
+    serve.set_defaults(run=run)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Serve until stopped."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    hub = load_hub(given.target)
+    if given.stdio:
+        hub.run()
+        return 0
+    host, port = _address(given, hub)
+    hub.run("http", host=host, port=port, ready=lambda address: _ready(hub, address, data_directory(given)))
+    return 0
+
+
+def _address(given: argparse.Namespace, hub: Hub) -> tuple[str, int]:
+    host, port, open_to_all = "127.0.0.1", 8420, False
+    if is_config(given.target):
+        from waypost.configured import ConfiguredHub
+
+        assert isinstance(hub, ConfiguredHub)
+        server = hub.loaded.config.server
+        host, port, open_to_all = server.host, server.port, server.allow_anonymous_remote
+    host = given.host or host
+    port = port if given.port is None else given.port
+    if host not in _LOOPBACK and not open_to_all:
+        raise WaypostError(
+            f"{host} can be reached from outside and nobody has to show a key; "
+            "listen on 127.0.0.1, or set server.allowAnonymousRemote: true in the configuration."
+        )
+    return host, port
+
+
+def data_directory(given: argparse.Namespace) -> Path:
+    """Where a hub keeps its files: the option, the environment, or beside its own file."""
+    if given.data is not None:
+        return Path(given.data)
+    if "WAYPOST_DATA" in os.environ:
+        return Path(os.environ["WAYPOST_DATA"])
+    file = Path(given.target.rpartition(":")[0] or given.target)
+    return (file.parent if file.exists() else Path()) / ".waypost"
+
+
+def _ready(hub: Hub, address: str, data: Path) -> None:
+    """Say where the hub is: on stderr for people, in its data directory for programs."""
+    data.mkdir(parents=True, exist_ok=True)
+    note = data / "hub.json"
+    note.unlink(missing_ok=True)
+    with os.fdopen(os.open(note, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        json.dump({"url": address, "pid": os.getpid()}, file)
+    sys.stderr.write(f"{hub.info.name} is ready at {address}/mcp\n")

@@ -1,0 +1,82 @@
+"""What a command works on: a configuration file, a hub in Python code, or a server at a URL."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from waypost.errors import WaypostError
+
+if TYPE_CHECKING:
+    from waypost.hub import Hub
+    from waypost.upstreams.client import Client
+
+DEFAULT: Final = "waypost.yaml"
+HELP: Final = "waypost.yaml, file.py:hub, package.module:hub or a URL"
+
+
+def add_target(command: argparse.ArgumentParser) -> None:
+    """Give a command its TARGET."""
+    command.add_argument("target", metavar="TARGET", help=HELP)
+
+
+def is_url(target: str) -> bool:
+    """Whether a target is a server somewhere else."""
+    return target.startswith(("http://", "https://"))
+
+
+def is_config(target: str) -> bool:
+    """Whether a target is a configuration file."""
+    return target.endswith((".yaml", ".yml"))
+
+
+def load_hub(target: str) -> Hub:
+    """The hub a target names."""
+    from waypost.hub import Hub
+
+    if is_url(target):
+        raise WaypostError(f"{target} is a server already; name a configuration file or file.py:hub.")
+    if is_config(target):
+        from waypost.configured import ConfiguredHub
+
+        return ConfiguredHub(Path(target))
+    if ":" not in target:
+        raise WaypostError(f"{target} is no target; use {HELP}.")
+    from waypost.configured import find
+
+    file, _, name = target.rpartition(":")
+    if file.endswith(".py") and not Path(file).exists():
+        raise WaypostError(f"The file {file} does not exist.")
+    hub = find(str(Path(file).resolve()) + ":" + name if file.endswith(".py") else target)
+    if not isinstance(hub, Hub):
+        raise WaypostError(f"{name} in {file} is a {type(hub).__name__}, not a Hub.")
+    return hub
+
+
+@asynccontextmanager
+async def open_client(target: str) -> AsyncIterator[Client]:
+    """A client of the target, in memory or over HTTP."""
+    from waypost.upstreams.client import connected
+
+    if is_url(target):
+        from waypost.upstreams.http import HttpLink
+
+        client = await connected(HttpLink(target if target.endswith("/mcp") else target.rstrip("/") + "/mcp"))
+        try:
+            yield client
+        finally:
+            await client.close()
+        return
+    from waypost.transports.memory import MemoryLink
+
+    hub = load_hub(target)
+    await hub.start()
+    client = await connected(MemoryLink(hub.engine))
+    try:
+        yield client
+    finally:
+        await client.close()
+        await hub.stop()

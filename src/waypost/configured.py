@@ -1,0 +1,213 @@
+"""A hub from a configuration file, kept up to date while it runs.
+
+`ConfiguredHub` reads the file, imports its toolkits and writes its prompts into the registry. A change of any file it
+came from, or SIGHUP, builds everything anew and exchanges it in one step; a mistake leaves what is there as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+import logging
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from waypost import config
+from waypost.capabilities.capability import Capability
+from waypost.capabilities.components import Component
+from waypost.capabilities.expansion import expand
+from waypost.capabilities.prompts import prompt_from_template
+from waypost.capabilities.toolkits import Toolkit, tool_options
+from waypost.config import references
+from waypost.errors import ConfigError, DefinitionError
+from waypost.hub import Hub
+
+_log: Final = logging.getLogger(__name__)
+
+
+class ConfiguredHub(Hub):
+    """A hub whose capabilities come from a configuration file."""
+
+    def __init__(self, path: Path) -> None:
+        loaded, capabilities = _read(path)
+        server = loaded.config.server
+        super().__init__(
+            server.name,
+            server.version,
+            instructions=server.instructions,
+            tool_timeout=loaded.config.tool_timeout,
+            session_idle=server.session_idle_ms / 1000,
+            max_sessions=server.max_sessions,
+            page_size=server.page_size,
+            names=server.names,
+            max_body=server.max_body_bytes,
+            allowed_hosts=server.allowed_hosts,
+            allowed_origins=server.allowed_origins,
+        )
+        self.loaded = loaded
+        self._configured = capabilities
+        self._reloading = asyncio.Lock()
+        self._hangups = asyncio.Event()
+        self._stop_watching = asyncio.Event()
+        self._watchers: list[asyncio.Task[None]] = []
+        self.registry.add(capabilities)
+
+    async def reload(self) -> bool:
+        """Read the file again; on any mistake everything stays as it is, and the log says what is wrong."""
+        async with self._reloading:
+            try:
+                loaded, capabilities = await asyncio.to_thread(_read, self.loaded.path)
+                self.registry.replace(self._configured, capabilities)
+            except (ConfigError, DefinitionError) as error:
+                _log.error("the configuration was not reloaded: %s", error)
+                return False
+            if loaded.config.server != self.loaded.config.server:
+                _log.warning("changes in the section server take effect at the next start")
+            self._pipeline.timeout = loaded.config.tool_timeout
+            self.loaded, self._configured = loaded, capabilities
+            _log.info("the configuration was reloaded")
+            return True
+
+    async def start(self) -> None:
+        """Begin to serve and to watch the files."""
+        await super().start()
+        if self._watchers:
+            return
+        loop = asyncio.get_running_loop()
+        self._watchers = [loop.create_task(self._watch_files()), loop.create_task(self._watch_hangups())]
+        with suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.add_signal_handler(signal.SIGHUP, self._hangups.set)
+
+    async def stop(self) -> None:
+        """Stop watching, then everything else."""
+        self._stop_watching.set()
+        for watcher in self._watchers:
+            watcher.cancel()
+        await asyncio.gather(*self._watchers, return_exceptions=True)
+        self._watchers = []
+        await super().stop()
+
+    async def _watch_files(self) -> None:
+        async for _ in config.changes(lambda: self.loaded.watched, self._stop_watching):
+            await self.reload()
+
+    async def _watch_hangups(self) -> None:
+        while True:
+            await self._hangups.wait()
+            self._hangups.clear()
+            await self.reload()
+
+
+def _read(path: Path) -> tuple[config.Loaded, list[Capability]]:
+    loaded = config.load(path)
+    return loaded, build(loaded)
+
+
+def build(loaded: config.Loaded) -> list[Capability]:
+    """Everything a configuration asks for; mistakes are collected and raised as one `ConfigError`."""
+    capabilities: list[Capability] = []
+    findings: list[config.Finding] = []
+    seen: dict[tuple[object, str], str] = {}
+    for index, entry in enumerate(loaded.config.toolkits):
+        place = ("toolkits", index)
+        try:
+            capabilities += _expand_toolkit(entry)
+        except DefinitionError as error:
+            findings.append(loaded.finding(place, error.message, "CFG042"))
+    capabilities += [
+        prompt_from_template(
+            name,
+            prompt.template,
+            title=prompt.title,
+            description=prompt.description,
+            arguments=[(one.name, one.description, one.required) for one in prompt.arguments],
+        )
+        for name, prompt in loaded.config.prompts.items()
+    ]
+    for capability in capabilities:
+        key = (capability.kind, capability.id)
+        if key in seen:
+            message = f"two capabilities are called `{capability.id}`; give one of them another name"
+            findings.append(loaded.finding(("toolkits",), message, "CFG043"))
+        seen[key] = capability.id
+    if findings:
+        raise ConfigError(str(findings[0]), findings)
+    return capabilities
+
+
+def check(path: Path) -> list[config.Finding]:
+    """Everything that is wrong with a configuration, including what only shows when its toolkits are loaded."""
+    findings = config.check(path)
+    if any(found.severity == "error" for found in findings):
+        return findings
+    try:
+        build(config.load(path))
+    except ConfigError as error:
+        return [*findings, *error.findings]
+    return findings
+
+
+def _expand_toolkit(entry: str | config.ToolkitUse) -> list[Capability]:
+    if isinstance(entry, str):
+        return expand(find(entry))
+    return expand(
+        find(entry.use),
+        name=entry.name,
+        description=entry.description,
+        category=entry.category,
+        hidden=entry.hidden,
+        visible=entry.visible,
+    )
+
+
+def find(reference: str) -> Any:
+    """What a reference names: one object, or everything a module or file defines that can be registered."""
+    target, name = references.split(reference)
+    module = load_module(target)
+    if name is None:
+        return [thing for thing in vars(module).values() if _is_registrable(thing, module)]
+    try:
+        return getattr(module, name)
+    except AttributeError:
+        raise DefinitionError(f"{target} has no {name!r}.") from None
+
+
+def load_module(target: str) -> ModuleType:
+    """Import a module by its name, or a file by its path, freshly."""
+    file = references.file_of(target)
+    try:
+        return importlib.import_module(target) if file is None else _load_file(file)
+    except DefinitionError:
+        raise
+    except Exception as error:
+        raise DefinitionError(f"{target} cannot be imported: {type(error).__name__}: {error}.") from error
+
+
+def _load_file(file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"waypost_file_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise DefinitionError(f"{file} is not a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    # Type hints and dataclasses look their module up by name.
+    sys.modules[spec.name] = module
+    folder = str(file.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _is_registrable(thing: Any, module: ModuleType) -> bool:
+    if getattr(thing, "__module__", None) != module.__name__:
+        return False
+    if isinstance(thing, type):
+        entry = getattr(thing, "_entry", None)
+        return issubclass(thing, Toolkit) or (
+            issubclass(thing, Component) and entry is not None and hasattr(thing, entry)
+        )
+    return tool_options(thing) is not None or isinstance(thing, (Toolkit, Component))

@@ -1,0 +1,94 @@
+"""A client in memory, for testing your own hub: `async with connect(hub) as client: ...`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from waypost.hub import Hub
+from waypost.transports.memory import MemoryLink
+from waypost.upstreams.client import Client
+from waypost.upstreams.replies import Reply
+from waypost.wire.versions import V2026_07_28
+
+PROGRESS: Final = "progress"
+
+
+class TestClient(Client):
+    """An MCP client that keeps every notification until a test asks for it."""
+
+    __test__ = False
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.notifications: list[Reply] = []
+        self._news = asyncio.Event()
+        self.listen_to(self._keep)
+
+    def _keep(self, note: Reply) -> None:
+        self.notifications.append(note)
+        self._news.set()
+
+    async def assert_notification(self, method: str, *, within: float = 2.0, **params: Any) -> Reply:
+        """The first kept notification of that method with these parameters, taken out; waits for it if need be."""
+        try:
+            async with asyncio.timeout(within):
+                while True:
+                    for note in self.notifications:
+                        if _fits(note, method, params):
+                            self.notifications.remove(note)
+                            return note
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            seen = [note["method"] for note in self.notifications]
+            raise AssertionError(f"no {_full(method)} came within {within:g} s; seen: {seen}") from None
+
+    async def refute_notification(self, method: str, *, within: float = 0.05, **params: Any) -> None:
+        """Fail if such a notification is there or comes in the given time."""
+        try:
+            note = await self.assert_notification(method, within=within, **params)
+        except AssertionError:
+            return
+        raise AssertionError(f"unexpected notification: {note}")
+
+    async def call_with_progress(self, name: str, arguments: dict[str, Any] | None = None) -> Reply:
+        """Call a tool and ask for its progress, to be checked with `assert_progress`."""
+        return await self.call_tool(name, arguments, meta={"progressToken": PROGRESS})
+
+    async def assert_progress(self, *values: float) -> None:
+        """Fail unless progress was reported with exactly these values, in this order."""
+        seen = []
+        for value in values:
+            note = await self.assert_notification("progress")
+            seen.append(note["params"]["progress"])
+            assert seen[-1] == value, f"progress {seen}, expected {list(values)}"
+        await self.refute_notification("progress")
+
+
+def _full(method: str) -> str:
+    return method if method.startswith("notifications/") else f"notifications/{method}"
+
+
+def _fits(note: Reply, method: str, params: dict[str, Any]) -> bool:
+    return note["method"] == _full(method) and all(note["params"].get(key) == value for key, value in params.items())
+
+
+@asynccontextmanager
+async def connect(
+    hub: Hub,
+    version: str = V2026_07_28,
+    *,
+    capabilities: dict[str, Any] | None = None,
+    patience: float = 30.0,
+) -> AsyncIterator[TestClient]:
+    """Start the hub in memory and talk to it in `version`; leaving stops what the client started."""
+    await hub.start()
+    client = TestClient(MemoryLink(hub.engine), version=version, capabilities=capabilities, patience=patience)
+    await client.open()
+    try:
+        yield client
+    finally:
+        await client.close()

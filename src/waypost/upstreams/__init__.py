@@ -1,0 +1,1 @@
+"""Reaching other servers: an MCP client and the links it talks over."""

@@ -1,0 +1,276 @@
+"""An MCP client, in the era asked for, over any link that carries messages."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final, Protocol
+
+from msgspec import UNSET
+
+from waypost.errors import ProtocolError, RemoteError
+from waypost.upstreams.replies import Reply
+from waypost.version import __version__
+from waypost.wire import messages
+from waypost.wire.messages import Message, RequestId, decode
+from waypost.wire.params import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, SUBSCRIPTION_ID
+from waypost.wire.versions import LATEST_LEGACY, V2026_07_28, is_modern
+
+_NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_WAIT: Final = 30.0
+
+Listener = Callable[[Reply], None]
+
+
+class Link(Protocol):
+    """Carries messages to a server; what comes back is handed to the receiver given to `open`."""
+
+    async def open(self, receive: Callable[[bytes], None]) -> None: ...
+    async def send(self, data: bytes, version: str, method: str | None, name: str | None) -> None: ...
+    async def close(self) -> None: ...
+
+
+class Client:
+    """Talks to one server."""
+
+    def __init__(
+        self,
+        link: Link,
+        *,
+        version: str = V2026_07_28,
+        capabilities: dict[str, Any] | None = None,
+        name: str = "waypost",
+        log_level: str | None = None,
+        patience: float = _WAIT,
+    ) -> None:
+        self.version = version
+        self.capabilities = capabilities or {}
+        self.log_level = log_level
+        self.server_info: Reply = Reply()
+        self._info = {"name": name, "version": __version__}
+        self._link = link
+        self._patience = patience
+        self._ids = itertools.count(1)
+        self._waiting: dict[RequestId, asyncio.Future[Reply]] = {}
+        self._listeners: list[Listener] = []
+        self._sending: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> Reply:
+        """Introduce ourselves and learn what the server is."""
+        await self._link.open(self._receive)
+        if is_modern(self.version):
+            welcome = await self.request("server/discover")
+            self.server_info = Reply(welcome.get("_meta", {}).get("io.modelcontextprotocol/serverInfo", {}))
+            return welcome
+        welcome = await self.request(
+            "initialize",
+            {"protocolVersion": self.version, "capabilities": self.capabilities, "clientInfo": self._info},
+        )
+        self.version = welcome["protocolVersion"]
+        self.server_info = welcome["serverInfo"]
+        await self.notify("notifications/initialized")
+        return welcome
+
+    async def close(self) -> None:
+        """Stop waiting for anything and close the link."""
+        for task in self._sending:
+            task.cancel()
+        await asyncio.gather(*self._sending, return_exceptions=True)
+        for future in self._waiting.values():
+            future.cancel()
+        await self._link.close()
+
+    def listen_to(self, listener: Listener) -> None:
+        """Have every notification handed to `listener`."""
+        self._listeners.append(listener)
+
+    async def request(
+        self, method: str, params: dict[str, Any] | None = None, *, meta: dict[str, Any] | None = None
+    ) -> Reply:
+        """Send a request and wait for its result; an error is a `RemoteError`."""
+        request_id = next(self._ids)
+        return await self._answer(request_id, self.send_request(request_id, method, params, meta))
+
+    def send_request(
+        self,
+        request_id: RequestId,
+        method: str,
+        params: dict[str, Any] | None = None,
+        meta: dict[str, Any] | None = None,
+    ) -> asyncio.Future[Reply]:
+        """Send a request without waiting; the future is its result."""
+        future = self._waiting[request_id] = asyncio.get_running_loop().create_future()
+        body = dict(params or {})
+        envelope = {**(self._envelope() if is_modern(self.version) else {}), **(meta or {})}
+        if envelope:
+            body["_meta"] = envelope
+        about = body.get(_NAMED.get(method, ""))
+        data = messages.request(request_id, method, body or None)
+        task = asyncio.get_running_loop().create_task(self._deliver(data, method, about, request_id))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+        return future
+
+    async def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
+        """Send a one-way message."""
+        await self._link.send(messages.notification(method, params), self.version, None, None)
+
+    async def cancel(self, request_id: RequestId, reason: str | None = None) -> None:
+        """Tell the server that an answer is no longer needed."""
+        future = self._waiting.pop(request_id, None)
+        if future is not None:
+            future.cancel()
+        await self.notify("notifications/cancelled", {"requestId": request_id, "reason": reason or "cancelled"})
+
+    async def list_all(self, method: str, key: str) -> list[Reply]:
+        """Every item of a list, page after page."""
+        items: list[Reply] = []
+        cursor: str | None = None
+        while True:
+            page = await self.request(method, None if cursor is None else {"cursor": cursor})
+            items.extend(page[key])
+            cursor = page.get("nextCursor")
+            if cursor is None:
+                return items
+
+    async def list_tools(self) -> list[Reply]:
+        """The tools the server lists."""
+        return await self.list_all("tools/list", "tools")
+
+    async def list_resources(self) -> list[Reply]:
+        """The resources the server lists."""
+        return await self.list_all("resources/list", "resources")
+
+    async def list_resource_templates(self) -> list[Reply]:
+        """The resource templates the server lists."""
+        return await self.list_all("resources/templates/list", "resourceTemplates")
+
+    async def list_prompts(self) -> list[Reply]:
+        """The prompts the server lists."""
+        return await self.list_all("prompts/list", "prompts")
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any] | None = None, *, meta: dict[str, Any] | None = None
+    ) -> Reply:
+        """Call a tool."""
+        return await self.request("tools/call", {"name": name, "arguments": arguments or {}}, meta=meta)
+
+    async def read_resource(self, uri: str) -> Reply:
+        """Read a resource."""
+        return await self.request("resources/read", {"uri": uri})
+
+    async def get_prompt(self, name: str, arguments: dict[str, str] | None = None) -> Reply:
+        """Get a prompt's messages."""
+        return await self.request("prompts/get", {"name": name, "arguments": arguments or {}})
+
+    async def complete(self, ref: dict[str, str], name: str, value: str) -> list[str]:
+        """Values for an argument being typed."""
+        done = await self.request("completion/complete", {"ref": ref, "argument": {"name": name, "value": value}})
+        return list(done["completion"]["values"])
+
+    async def ping(self) -> None:
+        """Ask whether the server is there; only sessions can."""
+        await self.request("ping")
+
+    async def set_log_level(self, level: str) -> None:
+        """Choose which log messages to get: from now on in a session, with each request without one."""
+        if is_modern(self.version):
+            self.log_level = level
+        else:
+            await self.request("logging/setLevel", {"level": level})
+
+    async def subscribe(self, uri: str) -> None:
+        """Hear when a resource changes; only sessions can, others `listen`."""
+        await self.request("resources/subscribe", {"uri": uri})
+
+    async def unsubscribe(self, uri: str) -> None:
+        """Hear no more of a resource."""
+        await self.request("resources/unsubscribe", {"uri": uri})
+
+    @asynccontextmanager
+    async def listen(self, **wanted: Any) -> AsyncIterator[Reply]:
+        """Keep a stream of changes open (`toolsListChanged=True`, ...); gives the part the server honours."""
+        request_id = next(self._ids)
+        acknowledged: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+        def wait_for_it(note: Reply) -> None:
+            mine = note["params"].get("_meta", {}).get(SUBSCRIPTION_ID) == request_id
+            if mine and note["method"] == "notifications/subscriptions/acknowledged":
+                acknowledged.set_result(note["params"]["notifications"])
+
+        self._listeners.append(wait_for_it)
+        ended = self.send_request(request_id, "subscriptions/listen", {"notifications": wanted})
+        try:
+            yield await self._first(acknowledged, ended)
+        finally:
+            self._listeners.remove(wait_for_it)
+            await self.cancel(request_id)
+
+    async def _first(self, acknowledged: asyncio.Future[Reply], ended: asyncio.Future[Reply]) -> Reply:
+        async with asyncio.timeout(self._patience):
+            await asyncio.wait({acknowledged, ended}, return_when=asyncio.FIRST_COMPLETED)
+        if ended.done():
+            ended.result()
+        return acknowledged.result()
+
+    async def _answer(self, request_id: RequestId, future: Awaitable[Reply]) -> Reply:
+        try:
+            async with asyncio.timeout(self._patience):
+                return await future
+        except TimeoutError:
+            await self.cancel(request_id, "timeout")
+            raise RemoteError(f"The server did not answer within {self._patience:g} s.", -32001) from None
+        finally:
+            self._waiting.pop(request_id, None)
+
+    async def _deliver(self, data: bytes, method: str, about: str | None, request_id: RequestId) -> None:
+        try:
+            await self._link.send(data, self.version, method, about)
+        except Exception as error:
+            future = self._waiting.pop(request_id, None)
+            if future is None or future.done():
+                return
+            future.set_exception(error)
+
+    def _envelope(self) -> dict[str, Any]:
+        envelope = {PROTOCOL_VERSION: self.version, CLIENT_CAPABILITIES: self.capabilities, CLIENT_INFO: self._info}
+        return envelope if self.log_level is None else {**envelope, LOG_LEVEL: self.log_level}
+
+    def _receive(self, data: bytes) -> None:
+        try:
+            message = messages.parse(data)
+        except ProtocolError:
+            return
+        if message.method is not UNSET:
+            note = Reply.of(
+                {"method": message.method, "params": {} if message.params is UNSET else decode(message.params)}
+            )
+            for listener in tuple(self._listeners):
+                listener(note)
+        else:
+            self._settle(message)
+
+    def _settle(self, message: Message) -> None:
+        future = self._waiting.pop(message.id, None) if isinstance(message.id, (int, str)) else None
+        if future is None or future.done():
+            return
+        if message.error is not UNSET:
+            error = decode(message.error)
+            future.set_exception(RemoteError(error.get("message", ""), error.get("code", 0), error.get("data")))
+        elif message.result is not UNSET:
+            future.set_result(Reply.of(decode(message.result)))
+
+
+async def connected(link: Link, *, version: str | None = None, **options: Any) -> Client:
+    """A client that talks to the server; without a version the newest one both know."""
+    client = Client(link, version=version or V2026_07_28, **options)
+    try:
+        await client.open()
+    except RemoteError:
+        if version is not None:
+            raise
+        client = Client(link, version=LATEST_LEGACY, **options)
+        await client.open()
+    return client
