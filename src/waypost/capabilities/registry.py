@@ -71,6 +71,7 @@ class Registry:
 
     def __init__(self) -> None:
         self.tables: dict[Kind, Table] = {kind: Table() for kind in Kind}
+        self._tools = self.tables[Kind.TOOL]
         self._portable: dict[str, str] = {}
         self._portable_of: dict[str, str] = {}
         self._listeners: list[Listener] = []
@@ -144,9 +145,13 @@ class Registry:
         """The name of `tool` that every model API accepts."""
         return self._portable_of[tool.id]
 
+    def find_tool(self, name: str) -> Capability | None:
+        """The tool called `name`, canonical or portable, if there is one."""
+        return self._tools.get(name) or self._tools.get(self._portable.get(name, ""))
+
     def tool(self, name: str) -> Capability:
-        """The tool called `name`, canonical or portable."""
-        found = self.tables[Kind.TOOL].get(name) or self.tables[Kind.TOOL].get(self._portable.get(name, ""))
+        """The tool called `name`; another name is an `UnknownTool`."""
+        found = self.find_tool(name)
         if found is not None:
             return found
         for prefix, noun in _PREFIXES:

@@ -11,6 +11,8 @@ import msgspec
 
 from waypost.wire.content import CONTENT_TYPES, Block, EmbeddedResource, Text, as_block
 
+_BARE: Final = frozenset({bool, int, float})
+
 
 class Result(msgspec.Struct):
     """A complete tool answer, sent as it is."""
@@ -33,8 +35,11 @@ def failure(message: str) -> Result:
 
 def shape(value: Any) -> Result:
     """The answer for whatever a handler returned."""
-    if isinstance(value, str):
+    kind = type(value)
+    if kind is str:
         return Result([Text(value)])
+    if kind in _BARE:
+        return Result([Text(encode_json(value).decode())], {"result": value})
     if value is None:
         return Result()
     if isinstance(value, Result):

@@ -36,10 +36,7 @@ class Pipeline:
 
     async def call(self, name: str, arguments: dict[str, Any], caller: Caller) -> Result:
         """Call a tool; whatever goes wrong inside it is a result that says so."""
-        return await self.run_tool(self.registry.tool(name), arguments, caller)
-
-    async def run_tool(self, tool: Capability, arguments: dict[str, Any], caller: Caller) -> Result:
-        """Call a resolved tool."""
+        tool = self.registry.tool(name)
         try:
             admitted = tool.arguments.admit(arguments)
             result = shape(await self._run(tool, admitted, caller))

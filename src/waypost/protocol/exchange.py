@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.capabilities.session import ListKind, Session
@@ -15,11 +15,13 @@ from waypost.protocol.streams import Outlet
 from waypost.wire import messages
 from waypost.wire.definitions import Implementation
 from waypost.wire.messages import RequestId
-from waypost.wire.params import LOG_LEVELS
+from waypost.wire.params import LOG_LEVELS, RequestMeta
 from waypost.wire.versions import V2025_03_26, at_least
 
-SILENT = len(LOG_LEVELS)
+SILENT: Final = len(LOG_LEVELS)
 """A log level above all others: nothing is sent."""
+
+NO_META: Final = RequestMeta()
 
 
 class Exchange:
@@ -29,12 +31,10 @@ class Exchange:
         "_session",
         "_told",
         "cancelled",
-        "client_capabilities",
-        "client_info",
         "log_level",
+        "meta",
         "outlet",
         "principal",
-        "progress_token",
         "request_id",
         "task",
         "version",
@@ -44,15 +44,20 @@ class Exchange:
         self.request_id = request_id
         self.version = version
         self.outlet = outlet
-        self.client_info: Implementation | None = None
-        self.client_capabilities: Mapping[str, Any] = {}
+        self.meta = NO_META
         self.log_level = SILENT
-        self.progress_token: int | str | UnsetType = UNSET
         self.principal: Principal = ANONYMOUS
         self.cancelled = False
         self.task: asyncio.Task[Any] | None = None
         self._session = session
         self._told: float | None = None
+
+    @property
+    def client_info(self) -> Implementation | None:
+        """What the client says it is: once for a session, else with each request."""
+        if self._session is not None:
+            return self._session.client_info
+        return None if self.meta.client_info is UNSET else self.meta.client_info
 
     @property
     def session(self) -> Session:
@@ -75,10 +80,11 @@ class Exchange:
 
     async def progress(self, value: float, total: float | None, message: str | None) -> None:
         """Tell the client how far it is, if it asked and this is news."""
-        if self.progress_token is UNSET or (self._told is not None and value <= self._told):
+        token = self.meta.progress_token
+        if token is UNSET or (self._told is not None and value <= self._told):
             return
         self._told = value
-        params: dict[str, Any] = {"progressToken": self.progress_token, "progress": value}
+        params: dict[str, Any] = {"progressToken": token, "progress": value}
         if total is not None:
             params["total"] = total
         if message is not None and at_least(self.version, V2025_03_26):

@@ -64,7 +64,7 @@ async def answer(engine: Engine, session: LegacySession, message: Message, excha
             raise MethodNotFound(f"Method not found: {message.method}")
         given = params.read(message.params, method.params)
         if given.meta is not UNSET:
-            exchange.progress_token = given.meta.progress_token
+            exchange.meta = given.meta
         done = await method.run(engine, given, exchange)
         return Outcome(messages.result(request_id, legacy_body(done)))
     except asyncio.CancelledError:
@@ -108,8 +108,6 @@ def notify(session: LegacySession, message: Message) -> None:
 def exchange_for(session: LegacySession, message: Message, outlet: Outlet) -> Exchange:
     """The exchange of a request in a session."""
     exchange = Exchange(message.id, session.version, outlet, session)  # type: ignore[arg-type]  # requests have one
-    exchange.client_info = session.client_info
-    exchange.client_capabilities = session.client_capabilities
     exchange.log_level = session.log_level
     exchange.principal = session.principal
     return exchange

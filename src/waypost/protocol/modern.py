@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from msgspec import UNSET, UnsetType
 
-from waypost.errors import InvalidParams, MethodNotFound, UnknownTool, UnsupportedVersion
+from waypost.errors import InvalidParams, MethodNotFound, UnsupportedVersion
+from waypost.protocol import routing
 from waypost.protocol.answers import EMPTY, Answer, Outcome
 from waypost.protocol.broadcast import Subscription
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange, level_number
 from waypost.protocol.failures import failure
 from waypost.protocol.methods import SHARED, Method
-from waypost.protocol.routing import RoutingHeaders
 from waypost.protocol.streams import EventStream
 from waypost.wire import messages, params
 from waypost.wire.messages import Message, encode
@@ -84,7 +85,7 @@ def is_modern_request(message: Message) -> bool:
 
 
 async def answer(
-    engine: Engine, message: Message, exchange: Exchange, headers: RoutingHeaders | None = None
+    engine: Engine, message: Message, exchange: Exchange, headers: Mapping[bytes, bytes] | None = None
 ) -> Outcome | None:
     """The response to a stateless request, error or not; `None` if it was cancelled."""
     request_id = exchange.request_id
@@ -102,7 +103,7 @@ async def answer(
         return Outcome(failed.response(request_id), failed.code)
 
 
-def admit(engine: Engine, message: Message, headers: RoutingHeaders | None) -> tuple[Method, Any]:
+def admit(engine: Engine, message: Message, headers: Mapping[bytes, bytes] | None) -> tuple[Method, Any]:
     """The method and its parameters, after every check of the envelope in the order the protocol wants."""
     name = cast("str", message.method)
     method = METHODS.get(name)
@@ -115,14 +116,16 @@ def admit(engine: Engine, message: Message, headers: RoutingHeaders | None) -> t
     version = _version(given.meta)
     if headers is not None:
         about = None if method is None or method.name_field is None else getattr(given, method.name_field, None)
-        headers.check(version, name, about)
+        routing.check(headers, version, name, about)
     if version not in engine.settings.versions or version not in MODERN:
         raise UnsupportedVersion(
             f"Protocol version {version} is not supported here.",
             {"supported": list(engine.settings.versions), "requested": version},
         )
-    if headers is not None and isinstance(given, params.CallTool):
-        _check_parameters(engine, given, headers)
+    if headers is not None and name == "tools/call" and problem is None:
+        tool = engine.registry.find_tool(given.name)
+        if tool is not None and tool.headers:
+            routing.check_parameters(headers, tool, given.arguments or {})
     if method is None or not (method.capability is None or engine.offers(method.capability)):
         raise MethodNotFound(f"Method not found: {name}")
     if problem is not None:
@@ -138,22 +141,10 @@ def _version(meta: RequestMeta | UnsetType) -> str:
     return meta.protocol_version
 
 
-def _check_parameters(engine: Engine, given: params.CallTool, headers: RoutingHeaders) -> None:
-    try:
-        tool = engine.registry.tool(given.name)
-    except UnknownTool:
-        return
-    if tool.headers:
-        headers.check_parameters(tool, given.arguments or {})
-
-
 def _introduce(exchange: Exchange, meta: RequestMeta) -> None:
     """Put what the request says about its client on the exchange."""
     exchange.version = cast("str", meta.protocol_version)
-    exchange.client_capabilities = cast("dict[str, Any]", meta.client_capabilities)
-    exchange.progress_token = meta.progress_token
-    if meta.client_info is not UNSET:
-        exchange.client_info = meta.client_info
+    exchange.meta = meta
     if meta.log_level is not UNSET:
         exchange.log_level = level_number(meta.log_level)
     exchange.task = asyncio.current_task()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from waypost.capabilities.capability import Capability
@@ -20,44 +21,44 @@ _OPEN: Final = b"=?base64?"
 _CLOSE: Final = b"?="
 
 
-class RoutingHeaders:
-    """The routing headers of one request."""
+def check(headers: Mapping[bytes, bytes], version: str, method: str, name: str | None) -> None:
+    """Refuse a request whose version, method or name differ between headers and body."""
+    _expect(headers, VERSION, version)
+    _expect(headers, METHOD, method)
+    if name is not None:
+        _expect(headers, NAME, name)
 
-    __slots__ = ("_values",)
 
-    def __init__(self, values: Mapping[bytes, bytes], repeated: frozenset[bytes] = frozenset()) -> None:
-        self._values = values
-        for name in repeated:
-            if name in (VERSION, METHOD, NAME) or name.startswith(PARAMETER):
-                raise HeaderMismatch(f"The header {name.decode('latin-1')} is given more than once.")
+def check_repeated(names: Iterable[bytes]) -> None:
+    """Refuse a request that gives a routing header more than once."""
+    for name, times in Counter(names).items():
+        if times > 1 and (name in (VERSION, METHOD, NAME) or name.startswith(PARAMETER)):
+            raise HeaderMismatch(f"The header {name.decode('latin-1')} is given more than once.")
 
-    def check(self, version: str, method: str, name: str | None) -> None:
-        """Refuse a request whose version, method or name differ between headers and body."""
-        self._expect(VERSION, version)
-        self._expect(METHOD, method)
-        if name is not None:
-            self._expect(NAME, name)
 
-    def check_parameters(self, tool: Capability, arguments: Mapping[str, Any]) -> None:
-        """Refuse a call whose `Mcp-Param-*` headers differ from its arguments."""
-        for parameter in tool.headers:
-            header = PARAMETER + parameter.header.encode()
-            expected = _argument(arguments, parameter)
-            given = self._values.get(header)
-            if expected is None and given is None:
-                continue
-            if expected is None or given is None:
-                where = "arguments" if expected is None else "headers"
-                raise HeaderMismatch(f"{header.decode()} is missing from the {where}.")
-            if not _agrees(decode(given, header), expected, parameter.type):
-                raise HeaderMismatch(f"{header.decode()} does not match the argument {'.'.join(parameter.path)}.")
+def check_parameters(headers: Mapping[bytes, bytes], tool: Capability, arguments: Mapping[str, Any]) -> None:
+    """Refuse a call whose `Mcp-Param-*` headers differ from its arguments."""
+    for parameter in tool.headers:
+        header = PARAMETER + parameter.header.encode()
+        expected = _argument(arguments, parameter)
+        given = headers.get(header)
+        if expected is None and given is None:
+            continue
+        if expected is None or given is None:
+            where = "arguments" if expected is None else "headers"
+            raise HeaderMismatch(f"{header.decode()} is missing from the {where}.")
+        if not _agrees(decode(given, header), expected, parameter.type):
+            raise HeaderMismatch(f"{header.decode()} does not match the argument {'.'.join(parameter.path)}.")
 
-    def _expect(self, header: bytes, value: str) -> None:
-        given = self._values.get(header)
-        if given is None:
-            raise HeaderMismatch(f"The header {header.decode()} is missing.")
-        if given != value.encode() and decode(given, header) != value:
-            raise HeaderMismatch(f"The header {header.decode()} does not match the body.")
+
+def _expect(headers: Mapping[bytes, bytes], header: bytes, value: str) -> None:
+    given = headers.get(header)
+    if given == value.encode():
+        return
+    if given is None:
+        raise HeaderMismatch(f"The header {header.decode()} is missing.")
+    if decode(given, header) != value:
+        raise HeaderMismatch(f"The header {header.decode()} does not match the body.")
 
 
 def decode(value: bytes, header: bytes) -> str:

@@ -11,6 +11,7 @@ from typing import BinaryIO, Protocol
 
 from waypost.protocol.connection import Connection
 from waypost.protocol.engine import Engine
+from waypost.transports.memory_use import settle
 from waypost.wire import messages
 
 
@@ -111,6 +112,7 @@ def run(hub: ServedOnStdio) -> None:
 
     async def main() -> None:
         await hub.start()
+        settle()
         try:
             await serve(hub.engine, sys.stdin.buffer, stdout, max_line=hub.max_body)
         finally:

@@ -18,7 +18,7 @@ JSON: Final = (b"content-type", b"application/json")
 
 async def respond(send: Send, status: int, body: bytes = b"", headers: tuple[Header, ...] = (JSON,)) -> None:
     """Send a whole response."""
-    length = (b"content-length", str(len(body)).encode())
+    length = (b"content-length", b"%d" % len(body))
     await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
     await send({"type": "http.response.body", "body": body})
 

@@ -9,11 +9,11 @@ from typing import Final
 from msgspec import UNSET
 
 from waypost.errors import HeaderMismatch, InvalidRequest, ParseError, ProtocolError
-from waypost.protocol import legacy, modern
+from waypost.protocol import legacy, modern, routing
 from waypost.protocol.answers import Outcome
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange
-from waypost.protocol.routing import VERSION, RoutingHeaders
+from waypost.protocol.routing import VERSION
 from waypost.protocol.sessions import LegacySession
 from waypost.transports.http.asgi import JSON, Header, Receive, Scope, Send, refuse, respond
 from waypost.transports.http.gate import Gate, Refusal
@@ -65,7 +65,7 @@ class Endpoint:
         except ProtocolError as error:
             return await _malformed(send, error, body)
         if version is None and message.id is not UNSET and modern.is_modern_request(message):
-            return await self._answer_modern(scope, receive, send, headers, message)
+            return await self._answer_modern(receive, send, headers, message)
         return await self._post_legacy(receive, send, headers, message)
 
     async def _post_modern(
@@ -79,20 +79,20 @@ class Endpoint:
             return await _malformed(send, error, body)
         if message.id is UNSET:
             return await respond(send, 202, headers=())
-        return await self._answer_modern(scope, receive, send, headers, message)
+        if len(headers) != len(scope["headers"]):
+            try:
+                routing.check_repeated(name for name, _ in scope["headers"])
+            except HeaderMismatch as error:
+                return await respond(send, 400, legacy.failed(error, message.id, V2026_07_28).payload)
+        return await self._answer_modern(receive, send, headers, message)
 
     async def _answer_modern(
-        self, scope: Scope, receive: Receive, send: Send, headers: Mapping[bytes, bytes], message: Message
+        self, receive: Receive, send: Send, headers: Mapping[bytes, bytes], message: Message
     ) -> None:
         reply = Reply(send, receive)
         exchange = Exchange(message.id, V2026_07_28, reply)  # type: ignore[arg-type]  # requests have one
-        try:
-            routing = RoutingHeaders(headers, repeated(scope, headers))
-        except HeaderMismatch as error:
-            outcome: Outcome | None = legacy.failed(error, exchange.request_id, V2026_07_28)
-        else:
-            reply.start(exchange)
-            outcome = await modern.answer(self._engine, message, exchange, routing)
+        reply.start(exchange)
+        outcome = await modern.answer(self._engine, message, exchange, headers)
         await reply.finish(outcome, 200 if outcome is None else _STATUS.get(outcome.code, 200))
 
     async def _post_legacy(
@@ -186,14 +186,6 @@ async def _release_when_gone(receive: Receive, session: LegacySession, name: str
     stream = session.stream(name)
     if stream is not None:
         stream.release()
-
-
-def repeated(scope: Scope, headers: Mapping[bytes, bytes]) -> frozenset[bytes]:
-    """The names of headers that came more than once."""
-    if len(headers) == len(scope["headers"]):
-        return frozenset()
-    names = [name for name, _ in scope["headers"]]
-    return frozenset(name for name in names if names.count(name) > 1)
 
 
 async def _malformed(send: Send, error: ProtocolError, body: bytes) -> None:

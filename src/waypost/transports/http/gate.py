@@ -26,61 +26,66 @@ class Refusal(msgspec.Struct, frozen=True):
     code: int = -32600
 
 
-class Verdicts:
-    """A question about a header value, asked once for each value that shows up again and again."""
+class Remembered:
+    """A question about header values, asked once for each combination that shows up again and again."""
 
-    __slots__ = ("_ask", "_known")
+    __slots__ = ("_ask", "_known", "_names")
 
-    def __init__(self, ask: Callable[[bytes], bool]) -> None:
+    def __init__(self, ask: Callable[..., Refusal | None], *names: bytes) -> None:
         self._ask = ask
-        self._known: dict[bytes, bool] = {}
+        self._names = names
+        self._known: dict[tuple[bytes | None, ...], Refusal | None] = {}
 
-    def __call__(self, value: bytes) -> bool:
-        """The verdict on `value`."""
-        verdict = self._known.get(value)
-        if verdict is None:
+    def __call__(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
+        """What is to be said about these headers."""
+        values = tuple([headers.get(name) for name in self._names])
+        try:
+            return self._known[values]
+        except KeyError:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
-            verdict = self._known[value] = self._ask(value)
-        return verdict
+            answer = self._known[values] = self._ask(*values)
+            return answer
 
 
 class Gate:
-    """Checks that come before anything is read from the body."""
+    """Checks that come before anything is read from the body.
+
+    `caller` says whether a request comes from where this server is meant to be used, `stream` whether a GET asks for
+    events, `post` whether a POST has the form the protocol wants.
+    """
 
     def __init__(self, *, hosts: Iterable[str] = (), origins: Iterable[str] = (), max_body: int) -> None:
         self._hosts = LOOPBACK | {host.lower() for host in hosts}
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
         self.max_body = max_body
-        self._host_ok = Verdicts(self._allows_host)
-        self._origin_ok = Verdicts(self._allows_origin)
-        self._both_ok = Verdicts(lambda accept: _accepts(accept, b"application/json") and _accepts(accept, _EVENTS))
-        self._events_ok = Verdicts(lambda accept: _accepts(accept, _EVENTS))
-        self._json_ok = Verdicts(lambda given: given.split(b";")[0].strip().lower() == b"application/json")
-
-    def caller(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
-        """Whether the request comes from where this server is meant to be used."""
-        if not self._host_ok(headers.get(b"host", b"")):
-            return Refusal(403, "This Host is not allowed here; add it to the allowed hosts if it should be.")
-        origin = headers.get(b"origin")
-        if origin is not None and not self._origin_ok(origin):
-            return Refusal(403, "This Origin is not allowed here; add it to the allowed origins if it should be.")
-        return None
+        self.caller = Remembered(self._caller, b"host", b"origin")
+        self._form = Remembered(self._post_form, b"accept", b"content-type")
+        self.stream = Remembered(self._stream_form, b"accept")
 
     def post(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
-        """Whether a POST has the form the protocol wants."""
-        if not self._both_ok(headers.get(b"accept", b"*/*")):
-            return Refusal(406, "Not acceptable: accept both application/json and text/event-stream.")
-        if not self._json_ok(headers.get(b"content-type", b"")):
-            return Refusal(415, "Unsupported media type: send application/json.")
+        """Whether a POST has the form and the size that this server takes."""
         length = headers.get(b"content-length")
         if length is not None and length.isdigit() and int(length) > self.max_body:
             return self.too_large()
+        return self._form(headers)
+
+    def _caller(self, host: bytes | None, origin: bytes | None) -> Refusal | None:
+        if not self._allows_host(host or b""):
+            return Refusal(403, "This Host is not allowed here; add it to the allowed hosts if it should be.")
+        if origin is not None and not self._allows_origin(origin):
+            return Refusal(403, "This Origin is not allowed here; add it to the allowed origins if it should be.")
         return None
 
-    def stream(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
-        """Whether a GET asks for events."""
-        if not self._events_ok(headers.get(b"accept", b"")):
+    def _post_form(self, accept: bytes | None, kind: bytes | None) -> Refusal | None:
+        if accept is not None and not (_accepts(accept, b"application/json") and _accepts(accept, _EVENTS)):
+            return Refusal(406, "Not acceptable: accept both application/json and text/event-stream.")
+        if kind is None or kind.split(b";")[0].strip().lower() != b"application/json":
+            return Refusal(415, "Unsupported media type: send application/json.")
+        return None
+
+    def _stream_form(self, accept: bytes | None) -> Refusal | None:
+        if accept is None or not _accepts(accept, _EVENTS):
             return Refusal(406, "Not acceptable: accept text/event-stream.")
         return None
 

@@ -58,8 +58,11 @@ class Reply:
 
     async def finish(self, outcome: Outcome | None, status: int, headers: tuple[Header, ...] = (JSON,)) -> None:
         """Send the answer; a request without one just ends."""
+        # Reply and exchange know each other: letting go here spares the garbage collector a cycle per request.
+        self.exchange = None
         if self._linger is not None:
             self._linger.cancel()
+            self._linger = None
         if self._watch is not None:
             self._watch.cancel()
         if outcome is not None and self._stream is None:

@@ -10,6 +10,7 @@ import uvicorn
 
 from waypost.errors import WaypostError
 from waypost.transports.http.app import HttpApp
+from waypost.transports.memory_use import settle
 
 _GRACE: Final = 5
 
@@ -25,6 +26,7 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start listening, then say where."""
         await super().startup(sockets)
+        settle()
         if self.started:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             self._ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
@@ -46,6 +48,7 @@ def serve(app: HttpApp, host: str, port: int, *, ready: Callable[[str], None], c
         lifespan="on",
         log_level="warning",
         access_log=False,
+        proxy_headers=False,
         server_header=False,
         date_header=False,
         timeout_graceful_shutdown=_GRACE,

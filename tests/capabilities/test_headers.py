@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.capabilities.client import new_hub
+
+from waypost.capabilities.headers import HeaderParameter, header_parameters
+from waypost.errors import DefinitionError
+
+
+def schema(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+def test_header_parameters_are_found_with_their_paths() -> None:
+    found = header_parameters(
+        schema(
+            region={"type": "string", "x-mcp-header": "Region"},
+            where=schema(zone={"type": "integer", "x-mcp-header": "Zone-Id"}, other={"type": "string"}),
+            dry={"type": "boolean", "x-mcp-header": "Dry"},
+        )
+    )
+    assert found == (
+        HeaderParameter("region", ("region",), "string"),
+        HeaderParameter("zone-id", ("where", "zone"), "integer"),
+        HeaderParameter("dry", ("dry",), "boolean"),
+    )
+
+
+def test_most_schemas_have_none() -> None:
+    assert header_parameters(schema(a={"type": "string"})) == ()
+    assert header_parameters({"type": "object"}) == ()
+
+
+def test_a_property_of_that_name_is_only_a_property() -> None:
+    assert header_parameters(schema(**{"x-mcp-header": {"type": "string"}})) == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (schema(a={"type": "string", "x-mcp-header": "no spaces"}), "a: x-mcp-header must be an HTTP token"),
+        (schema(a={"type": "string", "x-mcp-header": ""}), "a: x-mcp-header must be an HTTP token"),
+        (schema(a={"type": "string", "x-mcp-header": 3}), "a: x-mcp-header must be an HTTP token"),
+        (schema(a={"type": "string", "x-mcp-header": "a\r\nb"}), "a: x-mcp-header must be an HTTP token"),
+        (schema(a={"type": "number", "x-mcp-header": "A"}), "needs the type string, integer or boolean"),
+        (schema(a={"x-mcp-header": "A"}), "needs the type string, integer or boolean"),
+        (schema(o=schema(a={"type": "object", "x-mcp-header": "A"})), "o.a: x-mcp-header needs the type"),
+        (
+            schema(a={"type": "string", "x-mcp-header": "Same"}, b={"type": "string", "x-mcp-header": "same"}),
+            "must be unique, whatever their case",
+        ),
+        (schema(a={"type": "array", "items": {"type": "string", "x-mcp-header": "A"}}), "no client can reach it"),
+        ({"type": "object", "anyOf": [schema(a={"type": "string", "x-mcp-header": "A"})]}, "no client can reach it"),
+        ({"type": "object", "$defs": {"a": {"type": "string", "x-mcp-header": "A"}}}, "no client can reach it"),
+        ({"type": "object", "x-mcp-header": "A"}, "no client can reach it"),
+    ],
+)
+def test_a_header_that_cannot_be_sent_is_refused(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(DefinitionError, match=sentence):
+        header_parameters(given)
+
+
+def test_a_tool_with_a_wrong_header_is_refused_by_name() -> None:
+    with pytest.raises(DefinitionError, match=r"Tool 'work': a: x-mcp-header"):
+
+        @new_hub().tool(input_schema=schema(a={"type": "string", "x-mcp-header": "?"}))
+        def work(args: dict[str, Any]) -> None: ...

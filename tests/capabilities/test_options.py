@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import UNSET
+
+from waypost.capabilities.options import (
+    Options,
+    ResourceOptions,
+    ToolOptions,
+    hidden_flag,
+    named,
+    nearest,
+    parse,
+    wire_annotations,
+    with_category,
+)
+from waypost.errors import DefinitionError
+
+
+def test_options_that_are_not_given_say_nothing() -> None:
+    options = parse({}, "Tool 'x'", ToolOptions)
+    assert options.definition(None) == {"title": UNSET, "description": UNSET, "icons": UNSET, "meta": UNSET}
+    assert options.traits() == {
+        "hidden": False,
+        "category": None,
+        "tags": (),
+        "aliases": (),
+        "timeout": None,
+        "scopes": (),
+        "permissions": (),
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "sentence"),
+    [
+        (ToolOptions, {"uri": "a:b"}, "unknown option 'uri'"),
+        (ResourceOptions, {"input": {}}, "unknown option 'input'"),
+        (Options, {"mime_type": "text/plain"}, "unknown option 'mime_type'"),
+        (Options, {"naem": "x"}, "unknown option 'naem', did you mean 'name'"),
+        (Options, {"title": 3}, r"Expected `str | null`, got `int` - at `\$.title`"),
+        (Options, {"tags": "abc"}, r"Expected `array`, got `str` - at `\$.tags`"),
+        (Options, {"timeout": -1.0}, "timeout must be more than 0 seconds, not -1.0"),
+        (Options, {"timeout": float("nan")}, "timeout must be more than 0 seconds"),
+        (ToolOptions, {"task": "sometimes"}, "Invalid enum value 'sometimes'"),
+    ],
+)
+def test_a_wrong_option_is_refused_naming_its_subject(
+    kind: type[Options], given: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(DefinitionError, match=rf"^Tool 'x': {sentence}"):
+        parse(given, "Tool 'x'", kind)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "visible", "flag"),
+    [
+        (None, None, None),
+        (True, None, True),
+        (False, None, False),
+        (None, True, False),
+        (None, False, True),
+        (True, True, True),
+        (False, False, False),
+    ],
+)
+def test_hidden_is_asked_before_visible(hidden: bool | None, visible: bool | None, flag: bool | None) -> None:
+    assert hidden_flag(hidden, visible) is flag
+
+
+def test_a_category_stands_in_meta_beside_other_keys_and_leaves_the_original_alone() -> None:
+    meta = {"category": "Old", "k": 1}
+    assert with_category(meta, "New") == {"category": "New", "k": 1}
+    assert with_category(UNSET, "New") == {"category": "New"}
+    assert with_category(meta, None) is meta
+    assert with_category(UNSET, None) is UNSET
+    assert meta == {"category": "Old", "k": 1}
+
+
+def test_an_explicit_category_of_none_refuses_the_default() -> None:
+    assert parse({}, "x", Options).traits("Kit")["category"] == "Kit"
+    assert parse({"category": None}, "x", Options).traits("Kit")["category"] is None
+    assert parse({"category": "Own"}, "x", Options).traits("Kit")["category"] == "Own"
+
+
+def test_annotations_are_translated_to_wire_names() -> None:
+    assert wire_annotations({"open_world_hint": True, "idempotentHint": False}, "x") == {
+        "openWorldHint": True,
+        "idempotentHint": False,
+    }
+    assert wire_annotations(None, "x") is UNSET
+
+
+def test_an_unknown_annotation_comes_with_a_hint() -> None:
+    with pytest.raises(DefinitionError, match="unknown annotation 'readonly_hint', did you mean 'read_only_hint'"):
+        wire_annotations({"readonly_hint": True}, "Tool 'x'")
+
+
+def test_a_hint_is_given_only_when_something_is_near() -> None:
+    assert "'description'" in nearest("descripton", ["name", "description"])
+    assert nearest("zzz", ["name"]) == ""
+
+
+def test_a_definition_error_is_prefixed_with_its_subject_once() -> None:
+    def fail(message: str) -> None:
+        raise DefinitionError(message)
+
+    for message in ("is wrong", "Tool 'x': is wrong"):
+        with pytest.raises(DefinitionError, match="^Tool 'x': is wrong$"):
+            named("Tool 'x'", lambda message=message: fail(message))
+    assert named("Tool 'x'", lambda: 3) == 3

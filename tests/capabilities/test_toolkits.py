@@ -1,0 +1,530 @@
+from __future__ import annotations
+
+import enum
+import functools
+import re
+from collections.abc import Callable
+from typing import Any, overload
+
+import pytest
+from tests.capabilities.client import call, listed, new_hub, request, text
+
+from waypost import Context, DefinitionError, Tool, Toolkit, tool
+from waypost.capabilities.expansion import expand
+
+OBJECT = {"type": "object", "properties": {"q": {"type": "string"}}}
+
+
+class Files(Toolkit, category="Utility"):
+    @tool(
+        name="files.read",
+        category="Files",
+        description="Read a file",
+        input={"path": {"type": "string", "required": True}},
+    )
+    def read_file(self, args: dict[str, Any], ctx: Context) -> str:
+        return f"read {args['path']} for {ctx.principal.id}"
+
+    @tool(description="Server time")
+    def server_time(self) -> str:
+        return "noon"
+
+    @tool(visible=False)
+    @tool(input='{"type": "object", "properties": {"q": {"type": "string"}}}')
+    def lookup(self, args: dict[str, Any]) -> str:
+        return str(args.get("q", ""))
+
+    def helper(self) -> str:
+        return "not a tool"
+
+
+def test_one_registration_offers_every_marked_function_in_the_order_they_are_written() -> None:
+    assert [capability.id for capability in Files().capabilities()] == ["files.read", "server_time", "lookup"]
+    assert [capability.id for capability in new_hub(Files).expand()] == ["files.read", "lookup", "server_time"]
+
+
+def test_a_name_that_is_not_given_is_the_functions() -> None:
+    assert "server_time" in listed(new_hub(Files))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "answer"),
+    [
+        ("files.read", {"path": "/x"}, "read /x for anonymous"),
+        ("server_time", {}, "noon"),
+        ("lookup", {"q": "word"}, "word"),
+    ],
+)
+def test_a_function_gets_as_much_of_args_and_ctx_as_it_takes(name: str, arguments: dict[str, Any], answer: str) -> None:
+    assert text(call(new_hub(Files), name, **arguments)) == answer
+
+
+def test_a_function_that_takes_nothing_still_has_its_arguments_checked() -> None:
+    class Kit(Toolkit):
+        @tool(input={"n": {"type": "integer", "required": True}})
+        def stamp(self) -> str:
+            return "done"
+
+    refused = call(new_hub(Kit), "stamp", n="one")
+    assert refused["isError"] is True
+    assert text(refused).startswith("Invalid arguments for tool stamp: n: ")
+    assert text(call(new_hub(Kit), "stamp", n=1)) == "done"
+
+
+def test_stacked_marks_add_up_and_the_nearest_to_the_function_wins() -> None:
+    class Kit(Toolkit):
+        @tool(name="first", category="Reports", title="Kept")
+        @tool(description="The middle one", category="Middle")
+        @tool(name="last", input=OBJECT)
+        def weekly(self, args: dict[str, Any]) -> None: ...
+
+    (weekly,) = Kit().capabilities()
+    assert weekly.id == "last"
+    assert weekly.category == "Middle"
+    assert weekly.definition.title == "Kept"
+    assert weekly.definition.description == "The middle one"
+    assert weekly.arguments.schema == OBJECT
+
+
+def test_marks_are_merged_before_hidden_and_visible_are_weighed() -> None:
+    class Kit(Toolkit):
+        @tool(hidden=False)
+        @tool(visible=False)
+        def shown(self) -> None: ...
+
+    assert [capability.hidden for capability in Kit().capabilities()] == [False]
+
+
+def test_every_option_may_be_given() -> None:
+    class Kit(Toolkit):
+        @tool(
+            name="all.of.it",
+            title="All",
+            description="Everything",
+            category="Misc",
+            input={"a": "string"},
+            output={"b": "string"},
+            input_schema=OBJECT,
+            output_schema=OBJECT,
+            annotations={"read_only_hint": True},
+            icons=[{"src": "https://example.com/i.png"}],
+            meta={"origin": "here"},
+            hidden=False,
+            visible=True,
+            tags=["x"],
+            aliases=["everything"],
+            timeout=2.5,
+            task="optional",
+            scopes=["s"],
+            permissions=["p"],
+        )
+        def everything(self, args: dict[str, Any], ctx: Context) -> None: ...
+
+    (made,) = Kit().capabilities()
+    assert (made.tags, made.aliases, made.timeout, made.task) == (("x",), ("everything",), 2.5, "optional")
+    assert (made.scopes, made.permissions) == (("s",), ("p",))
+    row = listed(new_hub(Kit))["all.of.it"]
+    row.pop("execution", None)
+    assert row == {
+        "name": "all.of.it",
+        "title": "All",
+        "description": "Everything",
+        "inputSchema": OBJECT,
+        "outputSchema": OBJECT,
+        "annotations": {"readOnlyHint": True},
+        "icons": [{"src": "https://example.com/i.png"}],
+        "_meta": {"origin": "here", "category": "Misc"},
+    }
+
+
+def test_what_is_not_said_is_not_on_the_wire() -> None:
+    class Kit(Toolkit):
+        @tool
+        def bare(self) -> None: ...
+
+    assert listed(new_hub(Kit)) == {"bare": {"name": "bare", "inputSchema": {"type": "object"}}}
+
+
+def test_a_docstring_is_the_description_unless_one_is_given() -> None:
+    class Kit(Toolkit):
+        @tool
+        def documented(self) -> None:
+            """What it does.
+
+            And when.
+            """
+
+        @tool(description="Better")
+        def overruled(self) -> None:
+            """Ignored."""
+
+    assert [c.definition.description for c in Kit().capabilities()] == ["What it does.\n\nAnd when.", "Better"]
+
+
+def test_a_tools_category_beats_its_toolkits() -> None:
+    assert [capability.category for capability in Files().capabilities()] == ["Files", "Utility", "Utility"]
+
+
+def test_a_category_of_none_takes_the_toolkits_away() -> None:
+    class Kit(Toolkit, category="Utility"):
+        @tool(category=None)
+        def loose(self) -> None: ...
+
+    (loose,) = Kit().capabilities()
+    assert loose.category is None
+    assert "_meta" not in listed(new_hub(Kit))["loose"]
+
+
+def test_a_registrations_category_beats_all_and_covers_the_whole_toolkit() -> None:
+    hub = new_hub().add(Files, category="Admin", hidden=False)
+    assert {row["_meta"]["category"] for row in listed(hub).values()} == {"Admin"}
+    assert len(listed(hub)) == 3
+
+
+def test_a_category_replaces_the_one_in_meta_and_leaves_the_rest() -> None:
+    class Kit(Toolkit):
+        @tool(category="New", meta={"category": "Old", "other": 1})
+        def both(self) -> None: ...
+
+        @tool(meta={"category": "Own"})
+        def own(self) -> None: ...
+
+    rows = listed(new_hub(Kit))
+    assert rows["both"]["_meta"] == {"category": "New", "other": 1}
+    assert rows["own"]["_meta"] == {"category": "Own"}
+
+
+def test_a_hidden_tool_is_not_listed_but_answers_like_any_other() -> None:
+    hub = new_hub(Files)
+    assert "lookup" not in listed(hub)
+    assert text(call(hub, "lookup", q="found")) == "found"
+
+
+def test_hidden_wins_over_visible_where_a_tool_is_defined() -> None:
+    class Kit(Toolkit):
+        @tool(hidden=True, visible=True)
+        def a(self) -> None: ...
+
+        @tool(hidden=False, visible=False)
+        def b(self) -> None: ...
+
+    assert [capability.hidden for capability in Kit().capabilities()] == [True, False]
+
+
+@pytest.mark.parametrize("option", [{"hidden": 1}, {"hidden": "yes"}, {"visible": 0}, {"visible": ""}])
+def test_only_true_and_false_say_whether_a_tool_is_hidden(option: dict[str, Any]) -> None:
+    with pytest.raises(DefinitionError, match=r"Tool 'a'.*bool"):
+
+        class Kit(Toolkit):
+            @tool(**option)
+            def a(self) -> None: ...
+
+
+def test_instances_keep_their_state() -> None:
+    class Counter(Toolkit):
+        def __init__(self, start: int) -> None:
+            self.start = start
+
+        @tool
+        def start_value(self) -> str:
+            return str(self.start)
+
+    assert text(call(new_hub(Counter(7)), "start_value")) == "7"
+
+
+def test_static_and_class_methods_are_tools_too() -> None:
+    class Kit(Toolkit):
+        greeting = "hello"
+
+        @tool
+        @staticmethod
+        def fixed(name: str) -> str:
+            return name
+
+        @classmethod
+        @tool
+        def classy(cls, name: str) -> str:
+            return f"{cls.greeting} {name}"
+
+    hub = new_hub(Kit)
+    assert text(call(hub, "fixed", name="ann")) == "ann"
+    assert text(call(hub, "classy", name="ann")) == "hello ann"
+
+
+def test_a_subclass_inherits_tools_and_may_replace_them() -> None:
+    class Base(Toolkit):
+        @tool
+        def one(self) -> str:
+            return "base one"
+
+        @tool
+        def two(self) -> str:
+            return "base two"
+
+    class Derived(Base):
+        @tool
+        def two(self) -> str:
+            return "derived two"
+
+        @tool
+        def three(self) -> str:
+            return "three"
+
+    hub = new_hub(Derived)
+    assert [capability.id for capability in Derived().capabilities()] == ["one", "two", "three"]
+    assert text(call(hub, "two")) == "derived two"
+
+
+def test_a_function_defined_again_is_one_tool() -> None:
+    class Kit(Toolkit):
+        @overload
+        def twice(self, value: int) -> int: ...
+        @overload
+        def twice(self, value: str) -> str: ...
+        @tool(input={"value": "any"})
+        def twice(self, value: Any) -> Any:
+            return "second"
+
+    assert [capability.id for capability in Kit().capabilities()] == ["twice"]
+
+
+def test_a_wrapped_function_keeps_its_mark() -> None:
+    def logged(function: Callable[..., str]) -> Callable[..., str]:
+        @functools.wraps(function)
+        def inner(*args: Any, **kwargs: Any) -> str:
+            return "logged " + function(*args, **kwargs)
+
+        return inner
+
+    class Kit(Toolkit):
+        @logged
+        @tool(name="wrapped")
+        def work(self, name: str) -> str:
+            return name
+
+    assert text(call(new_hub(Kit), "wrapped", name="x")) == "logged x"
+
+
+def test_an_enum_class_is_published_by_value_and_delivered_as_members() -> None:
+    class Mode(enum.Enum):
+        LOUD = "loud"
+
+    class Kit(Toolkit):
+        @tool(input={"mode": {"type": "enum", "values": Mode}})
+        def speak(self, args: dict[str, Any]) -> str:
+            return repr(args["mode"] is Mode.LOUD)
+
+    hub = new_hub(Kit)
+    assert listed(hub)["speak"]["inputSchema"]["properties"]["mode"] == {"type": "string", "enum": ["loud"]}
+    assert text(call(hub, "speak", mode="loud")) == "True"
+
+
+def refused(*marks: Any, take: Any = None) -> str:
+    """What defining a toolkit with one so marked function says."""
+
+    def subject(self: object, args: object, ctx: object) -> None: ...
+
+    function = take or subject
+    for mark in marks:
+        function = mark(function)
+    with pytest.raises(DefinitionError) as caught:
+        type("Kit", (Toolkit,), {"subject": function})
+    return caught.value.message
+
+
+def test_a_private_function_is_no_tool() -> None:
+    def _secret(self: object) -> None: ...
+
+    assert "Tool '_secret'" in refused(tool, take=_secret)
+    assert "private" in refused(tool(name="public"), take=_secret)
+
+
+def test_more_than_args_and_ctx_is_refused() -> None:
+    def three(self: object, args, ctx, more):  # type: ignore[no-untyped-def]
+        ...
+
+    assert "Tool 'three'" in refused(tool, take=three)
+    assert "at most two parameters" in refused(tool(input=OBJECT), take=three)
+
+
+def test_two_tools_of_one_name_in_a_toolkit_are_refused_by_name() -> None:
+    with pytest.raises(DefinitionError, match=r"Kit.*same\.name"):
+
+        class Kit(Toolkit):
+            @tool(name="same.name")
+            def a(self) -> None: ...
+
+            @tool(name="same.name")
+            def b(self) -> None: ...
+
+
+@pytest.mark.parametrize("option", ["input", "output", "input_schema", "output_schema"])
+@pytest.mark.parametrize(
+    ("schema", "complaint"),
+    [
+        ('{"type": ', "malformed JSON text"),
+        ('["type", "object"]', "must decode to an object"),
+        (7, "expected a"),
+        ([("q", "string")], "expected a"),
+        ({"type": "object", "properties": {"q": {"type": "strin"}}}, "invalid JSON Schema"),
+    ],
+)
+def test_a_malformed_schema_is_refused_naming_the_tool(option: str, schema: object, complaint: str) -> None:
+    message = refused(tool(name="the.tool", **{option: schema}))
+    assert message.startswith("Tool 'the.tool'")
+    assert complaint in message
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"a": {}},
+        {"a": {"type": "strin"}},
+        {"a": {"type": "enum"}},
+        {"a": {"type": "enum", "values": []}},
+        {"a": {"type": "object"}},
+        {"a": {"type": "array", "items": "object"}},
+        {"a": ["string"]},
+        {"a": {"type": "array", "items": "bogus"}},
+        {"a": {"type": "string", "minimum": 3}},
+        {1: "string"},
+    ],
+)
+def test_a_wrong_field_spec_is_refused_naming_the_tool(spec: dict[Any, Any]) -> None:
+    assert refused(tool(name="the.tool", input=spec)).startswith("Tool 'the.tool': field ")
+
+
+@pytest.mark.parametrize("option", ["input_schema", "output_schema"])
+def test_the_raw_options_never_take_a_field_spec(option: str) -> None:
+    assert "the.tool" in refused(tool(name="the.tool", **{option: {"q": {"type": "string"}, "type": "bogus"}}))
+
+
+def test_raw_schemas_beat_field_specs_when_both_are_given() -> None:
+    class Kit(Toolkit):
+        @tool(input={"a": "integer"}, input_schema=OBJECT, output={"a": "integer"}, output_schema=OBJECT)
+        def both(self, args: dict[str, Any]) -> dict[str, Any]:
+            return args
+
+    (both,) = Kit().capabilities()
+    assert both.arguments.schema == both.output_schema == OBJECT
+    assert both.cast_plan is None
+
+
+def test_an_unknown_option_is_refused_with_the_nearest_known_one() -> None:
+    sentence = "Tool 'work': unknown option 'descripton', did you mean 'description'?"
+    with pytest.raises(DefinitionError, match=f"^{re.escape(sentence)}$"):
+
+        @tool(descripton="x")
+        def work() -> None: ...
+
+
+@pytest.mark.parametrize(
+    "annotations", [{"read_only": True}, {"readonly_hint": True}, {"destructive": False}, {"hint": 1}]
+)
+def test_an_unknown_annotation_is_refused(annotations: dict[str, Any]) -> None:
+    assert "unknown annotation" in refused(tool(annotations=annotations))
+
+
+def test_annotations_are_translated_and_wire_names_pass() -> None:
+    class Kit(Toolkit):
+        @tool(
+            annotations={
+                "title": "T",
+                "read_only_hint": False,
+                "destructive_hint": True,
+                "idempotent_hint": True,
+                "open_world_hint": False,
+            }
+        )
+        def snake(self) -> None: ...
+
+        @tool(annotations={"readOnlyHint": True, "vendorHint": 1})
+        def wire(self) -> None: ...
+
+    rows = listed(new_hub(Kit))
+    assert rows["snake"]["annotations"] == {
+        "title": "T",
+        "readOnlyHint": False,
+        "destructiveHint": True,
+        "idempotentHint": True,
+        "openWorldHint": False,
+    }
+    assert rows["wire"]["annotations"] == {"readOnlyHint": True, "vendorHint": 1}
+
+
+@pytest.mark.parametrize("given", ["name", 3, {"name": "x"}, ["name"], Tool])
+def test_a_mark_that_is_not_made_of_options_is_refused(given: Any) -> None:
+    with pytest.raises(DefinitionError, match="options go by keyword"):
+        tool(given)
+
+
+def test_a_mark_without_a_function_is_refused() -> None:
+    with pytest.raises(DefinitionError, match=r"Kit.*dangling.*without a function"):
+
+        class Kit(Toolkit):
+            dangling = tool(name="x")
+
+
+def test_a_mark_on_something_that_is_no_function_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="@tool"):
+
+        class Kit(Toolkit):
+            @tool  # type: ignore[prop-decorator]
+            @property
+            def size(self) -> int:
+                return 1
+
+
+def test_a_mark_that_a_property_would_swallow_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="size"):
+
+        class Kit(Toolkit):
+            @property
+            @tool
+            def size(self) -> int:
+                return 1
+
+
+@pytest.mark.parametrize("name", ["", "two words", "ü", "a" * 129, "tab\there", 7])
+def test_a_name_that_cannot_go_over_the_wire_is_refused(name: Any) -> None:
+    with pytest.raises(DefinitionError, match="name"):
+        tool(name=name)(lambda: None)
+
+
+def test_an_unknown_toolkit_option_is_refused() -> None:
+    with pytest.raises(DefinitionError, match=r"Toolkit Kit: unknown option 'categry'"):
+
+        class Kit(Toolkit, categry="x"):
+            pass
+
+
+def test_two_registrations_of_one_name_are_refused_and_change_nothing() -> None:
+    class Other(Toolkit):
+        @tool
+        def fresh(self) -> None: ...
+
+        @tool
+        def server_time(self) -> None: ...
+
+    hub = new_hub(Files)
+    with pytest.raises(DefinitionError, match="server_time"):
+        hub.add(Other)
+    assert len(hub.expand()) == 3
+    assert request(hub, "tools/call", name="fresh")["error"]["code"] == -32602
+
+
+def test_a_tool_is_described_by_one_normalised_record() -> None:
+    read, time, lookup = Files().capabilities()
+    assert [c.arity for c in (read, time, lookup)] == [2, 0, 1]
+    assert {c.owner for c in (read, time, lookup)} == {"Files"}
+    assert read.cast_plan is not None
+    assert (time.cast_plan, lookup.cast_plan) == (None, None)
+    assert [c.hidden for c in (read, time, lookup)] == [False, False, True]
+    assert read.output_schema is None
+
+
+def test_an_empty_toolkit_offers_nothing() -> None:
+    class Kit(Toolkit):
+        pass
+
+    assert expand(Kit) == []

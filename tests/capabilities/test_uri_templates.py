@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import string
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waypost.capabilities.uri_templates import UriTemplate
+from waypost.errors import DefinitionError
+
+VALUES = {"var": "value", "hello": "Hello World!", "half": "50%", "path": "/foo/bar", "ü": ""}
+
+literals = st.text(string.ascii_letters + string.digits + "-._~:/?=&+*()", max_size=5)
+values = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+# What stands in a reserved expansion may be encoded already, so only text without % comes back as it was.
+reserved = values.filter(lambda value: "%" not in value)
+
+
+@pytest.mark.parametrize(
+    ("template", "uri"),
+    [
+        ("{var}", "value"),
+        ("{hello}", "Hello%20World%21"),
+        ("{half}", "50%25"),
+        ("O{path}X", "O%2Ffoo%2FbarX"),
+        ("{+var}", "value"),
+        ("{+hello}", "Hello%20World!"),
+        ("{+half}", "50%25"),
+        ("{+path}/here", "/foo/bar/here"),
+        ("here?ref={+path}", "here?ref=/foo/bar"),
+        ("X{#var}", "X#value"),
+        ("X{#hello}", "X#Hello%20World!"),
+        ("X{#undef}", "X"),
+        ("plain", "plain"),
+    ],
+)
+def test_expansion_follows_rfc_6570(template: str, uri: str) -> None:
+    assert UriTemplate(template).expand(**VALUES) == uri
+
+
+def test_reserved_expansion_keeps_what_is_encoded_already() -> None:
+    assert UriTemplate("{+a}").expand(a="x%20y") == "x%20y"
+    assert UriTemplate("{a}").expand(a="x%20y") == "x%2520y"
+
+
+@given(st.lists(values, min_size=1, max_size=4), st.data())
+def test_matching_an_expansion_gives_the_values_back(given_values: list[str], data: st.DataObject) -> None:
+    variables = {f"v{number}": value for number, value in enumerate(given_values)}
+    text = "x://" + "/".join(f"{data.draw(literals)}{{{name}}}" for name in variables)
+    tail = data.draw(st.sampled_from(["", "/{+rest}", "{#rest}"]))
+    if tail:
+        variables["rest"] = data.draw(reserved)
+    template = UriTemplate(text + tail)
+    assert template.variables == tuple(variables)
+    assert template.match(template.expand(**variables)) == variables
+
+
+@given(st.text(max_size=30))
+def test_matching_never_fails_and_what_it_finds_expands_to_an_equal_address(uri: str) -> None:
+    template = UriTemplate("a:{one}/{two}")
+    found = template.match(uri)
+    if found is not None:
+        assert template.match(template.expand(**found)) == found
+
+
+@pytest.mark.parametrize(
+    ("template", "uri"),
+    [
+        ("notes://{id}", "notes://"),
+        ("notes://{id}", "notes://a/b"),
+        ("notes://{id}", "notes://a?x=1"),
+        ("notes://{id}", "notes://a#f"),
+        ("notes://{id}", "NOTES://a"),
+        ("notes://{id}", "notes://%ff"),
+        ("a.c", "abc"),
+        ("{+path}.md", "/a/b.txt"),
+    ],
+)
+def test_an_address_that_no_values_give_does_not_match(template: str, uri: str) -> None:
+    assert UriTemplate(template).match(uri) is None
+
+
+def test_variables_are_decoded_and_a_reserved_one_may_hold_slashes() -> None:
+    assert UriTemplate("f://{host}/{+path}").match("f://h%C3%BC/a/b%20c") == {"host": "hü", "path": "a/b c"}
+
+
+def test_a_fragment_may_be_missing() -> None:
+    assert UriTemplate("d:x{#part}").match("d:x") == {"part": ""}
+    assert UriTemplate("d:x{#part}").match("d:x#top") == {"part": "top"}
+
+
+@pytest.mark.parametrize(
+    ("template", "sentence"),
+    [
+        ("a:{b", "unbalanced brace"),
+        ("a:b}", "unbalanced brace"),
+        ("a:{{b}}", "unbalanced brace"),
+        ("a:{}", "is unknown"),
+        ("a:{b,c}", "is unknown"),
+        ("a:{?b}", "is unknown"),
+        ("a:{b*}", "is unknown"),
+        ("a:{1b}", "is unknown"),
+        ("a:{b}/{b}", "uses a variable twice"),
+    ],
+)
+def test_a_template_beyond_the_supported_levels_is_refused(template: str, sentence: str) -> None:
+    with pytest.raises(DefinitionError, match=sentence):
+        UriTemplate(template)
+
+
+@pytest.mark.parametrize(
+    ("template", "unit"), [("x://{a}-{b}-{c}/end", "-"), ("x://{+a}/{+b}/{+c}.md", "/")], ids=["simple", "reserved"]
+)
+def test_a_hostile_address_is_refused_quickly(template: str, unit: str) -> None:
+    start = time.perf_counter()
+    assert UriTemplate(template).match("x://" + unit * 2_000) is None
+    assert time.perf_counter() - start < 1

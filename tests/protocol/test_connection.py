@@ -1,0 +1,448 @@
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.protocol.conftest import (
+    Json,
+    assorted_hub,
+    asynchronous,
+    cancelled,
+    connected,
+    idle,
+    in_session,
+    initialization,
+    notification,
+    request,
+    stateless,
+    until,
+)
+from tests.protocol.hostile import hostile_bytes
+
+from waypost import Context, Hub
+from waypost.wire.params import CLIENT_CAPABILITIES, PROTOCOL_VERSION
+from waypost.wire.versions import LEGACY, V2025_03_26, V2026_07_28
+
+
+class Waiting:
+    """A hub whose tool `wait` is held until it is let go."""
+
+    def __init__(self) -> None:
+        self.hub = Hub("waiting", version="1")
+        self.entered = 0
+        self.stopped = 0
+        self.release = asyncio.Event()
+
+        @self.hub.tool
+        async def wait() -> str:
+            """Wait."""
+            self.entered += 1
+            try:
+                await self.release.wait()
+            except asyncio.CancelledError:
+                self.stopped += 1
+                raise
+            return "waited"
+
+        @self.hub.tool
+        async def quick() -> str:
+            """Do not wait."""
+            return "at once"
+
+
+def call(name: str) -> Json:
+    return {"name": name, "arguments": {}}
+
+
+@asynchronous
+async def test_before_initialize_only_ping_is_answered() -> None:
+    async with connected(assorted_hub()) as peer:
+        assert await peer.result(request(1, "ping")) == {}
+        error = await peer.error(request(2, "tools/list"))
+        assert error == {"code": -32600, "message": "Server not initialized"}
+        assert (await peer.error(request(3, "no/such/method")))["code"] == -32600
+
+
+@asynchronous
+async def test_both_eras_are_served_side_by_side() -> None:
+    async with connected(assorted_hub()) as peer:
+        assert (await peer.result(stateless(1, "tools/list")))["resultType"] == "complete"
+        await peer.result(initialization())
+        assert "resultType" not in await peer.result(request(2, "tools/list"))
+        assert (await peer.result(stateless(3, "tools/list")))["resultType"] == "complete"
+        assert await peer.result(request(4, "ping")) == {}
+
+
+@asynchronous
+async def test_the_envelope_is_recognised_however_its_key_is_escaped() -> None:
+    plain = json.dumps(stateless(1, "tools/list")).encode()
+    async with connected(assorted_hub()) as peer:
+        peer.send(plain.replace(b"io.modelcontextprotocol/", b"io.modelcontextprotocol\\/"))
+        assert "result" in await peer.response(1)
+
+
+@asynchronous
+async def test_text_that_looks_like_an_envelope_does_not_change_the_era() -> None:
+    async with in_session(assorted_hub()) as peer:
+        arguments = {"note": PROTOCOL_VERSION, PROTOCOL_VERSION: V2026_07_28}
+        result = await peer.result(request(1, "tools/call", {"name": "deploy", "arguments": arguments}))
+        assert "resultType" not in result
+
+
+@pytest.mark.parametrize(
+    ("garbage", "code"),
+    [
+        (b"not json", -32700),
+        (b"{", -32700),
+        (b"\xff\xfe", -32700),
+        (b'"text"', -32600),
+        (b"17", -32600),
+        (b"null", -32600),
+        (b"{}", -32600),
+        (b'{"jsonrpc":"1.0","method":"ping"}', -32600),
+        (b'{"jsonrpc":"2.0"}', -32600),
+        (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', -32600),
+        (b"[" * 65 + b"]" * 65, -32600),
+        (b'{"a":' * 65 + b"1" + b"}" * 65, -32700),
+    ],
+)
+@asynchronous
+async def test_garbage_is_refused_without_an_id_and_service_goes_on(garbage: bytes, code: int) -> None:
+    async with in_session(assorted_hub()) as peer:
+        peer.send(garbage)
+        refusal = await peer.response(None)
+        assert refusal["error"]["code"] == code
+        assert await peer.result(request(1, "ping")) == {}
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"jsonrpc": "1.0", "id": 5, "method": "ping"},
+        {"id": 5, "method": "ping"},
+        {"jsonrpc": "2.0", "id": 5, "method": 7},
+        {"jsonrpc": "2.0", "id": 5},
+    ],
+)
+@asynchronous
+async def test_a_bad_envelope_is_refused_with_the_id_it_has(broken: Json) -> None:
+    async with connected(assorted_hub()) as peer:
+        peer.send(broken)
+        assert (await peer.response(5))["error"]["code"] == -32600
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        b'{"name":"\xff"}',
+        b'{"_meta":{"%b":"\xff"}}' % PROTOCOL_VERSION.encode(),
+        b'{"_meta":{"progressToken":"\xc3("},"name":"add"}',
+    ],
+)
+@asynchronous
+async def test_bytes_that_are_no_text_are_refused_and_service_goes_on(params: bytes) -> None:
+    async with in_session(assorted_hub()) as peer:
+        peer.send(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":%b}' % params)
+        refusal = await peer.first(lambda message: "error" in message)
+        assert refusal["error"]["code"] in (-32700, -32602)
+        assert await peer.result(request(2, "ping")) == {}
+
+
+@asynchronous
+async def test_bytes_that_are_no_text_in_a_notification_are_ignored() -> None:
+    async with in_session(assorted_hub()) as peer:
+        peer.send(b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"\xff"}}')
+        assert await peer.result(request(2, "ping")) == {}
+
+
+@asynchronous
+async def test_responses_and_unknown_notifications_are_taken_in_silence() -> None:
+    async with in_session(assorted_hub()) as peer:
+        before = len(peer.received)
+        peer.send({"jsonrpc": "2.0", "id": 99, "result": {}})
+        peer.send({"jsonrpc": "2.0", "id": None, "error": {"code": 1, "message": "x"}})
+        peer.send(notification("notifications/roots/list_changed"))
+        peer.send(notification("notifications/made/up", {"x": 1}))
+        peer.send(notification("tools/call", call("add")))
+        await idle()
+        assert len(peer.received) == before
+
+
+@pytest.mark.parametrize("modern", [False, True])
+@asynchronous
+async def test_requests_are_answered_in_the_order_they_finish(modern: bool) -> None:
+    waiting = Waiting()
+    make = stateless if modern else request
+    async with in_session(waiting.hub) as peer:
+        peer.send(make(1, "tools/call", call("wait")))
+        peer.send(make(2, "tools/call", call("quick")))
+        await peer.response(2)
+        waiting.release.set()
+        await peer.response(1)
+        assert [message["id"] for message in peer.responses()[1:]] == [2, 1]
+
+
+@pytest.mark.parametrize("modern", [False, True])
+@asynchronous
+async def test_a_cancelled_request_stops_and_is_never_answered(modern: bool) -> None:
+    waiting = Waiting()
+    make = stateless if modern else request
+    async with in_session(waiting.hub) as peer:
+        peer.send(make(1, "tools/call", call("wait")))
+        await until(lambda: waiting.entered)
+        peer.send(cancelled(1))
+        await until(lambda: waiting.stopped)
+        assert "result" in await peer.ask(make(2, "tools/call", call("quick")))
+        assert [message["id"] for message in peer.responses()[1:]] == [2]
+
+
+@pytest.mark.parametrize("modern", [False, True])
+@asynchronous
+async def test_a_cancel_right_behind_its_request_counts(modern: bool) -> None:
+    waiting = Waiting()
+    make = stateless if modern else request
+    async with in_session(waiting.hub) as peer:
+        peer.send(make(1, "tools/call", call("wait")))
+        peer.send(cancelled(1))
+        waiting.release.set()
+        await peer.ask(make(2, "tools/call", call("quick")))
+        await idle()
+        assert [message["id"] for message in peer.responses()[1:]] == [2]
+
+
+@pytest.mark.parametrize("modern", [False, True])
+@asynchronous
+async def test_a_handler_that_outlives_its_cancellation_is_still_not_answered(modern: bool) -> None:
+    hub = Hub("stubborn", version="1")
+    entered = asyncio.Event()
+    ended = asyncio.Event()
+
+    @hub.tool
+    async def stubborn() -> str:
+        """Answer anyway."""
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ended.set()
+        return "here I am"
+
+    make = stateless if modern else request
+    async with in_session(hub) as peer:
+        peer.send(make(1, "tools/call", call("stubborn")))
+        await entered.wait()
+        peer.send(cancelled(1))
+        await ended.wait()
+        await peer.ask(make(2, "tools/list"))
+        assert [message["id"] for message in peer.responses()[1:]] == [2]
+
+
+@pytest.mark.parametrize("modern", [False, True])
+@pytest.mark.parametrize(
+    "params",
+    [{"requestId": 99}, {"requestId": "1"}, {"requestId": None}, {"requestId": 1.5}, {"reason": "bored"}, {}, None],
+)
+@asynchronous
+async def test_cancelling_what_does_not_run_changes_nothing(params: Json | None, modern: bool) -> None:
+    waiting = Waiting()
+    make = stateless if modern else request
+    async with in_session(waiting.hub) as peer:
+        peer.send(make(1, "tools/call", call("wait")))
+        await until(lambda: waiting.entered)
+        peer.send(notification("notifications/cancelled", params))
+        waiting.release.set()
+        assert "result" in await peer.response(1)
+        peer.send(cancelled(1))
+        assert "result" in await peer.ask(make(2, "tools/call", call("quick")))
+
+
+@asynchronous
+async def test_a_request_may_reuse_the_id_of_a_finished_one() -> None:
+    async with in_session(assorted_hub()) as peer:
+        for _ in range(2):
+            peer.received.clear()
+            assert await peer.result(request(1, "ping")) == {}
+
+
+@pytest.mark.parametrize("modern", [False, True])
+@asynchronous
+async def test_what_a_handler_says_after_its_answer_is_not_sent(modern: bool) -> None:
+    hub = Hub("late", version="1")
+    answered = asyncio.Event()
+    late: list[asyncio.Task[None]] = []
+
+    @hub.tool
+    async def leave_work(ctx: Context) -> str:
+        """Answer first, talk later."""
+
+        async def talk() -> None:
+            await answered.wait()
+            await ctx.progress(99)
+            await ctx.log("emergency", "too late")
+
+        await ctx.progress(1)
+        late.append(asyncio.create_task(talk()))
+        return "done"
+
+    params = {**call("leave_work"), "_meta": {"progressToken": "t"}}
+    meta = {"progressToken": "t", "io.modelcontextprotocol/logLevel": "debug"}
+    message = stateless(1, "tools/call", call("leave_work"), **meta) if modern else request(1, "tools/call", params)
+    async with in_session(hub) as peer:
+        await peer.result(message)
+        answered.set()
+        await asyncio.gather(*late)
+        await idle()
+        assert [params["progress"] for params in peer.told("notifications/progress")] == [1]
+        assert peer.told("notifications/message") == []
+
+
+def batch_of(*messages: Json) -> list[Json]:
+    return list(messages)
+
+
+@asynchronous
+async def test_a_batch_is_answered_as_one_array_in_its_version() -> None:
+    async with in_session(assorted_hub(), V2025_03_26) as peer:
+        peer.send(
+            batch_of(
+                request(1, "ping"),
+                notification("notifications/roots/list_changed"),
+                request("two", "tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}}),
+                request(3, "no/such/method"),
+            )
+        )
+        answers = await peer.first(lambda message: isinstance(message, list))
+        by_id = {answer["id"]: answer for answer in answers}
+        assert by_id.keys() == {1, "two", 3}
+        assert by_id["two"]["result"]["content"] == [{"type": "text", "text": "3"}]
+        assert by_id[3]["error"]["code"] == -32601
+
+
+@pytest.mark.parametrize("version", [version for version in LEGACY if version != V2025_03_26])
+@asynchronous
+async def test_other_versions_refuse_batches(version: str) -> None:
+    async with in_session(assorted_hub(), version) as peer:
+        peer.send(batch_of(request(1, "ping")))
+        refusal = await peer.response(None)
+        assert refusal["error"]["code"] == -32600
+        assert V2025_03_26 in refusal["error"]["message"]
+        assert await peer.result(request(2, "ping")) == {}
+
+
+@asynchronous
+async def test_a_batch_before_initialize_is_refused() -> None:
+    async with connected(assorted_hub()) as peer:
+        peer.send(batch_of(initialization(V2025_03_26)))
+        assert (await peer.response(None))["error"]["code"] == -32600
+        assert len(peer.hub.engine.sessions) == 0
+
+
+@pytest.mark.parametrize(("batch", "code"), [(b"[]", -32600), (b"[1,", -32700), (b"[" * 66 + b"]" * 66, -32700)])
+@asynchronous
+async def test_a_malformed_batch_is_refused_as_a_whole(batch: bytes, code: int) -> None:
+    async with in_session(assorted_hub(), V2025_03_26) as peer:
+        peer.send(batch)
+        assert (await peer.response(None))["error"]["code"] == code
+
+
+@asynchronous
+async def test_a_batch_without_requests_is_not_answered() -> None:
+    async with in_session(assorted_hub(), V2025_03_26) as peer:
+        before = len(peer.received)
+        peer.send(batch_of(notification("notifications/initialized"), {"jsonrpc": "2.0", "id": 1, "result": {}}))
+        await peer.result(request(2, "ping"))
+        assert len(peer.received) == before + 1
+
+
+@asynchronous
+async def test_initialize_cannot_hide_in_a_batch() -> None:
+    async with in_session(assorted_hub(), V2025_03_26) as peer:
+        peer.send(batch_of(initialization(request_id=1), request(2, "ping")))
+        answers = await peer.first(lambda message: isinstance(message, list))
+        assert {answer["id"]: "error" in answer for answer in answers} == {1: True, 2: False}
+        assert len(peer.hub.engine.sessions) == 1
+
+
+@asynchronous
+async def test_a_request_of_a_batch_can_be_cancelled() -> None:
+    waiting = Waiting()
+    async with in_session(waiting.hub, V2025_03_26) as peer:
+        peer.send(batch_of(request(1, "tools/call", call("wait")), request(2, "tools/call", call("quick"))))
+        await until(lambda: waiting.entered)
+        peer.send(cancelled(1))
+        answers = await peer.first(lambda message: isinstance(message, list))
+        assert [answer["id"] for answer in answers] == [2]
+
+
+@asynchronous
+async def test_a_second_initialize_replaces_the_session() -> None:
+    waiting = Waiting()
+    async with in_session(waiting.hub) as peer:
+        [first] = waiting.hub.engine.sessions
+        peer.send(request(1, "tools/call", call("wait")))
+        await until(lambda: waiting.entered)
+        await peer.result(initialization(request_id="again"))
+        [second] = waiting.hub.engine.sessions
+        assert second is not first
+        await until(lambda: waiting.stopped)
+        assert await peer.result(request(2, "ping")) == {}
+
+
+@asynchronous
+async def test_closing_stops_the_work_and_forgets_the_session() -> None:
+    waiting = Waiting()
+    async with in_session(waiting.hub) as peer:
+        peer.send(request(1, "tools/call", call("wait")))
+        peer.send(stateless(2, "tools/call", call("wait")))
+        peer.send(stateless(3, "subscriptions/listen", {"notifications": {"toolsListChanged": True}}))
+        await until(lambda: waiting.entered == 2 and len(waiting.hub.engine.broadcast) == 1)
+        before = len(peer.responses())
+        await peer.connection.close()
+        assert waiting.stopped == 2
+        assert len(waiting.hub.engine.sessions) == 0
+        assert len(waiting.hub.engine.broadcast) == 0
+        assert len(peer.responses()) == before
+
+
+@asynchronous
+async def test_many_requests_at_once_are_all_answered() -> None:
+    async with in_session(assorted_hub()) as peer:
+        for number in range(500):
+            peer.send(request(number, "tools/call", {"name": "add", "arguments": {"a": number, "b": 1}}))
+        await until(lambda: len(peer.responses()) == 501)
+        sums = {message["id"]: message["result"]["content"][0]["text"] for message in peer.responses()[1:]}
+        assert sums == {number: str(number + 1) for number in range(500)}
+
+
+MESSAGES: list[Any] = [
+    initialization(),
+    request(1, "ping"),
+    request("a", "tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}}),
+    request(2, "tools/list", {"cursor": "x"}),
+    request(3, "resources/read", {"uri": "docs://readme"}),
+    request(4, "logging/setLevel", {"level": "debug"}),
+    request(5, "completion/complete", {"ref": {"type": "ref/prompt", "name": "greet"}, "argument": {"name": "name"}}),
+    stateless(6, "tools/call", {"name": "deploy", "arguments": {"region": "eu"}}, progressToken="p"),
+    stateless(7, "subscriptions/listen", {"notifications": {"toolsListChanged": True}}),
+    stateless(8, "server/discover", **{CLIENT_CAPABILITIES: {"sampling": {}}}),
+    notification("notifications/cancelled", {"requestId": 7}),
+    [request(9, "ping"), notification("notifications/initialized")],
+]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(hostile_bytes(MESSAGES), max_size=6), st.sampled_from([None, *LEGACY]))
+def test_whatever_arrives_only_json_rpc_leaves_and_service_goes_on(lines: list[bytes], version: str | None) -> None:
+    @asynchronous
+    async def scenario() -> None:
+        async with connected(assorted_hub()) as peer:
+            if version is not None:
+                await peer.result(initialization(version))
+            for line in lines:
+                peer.send(line)
+            await idle()
+            assert "result" in await peer.ask(stateless("last", "tools/list"))
+
+    scenario()

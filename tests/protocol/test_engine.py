@@ -1,0 +1,111 @@
+from typing import Any
+
+import pytest
+from tests.protocol.conftest import asynchronous, connected, idle, in_session, initialization, request, stateless
+
+from waypost import Hub
+from waypost.wire.versions import ALL
+
+
+def plain_hub(**options: Any) -> Hub:
+    return Hub("plain", version="1", **options)
+
+
+def test_an_empty_hub_declares_tools_and_logging_only() -> None:
+    assert plain_hub().engine.capabilities() == {"logging": {}, "tools": {"listChanged": True}}
+
+
+def test_capabilities_follow_what_is_registered() -> None:
+    hub = plain_hub()
+
+    @hub.prompt
+    def greet(name: str) -> str:
+        return name
+
+    assert hub.engine.capabilities() == {
+        "logging": {},
+        "tools": {"listChanged": True},
+        "prompts": {"listChanged": True},
+        "completions": {},
+    }
+
+    @hub.resource("a://x")
+    def fixed() -> str:
+        return "x"
+
+    assert hub.engine.capabilities()["resources"] == {"listChanged": True}
+    assert not hub.engine.offers_subscriptions
+
+    @hub.resource("a://y", subscribable=True)
+    def living() -> str:
+        return "y"
+
+    assert hub.engine.capabilities()["resources"] == {"listChanged": True, "subscribe": True}
+    assert hub.engine.offers_subscriptions
+
+
+def test_given_capabilities_are_declared_as_they_are() -> None:
+    given: dict[str, Any] = {"tools": {}, "resources": {"subscribe": True}}
+    engine = plain_hub(capabilities=given).engine
+    assert engine.capabilities() == given
+    assert engine.offers("tools")
+    assert not engine.offers("prompts")
+    assert not engine.offers_list_changed("tools")
+    assert engine.offers_subscriptions
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("prompts/list", {}),
+        ("prompts/get", {"name": "x"}),
+        ("resources/list", {}),
+        ("resources/templates/list", {}),
+        ("resources/read", {"uri": "a://x"}),
+        ("completion/complete", {"ref": {"type": "ref/prompt", "name": "x"}, "argument": {"name": "a", "value": ""}}),
+    ],
+)
+@asynchronous
+async def test_methods_of_a_capability_that_is_not_offered_do_not_exist(method: str, params: dict[str, Any]) -> None:
+    async with in_session(plain_hub()) as peer:
+        assert (await peer.error(request(1, method, params)))["code"] == -32601
+        assert (await peer.error(stateless(2, method, params)))["code"] == -32601
+
+
+@pytest.mark.parametrize("method", ["tools/list", "logging/setLevel"])
+@asynchronous
+async def test_a_capability_left_out_on_purpose_takes_its_methods_along(method: str) -> None:
+    async with in_session(plain_hub(capabilities={"prompts": {}})) as peer:
+        assert (await peer.error(request(1, method, {"level": "info"})))["code"] == -32601
+
+
+@asynchronous
+async def test_discover_and_initialize_declare_the_same() -> None:
+    hub = plain_hub(instructions="Ask nicely.")
+    async with connected(hub) as peer:
+        discovered = await peer.result(stateless(1, "server/discover"))
+        welcome = await peer.result(initialization())
+    assert discovered["capabilities"] == welcome["capabilities"]
+    assert discovered["instructions"] == welcome["instructions"] == "Ask nicely."
+    assert discovered["supportedVersions"] == list(ALL)
+
+
+@asynchronous
+async def test_starting_twice_still_tells_a_change_once() -> None:
+    hub = plain_hub()
+    async with in_session(hub) as peer:
+        await hub.start()
+        hub.tool(name="late")(lambda: "x")
+        await idle()
+        assert len(peer.told("notifications/tools/list_changed")) == 1
+
+
+@asynchronous
+async def test_a_stopped_hub_has_no_sessions_and_tells_nobody() -> None:
+    hub = plain_hub()
+    async with in_session(hub) as peer:
+        await hub.stop()
+        assert len(hub.engine.sessions) == 0
+        hub.tool(name="late")(lambda: "x")
+        await idle()
+        assert peer.told("notifications/tools/list_changed") == []
