@@ -45,6 +45,10 @@ class Client:
         )
         return await asyncio.wait_for(answer, 30)
 
+    def notify(self, method: str, /, **params: Any) -> None:
+        """Send a one-way message."""
+        self._connection.receive(msgspec.json.encode({"jsonrpc": "2.0", "method": method, "params": params}))
+
     async def result(self, method: str, /, **params: Any) -> dict[str, Any]:
         """The result, which there must be."""
         response = await self.request(method, **params)

@@ -109,9 +109,7 @@ def test_a_function_without_annotations_takes_args_and_ctx_as_they_come() -> Non
     async def two(args, ctx):  # type: ignore[no-untyped-def]
         return {**args, "by": ctx.principal.id}
 
-    assert {name: row["inputSchema"] for name, row in listed(hub).items()} == dict.fromkeys(
-        ("none", "one", "two"), {"type": "object"}
-    )
+    assert [row["inputSchema"] for row in listed(hub).values()] == [{"type": "object"}] * 3
     assert text(call(hub, "none", ignored=1)) == "nothing"
     assert call(hub, "one", a=[1])["structuredContent"] == {"a": [1]}
     assert call(hub, "two", a=1)["structuredContent"] == {"a": 1, "by": "anonymous"}

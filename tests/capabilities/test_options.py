@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -108,6 +109,6 @@ def test_a_definition_error_is_prefixed_with_its_subject_once() -> None:
         raise DefinitionError(message)
 
     for message in ("is wrong", "Tool 'x': is wrong"):
-        with pytest.raises(DefinitionError, match="^Tool 'x': is wrong$"):
-            named("Tool 'x'", lambda message=message: fail(message))
+        with pytest.raises(DefinitionError, match=r"^Tool 'x': is wrong$"):
+            named("Tool 'x'", functools.partial(fail, message))
     assert named("Tool 'x'", lambda: 3) == 3

@@ -66,21 +66,19 @@ def test_a_component_is_one_record_that_takes_args_and_ctx() -> None:
 
 
 def test_calls_that_overlap_do_not_see_each_others_fields() -> None:
+    all_are_here = asyncio.Barrier(3)
+
     class Wait(Tool):
         n: int
 
         async def execute(self, ctx: Context) -> str:
-            meeting: asyncio.Barrier = barrier
-            await meeting.wait()
+            await all_are_here.wait()
             return str(self.n)
 
     async def scenario() -> list[str]:
-        nonlocal barrier
-        barrier = asyncio.Barrier(3)
         async with connected(new_hub(Wait)) as client:
             return [text(r) for r in await asyncio.gather(*(client.call("wait", n=n) for n in range(3)))]
 
-    barrier: asyncio.Barrier
     assert asyncio.run(scenario()) == ["0", "1", "2"]
 
 
@@ -168,7 +166,7 @@ def test_an_unknown_field_cannot_be_preset() -> None:
 
 
 @pytest.mark.parametrize("given", [{"version": "1"}, {"name": "x"}, {"name": "", "version": "1"}])
-def test_a_hub_needs_a_name_and_a_version(given: dict[str, str]) -> None:
+def test_a_hub_needs_a_name_and_a_version(given: dict[str, Any]) -> None:
     with pytest.raises(DefinitionError, match="A hub needs a"):
         Hub(**given)
 

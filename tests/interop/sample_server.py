@@ -58,7 +58,7 @@ class LookUp(Tool, tags=("people",)):
 
 
 @hub.tool(output_schema={"type": "array", "items": {"type": "integer"}})
-def primes(args: dict[str, Any]) -> Result:
+def primes() -> Result:
     """Name some primes, as structured data that is not an object."""
     return Result([Text("[2,3,5]")], structured=[2, 3, 5])
 

@@ -21,6 +21,7 @@ pytestmark = [
 ]
 
 MODERN = "2026-07-28"
+RESOURCE_NOT_FOUND = -32002
 BOARD = "notes://board"
 VISIBLE = [
     "add",
@@ -302,7 +303,7 @@ async def test_an_unknown_resource_is_an_error_with_its_uri(connect: Connect, ur
     async with connect() as client:
         with pytest.raises(MCPError) as unknown:
             await client.read_resource(uri)
-        expected = types.INVALID_PARAMS if client.protocol_version == MODERN else types.RESOURCE_NOT_FOUND
+        expected = types.INVALID_PARAMS if client.protocol_version == MODERN else RESOURCE_NOT_FOUND
     assert unknown.value.code == expected
     assert unknown.value.data == {"uri": uri}
 

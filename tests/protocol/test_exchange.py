@@ -8,7 +8,7 @@ from tests.protocol.conftest import Json, asynchronous, idle
 from waypost.errors import InvalidParams
 from waypost.protocol.exchange import SILENT, Exchange, level_number
 from waypost.wire.definitions import Implementation
-from waypost.wire.params import LOG_LEVELS
+from waypost.wire.params import LOG_LEVELS, RequestMeta
 from waypost.wire.versions import ALL, V2024_11_05, V2026_07_28
 
 
@@ -30,7 +30,7 @@ def exchange(version: str = V2026_07_28, token: int | str | None = None) -> tupl
     outlet = Outlet()
     made = Exchange(1, version, outlet)
     if token is not None:
-        made.progress_token = token
+        made.meta = RequestMeta(progress_token=token)
     return made, outlet
 
 
@@ -123,7 +123,7 @@ async def test_an_unknown_log_level_is_refused_even_when_nobody_listens() -> Non
 @asynchronous
 async def test_a_stateless_request_has_a_session_of_its_own() -> None:
     made, outlet = exchange()
-    made.client_info = Implementation("tester", "1")
+    made.meta = RequestMeta(client_info=Implementation("tester", "1"))
     made.log_level = level_number("info")
     session = made.session
     await session.put("seen", True)
@@ -132,7 +132,7 @@ async def test_a_stateless_request_has_a_session_of_its_own() -> None:
     await session.send_log("info", "hello")
     assert made.session is session
     assert session.assigns == {"seen": True}
-    assert session.client_info == made.client_info
+    assert session.client_info == made.client_info == Implementation("tester", "1")
     assert [message["method"] for message in outlet.sent] == ["notifications/message"]
     assert exchange()[0].session.assigns == {}
 

@@ -198,12 +198,12 @@ def test_every_version_gets_its_own_page(version: str) -> None:
 
 
 def test_portable_names_are_published_and_keep_the_canonical_one_as_title() -> None:
-    hub = hub_with("skill:web search", "plain", names="portable")
+    hub = hub_with("skill:web_search", "plain", names="portable")
     rows = {row["name"]: row.get("title") for row in page(hub)["tools"]}
     assert rows["plain"] is None
     [other] = rows.keys() - {"plain"}
     assert other.replace("_", "").isalnum()
-    assert rows[other] == "skill:web search"
+    assert rows[other] == "skill:web_search"
 
 
 def test_portable_names_follow_the_registry() -> None:

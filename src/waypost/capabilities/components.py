@@ -24,6 +24,7 @@ class Component:
 
     _entry: ClassVar[str]
     _options_type: ClassVar[type[Options]] = Options
+    _given: ClassVar[dict[str, Any]] = {}
     _options: ClassVar[Options]
     _fields: ClassVar[tuple[tuple[str, Any, Any], ...]] = ()
 
@@ -32,7 +33,8 @@ class Component:
         if Component in cls.__bases__:
             return
         subject = cls.subject()
-        cls._options = parse(given, subject, cls._options_type)
+        cls._given = {key: value for key, value in cls._given.items() if key != "name"} | given
+        cls._options = parse(cls._given, subject, cls._options_type)
         cls._fields = named(subject, lambda: tuple(_fields(cls)))
         if hasattr(cls, cls._entry):
             named(subject, lambda: object.__new__(cls)._capability())

@@ -1,0 +1,186 @@
+"""A scripted agent's first tour of the demo hub, printed step by step; each step must hold."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from waypost import RemoteError
+from waypost.upstreams.client import Client, connected
+from waypost.upstreams.http import HttpLink
+from waypost.upstreams.replies import Reply
+
+HERE = Path(__file__).parent
+START_WITHIN = 20.0
+
+Step = tuple[str, Callable[[Client], Awaitable[str]]]
+
+
+async def discover(client: Client) -> str:
+    """Who is there, and what it can do."""
+    found = await client.request("server/discover")
+    assert "2026-07-28" in found["supportedVersions"] and "2025-11-25" in found["supportedVersions"]
+    return f"{client.server_info.name} {client.server_info.version}: {found.instructions}"
+
+
+async def list_tools(client: Client) -> str:
+    """The tools an agent sees."""
+    names = [entry.name for entry in await client.list_tools()]
+    assert names == ["release.status", "releases", "run_checks", "wait_forever"], names
+    return ", ".join(names)
+
+
+async def look_further(client: Client) -> str:
+    """The catalog shows what lists leave out."""
+    found = await client.call_tool("catalog", {"type": "tools", "query": "forget"})
+    (entry,) = found["structuredContent"]["tools"]
+    assert entry.hidden and entry.name == "release.retire"
+    return f"{entry.name} (hidden): {entry.description}"
+
+
+async def call(client: Client) -> str:
+    """A call answers with structured data and its text."""
+    found = await client.call_tool("release.status", {"release": "2.2"})
+    assert found["structuredContent"]["status"] == "testing"
+    return found.text
+
+
+async def call_by_portable_name(client: Client) -> str:
+    """The same tool under a name that every model API accepts."""
+    found = await client.call_tool("release_status", {"release": "2.1"})
+    assert found["structuredContent"]["status"] == "shipped"
+    return found.text
+
+
+async def be_told_what_is_wrong(client: Client) -> str:
+    """Bad arguments are answered with what is wrong and where."""
+    found = await client.call_tool("run_checks", {"checks": "three"})
+    assert found.is_error
+    return found.text
+
+
+async def follow_progress(client: Client) -> str:
+    """Long work reports how far it is, before it answers."""
+    seen: list[Reply] = []
+    client.listen_to(seen.append)
+    found = await client.call_tool("run_checks", {"release": "2.2"}, meta={"progressToken": "tour"})
+    assert found["structuredContent"] == {"release": "2.2", "passed": 3}
+    assert [note["params"]["progress"] for note in seen] == [1, 2, 3]
+    return " -> ".join(note["params"]["message"] for note in seen)
+
+
+async def meet_a_deadline(client: Client) -> str:
+    """A deadline stops the work and answers the caller."""
+    began = time.monotonic()
+    found = await client.call_tool("wait_forever")
+    assert found.is_error and found.text == "Tool execution timed out"
+    return f"{found.text} after {time.monotonic() - began:.1f} s"
+
+
+async def read(client: Client) -> str:
+    """Resources are read by their address, templates by any address that fits."""
+    runbook = await client.read_resource("desk://runbook")
+    notes = await client.read_resource("releases://2.2")
+    assert json.loads(notes.text)["changes"] == ["dark mode"]
+    return f"{runbook.text.splitlines()[0]!r}, {notes.text}"
+
+
+async def miss(client: Client) -> str:
+    """An address that leads nowhere says so."""
+    try:
+        await client.read_resource("releases://9.9")
+    except RemoteError as error:
+        return f"{error.code}: {error}"
+    raise AssertionError("releases://9.9 must not be there")
+
+
+async def prompt(client: Client) -> str:
+    """Prompts come from the configuration file too."""
+    found = await client.get_prompt("announce", {"release": "2.1"})
+    return found.text.splitlines()[0]
+
+
+STEPS: tuple[Step, ...] = (
+    ("discover", discover),
+    ("list the tools", list_tools),
+    ("look further", look_further),
+    ("call a tool", call),
+    ("call it by its portable name", call_by_portable_name),
+    ("bad arguments", be_told_what_is_wrong),
+    ("progress", follow_progress),
+    ("a deadline", meet_a_deadline),
+    ("read resources", read),
+    ("a resource that is not there", miss),
+    ("a prompt", prompt),
+)
+
+
+async def play(url: str) -> None:
+    """Walk through every step, once as a stateless client and then, in short, with a session."""
+    client = await connected(HttpLink(url))
+    try:
+        for number, (title, step) in enumerate(STEPS, 1):
+            print(f"{number:2}. {title}: {await step(client)}")
+    finally:
+        await client.close()
+    session = await connected(HttpLink(url), version="2025-11-25")
+    try:
+        print(f"{len(STEPS) + 1:2}. the same in a 2025-11-25 session: {await call(session)}")
+    finally:
+        await session.close()
+
+
+def serve(data: Path, port: int) -> tuple[subprocess.Popen[bytes], str]:
+    """Start the hub and wait until it says where it is."""
+    command = [sys.executable, "-m", "waypost", "serve", str(HERE / "waypost.yaml")]
+    hub = subprocess.Popen([*command, "--port", str(port), "--data", str(data)])
+    note = data / "hub.json"
+    until = time.monotonic() + START_WITHIN
+    while time.monotonic() < until and hub.poll() is None:
+        if note.exists() and (text := note.read_text()):
+            found: dict[str, Any] = json.loads(text)
+            return hub, f"{found['url']}/mcp"
+        time.sleep(0.02)
+    stop(hub)
+    raise SystemExit("The demo hub did not start; its own words are above.")
+
+
+def stop(hub: subprocess.Popen[bytes]) -> None:
+    """End the hub."""
+    hub.terminate()
+    try:
+        hub.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        hub.kill()
+        hub.wait()
+
+
+def main() -> None:
+    """Serve, play the tour, and keep serving unless told otherwise."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--once", action="store_true", help="stop after the tour")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="waypost-demo-") as data:
+        hub, url = serve(Path(data), 0 if given.once else 8420)
+        try:
+            asyncio.run(play(url))
+            print("Every step held.")
+            if not given.once:
+                print(f"The hub keeps serving at {url}; stop it with Ctrl-C.")
+                hub.wait()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            stop(hub)
+
+
+if __name__ == "__main__":
+    main()

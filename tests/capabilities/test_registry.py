@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.capabilities.client import connected, listed, new_hub, request
+
+from waypost import DefinitionError, Hub, InvalidParams, UnknownPrompt, UnknownTool
+from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.registry import Change, Registry
+from waypost.capabilities.uri_templates import UriTemplate
+from waypost.errors import UnknownResource
+from waypost.protocol.listing import Listing, cursor_after, key_before
+from waypost.wire.definitions import PromptDefinition, ResourceDefinition, TemplateDefinition, ToolDefinition
+
+
+def nothing(args: object, ctx: object) -> None: ...
+
+
+def a_tool(name: str, *, hidden: bool = False, title: str = "") -> Capability:
+    definition = ToolDefinition(name, title=title) if title else ToolDefinition(name)
+    return Capability(kind=Kind.TOOL, id=name, definition=definition, handler=nothing, is_async=False, hidden=hidden)
+
+
+def a_prompt(name: str) -> Capability:
+    return Capability(kind=Kind.PROMPT, id=name, definition=PromptDefinition(name), handler=nothing, is_async=False)
+
+
+def a_template(uri: str, name: str) -> Capability:
+    return Capability(
+        kind=Kind.TEMPLATE,
+        id=uri,
+        definition=TemplateDefinition(uri, name),
+        handler=nothing,
+        is_async=False,
+        template=UriTemplate(uri),
+    )
+
+
+def a_resource(uri: str) -> Capability:
+    return Capability(
+        kind=Kind.RESOURCE, id=uri, definition=ResourceDefinition(uri, uri), handler=nothing, is_async=False
+    )
+
+
+def ids(rows: Iterable[Capability]) -> list[str]:
+    return [row.id for row in rows]
+
+
+def test_rows_are_sorted_by_name_whatever_the_order_they_came_in() -> None:
+    registry = Registry()
+    registry.add([a_tool("b"), a_tool("a")])
+    registry.add([a_tool("aa")])
+    assert ids(registry[Kind.TOOL]) == ["a", "aa", "b"]
+
+
+def test_one_name_may_stand_for_a_tool_and_a_prompt() -> None:
+    registry = Registry()
+    registry.add([a_tool("same"), a_prompt("same")])
+    assert registry.tool("same").kind is Kind.TOOL
+    assert registry.prompt("same").kind is Kind.PROMPT
+
+
+@pytest.mark.parametrize("arriving", [["new", "old"], ["new", "new"]])
+def test_a_duplicate_is_refused_and_nothing_is_added(arriving: list[str]) -> None:
+    registry = Registry()
+    registry.add([a_tool("old")])
+    changes: list[Change] = []
+    registry.subscribe(changes.append)
+    with pytest.raises(DefinitionError, match=r"There is a tool '(old|new)' already"):
+        registry.add([a_tool(name) for name in arriving])
+    assert ids(registry[Kind.TOOL]) == ["old"]
+    assert changes == []
+
+
+def test_every_mutation_is_one_change_that_names_the_lists() -> None:
+    registry = Registry()
+    changes: list[Change] = []
+    stop = registry.subscribe(changes.append)
+    registry.add([a_tool("a"), a_tool("b"), a_prompt("p")])
+    registry.replace([a_tool("a")], [a_tool("c"), a_tool("d")])
+    registry.remove([a_prompt("p")])
+    registry.add([])
+    stop()
+    registry.add([a_tool("unheard")])
+    assert [change.kinds for change in changes] == [{Kind.TOOL, Kind.PROMPT}, {Kind.TOOL}, {Kind.PROMPT}]
+
+
+def test_a_row_may_be_replaced_by_one_of_the_same_name() -> None:
+    registry = Registry()
+    old, new = a_tool("a"), a_tool("a", title="New")
+    registry.add([old])
+    registry.replace([old], [new])
+    assert registry.tool("a") is new
+    assert registry.portable_name(new) == "a"
+
+
+def test_what_was_removed_is_unknown_under_both_names() -> None:
+    registry = Registry()
+    registry.add([a_tool("a.b")])
+    registry.remove([registry.tool("a_b")])
+    for name in ("a.b", "a_b"):
+        with pytest.raises(UnknownTool):
+            registry.tool(name)
+    assert len(registry[Kind.TOOL]) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("x", "Unknown tool: x"),
+        ("", "Unknown tool: "),
+        ("skill:x", "Unknown skill: x"),
+        ("workflow:x", "Unknown workflow: x"),
+    ],
+)
+def test_an_unknown_tool_is_called_what_its_prefix_says(name: str, sentence: str) -> None:
+    with pytest.raises(UnknownTool, match=f"^{sentence}$"):
+        Registry().tool(name)
+
+
+def test_an_unknown_prompt_or_resource_is_named() -> None:
+    with pytest.raises(UnknownPrompt, match="Unknown prompt: p"):
+        Registry().prompt("p")
+    with pytest.raises(UnknownResource, match="Resource not found: u:x"):
+        Registry().resource("u:x")
+
+
+def test_a_fixed_resource_comes_first_then_templates_in_the_order_of_their_names() -> None:
+    registry = Registry()
+    registry.add([a_template("u:{+all}", "b"), a_template("u:{x}", "a"), a_template("v:{x}", "c"), a_resource("u:1")])
+    assert [(row.id, variables) for row, variables in registry.resources("u:1")] == [
+        ("u:1", {}),
+        ("u:{x}", {"x": "1"}),
+        ("u:{+all}", {"all": "1"}),
+    ]
+
+
+names = st.text("abcü/:.", min_size=1, max_size=3)
+
+
+@settings(deadline=None)
+@given(st.sets(names, max_size=15), st.integers(1, 4), st.data())
+def test_paging_neither_repeats_nor_skips_what_stays(start: set[str], size: int, data: st.DataObject) -> None:
+    registry = Registry()
+    registry.add([a_tool(name, hidden=name.startswith("c")) for name in start])
+    listing = Listing(registry, page_size=size)
+    staying = {name for name in start if not name.startswith("c")}
+    seen: list[str] = []
+    cursor = None
+    while True:
+        page = listing.registered(Kind.TOOL, cursor)
+        assert len(page.items) <= size
+        seen += [item.id for item in page.items if isinstance(item, Capability)]
+        if page.next_cursor is None:
+            break
+        cursor = page.next_cursor
+        present = set(ids(registry[Kind.TOOL]))
+        leaving = data.draw(st.sets(st.sampled_from(sorted(present)), max_size=3)) if present else set()
+        arriving = data.draw(st.sets(names, max_size=3)) - present
+        registry.replace([a_tool(name) for name in leaving], [a_tool(name) for name in arriving])
+        staying -= leaving
+    assert len(seen) == len(set(seen))
+    assert seen == sorted(seen)
+    assert staying <= set(seen)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
+def test_a_cursor_leads_back_to_its_key(key: str) -> None:
+    assert key_before(cursor_after(key)) == key
+
+
+@given(st.text(max_size=20).filter(lambda text: not text.startswith(cursor_after("").rstrip("="))))
+def test_any_other_cursor_is_refused(cursor: str) -> None:
+    with pytest.raises(InvalidParams, match="^Invalid cursor"):
+        key_before(cursor)
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "bm90aGluZw", "!!!!", "ü"])
+def test_a_bad_cursor_is_a_protocol_error(cursor: str) -> None:
+    error = request(new_hub(), "tools/list", cursor=cursor)["error"]
+    assert error["code"] == -32602
+    assert error["message"].startswith("Invalid cursor")
+
+
+def test_a_list_comes_in_pages_of_the_chosen_size() -> None:
+    hub = Hub("test", version="1", page_size=2)
+    for name in "edcba":
+        hub.tool(lambda: None, name=name)
+
+    async def scenario() -> list[list[str]]:
+        pages: list[list[str]] = []
+        cursor: dict[str, str] = {}
+        async with connected(hub) as client:
+            while True:
+                page = await client.result("tools/list", **cursor)
+                pages.append([row["name"] for row in page["tools"]])
+                if "nextCursor" not in page:
+                    return pages
+                cursor = {"cursor": page["nextCursor"]}
+
+    assert asyncio.run(scenario()) == [["a", "b"], ["c", "d"], ["e"]]
+
+
+def test_a_thousand_tools_fit_on_the_first_page() -> None:
+    hub = new_hub([a_tool(f"t{number:04}") for number in range(1001)])
+    page = request(hub, "tools/list")["result"]
+    assert len(page["tools"]) == 1000
+    assert "nextCursor" in page
+
+
+def test_portable_names_are_published_and_both_forms_are_called() -> None:
+    hub = Hub("test", version="1", names="portable")
+    hub.tool(lambda: "found", name="skill:web.search")
+    hub.tool(lambda: "found", name="other.tool", title="Its own title")
+    rows = listed(hub)
+    assert {name: row["title"] for name, row in rows.items()} == {
+        "skill__web_search": "skill:web.search",
+        "other_tool": "Its own title",
+    }
+    for name in ("skill__web_search", "skill:web.search"):
+        assert "result" in request(hub, "tools/call", name=name)
+
+
+def test_adding_while_a_client_is_connected_tells_it_exactly_once() -> None:
+    async def scenario() -> list[dict[str, Any]]:
+        hub = new_hub()
+        async with connected(hub) as client:
+            hub.add([a_tool("a"), a_tool("b"), a_prompt("p"), a_template("u:{x}", "t"), a_resource("u:1")])
+            await client.result("ping")
+            assert await client.names() == ["a", "b"]
+            return client.notifications
+
+    methods = [note["method"] for note in asyncio.run(scenario())]
+    assert methods == [f"notifications/{kind}/list_changed" for kind in ("prompts", "resources", "tools")]
+
+
+def test_removing_takes_an_item_off_the_list() -> None:
+    hub = new_hub([a_tool("a"), a_tool("b"), a_prompt("p")])
+    hub.remove("a", "nobody")
+    hub.remove("p", kind=Kind.PROMPT)
+    assert list(listed(hub)) == ["b"]
+    assert hub.expand("prompts") == []
