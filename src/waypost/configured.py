@@ -24,6 +24,7 @@ from waypost.capabilities.expansion import expand
 from waypost.capabilities.prompts import prompt_from_template
 from waypost.capabilities.toolkits import Toolkit, tool_options
 from waypost.config import references
+from waypost.config.findings import KeyPath
 from waypost.errors import ConfigError, DefinitionError
 from waypost.hub import Hub
 
@@ -48,6 +49,7 @@ class ConfiguredHub(Hub):
             max_body=server.max_body_bytes,
             allowed_hosts=server.allowed_hosts,
             allowed_origins=server.allowed_origins,
+            allow_anonymous_remote=server.allow_anonymous_remote,
         )
         self.loaded = loaded
         self._configured = capabilities
@@ -78,6 +80,7 @@ class ConfiguredHub(Hub):
         await super().start()
         if self._watchers:
             return
+        self._hangups, self._stop_watching = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
         self._watchers = [loop.create_task(self._watch_files()), loop.create_task(self._watch_hangups())]
         with suppress(NotImplementedError, RuntimeError, ValueError):
@@ -85,7 +88,8 @@ class ConfiguredHub(Hub):
 
     async def stop(self) -> None:
         """Stop watching, then everything else."""
-        self._stop_watching.set()
+        if self._watchers:
+            self._stop_watching.set()
         for watcher in self._watchers:
             watcher.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
@@ -110,34 +114,45 @@ def _read(path: Path) -> tuple[config.Loaded, list[Capability]]:
 
 def build(loaded: config.Loaded) -> list[Capability]:
     """Everything a configuration asks for; mistakes are collected and raised as one `ConfigError`."""
-    capabilities: list[Capability] = []
+    capabilities: list[tuple[KeyPath, Capability]] = []
     findings: list[config.Finding] = []
-    seen: dict[tuple[object, str], str] = {}
+    seen: set[tuple[object, str]] = set()
+    place: KeyPath
     for index, entry in enumerate(loaded.config.toolkits):
         place = ("toolkits", index)
         try:
-            capabilities += _expand_toolkit(entry)
+            found = _expand_toolkit(entry)
         except DefinitionError as error:
             findings.append(loaded.finding(place, error.message, "CFG042"))
-    capabilities += [
-        prompt_from_template(
-            name,
-            prompt.template,
-            title=prompt.title,
-            description=prompt.description,
-            arguments=[(one.name, one.description, one.required) for one in prompt.arguments],
-        )
-        for name, prompt in loaded.config.prompts.items()
-    ]
-    for capability in capabilities:
+        except (Exception, SystemExit) as error:  # whatever a toolkit does is a mistake of its file, not of the hub
+            findings.append(loaded.finding(place, f"it cannot be made: {type(error).__name__}: {error}", "CFG042"))
+        else:
+            capabilities += [(place, capability) for capability in found]
+    for name, prompt in loaded.config.prompts.items():
+        place = ("prompts", name)
+        try:
+            capabilities.append((place, _prompt(name, prompt)))
+        except DefinitionError as error:
+            findings.append(loaded.finding(place, error.message, "CFG013"))
+    for place, capability in capabilities:
         key = (capability.kind, capability.id)
         if key in seen:
             message = f"two capabilities are called `{capability.id}`; give one of them another name"
-            findings.append(loaded.finding(("toolkits",), message, "CFG043"))
-        seen[key] = capability.id
+            findings.append(loaded.finding(place, message, "CFG043"))
+        seen.add(key)
     if findings:
         raise ConfigError(str(findings[0]), findings)
-    return capabilities
+    return [capability for _, capability in capabilities]
+
+
+def _prompt(name: str, prompt: config.PromptTemplate) -> Capability:
+    return prompt_from_template(
+        name,
+        prompt.template,
+        title=prompt.title,
+        description=prompt.description,
+        arguments=[(one.name, one.description, one.required) for one in prompt.arguments],
+    )
 
 
 def check(path: Path) -> list[config.Finding]:
@@ -184,7 +199,7 @@ def load_module(target: str) -> ModuleType:
         return importlib.import_module(target) if file is None else _load_file(file)
     except DefinitionError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise DefinitionError(f"{target} cannot be imported: {type(error).__name__}: {error}.") from error
 
 
@@ -198,7 +213,8 @@ def _load_file(file: Path) -> ModuleType:
     folder = str(file.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    spec.loader.exec_module(module)
+    # Bytecode is matched by whole seconds: an edit within one would go unseen.
+    exec(compile(file.read_bytes(), str(file), "exec"), module.__dict__)  # noqa: S102
     return module
 
 

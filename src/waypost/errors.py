@@ -8,7 +8,10 @@ WaypostError
 │   ├── InvalidArguments
 │   ├── InvalidOutput
 │   ├── DeadlineExceeded
-│   └── Busy
+│   ├── Busy
+│   ├── SchemaNotAllowed       a form that no client can show
+│   ├── InvalidAnswer          the client's answer does not fit what was asked
+│   └── NoAnswer               the client was asked and did not answer in time
 ├── UnknownCapability          nobody answers to that name or address
 │   ├── UnknownTool
 │   ├── UnknownPrompt
@@ -20,7 +23,9 @@ WaypostError
     ├── MethodNotFound
     ├── InvalidParams
     ├── HeaderMismatch
-    └── UnsupportedVersion
+    ├── UnsupportedVersion
+    ├── InsufficientScope      the caller's token does not reach that far
+    └── CapabilityNotSupported the client cannot do what the handler needs of it
 
 What becomes of each on the wire is decided in one place per edge: `protocol/failures.py` for MCP, `cli/` for the shell.
 """
@@ -77,6 +82,18 @@ class DeadlineExceeded(CallError):
 
 class Busy(CallError):
     """Too much is running already; try again later."""
+
+
+class SchemaNotAllowed(CallError):
+    """The schema is not allowed in a form."""
+
+
+class InvalidAnswer(CallError):
+    """The client's answer does not fit what was asked."""
+
+
+class NoAnswer(CallError):
+    """The client did not answer in time."""
 
 
 class UnknownCapability(WaypostError):
@@ -152,3 +169,33 @@ class UnsupportedVersion(ProtocolError):
     """The protocol version is not supported."""
 
     code = -32022
+
+
+class InsufficientScope(ProtocolError):
+    """insufficient_scope"""
+
+    code = -32000
+
+    def __init__(self, required: Sequence[str] = (), granted: Sequence[str] = ()) -> None:
+        super().__init__(data={"required": list(required), "granted": list(granted)})
+        self.required = tuple(required)
+
+
+class CapabilityNotSupported(ProtocolError):
+    """The client does not support what the handler needs."""
+
+    code = -32021
+
+    def __init__(self, required: dict[str, Any] | None = None) -> None:
+        if required is None:
+            super().__init__()
+        else:
+            super().__init__(f"The client does not support {_path(required)}.", {"requiredCapabilities": required})
+
+
+def _path(required: dict[str, Any]) -> str:
+    names = []
+    while required:
+        name, required = next(iter(required.items()))
+        names.append(name)
+    return ".".join(names)

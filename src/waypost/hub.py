@@ -3,38 +3,41 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from msgspec import UNSET
 
 from waypost.capabilities.capability import Capability, Kind
-from waypost.capabilities.context import Caller, Context
+from waypost.capabilities.context import Caller
 from waypost.capabilities.expansion import expand
-from waypost.capabilities.options import Options, ResourceOptions, parse
+from waypost.capabilities.functions import tool_from_function
+from waypost.capabilities.options import Options, ResourceOptions, ToolOptions, parse
 from waypost.capabilities.prompts import prompt_from_function
 from waypost.capabilities.registry import Registry
 from waypost.capabilities.resources import resource_from_function
 from waypost.capabilities.results import Result
 from waypost.capabilities.session import ListKind
-from waypost.capabilities.toolkits import tool as mark_tool
-from waypost.errors import DefinitionError
+from waypost.capabilities.toolkits import tool_options
+from waypost.errors import DefinitionError, ToolError, UnknownCapability, UnknownTool, WaypostError
 from waypost.execution.pipeline import Pipeline
+from waypost.lifecycle import Lifecycle, ListName
 from waypost.protocol.engine import Engine, EngineSettings, Hook
-from waypost.protocol.listing import Page
+from waypost.protocol.sessions import LegacySession
+from waypost.stores.sessions import SessionStore
 from waypost.version import __version__
+from waypost.wire import versions
 from waypost.wire.definitions import Implementation
 
 if TYPE_CHECKING:
+    from waypost.policy import Authentication
     from waypost.transports.http.app import HttpApp
 
 F = TypeVar("F", bound=Callable[..., Any])
 Names = Literal["canonical", "portable"]
 
-HOOKS = ("list_tools", "list_prompts", "list_resources", "list_resource_templates", "completion")
 
-
-class Hub:
+class Hub(Lifecycle):
     """One server for everything an agent can reach: add capabilities, then run it."""
 
     def __init__(
@@ -56,6 +59,10 @@ class Hub:
         max_body: int = 4 * 1024 * 1024,
         allowed_hosts: Iterable[str] = (),
         allowed_origins: Iterable[str] = (),
+        secret: bytes | None = None,
+        session_store: SessionStore | None = None,
+        allow_anonymous_remote: bool = False,
+        auth: Authentication | None = None,
     ) -> None:
         if not name or not version:
             raise DefinitionError(f"A hub needs a {'version' if name else 'name'}: Hub('my-server', version='1.0.0').")
@@ -68,25 +75,27 @@ class Hub:
             icons=UNSET if icons is None else icons,
         )
         self.max_body = max_body
+        self.auth = auth
+        self._allow_anonymous_remote = allow_anonymous_remote
         self.registry = Registry()
-        self._hooks: dict[str, Hook] = {}
+        self._hooks: dict[str, Hook | None] = {}
+        self._capabilities = capabilities
+        self._instructions = instructions
         self._allowed_hosts = tuple(allowed_hosts)
         self._allowed_origins = tuple(allowed_origins)
         self._pipeline = Pipeline(self.registry, self, timeout=tool_timeout)
         self.engine = Engine(
-            self.info,
+            self,
             self.registry,
             self._pipeline,
-            self,
-            self._hook,
             EngineSettings(
                 page_size=page_size,
                 portable_names=names == "portable",
                 session_idle=session_idle,
                 max_sessions=max_sessions,
-                capabilities=capabilities,
+                secret=secret,
             ),
-            instructions,
+            session_store,
         )
 
     def add(
@@ -118,8 +127,9 @@ class Hub:
         """Register a function as a tool; it stays the function it was."""
 
         def register(target: F) -> F:
-            mark_tool(**options)(target)
-            self.add(target)
+            nearer = tool_options(target) or {}
+            parsed = parse({**options, **nearer}, f"Tool {getattr(target, '__name__', '?')!r}", ToolOptions)
+            self.registry.add([tool_from_function(target, parsed).capability])
             return target
 
         return register if function is None else register(function)
@@ -148,63 +158,36 @@ class Hub:
 
         return register
 
-    def on(self, hook: str) -> Callable[[F], F]:
-        """Register a function for a lifecycle hook, in place of overriding the method `on_<hook>`."""
-        if hook not in HOOKS:
-            raise DefinitionError(f"There is no hook {hook!r}; there are {', '.join(HOOKS)}.")
+    def server_info(self) -> Implementation | Mapping[str, Any]:
+        """What the hub says it is; override it to say something else."""
+        return self._told("server_info") or self.info
 
-        def register(function: F) -> F:
-            self._hooks[hook] = function
-            return function
+    def server_capabilities(self) -> dict[str, Any] | None:
+        """What the hub declares to clients; `None` declares what is registered."""
+        return self._told("server_capabilities") or self._capabilities
 
-        return register
+    def supported_protocol_versions(self) -> Sequence[str]:
+        """The protocol versions the hub serves."""
+        return self._told("supported_protocol_versions") or versions.ALL
 
-    async def on_list_tools(self, cursor: str | None, ctx: Context) -> Page:
-        """What `tools/list` answers; override it to decide per request."""
-        return self.list_registered("tools", cursor)
+    def instructions(self) -> str | None:
+        """How to use the hub."""
+        return self._told("instructions") or self._instructions
 
-    async def on_list_prompts(self, cursor: str | None, ctx: Context) -> Page:
-        """What `prompts/list` answers; override it to decide per request."""
-        return self.list_registered("prompts", cursor)
+    def _told(self, name: str) -> Any:
+        hook = self._hooks.get(name)
+        return None if hook is None else hook()
 
-    async def on_list_resources(self, cursor: str | None, ctx: Context) -> Page:
-        """What `resources/list` answers; override it to decide per request."""
-        return self.list_registered("resources", cursor)
-
-    async def on_list_resource_templates(self, cursor: str | None, ctx: Context) -> Page:
-        """What `resources/templates/list` answers; override it to decide per request."""
-        return self.list_registered("resource_templates", cursor)
-
-    async def on_completion(self, ref: str, argument: Mapping[str, Any], ctx: Context) -> list[str]:
-        """Values for an argument being typed; `ref` is a prompt's name or a template's URI."""
-        return []
-
-    def _hook(self, name: str) -> Hook | None:
-        registered = self._hooks.get(name)
-        if registered is not None:
-            return registered
-        method = f"on_{name}"
-        return getattr(self, method) if getattr(type(self), method) is not getattr(Hub, method) else None
-
-    def list_registered(
-        self,
-        kind: Literal["tools", "prompts", "resources", "resource_templates"],
-        cursor: str | None = None,
-        *,
-        include_hidden: bool = False,
-    ) -> Page:
-        """One page of what is registered, for use in list hooks."""
-        return self.engine.listing.registered(Kind(kind), cursor, include_hidden=include_hidden)
-
-    def expand(
-        self, kind: Literal["tools", "prompts", "resources", "resource_templates"] = "tools"
-    ) -> list[Capability]:
+    def expand(self, kind: ListName = "tools") -> list[Capability]:
         """Everything registered of one kind, registration overrides applied, hidden items included."""
         return list(self.registry[Kind(kind)])
 
     async def invoke(self, name: str, arguments: dict[str, Any], caller: Caller) -> Result:
-        """Call a tool on behalf of `caller`."""
-        return await self._pipeline.call(name, arguments, caller)
+        """Call a tool on behalf of `caller`, out of another one; a name nobody has is that one's mistake."""
+        try:
+            return await self._pipeline.call(name, arguments, caller)
+        except UnknownTool as error:
+            raise ToolError(error.message) from None
 
     async def notify_changed(self, kind: ListKind) -> None:
         """Tell every client that one of its lists changed."""
@@ -214,14 +197,40 @@ class Hub:
         """Tell the clients that subscribed to `uri` that it changed."""
         self.engine.broadcast.resource_updated(uri)
 
+    async def send(self, session_id: str, event: Any) -> None:
+        """Hand an event to a session's `on_event`, after what was sent there before."""
+        await self.engine.on_own_loop(self._tell(session_id, "event", event))
+
+    async def call(self, session_id: str, request: Any) -> Any:
+        """Ask a session's `on_call` and wait for its reply."""
+        return await self.engine.on_own_loop(self._tell(session_id, "call", request))
+
+    async def cast(self, session_id: str, request: Any) -> None:
+        """Hand a request to a session's `on_cast` and do not wait."""
+        await self.engine.on_own_loop(self._cast(session_id, request))
+
+    async def _tell(self, session_id: str, hook: str, what: Any) -> Any:
+        return await self.engine.tell(self._session(session_id), hook, what)
+
+    async def _cast(self, session_id: str, request: Any) -> None:
+        self.engine.background(self.engine.tell(self._session(session_id), "cast", request))
+
+    def _session(self, session_id: str) -> LegacySession:
+        session = self.engine.sessions.get(session_id)
+        if session is None:
+            raise UnknownCapability(f"There is no session {session_id}.")
+        return session
+
     async def start(self) -> None:
         """Begin to serve; transports call it."""
         self.engine.start()
 
     async def stop(self) -> None:
         """End all sessions and streams; transports call it."""
-        self.engine.stop()
+        await self.engine.stop()
         self._pipeline.pool.close()
+        if self.auth is not None:
+            await self.auth.close()
 
     def health(self) -> dict[str, str]:
         """What `/health` answers."""
@@ -234,7 +243,7 @@ class Hub:
         from waypost.transports.http.gate import Gate
 
         gate = Gate(hosts=(*self._allowed_hosts, *allowed_hosts), origins=self._allowed_origins, max_body=self.max_body)
-        return HttpApp(self, Endpoint(self.engine, gate), gate)
+        return HttpApp(self, Endpoint(self.engine, gate, self.auth), gate, self.auth)
 
     def run(
         self,
@@ -253,10 +262,20 @@ class Hub:
             from waypost.transports.http.gate import bound_hosts
             from waypost.transports.http.server import serve
 
+            self._check_address(host)
             app = self.asgi(allowed_hosts=bound_hosts(host))
-            serve(app, host, port, ready=ready or self._say_where, closing=self.engine.stop)
+            serve(app, host, port, ready=ready or self._say_where, closing=self.engine.release)
         else:
             raise DefinitionError(f"There is no transport {transport!r}; use 'stdio' or 'http'.")
+
+    def _check_address(self, host: str) -> None:
+        """Refuse to let just anybody in."""
+        open_to_all = self.auth is None or self.auth.allows_anonymous
+        if host not in ("127.0.0.1", "localhost", "::1") and open_to_all and not self._allow_anonymous_remote:
+            raise WaypostError(
+                f"{host} can be reached from outside and nobody has to show a key; listen on 127.0.0.1, "
+                "or allow it with server.allowAnonymousRemote: true (allow_anonymous_remote=True in Python)."
+            )
 
     def _say_where(self, address: str) -> None:
         sys.stderr.write(f"{self.info.name} is ready at {address}/mcp\n")

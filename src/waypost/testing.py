@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from waypost.hub import Hub
 from waypost.transports.memory import MemoryLink
-from waypost.upstreams.client import Client
+from waypost.upstreams.client import Answerer, Client
 from waypost.upstreams.replies import Reply
 from waypost.wire.versions import V2026_07_28
 
@@ -82,11 +82,24 @@ async def connect(
     version: str = V2026_07_28,
     *,
     capabilities: dict[str, Any] | None = None,
+    elicitation: Answerer | None = None,
+    sampling: Answerer | None = None,
+    roots: Answerer | None = None,
     patience: float = 30.0,
 ) -> AsyncIterator[TestClient]:
-    """Start the hub in memory and talk to it in `version`; leaving stops what the client started."""
+    """Start the hub in memory and talk to it in `version`; leaving stops what the client started.
+
+    `elicitation`, `sampling` and `roots` answer what tools ask the client: parameters in, the result out.
+    """
+    given = {"elicitation/create": elicitation, "sampling/createMessage": sampling, "roots/list": roots}
     await hub.start()
-    client = TestClient(MemoryLink(hub.engine), version=version, capabilities=capabilities, patience=patience)
+    client = TestClient(
+        MemoryLink(hub.engine),
+        version=version,
+        capabilities=capabilities,
+        patience=patience,
+        answers={method: answerer for method, answerer in given.items() if answerer is not None},
+    )
     await client.open()
     try:
         yield client

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.capabilities.client import call, connected, listed, new_hub, request, text
 
+from tests.capabilities.client import call, connected, listed, new_hub, request, text
 from waypost import Catalog, Context, Hub, Prompt, Resource, Tool, Toolkit, tool
 from waypost.protocol.listing import Page
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.capabilities.client import connected, new_hub, text
 
+from tests.capabilities.client import connected, new_hub, text
 from waypost import Context, Hub, UnknownTool
 from waypost.wire.versions import ALL, LEGACY, V2024_11_05, V2025_11_25, V2026_07_28
 
@@ -211,12 +211,12 @@ def test_a_handler_can_report_that_a_resource_changed(hub: Hub) -> None:
 
 
 def test_a_synchronous_handler_can_see_that_it_was_cancelled(hub: Hub) -> None:
-    started, seen = threading.Event(), threading.Event()
+    started, seen, released = threading.Event(), threading.Event(), threading.Event()
 
     @hub.tool
     def patient(ctx: Context) -> None:
         started.set()
-        while not ctx.cancelled:
+        while not ctx.cancelled and not released.wait(0.001):
             pass
         seen.set()
 
@@ -229,4 +229,7 @@ def test_a_synchronous_handler_can_see_that_it_was_cancelled(hub: Hub) -> None:
             assert await loop.run_in_executor(None, seen.wait, 10)
             running.cancel()
 
-    asyncio.run(scenario())
+    try:
+        asyncio.run(scenario())
+    finally:
+        released.set()

@@ -3,8 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.capabilities.client import call, listed, new_hub, text
 
+from tests.capabilities.client import call, listed, new_hub, text
 from waypost import DefinitionError, Prompt, Resource, Tool, Toolkit, tool
 from waypost.capabilities.expansion import expand
 

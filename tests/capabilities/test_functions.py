@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
-from tests.capabilities.client import call, listed, new_hub, text
 
 import waypost
+from tests.capabilities.client import call, listed, new_hub, text
 from waypost import DefinitionError, Result, Text
 from waypost.capabilities.functions import is_async
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.capabilities.client import new_hub
 
+from tests.capabilities.client import new_hub
 from waypost.capabilities.headers import HeaderParameter, header_parameters
 from waypost.errors import DefinitionError
 

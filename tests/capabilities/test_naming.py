@@ -78,6 +78,7 @@ def test_portable_spellings(name: str, spelled: str) -> None:
     assert is_portable(spelled)
 
 
+@settings(deadline=None)
 @given(wire_names | st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=200))
 def test_every_spelling_is_portable_and_always_the_same(name: str) -> None:
     assert PORTABLE.match(portable(name))
@@ -103,6 +104,7 @@ def test_portable_names_are_unique_and_both_names_find_the_tool(names: list[str]
         assert registry.tool(name) is registry.tool(tool.id) is tool
 
 
+@settings(deadline=None)
 @given(st.lists(wire_names, unique=True, min_size=1, max_size=12))
 def test_a_name_that_is_portable_by_itself_is_never_changed(names: list[str]) -> None:
     registry = registered(*names)

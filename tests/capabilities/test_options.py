@@ -101,7 +101,7 @@ def test_an_unknown_annotation_comes_with_a_hint() -> None:
 
 def test_a_hint_is_given_only_when_something_is_near() -> None:
     assert "'description'" in nearest("descripton", ["name", "description"])
-    assert nearest("zzz", ["name"]) == ""
+    assert nearest("zzz", ["name"]) == "."
 
 
 def test_a_definition_error_is_prefixed_with_its_subject_once() -> None:

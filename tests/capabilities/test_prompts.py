@@ -5,8 +5,8 @@ import enum
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pytest
-from tests.capabilities.client import connected, listed, new_hub, request
 
+from tests.capabilities.client import connected, listed, new_hub, request
 from waypost import DefinitionError, Hub, Image, Prompt, Text
 from waypost.capabilities.prompts import PromptMessage, as_messages
 

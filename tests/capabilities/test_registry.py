@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.capabilities.client import connected, listed, new_hub, request
 
+from tests.capabilities.client import connected, listed, new_hub, request
 from waypost import DefinitionError, Hub, InvalidParams, UnknownPrompt, UnknownTool
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.registry import Change, Registry
@@ -169,14 +169,16 @@ def test_paging_neither_repeats_nor_skips_what_stays(start: set[str], size: int,
     assert staying <= set(seen)
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
 def test_a_cursor_leads_back_to_its_key(key: str) -> None:
     assert key_before(cursor_after(key)) == key
 
 
+@settings(deadline=None)
 @given(st.text(max_size=20).filter(lambda text: not text.startswith(cursor_after("").rstrip("="))))
 def test_any_other_cursor_is_refused(cursor: str) -> None:
-    with pytest.raises(InvalidParams, match="^Invalid cursor"):
+    with pytest.raises(InvalidParams, match=r"^Invalid cursor"):
         key_before(cursor)
 
 

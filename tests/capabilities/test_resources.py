@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
-from tests.capabilities.client import Client, connected, listed, new_hub, request
 
+from tests.capabilities.client import Client, connected, listed, new_hub, request
 from waypost import Context, DefinitionError, Hub, Resource, UnknownResource
 from waypost.capabilities.resources import as_contents
 from waypost.wire.content import BlobContents, TextContents, contents

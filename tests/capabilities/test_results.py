@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pydantic
 import pytest
-from tests.capabilities.client import call, new_hub, text
 
+from tests.capabilities.client import call, new_hub, text
 from waypost import (
     Audio,
     EmbeddedResource,

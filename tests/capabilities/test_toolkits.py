@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, overload
 
 import pytest
-from tests.capabilities.client import call, listed, new_hub, request, text
 
+from tests.capabilities.client import call, listed, new_hub, request, text
 from waypost import Context, DefinitionError, Tool, Toolkit, tool
 from waypost.capabilities.expansion import expand
 

@@ -4,8 +4,8 @@ import asyncio
 from typing import Any, ClassVar
 
 import pytest
-from tests.capabilities.client import call, connected, listed, new_hub, request, text
 
+from tests.capabilities.client import call, connected, listed, new_hub, request, text
 from waypost import Context, DefinitionError, Hub, Tool
 
 

@@ -4,7 +4,7 @@ import string
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from waypost.capabilities.uri_templates import UriTemplate
@@ -45,6 +45,7 @@ def test_reserved_expansion_keeps_what_is_encoded_already() -> None:
     assert UriTemplate("{a}").expand(a="x%20y") == "x%2520y"
 
 
+@settings(deadline=None)
 @given(st.lists(values, min_size=1, max_size=4), st.data())
 def test_matching_an_expansion_gives_the_values_back(given_values: list[str], data: st.DataObject) -> None:
     variables = {f"v{number}": value for number, value in enumerate(given_values)}
@@ -57,6 +58,7 @@ def test_matching_an_expansion_gives_the_values_back(given_values: list[str], da
     assert template.match(template.expand(**variables)) == variables
 
 
+@settings(deadline=None)
 @given(st.text(max_size=30))
 def test_matching_never_fails_and_what_it_finds_expands_to_an_equal_address(uri: str) -> None:
     template = UriTemplate("a:{one}/{two}")
@@ -84,6 +86,11 @@ def test_an_address_that_no_values_give_does_not_match(template: str, uri: str) 
 
 def test_variables_are_decoded_and_a_reserved_one_may_hold_slashes() -> None:
     assert UriTemplate("f://{host}/{+path}").match("f://h%C3%BC/a/b%20c") == {"host": "hü", "path": "a/b c"}
+
+
+def test_a_reserved_variable_holds_slashes_before_another_variable_too() -> None:
+    assert UriTemplate("f://{+path}/{name}").match("f://a/b/c") == {"path": "a/b", "name": "c"}
+    assert UriTemplate("f://{+path}/history/{n}").match("f://a/b/history/3") == {"path": "a/b", "n": "3"}
 
 
 def test_a_fragment_may_be_missing() -> None:

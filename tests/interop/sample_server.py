@@ -21,11 +21,21 @@ from waypost import (
     Tool,
     ToolError,
 )
+from waypost.wire.content import Annotations, TextContents
 
 BOARD = "notes://board"
 
+ICONS = [{"src": "https://example.com/icon.png", "mimeType": "image/png", "sizes": ["48x48"]}]
+
 hub = Hub(
-    "sample", version="2.1.0", title="A sample", instructions="Add numbers, read notes.", page_size=5, tool_timeout=30.0
+    "sample",
+    version="2.1.0",
+    title="A sample",
+    description="One of everything.",
+    website_url="https://example.com",
+    icons=ICONS,
+    instructions="Add numbers, read notes.",
+    page_size=5,
 )
 
 stopped: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
@@ -41,7 +51,7 @@ class Person:
     emails: list[str]
 
 
-@hub.tool(annotations={"read_only_hint": True}, title="Addition", category="Math")
+@hub.tool(annotations={"read_only_hint": True}, title="Addition", category="Math", icons=ICONS)
 async def add(a: float, b: float) -> float:
     """Add two numbers."""
     return a + b
@@ -70,8 +80,11 @@ def gallery() -> list[Text | Image | Audio | EmbeddedResource | ResourceLink]:
         Text("Look:", meta={"example": True}),
         Image(b"\x89PNG", "image/png"),
         Audio(b"RIFF", "audio/wav"),
-        EmbeddedResource("notes://1", "first note", mime_type="text/plain", meta={"example": True}),
-        ResourceLink(BOARD, "board", title="The board", mime_type="text/plain", size=12),
+        EmbeddedResource(
+            resource={"uri": "notes://1", "text": "first note", "_meta": {"example": True}},
+            annotations=Annotations(audience=["user"], last_modified="2026-07-28T00:00:00Z"),
+        ),
+        ResourceLink(BOARD, "board", title="The board", mime_type="text/plain", size=12, icons=ICONS),
     ]
 
 
@@ -132,26 +145,51 @@ async def write_on_board(text: str, ctx: Context) -> str:
     return "Written."
 
 
+@hub.tool
+async def detour(ctx: Context) -> str:
+    """Let the client go; it comes back for the answer if it can."""
+    await ctx.close_stream()
+    return "Back again."
+
+
+@hub.tool(input_schema={"type": "object", "properties": {"city": {"type": "string", "x-mcp-header": "City"}}})
+def route(args: dict[str, Any]) -> str:
+    """Say where to, with an argument that clients repeat as an HTTP header."""
+    return f"To {args['city']}."
+
+
 @hub.tool(hidden=True)
 async def secret() -> str:
     """Be callable, but not listed."""
     return "You know me."
 
 
-class Board(Resource, uri=BOARD, mime_type="text/plain", subscribable=True, annotations={"priority": 0.5}):
+class Board(
+    Resource,
+    uri=BOARD,
+    mime_type="text/plain",
+    subscribable=True,
+    annotations={"priority": 0.5, "lastModified": "2026-07-28T00:00:00Z"},
+):
     """What was written on the board."""
 
     def read(self) -> str:
         return "\n".join(board)
 
 
-@hub.resource("notes://logo", mime_type="image/png", title="The logo", size=4)
+@hub.resource("notes://logo", mime_type="image/png", title="The logo", size=4, icons=ICONS, category="Art")
 def logo() -> bytes:
     """The logo, as bytes."""
     return b"\x89PNG"
 
 
-class Note(Resource, uri_template="notes://{shelf}/{number}", title="A note"):
+@hub.resource("notes://sealed")
+def sealed() -> TextContents:
+    """Contents that say something about themselves."""
+    return TextContents("notes://sealed", "wax", meta={"seal": "red"})
+
+
+class Note(Resource, uri_template="notes://{shelf}/{number}", title="A note", icons=ICONS, category="Notes"):
     """A note on a shelf."""
 
     shelf: Literal["work", "home", "holiday"]
@@ -161,7 +199,7 @@ class Note(Resource, uri_template="notes://{shelf}/{number}", title="A note"):
         return {"shelf": self.shelf, "number": self.number}
 
 
-class Greet(Prompt, title="A greeting"):
+class Greet(Prompt, title="A greeting", icons=ICONS, category="Manners"):
     """Compose a greeting."""
 
     name: str

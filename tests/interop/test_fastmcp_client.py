@@ -99,7 +99,7 @@ async def test_resources_and_templates_are_listed_and_read(connect: Connect) -> 
         templates = [template.uri_template for template in await client.list_resource_templates()]
         (logo,) = await client.read_resource("notes://logo")
         (note,) = await client.read_resource("notes://home/3")
-    assert listed == {"notes://board", "notes://logo"}
+    assert listed == {"notes://board", "notes://logo", "notes://sealed"}
     assert templates == ["notes://{shelf}/{number}"]
     assert isinstance(logo, types.BlobResourceContents)
     assert isinstance(note, types.TextResourceContents)

@@ -2,117 +2,63 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 import anyio
 import mcp_types as types
 import pytest
-from mcp import Client, MCPError, StdioServerParameters
-from mcp.client.session import IncomingMessage
-from mcp.client.subscriptions import ResourceUpdated, ToolsListChanged
-from tests.interop.processes import ROOT, command
+from mcp import Client, MCPError
+from tests.interop.official import MODERN, Connect, Server, all_tools, text_of
+from tests.interop.sample_server import BOARD
 
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
 ]
 
-MODERN = "2026-07-28"
 RESOURCE_NOT_FOUND = -32002
-BOARD = "notes://board"
 VISIBLE = [
     "add",
     "chatter",
     "count",
+    "detour",
     "gallery",
     "learn",
     "look_up",
     "primes",
     "refuse",
+    "route",
     "until_stopped",
     "wait",
     "write_on_board",
 ]
 
-Connect = Callable[..., Client]
 
-
-@pytest.fixture(params=["http", "stdio"])
-def server(request: pytest.FixtureRequest) -> str | StdioServerParameters:
-    if request.param == "http":
-        url: str = request.getfixturevalue("sample_url")
-        return url
-    program, *arguments = command("sample_server", "stdio")
-    return StdioServerParameters(command=program, args=arguments, cwd=ROOT)
-
-
-@pytest.fixture(params=["legacy", MODERN, "auto"])
-def connect(request: pytest.FixtureRequest, server: str | StdioServerParameters) -> Connect:
-    """Makes clients that speak the era under test."""
-    return lambda **options: Client(server, mode=request.param, **options)
-
-
-@pytest.fixture
-def connect_session(server: str | StdioServerParameters) -> Connect:
-    """Makes clients that initialise."""
-    return lambda **options: Client(server, mode="legacy", **options)
-
-
-@pytest.fixture(params=[MODERN, "auto"])
-def connect_stateless(request: pytest.FixtureRequest, server: str | StdioServerParameters) -> Connect:
-    """Makes clients without a session."""
-    return lambda **options: Client(server, mode=request.param, **options)
-
-
-class Inbox:
-    """The notifications a client got, to wait for."""
-
-    def __init__(self) -> None:
-        self._received: asyncio.Queue[types.ServerNotification] = asyncio.Queue()
-
-    async def __call__(self, message: IncomingMessage) -> None:
-        if isinstance(message, types.ServerNotification):
-            self._received.put_nowait(message)
-
-    async def next(self) -> types.ServerNotification:
-        with anyio.fail_after(10):
-            return await self._received.get()
-
-
-def text_of(result: types.CallToolResult) -> str:
-    (block,) = result.content
-    assert isinstance(block, types.TextContent)
-    return block.text
-
-
-async def all_tools(client: Client) -> dict[str, types.Tool]:
-    page = await client.list_tools(cache_mode="bypass")
-    tools = list(page.tools)
-    while page.next_cursor is not None:
-        page = await client.list_tools(cursor=page.next_cursor)
-        tools += page.tools
-    return {tool.name: tool for tool in tools}
+def assert_introduced(client: Client) -> None:
+    assert client.server_info == types.Implementation(
+        name="sample",
+        version="2.1.0",
+        title="A sample",
+        description="One of everything.",
+        website_url="https://example.com",
+        icons=[types.Icon(src="https://example.com/icon.png", mime_type="image/png", sizes=["48x48"])],
+    )
+    assert client.instructions == "Add numbers, read notes."
+    assert client.server_capabilities.resources == types.ResourcesCapability(subscribe=True, list_changed=True)
+    assert client.server_capabilities.completions is not None
 
 
 async def test_a_client_that_initialises_gets_the_newest_session_version(connect_session: Connect) -> None:
     async with connect_session() as client:
         assert client.protocol_version == "2025-11-25"
-        assert client.server_info == types.Implementation(name="sample", version="2.1.0", title="A sample")
-        assert client.instructions == "Add numbers, read notes."
-        assert client.server_capabilities.resources == types.ResourcesCapability(subscribe=True, list_changed=True)
-        assert client.server_capabilities.completions is not None
+        assert_introduced(client)
 
 
-async def test_a_client_that_probes_ends_up_stateless(server: str | StdioServerParameters) -> None:
+async def test_a_client_that_probes_ends_up_stateless(server: Server) -> None:
     async with Client(server, mode="auto") as client:
         assert client.protocol_version == MODERN
-        assert client.server_info == types.Implementation(name="sample", version="2.1.0", title="A sample")
-        assert client.instructions == "Add numbers, read notes."
-        assert client.server_capabilities.resources == types.ResourcesCapability(subscribe=True, list_changed=True)
-        assert client.server_capabilities.completions is not None
+        assert_introduced(client)
 
 
 async def test_the_pages_of_a_list_hold_every_visible_tool_once(connect: Connect) -> None:
@@ -180,7 +126,7 @@ async def test_content_blocks_of_every_kind_arrive(connect: Connect) -> None:
     assert image == types.ImageContent(data="iVBORw==", mime_type="image/png")
     assert audio == types.AudioContent(data="UklGRg==", mime_type="audio/wav")
     assert isinstance(embedded, types.EmbeddedResource)
-    assert embedded.resource == types.TextResourceContents(uri="notes://1", text="first note", mime_type="text/plain")
+    assert embedded.resource == types.TextResourceContents(uri="notes://1", text="first note", _meta={"example": True})
     assert isinstance(link, types.ResourceLink)
     assert (link.uri, link.name, link.title, link.size) == (BOARD, "board", "The board", 12)
 
@@ -279,13 +225,25 @@ async def test_a_call_that_is_given_up_stops_on_the_server(connect: Connect) -> 
             assert text_of(await client.call_tool("until_stopped", {"key": key})) == "It was given up."
 
 
+@pytest.mark.parametrize("city", ["Oslo", "Malmö", " padded ", "=?base64?odd?="])
+async def test_an_argument_that_is_repeated_as_a_header_arrives_unchanged(connect: Connect, city: str) -> None:
+    async with connect() as client:
+        assert text_of(await client.call_tool("route", {"city": city})) == f"To {city}."
+
+
+async def test_a_client_that_is_let_go_comes_back_for_the_answer(connect: Connect) -> None:
+    async with connect() as client:
+        with anyio.fail_after(10):
+            assert text_of(await client.call_tool("detour")) == "Back again."
+
+
 async def test_resources_are_listed_and_read(connect: Connect) -> None:
     async with connect() as client:
         listed = {resource.uri: resource for resource in (await client.list_resources()).resources}
         (logo,) = (await client.read_resource("notes://logo")).contents
-    assert set(listed) == {BOARD, "notes://logo"}
+    assert set(listed) == {BOARD, "notes://logo", "notes://sealed"}
     assert (listed["notes://logo"].title, listed["notes://logo"].size) == ("The logo", 4)
-    assert listed[BOARD].annotations == types.Annotations(priority=0.5)
+    assert listed[BOARD].annotations == types.Annotations(priority=0.5, last_modified="2026-07-28T00:00:00Z")
     assert logo == types.BlobResourceContents(uri="notes://logo", blob="iVBORw==", mime_type="image/png")
 
 
@@ -306,50 +264,6 @@ async def test_an_unknown_resource_is_an_error_with_its_uri(connect: Connect, ur
         expected = types.INVALID_PARAMS if client.protocol_version == MODERN else RESOURCE_NOT_FOUND
     assert unknown.value.code == expected
     assert unknown.value.data == {"uri": uri}
-
-
-async def test_a_session_hears_of_resources_it_subscribed_to(connect_session: Connect) -> None:
-    inbox = Inbox()
-    async with connect_session(message_handler=inbox) as client:
-        await client.call_tool("write_on_board", {"text": "before"})
-        await client.subscribe_resource(BOARD)
-        await client.call_tool("write_on_board", {"text": "news"})
-        told = await inbox.next()
-        await client.unsubscribe_resource(BOARD)
-        await client.call_tool("write_on_board", {"text": "after"})
-        await client.call_tool("learn", {"name": f"tool_{uuid.uuid4().hex}"})
-        following = await inbox.next()
-    assert isinstance(told, types.ResourceUpdatedNotification)
-    assert told.params.uri == BOARD
-    assert isinstance(following, types.ToolListChangedNotification)
-
-
-async def test_a_stream_hears_of_resources_it_listens_to(connect_stateless: Connect) -> None:
-    async with connect_stateless() as client, client.listen(resource_subscriptions=[BOARD]) as changes:
-        assert changes.honored.resource_subscriptions == [BOARD]
-        await client.call_tool("write_on_board", {"text": "news"})
-        with anyio.fail_after(10):
-            assert await anext(changes) == ResourceUpdated(uri=BOARD)
-
-
-async def test_a_session_hears_of_a_tool_that_was_added_and_can_call_it(connect_session: Connect) -> None:
-    inbox, name = Inbox(), f"tool_{uuid.uuid4().hex}"
-    async with connect_session(message_handler=inbox) as client:
-        await client.call_tool("learn", {"name": name})
-        assert isinstance(await inbox.next(), types.ToolListChangedNotification)
-        assert name in await all_tools(client)
-        assert text_of(await client.call_tool(name)) == f"I am {name}."
-
-
-async def test_a_stream_hears_of_a_tool_that_was_added_and_the_client_can_call_it(connect_stateless: Connect) -> None:
-    name = f"tool_{uuid.uuid4().hex}"
-    async with connect_stateless() as client, client.listen(tools_list_changed=True) as changes:
-        assert changes.honored == types.SubscriptionFilter(tools_list_changed=True)
-        await client.call_tool("learn", {"name": name})
-        with anyio.fail_after(10):
-            assert await anext(changes) == ToolsListChanged()
-        assert name in await all_tools(client)
-        assert text_of(await client.call_tool(name)) == f"I am {name}."
 
 
 async def test_prompts_are_listed_and_written(connect: Connect) -> None:

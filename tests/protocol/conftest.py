@@ -57,7 +57,7 @@ def request(request_id: RequestId, method: str, params: Json | None = None) -> J
     return message if params is None else {**message, "params": params}
 
 
-def stateless(request_id: RequestId, method: str, params: Json | None = None, **meta: Any) -> Json:
+def stateless(request_id: RequestId, method: str, params: Any = None, /, **meta: Any) -> Json:
     """A request as stateless clients send it; `meta` adds to its envelope."""
     envelope = {PROTOCOL_VERSION: V2026_07_28, CLIENT_CAPABILITIES: {}, **meta}
     return request(request_id, method, {**(params or {}), "_meta": envelope})
@@ -90,7 +90,7 @@ def assert_on_the_wire(message: Any) -> None:
     assert message["jsonrpc"] == "2.0"
     if "method" in message:
         assert isinstance(message["method"], str)
-        assert not message.keys() & {"result", "error", "id"}
+        assert not message.keys() & {"result", "error"}
     elif "error" in message:
         assert message.keys() == {"jsonrpc", "id", "error"}
         assert isinstance(message["error"]["code"], int)

@@ -3,6 +3,7 @@ import threading
 from typing import Any
 
 import pytest
+
 from tests.protocol.conftest import (
     Json,
     Peer,
@@ -15,7 +16,6 @@ from tests.protocol.conftest import (
     request,
     stateless,
 )
-
 from waypost import Hub, Toolkit, tool
 from waypost.capabilities.capability import Kind
 from waypost.capabilities.session import ListKind

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tests.protocol.conftest import (
     Json,
     assorted_hub,
@@ -20,8 +21,7 @@ from tests.protocol.conftest import (
     until,
 )
 from tests.protocol.hostile import hostile_bytes
-
-from waypost import Context, Hub
+from waypost import Context, Hub, WaypostError
 from waypost.wire.params import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from waypost.wire.versions import LEGACY, V2025_03_26, V2026_07_28
 
@@ -240,6 +240,32 @@ async def test_a_handler_that_outlives_its_cancellation_is_still_not_answered(mo
 
 
 @pytest.mark.parametrize("modern", [False, True])
+@asynchronous
+async def test_a_handler_that_fails_when_cancelled_is_not_answered_either(modern: bool) -> None:
+    hub = Hub("failing", version="1")
+    entered = asyncio.Event()
+
+    @hub.resource("a://x")
+    async def fail() -> str:
+        """Fail at the end."""
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ValueError("could not clean up") from None
+        return "never"
+
+    make = stateless if modern else request
+    async with in_session(hub) as peer:
+        peer.send(make(1, "resources/read", {"uri": "a://x"}))
+        await entered.wait()
+        peer.send(cancelled(1))
+        await idle()
+        await peer.ask(make(2, "resources/list"))
+        assert [message["id"] for message in peer.responses()[1:]] == [2]
+
+
+@pytest.mark.parametrize("modern", [False, True])
 @pytest.mark.parametrize(
     "params",
     [{"requestId": 99}, {"requestId": "1"}, {"requestId": None}, {"requestId": 1.5}, {"reason": "bored"}, {}, None],
@@ -298,6 +324,54 @@ async def test_what_a_handler_says_after_its_answer_is_not_sent(modern: bool) ->
         assert peer.told("notifications/message") == []
 
 
+async def asked(ctx: Context, answers: list[Any]) -> str:
+    try:
+        answers.append((await ctx.elicit("Well?", {"type": "object", "properties": {"a": {"type": "string"}}})).action)
+    except WaypostError as error:
+        answers.append(type(error).__name__)
+    return "asked"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b'"result":{}',
+        b'"result":7',
+        b'"result":null',
+        b'"result":[]',
+        b'"result":{"action":"dance"}',
+        b'"result":{"action":"accept","content":7}',
+        b'"result":{"action":"accept","content":{"a":1e999}}',
+        b'"error":{}',
+        b'"error":7',
+        b'"error":{"code":"x","message":7}',
+        b'"error":{"code":1e999,"message":"x"}',
+        b'"error":{"code":null}',
+    ],
+)
+@asynchronous
+async def test_a_malformed_answer_of_a_client_breaks_nothing(answer: bytes) -> None:
+    hub = Hub("asking", version="1")
+    answers: list[Any] = []
+
+    @hub.tool
+    async def ask(ctx: Context) -> str:
+        """Ask."""
+        return await asked(ctx, answers)
+
+    async with connected(hub) as peer:
+        opening = initialization()
+        opening["params"]["capabilities"] = {"elicitation": {}}
+        await peer.result(opening)
+        peer.send(request(1, "tools/call", call("ask")))
+        question = await peer.first(lambda message: message.get("method") == "elicitation/create")
+        peer.send(b'{"jsonrpc":"2.0","id":%b,%b}' % (json.dumps(question["id"]).encode(), answer))
+        assert "result" in await peer.response(1)
+        assert "result" in await peer.ask(request(2, "ping"))
+        assert len(answers) == 1
+        assert answers[0] not in ("accept", "decline", "cancel")
+
+
 def batch_of(*messages: Json) -> list[Json]:
     return list(messages)
 
@@ -329,6 +403,19 @@ async def test_other_versions_refuse_batches(version: str) -> None:
         assert refusal["error"]["code"] == -32600
         assert V2025_03_26 in refusal["error"]["message"]
         assert await peer.result(request(2, "ping")) == {}
+
+
+@asynchronous
+async def test_what_comes_right_behind_initialize_belongs_to_the_session() -> None:
+    async with connected(assorted_hub()) as peer:
+        peer.send(initialization(V2025_03_26))
+        peer.send(request(1, "tools/list"))
+        peer.send(batch_of(request(2, "ping"), request(3, "tools/list")))
+        peer.send(notification("notifications/initialized"))
+        answers = await peer.first(lambda message: isinstance(message, list) or message.get("id", 0) is None)
+        assert isinstance(answers, list), answers
+        assert {answer["id"] for answer in answers} == {2, 3}
+        assert "result" in await peer.response(1)
 
 
 @asynchronous

@@ -1,8 +1,8 @@
 from typing import Any
 
 import pytest
-from tests.protocol.conftest import asynchronous, connected, idle, in_session, initialization, request, stateless
 
+from tests.protocol.conftest import asynchronous, connected, idle, in_session, initialization, request, stateless
 from waypost import Hub
 from waypost.wire.versions import ALL
 

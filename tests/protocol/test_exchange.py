@@ -3,10 +3,10 @@ import json
 from typing import Any
 
 import pytest
-from tests.protocol.conftest import Json, asynchronous, idle
 
+from tests.protocol.conftest import Json, asynchronous, idle
 from waypost.errors import InvalidParams
-from waypost.protocol.exchange import SILENT, Exchange, level_number
+from waypost.protocol.exchange import SILENT, Exchange, level_number, wanted_level
 from waypost.wire.definitions import Implementation
 from waypost.wire.params import LOG_LEVELS, RequestMeta
 from waypost.wire.versions import ALL, V2024_11_05, V2026_07_28
@@ -109,15 +109,18 @@ async def test_log_data_is_the_message_or_an_object_with_it(data: Any, body: Any
 
 @pytest.mark.parametrize("level", ["", "INFO", "fatal", "warn"])
 def test_an_unknown_log_level_is_refused_with_the_known_ones(level: str) -> None:
-    with pytest.raises(InvalidParams, match="emergency"):
+    with pytest.raises(ValueError, match="emergency"):
         level_number(level)
+    with pytest.raises(InvalidParams, match="emergency"):
+        wanted_level(level)
 
 
 @asynchronous
-async def test_an_unknown_log_level_is_refused_even_when_nobody_listens() -> None:
-    made, _ = exchange()
-    with pytest.raises(InvalidParams):
+async def test_a_handler_that_logs_at_an_unknown_level_hears_of_it_even_when_nobody_listens() -> None:
+    made, outlet = exchange()
+    with pytest.raises(ValueError, match="loud"):
         await made.log("loud", "hello", None)
+    assert outlet.sent == []
 
 
 @asynchronous

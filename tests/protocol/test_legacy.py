@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+
 from tests.protocol.conftest import (
     CLIENT,
     Json,
@@ -13,7 +14,6 @@ from tests.protocol.conftest import (
     notification,
     request,
 )
-
 from waypost import Context, Hub
 from waypost.wire.params import LOG_LEVELS
 from waypost.wire.versions import LATEST_LEGACY, LEGACY, V2024_11_05, V2025_06_18, V2025_11_25, V2026_07_28

@@ -3,10 +3,10 @@ from enum import Enum
 from typing import Any
 
 import pytest
-from tests.protocol.conftest import Json, RequestId, assorted_hub, asynchronous, in_session, request, stateless
 
+from tests.protocol.conftest import Json, RequestId, assorted_hub, asynchronous, in_session, request, stateless
 from waypost import Audio, Context, Hub, ResourceLink, Result, Text, ToolError
-from waypost.capabilities.capability import Kind
+from waypost.capabilities.capability import Capability, Kind
 from waypost.protocol.listing import Page
 from waypost.protocol.methods import as_page
 from waypost.wire.versions import LEGACY, V2024_11_05, V2025_03_26, V2025_06_18
@@ -178,7 +178,7 @@ def completing(**hook: Any) -> Hub:
     return hub
 
 
-def completion(ref: Json, name: str = "colour", value: str = "", **more: Any) -> Json:
+def completion(ref: Json, name: str = "colour", value: str = "", /, **more: Any) -> Json:
     return {"ref": ref, "argument": {"name": name, "value": value}, **more}
 
 
@@ -192,7 +192,7 @@ PAINT = {"type": "ref/prompt", "name": "paint"}
 @asynchronous
 async def test_choices_are_completed_without_a_hook(value: str, values: list[str], modern: bool) -> None:
     async with in_session(completing()) as peer:
-        result = await peer.result(make(modern, 1, "completion/complete", completion(PAINT, value=value)))
+        result = await peer.result(make(modern, 1, "completion/complete", completion(PAINT, "colour", value)))
         assert result["completion"] == {"values": values, "total": len(values), "hasMore": False}
 
 
@@ -223,10 +223,10 @@ async def test_a_completion_hook_is_told_what_is_settled_already() -> None:
         seen.append((ref, argument, ctx.request_id))
         return []
 
-    settled = {"context": {"arguments": {"wall": "east"}}}
+    settled: Json = {"context": {"arguments": {"wall": "east"}}}
     walls = {"type": "ref/resource", "uri": "walls://{side}"}
     async with in_session(hub) as peer:
-        await peer.result(request(1, "completion/complete", completion(PAINT, value="r", **settled)))
+        await peer.result(request(1, "completion/complete", completion(PAINT, "colour", "r", **settled)))
         await peer.result(request(2, "completion/complete", completion(walls, "side", "n")))
     assert seen == [
         ("paint", {"name": "colour", "value": "r", **settled}, 1),
@@ -268,7 +268,7 @@ async def test_a_list_hook_decides_per_request_and_its_lists_are_private() -> No
     @hub.on("list_tools")
     async def list_tools(cursor: str | None, ctx: Context) -> Page:
         page = hub.list_registered("tools", cursor, include_hidden=True)
-        return Page([row for row in page.items if row.definition.name in ("add", "secret")])
+        return Page([row for row in page.items if isinstance(row, Capability) and row.id in ("add", "secret")])
 
     async with in_session(hub) as peer:
         legacy = await peer.result(request(1, "tools/list"))

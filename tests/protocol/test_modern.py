@@ -2,6 +2,7 @@ import asyncio
 from typing import Any
 
 import pytest
+
 from tests.protocol.conftest import (
     CLIENT,
     Json,
@@ -15,11 +16,11 @@ from tests.protocol.conftest import (
     stateless,
     until,
 )
-
 from waypost import Context, Hub
 from waypost.errors import HeaderMismatch, InvalidParams, MethodNotFound, ProtocolError, UnsupportedVersion
 from waypost.protocol import modern
 from waypost.protocol.exchange import Exchange
+from waypost.protocol.modern_methods import METHODS
 from waypost.wire import messages
 from waypost.wire.params import (
     CLIENT_CAPABILITIES,
@@ -266,8 +267,7 @@ async def test_the_acknowledgement_comes_first_whatever_happens_meanwhile() -> N
     hub = assorted_hub()
     async with connected(hub) as peer:
         peer.send(stateless(1, "subscriptions/listen", {"notifications": {"toolsListChanged": True}}))
-        while not len(hub.engine.broadcast):
-            await asyncio.sleep(0)
+        await until(lambda: len(hub.engine.broadcast))
         await hub.notify_changed("tools")
         await peer.hears("notifications/tools/list_changed")
         assert [message["method"] for message in peer.received] == [ACKNOWLEDGED, "notifications/tools/list_changed"]
@@ -347,9 +347,7 @@ NO_META = request(1, "tools/call", {"name": "deploy", "arguments": {"region": "e
     [
         pytest.param(NO_META, headers(""), InvalidParams, id="envelope before a missing version header"),
         pytest.param(NO_META, headers(), InvalidParams, id="envelope before everything else"),
-        pytest.param(
-            deploying(**{PROTOCOL_VERSION: "v999"}), headers(), HeaderMismatch, id="agreement before support"
-        ),
+        pytest.param(deploying(**{PROTOCOL_VERSION: "v999"}), headers(), HeaderMismatch, id="agreement before support"),
         pytest.param(
             deploying(**{PROTOCOL_VERSION: "v999"}), headers("v999"), UnsupportedVersion, id="support when they agree"
         ),
@@ -367,7 +365,10 @@ NO_META = request(1, "tools/call", {"name": "deploy", "arguments": {"region": "e
         ),
         pytest.param(deploying(), headers(region="us"), HeaderMismatch, id="parameters"),
         pytest.param(
-            stateless(1, "ping"), headers(method="pong", name=""), HeaderMismatch, id="method header before its existence"
+            stateless(1, "ping"),
+            headers(method="pong", name=""),
+            HeaderMismatch,
+            id="method header before its existence",
         ),
         pytest.param(stateless(1, "ping"), headers(method="ping", name=""), MethodNotFound, id="existence"),
         pytest.param(
@@ -399,7 +400,7 @@ def test_checks_come_in_the_order_of_the_protocol(
 def test_a_request_that_agrees_with_its_headers_is_admitted() -> None:
     parsed = messages.parse(messages.encode(deploying()))
     method, given = modern.admit(assorted_hub().engine, parsed, headers(region="eu"))
-    assert method is modern.METHODS["tools/call"]
+    assert method is METHODS["tools/call"]
     assert given.arguments == {"region": "eu"}
 
 

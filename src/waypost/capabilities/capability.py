@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,10 @@ class Capability:
     template: UriTemplate | None = None
     subscribable: bool = False
     choices: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def open_to(self, scopes: Iterable[str]) -> bool:
+        """Whether somebody with these scopes may see and use it."""
+        return not self.scopes or set(self.scopes) <= set(scopes)
 
     @property
     def cast_plan(self) -> Fields | None:

@@ -2,59 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.context import Context
+from waypost.capabilities.registry import Registry
 from waypost.capabilities.tools import Tool
 
 _SECTIONS: Final = {kind.value: kind for kind in Kind}
 
 
-class Catalog(
-    Tool,
-    name="catalog",
-    input_schema={
-        "type": "object",
-        "properties": {
-            "type": {
-                "type": "string",
-                "enum": [*_SECTIONS, "all"],
-                "default": "all",
-                "description": "Which section to list",
-            },
-            "query": {"type": "string", "description": "Text to find in names, descriptions and URIs"},
-            "category": {"type": "string", "description": "Only entries of this category"},
-            "include_hidden": {
-                "type": "boolean",
-                "default": True,
-                "description": "Whether entries that lists leave out are shown",
-            },
-        },
-    },
-    annotations={"read_only_hint": True},
-):
+class Catalog(Tool, name="catalog", annotations={"read_only_hint": True}):
     """List everything this server offers, with full schemas, including items that the ordinary lists leave out."""
 
-    async def execute(self, args: dict[str, Any], ctx: Context) -> dict[str, Any]:
+    type: Annotated[Literal["tools", "prompts", "resources", "resource_templates", "all"], "Which section to list"] = (
+        "all"
+    )
+    query: Annotated[str, "Text to find in names, descriptions and URIs"] = ""
+    category: Annotated[str | None, "Only entries of this category"] = None
+    include_hidden: Annotated[bool, "Whether entries that lists leave out are shown"] = True
+
+    async def execute(self, ctx: Context) -> dict[str, Any]:
         """The requested sections, filtered."""
-        wanted = args.get("type", "all")
-        return {
-            section: [_entry(row) for row in ctx.registry[kind] if _matches(row, args)]
-            for section, kind in _SECTIONS.items()
-            if wanted in (section, "all")
-        }
+        sections = everything(ctx.registry, self._shows)
+        return sections if self.type == "all" else {self.type: sections[self.type]}
+
+    def _shows(self, row: Capability) -> bool:
+        if row.hidden and not self.include_hidden:
+            return False
+        if not any(self.query.casefold() in text.casefold() for text in _texts(row)):
+            return False
+        if self.category is None:
+            return True
+        return row.category is not None and row.category.casefold() == self.category.casefold()
 
 
-def _matches(row: Capability, args: dict[str, Any]) -> bool:
-    if row.hidden and not args.get("include_hidden", True):
-        return False
-    query, category = args.get("query"), args.get("category")
-    if query and not any(query.casefold() in text.casefold() for text in _texts(row)):
-        return False
-    return category is None or (row.category is not None and row.category.casefold() == category.casefold())
+def everything(
+    registry: Registry, shows: Callable[[Capability], bool] = lambda _: True
+) -> dict[str, list[dict[str, Any]]]:
+    """All that a registry holds, by section."""
+    return {section: [_entry(row) for row in registry[kind] if shows(row)] for section, kind in _SECTIONS.items()}
 
 
 def _texts(row: Capability) -> list[str]:

@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.context import Handler
-from waypost.capabilities.naming import snake_case
+from waypost.capabilities.naming import check_name, snake_case
 from waypost.capabilities.options import Options, named, parse
 from waypost.capabilities.schemas import signatures
 from waypost.capabilities.schemas.forms import OPEN, Arguments
@@ -54,7 +54,7 @@ class Component:
     @classmethod
     def component_name(cls) -> str:
         """The name it is registered under: the option, else the class name in snake_case."""
-        return snake_case(cls.__name__) if cls._options.name is UNSET else cls._options.name
+        return check_name(snake_case(cls.__name__)) if cls._options.name is UNSET else cls._options.name
 
     def capabilities(self) -> list[Capability]:
         """The one capability this component is."""

@@ -3,8 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from waypost.capabilities import elicitation
+from waypost.capabilities.asking import (
+    ANSWER_WITHIN,
+    Question,
+    Root,
+    SamplingAnswer,
+    form_question,
+    require,
+    roots_answer,
+    roots_question,
+    sampling_answer,
+    sampling_question,
+    url_question,
+)
+from waypost.capabilities.elicitation import ElicitationAnswer
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.results import Result
 from waypost.capabilities.session import Session
@@ -28,9 +44,23 @@ class Caller(Protocol):
     def session(self) -> Session: ...
     @property
     def cancelled(self) -> bool: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def client_capabilities(self) -> Mapping[str, Any]: ...
+    async def ask(self, question: Question) -> Any: ...
+    async def once(self, key: str, function: Callable[[], Any]) -> Any: ...
     async def progress(self, value: float, total: float | None, message: str | None) -> None: ...
     async def log(self, level: str, message: str, data: Mapping[str, Any] | None) -> None: ...
     async def close_stream(self) -> None: ...
+
+
+class Pausable(Protocol):
+    """A deadline that stands still while somebody else is to act."""
+
+    @property
+    def expired(self) -> bool: ...
+    def paused(self) -> AbstractContextManager[None]: ...
 
 
 class Services(Protocol):
@@ -45,12 +75,18 @@ class Services(Protocol):
 class Context:
     """One call: who asked, on which session, and the ways to answer before the answer."""
 
-    __slots__ = ("_assigns", "_caller", "_services")
+    __slots__ = ("_assigns", "_caller", "_deadline", "_services")
 
-    def __init__(self, caller: Caller, services: Services) -> None:
+    def __init__(self, caller: Caller, services: Services, deadline: Pausable | None = None) -> None:
         self._caller = caller
         self._services = services
+        self._deadline = deadline
         self._assigns: dict[str, Any] | None = None
+
+    @property
+    def caller(self) -> Caller:
+        """The other side, for handing a call on."""
+        return self._caller
 
     @property
     def session(self) -> Session:
@@ -81,8 +117,8 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the caller gave up on this call; worth a look in long synchronous work."""
-        return self._caller.cancelled
+        """Whether nobody waits for this call any more; worth a look in long synchronous work."""
+        return self._caller.cancelled or (self._deadline is not None and self._deadline.expired)
 
     @property
     def registry(self) -> Registry:
@@ -96,6 +132,48 @@ class Context:
     async def log(self, level: str, message: str, data: Mapping[str, Any] | None = None) -> None:
         """Send a log message to the client, if it wants that level."""
         await self._caller.log(level, message, data)
+
+    async def elicit(
+        self,
+        message: str,
+        schema: Any = None,
+        *,
+        url: str | None = None,
+        key: str | None = None,
+        within: float = ANSWER_WITHIN,
+    ) -> ElicitationAnswer:
+        """Ask the person behind the client to fill in a form, or to open a `url`."""
+        if url is not None:
+            return elicitation.answer(await self._ask(url_question(message, url, key, within)), None)
+        shown = elicitation.for_version(elicitation.form(schema), self._caller.version)
+        return elicitation.answer(await self._ask(form_question(message, shown, key, within)), shown)
+
+    async def sample(
+        self,
+        messages: Any,
+        *,
+        max_tokens: int = 1024,
+        key: str | None = None,
+        within: float = ANSWER_WITHIN,
+        **options: Any,
+    ) -> SamplingAnswer:
+        """Ask the client's model; options are `system_prompt`, `temperature`, `tools` and others of the protocol."""
+        return sampling_answer(await self._ask(sampling_question(messages, options, max_tokens, key, within)))
+
+    async def roots(self, *, key: str | None = None, within: float = ANSWER_WITHIN) -> list[Root]:
+        """The places the client works in."""
+        return roots_answer(await self._ask(roots_question(key, within)))
+
+    async def once(self, key: str, function: Callable[[], Any]) -> Any:
+        """Do a step and remember its result, so that a handler that is run again after asking does not repeat it."""
+        return await self._caller.once(key, function)
+
+    async def _ask(self, question: Question) -> Any:
+        require(self._caller.client_capabilities, question.needs)
+        if self._deadline is None:
+            return await self._caller.ask(question)
+        with self._deadline.paused():
+            return await self._caller.ask(question)
 
     async def invoke(self, capability: str, arguments: dict[str, Any] | None = None) -> Result:
         """Call another tool through the same pipeline."""

@@ -23,7 +23,10 @@ def expand(
     visible: bool | None = None,
 ) -> list[Capability]:
     """The capabilities of a toolkit, component, function or list of those, in the order they are written."""
-    found = _capabilities(source)
+    for option, value in {"hidden": hidden, "visible": visible}.items():
+        if value is not None and not isinstance(value, bool):
+            raise DefinitionError(f"{option} must be True or False, not {value!r}.")
+    found = _capabilities(source, name)
     if len(found) != 1 and (name is not None or description is not None):
         raise DefinitionError(
             f"One name or description for {len(found)} tools of {_called(source)} is ambiguous; set it tool by tool."
@@ -38,7 +41,7 @@ def expand(
     ]
 
 
-def _capabilities(source: Any) -> list[Capability]:
+def _capabilities(source: Any, name: str | None = None) -> list[Capability]:
     if isinstance(source, Capability):
         return [source]
     if isinstance(source, type) and issubclass(source, (Component, Toolkit)):
@@ -48,7 +51,8 @@ def _capabilities(source: Any) -> list[Capability]:
     if isinstance(source, (list, tuple)):
         return [capability for part in source for capability in _capabilities(part)]
     if callable(source) and not isinstance(source, type):
-        options = parse(tool_options(source) or {}, f"Tool {_called(source)!r}", ToolOptions)
+        given = {**(tool_options(source) or {}), **({} if name is None else {"name": name})}
+        options = parse(given, f"Tool {_called(source)!r}", ToolOptions)
         return [tool_from_function(source, options).capability]
     raise DefinitionError(f"{_called(source)} is no tool, toolkit, resource or prompt.")
 

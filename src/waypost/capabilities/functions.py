@@ -78,6 +78,10 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 def hints(function: Callable[..., Any]) -> dict[str, Any]:
     """Resolved type hints; `Context` is found even when it was imported for type checkers only."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not inspect.isroutine(function):
+        function = type(function).__call__
     try:
         return typing.get_type_hints(function, include_extras=True)
     except NameError:
@@ -165,9 +169,7 @@ def tool_from_function(
 
     def build() -> Blueprint:
         shape = inspect_shape(function, declared=declared_input(options), skip_self=in_class)
-        output = declared_output(options)
-        if output is None and shape.by_name:
-            output = derived_output(shape.returns)
+        output = declared_output(options) or derived_output(shape.returns)
         capability = make_tool(
             check_name(name),
             options,

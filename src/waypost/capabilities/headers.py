@@ -13,6 +13,7 @@ from waypost.errors import DefinitionError
 KEYWORD: Final = "x-mcp-header"
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _TYPES: Final = ("string", "integer", "boolean")
+_NAMED_SCHEMAS: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 
 
 class HeaderParameter(msgspec.Struct, frozen=True):
@@ -43,14 +44,18 @@ def _mentions(schema: Any) -> bool:
 
 
 def _all(schema: Any) -> Iterator[Any]:
-    if isinstance(schema, dict):
-        if KEYWORD in schema:
-            yield schema[KEYWORD]
-        for value in schema.values():
-            yield from _all(value)
-    elif isinstance(schema, list):
+    if isinstance(schema, list):
         for item in schema:
             yield from _all(item)
+    if not isinstance(schema, dict):
+        return
+    if KEYWORD in schema:
+        yield schema[KEYWORD]
+    for keyword, value in schema.items():
+        if keyword in _NAMED_SCHEMAS and isinstance(value, dict):
+            yield from _all(list(value.values()))
+        else:
+            yield from _all(value)
 
 
 def _reachable(schema: dict[str, Any], path: tuple[str, ...]) -> Iterator[HeaderParameter]:

@@ -41,7 +41,7 @@ def portable(name: str) -> str:
     return plain if len(plain) <= _PORTABLE_LENGTH else told_apart(name, plain)
 
 
-def told_apart(name: str, taken: str) -> str:
-    """A portable name for `name` when `taken` is somebody else's already."""
-    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+def told_apart(name: str, taken: str, attempt: int = 0) -> str:
+    """A portable name for `name` when `taken` is somebody else's already; another one for each attempt."""
+    digest = hashlib.sha256(f"{name}{attempt or ''}".encode()).hexdigest()[:8]
     return f"{taken[: _PORTABLE_LENGTH - 9]}_{digest}"

@@ -97,22 +97,22 @@ def parse(given: Mapping[str, Any], subject: str, kind: type[AnyOptions]) -> Any
     """The options of `subject`; an unknown or ill-typed one is a `DefinitionError` that names it."""
     for key in given:
         if key not in kind.__struct_fields__:
-            raise DefinitionError(f"{subject}: unknown option {key!r}{nearest(key, kind.__struct_fields__)}.")
+            raise DefinitionError(f"{subject}: unknown option {key!r}{nearest(key, kind.__struct_fields__)}")
     try:
         options = msgspec.convert({**given}, kind)
     except msgspec.ValidationError as error:
         raise DefinitionError(f"{subject}: {error}.") from None
     if options.name is not UNSET:
         check_name(options.name)
-    if options.timeout is not None and options.timeout <= 0:
+    if options.timeout is not None and not options.timeout > 0:
         raise DefinitionError(f"{subject}: timeout must be more than 0 seconds, not {options.timeout}.")
     return options
 
 
 def nearest(key: str, known: Iterable[str]) -> str:
-    """A hint at the name that was probably meant."""
+    """The end of a sentence about an unknown name: a hint at the one that was probably meant."""
     close = difflib.get_close_matches(key, list(known), n=1)
-    return f", did you mean {close[0]!r}?" if close else ""
+    return f", did you mean {close[0]!r}?" if close else "."
 
 
 _HINTS: Final = dict(zip(ToolAnnotations.__struct_fields__, ToolAnnotations.__struct_encode_fields__, strict=True))
@@ -125,7 +125,7 @@ def wire_annotations(annotations: Mapping[str, Any] | None, subject: str) -> dic
     translated = {}
     for key, value in annotations.items():
         if key not in _HINTS and key == key.lower():
-            raise DefinitionError(f"{subject}: unknown annotation {key!r}{nearest(key, _HINTS)}.")
+            raise DefinitionError(f"{subject}: unknown annotation {key!r}{nearest(key, _HINTS)}")
         translated[_HINTS.get(key, key)] = value
     return translated
 

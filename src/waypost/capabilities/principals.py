@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -13,6 +13,8 @@ class Principal(msgspec.Struct, frozen=True):
     id: str
     roles: tuple[str, ...] = ()
     permissions: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
+    claims: dict[str, Any] | None = None
 
 
 ANONYMOUS: Final = Principal("anonymous")

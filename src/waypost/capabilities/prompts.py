@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -13,7 +12,7 @@ from msgspec import UNSET
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.components import Component, choices
 from waypost.capabilities.context import Handler
-from waypost.capabilities.functions import description_of, inspect_shape, is_async
+from waypost.capabilities.functions import description_of, hints, inspect_shape, is_async
 from waypost.capabilities.naming import check_name
 from waypost.capabilities.options import Options, named
 from waypost.capabilities.schemas import forms, signatures
@@ -74,7 +73,7 @@ def prompt_from_function(function: Callable[..., Any], options: Options) -> Capa
 
 
 def _fields_of(function: Callable[..., Any], arguments: Arguments) -> list[tuple[str, Any, Any]]:
-    known = typing.get_type_hints(function, include_extras=True)
+    known = hints(function)
     parameters = inspect.signature(function).parameters
     return [
         (name, known.get(name, str), _default(parameters[name]))

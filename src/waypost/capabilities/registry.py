@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
@@ -29,6 +30,7 @@ class Table:
 
     def __init__(self) -> None:
         self.revision = 0
+        self.scoped = 0
         self._rows: dict[str, Capability] = {}
         self._order: list[str] = []
 
@@ -52,9 +54,11 @@ class Table:
 
     def put(self, capability: Capability) -> None:
         """Add or replace a row."""
-        if capability.id not in self._rows:
-            insort(self._order, capability.id)
+        if capability.id in self._rows:
+            self.pop(capability.id)
+        insort(self._order, capability.id)
         self._rows[capability.id] = capability
+        self.scoped += bool(capability.scopes)
         self.revision += 1
 
     def pop(self, key: str) -> Capability | None:
@@ -62,6 +66,7 @@ class Table:
         row = self._rows.pop(key, None)
         if row is not None:
             del self._order[bisect_left(self._order, key)]
+            self.scoped -= bool(row.scopes)
             self.revision += 1
         return row
 
@@ -125,17 +130,27 @@ class Registry:
             self._portable.pop(self._portable_of.pop(key, key), None)
 
     def _publish_portable(self, name: str) -> None:
-        spelled = portable(name)
-        taken = self._portable.get(spelled, name) != name or (spelled != name and spelled in self.tables[Kind.TOOL])
-        if taken and not is_portable(name):
-            spelled = told_apart(name, spelled)
-        elif taken:
+        if is_portable(name):
             # A name that is portable by itself keeps it; whoever borrowed it moves aside.
-            borrower = self._portable[spelled]
-            self._portable_of[borrower] = told_apart(borrower, spelled)
-            self._portable[self._portable_of[borrower]] = borrower
+            borrower = self._portable.get(name)
+            self._claim(name, name)
+            if borrower is not None and borrower != name:
+                self._claim(borrower, self._free(borrower))
+        else:
+            self._claim(name, self._free(name))
+
+    def _claim(self, name: str, spelled: str) -> None:
         self._portable[spelled] = name
         self._portable_of[name] = spelled
+
+    def _free(self, name: str) -> str:
+        """A portable spelling of `name` that is nobody else's."""
+        plain = spelled = portable(name)
+        for attempt in itertools.count():
+            if self._portable.get(spelled, name) == name and spelled not in self._tools:
+                break
+            spelled = told_apart(name, plain, attempt)
+        return spelled
 
     def _publish(self, change: Change) -> None:
         for listener in tuple(self._listeners):

@@ -19,7 +19,7 @@ from waypost.capabilities.schemas.forms import Arguments
 from waypost.capabilities.text_arguments import TextArguments
 from waypost.capabilities.uri_templates import UriTemplate
 from waypost.errors import DefinitionError
-from waypost.wire.content import Annotations, BlobContents, Contents, TextContents, contents
+from waypost.wire.content import Annotations, BlobContents, Contents, EmbeddedResource, TextContents, contents
 from waypost.wire.definitions import ResourceDefinition, TemplateDefinition
 
 
@@ -116,11 +116,10 @@ def _check_variables(template: UriTemplate, schema: Mapping[str, Any]) -> None:
 
 
 def as_contents(value: Any, uri: str, mime_type: str | None) -> list[Contents]:
-    """The contents for whatever a resource returned."""
-    if isinstance(value, (TextContents, BlobContents)):
-        return [value]
-    if isinstance(value, (list, tuple)) and value and all(isinstance(v, (TextContents, BlobContents)) for v in value):
-        return list(value)
+    """The contents for whatever a resource returned; an `EmbeddedResource` is ready-made contents."""
+    parts = list(value) if isinstance(value, (list, tuple)) else [value]
+    if parts and all(isinstance(part, (TextContents, BlobContents, EmbeddedResource)) for part in parts):
+        return [part.block().resource if isinstance(part, EmbeddedResource) else part for part in parts]
     if isinstance(value, (str, bytes)):
         return [contents(uri, value, mime_type)]
     if value is None:

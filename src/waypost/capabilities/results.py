@@ -43,7 +43,10 @@ def shape(value: Any) -> Result:
     if value is None:
         return Result()
     if isinstance(value, Result):
+        encode_json((value.structured, value.meta))  # what cannot be sent must fail here, where a tool's crash is told
         return Result([as_block(block) for block in value.content], value.structured, value.is_error, value.meta)
+    if isinstance(value, str):
+        return Result([Text(str(value))])
     if isinstance(value, CONTENT_TYPES):
         return Result([as_block(value)])
     if isinstance(value, (list, tuple)) and any(isinstance(item, CONTENT_TYPES) for item in value):

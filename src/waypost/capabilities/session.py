@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
+from waypost.errors import CapabilityNotSupported
 from waypost.wire.definitions import Implementation
 
 ListKind: TypeAlias = Literal["tools", "prompts", "resources"]
@@ -15,11 +16,14 @@ ListKind: TypeAlias = Literal["tools", "prompts", "resources"]
 class Session(ABC):
     """One client and what the hub remembers about it."""
 
-    __slots__ = ("_assigns", "client_info", "id")
+    __slots__ = ("_assigns", "client_capabilities", "client_info", "id")
 
-    def __init__(self, session_id: str, client_info: Implementation | None) -> None:
+    def __init__(
+        self, session_id: str, client_info: Implementation | None, client_capabilities: Mapping[str, Any]
+    ) -> None:
         self.id = session_id
         self.client_info = client_info
+        self.client_capabilities = client_capabilities
         self._assigns: dict[str, Any] = {}
 
     @property
@@ -40,5 +44,30 @@ class Session(ABC):
         """Send a log message, if the client wants that level."""
 
     @abstractmethod
-    async def send_resource_updated(self, uri: str) -> None:
+    async def send_progress(
+        self, token: int | str, value: float, total: float | None = None, message: str | None = None
+    ) -> None:
+        """Report the progress of something the client gave a token for."""
+
+    @abstractmethod
+    async def send_resource_updated(self, uri: str, timestamp: Any = None) -> None:
         """Tell the client that a resource it subscribed to changed."""
+
+    async def send_elicitation(self, message: str, schema: Any, timeout: float = 30.0) -> str:  # noqa: ASYNC109
+        """Ask the person behind the client and go on; the answer arrives at the hook `on_elicitation`."""
+        raise CapabilityNotSupported({"elicitation": {}})
+
+    async def send_sampling(
+        self,
+        messages: Any,
+        *,
+        max_tokens: int = 1024,
+        timeout: float = 30.0,  # noqa: ASYNC109
+        **options: Any,
+    ) -> str:
+        """Ask the client's model and go on; the answer arrives at the hook `on_sampling`."""
+        raise CapabilityNotSupported({"sampling": {}})
+
+    async def send_roots(self, timeout: float = 30.0) -> str:  # noqa: ASYNC109
+        """Ask where the client works and go on; the answer arrives at the hook `on_roots`."""
+        raise CapabilityNotSupported({"roots": {}})

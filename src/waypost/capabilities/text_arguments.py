@@ -16,7 +16,8 @@ class TextArguments:
     def __init__(self, arguments: Arguments) -> None:
         self._arguments = arguments
         properties: Mapping[str, Any] = arguments.schema.get("properties", {})
-        self._texts = frozenset(name for name, part in properties.items() if part.get("type") == "string")
+        known: Mapping[str, Any] = arguments.schema.get("$defs", {})
+        self._texts = frozenset(name for name, part in properties.items() if _takes_text(part, known))
         self.schema = arguments.schema
         self.cast_plan = arguments.cast_plan
 
@@ -25,6 +26,16 @@ class TextArguments:
         return self._arguments.admit(
             {name: value if name in self._texts else _read(value) for name, value in arguments.items()}
         )
+
+
+def _takes_text(part: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
+    """Whether a field takes text as it is."""
+    if "$ref" in part:
+        return _takes_text(known.get(part["$ref"].rpartition("/")[2], {}), known)
+    if any(_takes_text(option, known) for option in part.get("anyOf", ())):
+        return True
+    kind = part.get("type", ())
+    return kind == "string" or "string" in kind or any(isinstance(value, str) for value in part.get("enum", ()))
 
 
 def _read(value: Any) -> Any:

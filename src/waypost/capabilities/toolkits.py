@@ -49,6 +49,11 @@ def tool_options(function: object) -> Mapping[str, Any] | None:
     return marked
 
 
+def _inside(member: object) -> object:
+    """The function a property keeps to itself."""
+    return getattr(member, "fget", None) or getattr(member, "func", None)
+
+
 class Toolkit:
     """A bundle of small tools: every function marked with `@tool` becomes one."""
 
@@ -74,8 +79,8 @@ class Toolkit:
             members.update(vars(base))
         found = []
         for attribute, member in members.items():
-            if isinstance(member, _Decorator):
-                raise DefinitionError(f"Toolkit {cls.__name__}: {attribute} is a @tool without a function.")
+            if isinstance(member, _Decorator) or tool_options(_inside(member)) is not None:
+                raise DefinitionError(f"Toolkit {cls.__name__}: {attribute} is a @tool without a function to call.")
             options = tool_options(member)
             if options is not None:
                 found.append((attribute, cls._blueprint(member, options)))

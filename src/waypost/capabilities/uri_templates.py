@@ -10,8 +10,11 @@ from waypost.errors import DefinitionError
 
 _EXPRESSION: Final = re.compile(r"\{([^{}]*)\}")
 _VARIABLE: Final = re.compile(r"([+#]?)([A-Za-z_][A-Za-z0-9_]*)")
-_VALUE: Final = {"": "([^/?#]+)", "+": "(.+)", "#": "(?:#(.+))?"}
-_KEPT: Final = {"": "-._~", "+": "-._~:/?#[]@!$&'()*+,;=%", "#": "-._~:/?#[]@!$&'()*+,;=%"}
+_CHARACTER: Final = {"": "[^/?#]", "+": ".", "#": "."}
+_RESERVED: Final = "-._~:/?#[]@!$&'()*+,;="
+_KEPT: Final = {"": "-._~", "+": _RESERVED, "#": _RESERVED}
+_LONGEST: Final = 8192
+_ENCODED_TWICE: Final = re.compile(r"%25([0-9A-Fa-f]{2})")
 
 
 class UriTemplate:
@@ -20,19 +23,32 @@ class UriTemplate:
     def __init__(self, template: str) -> None:
         self.template = template
         self._parts: list[tuple[str, str, str]] = []
-        pattern = []
         position = 0
         for expression in _EXPRESSION.finditer(template):
             literal = self._literal(template[position : expression.start()])
-            operator, name = self._variable(expression[1])
-            self._parts.append((literal, operator, name))
-            pattern.append(re.escape(literal) + _VALUE[operator])
+            if not literal and self._parts and not expression[1].startswith("#"):
+                raise DefinitionError(
+                    f"URI template {template!r} has two variables side by side; put something between."
+                )
+            self._parts.append((literal, *self._variable(expression[1])))
             position = expression.end()
         self._tail = self._literal(template[position:])
-        self._pattern = re.compile("".join(pattern) + re.escape(self._tail), re.DOTALL)
+        self._pattern = re.compile(self._regex(), re.DOTALL)
         self.variables = tuple(name for _, _, name in self._parts)
         if len(set(self.variables)) != len(self.variables):
             raise DefinitionError(f"URI template {template!r} uses a variable twice.")
+
+    def _regex(self) -> str:
+        """A pattern that hardly ever has to try twice: only one value may hold what comes behind it."""
+        greedy = max((index for index, (_, operator, _) in enumerate(self._parts) if operator), default=-1)
+        following = [re.escape(literal) or operator for literal, operator, _ in self._parts[1:]]
+        pattern = ""
+        for index, (literal, operator, _) in enumerate(self._parts):
+            character = _CHARACTER[operator]
+            if index < len(following) and index != greedy:
+                character = f"(?:(?!{following[index]}){character})"
+            pattern += re.escape(literal) + (f"(?:#({character}+))?" if operator == "#" else f"({character}+)")
+        return pattern + re.escape(self._tail)
 
     def _literal(self, text: str) -> str:
         if "{" in text or "}" in text:
@@ -49,7 +65,7 @@ class UriTemplate:
 
     def match(self, uri: str) -> dict[str, str] | None:
         """The variables that give `uri`, percent-decoded; `None` if no values do."""
-        found = self._pattern.fullmatch(uri)
+        found = self._pattern.fullmatch(uri) if len(uri) <= _LONGEST else None
         if found is None:
             return None
         try:
@@ -65,5 +81,7 @@ class UriTemplate:
         filled = []
         for literal, operator, name in self._parts:
             value = quote(variables.get(name, ""), safe=_KEPT[operator])
+            if operator:
+                value = _ENCODED_TWICE.sub(r"%\1", value)
             filled.append(literal + ("#" if operator == "#" and value else "") + value)
         return "".join(filled) + self._tail

@@ -16,6 +16,7 @@ from waypost.cli.targets import add_target, open_client
 from waypost.errors import RemoteError, WaypostError
 
 if TYPE_CHECKING:
+    from waypost.hub import Hub
     from waypost.upstreams.client import Client
     from waypost.upstreams.replies import Reply
 
@@ -52,14 +53,15 @@ def _command(commands: Any, name: str, action: Command, text: str, example: str)
 
 
 async def _with_client(action: Command, given: argparse.Namespace) -> int:
-    async with open_client(given.target) as client:
+    async with open_client(given.target) as (client, hub):
+        given.hub = hub
         return await action(client, given)
 
 
 async def show_list(client: Client, given: argparse.Namespace) -> int:
     """Print what the hub offers."""
     if given.catalog:
-        sections = await catalog(client)
+        sections = await catalog(client, given.hub)
         if given.json:
             _print_json(sections)
         else:
@@ -74,8 +76,13 @@ async def show_list(client: Client, given: argparse.Namespace) -> int:
     return 0
 
 
-async def catalog(client: Client) -> dict[str, list[Reply]]:
-    """Everything a hub offers: what its catalog says if it has one, else what its lists say."""
+async def catalog(client: Client, hub: Hub | None) -> dict[str, list[Reply]]:
+    """Everything a hub offers: all of it where it is at hand, else what its catalog or its lists say."""
+    if hub is not None:
+        from waypost.capabilities.catalog import everything
+        from waypost.upstreams.replies import Reply
+
+        return {section: [Reply.of(entry) for entry in rows] for section, rows in everything(hub.registry).items()}
     try:
         found = await client.call_tool("catalog")
         if found.structured is not None and not found.is_error:
@@ -101,7 +108,7 @@ async def _listed(ask: Callable[[], Awaitable[list[Reply]]]) -> list[Reply]:
 
 async def describe(client: Client, given: argparse.Namespace) -> int:
     """Print one definition."""
-    for entries in (await catalog(client)).values():
+    for entries in (await catalog(client, given.hub)).values():
         for entry in entries:
             if given.name in (entry.name, entry.uri, entry.get("uriTemplate")):
                 _print_json(entry)

@@ -8,15 +8,13 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from waypost.cli.targets import DEFAULT, HELP, is_config, load_hub
 from waypost.errors import WaypostError
 
 if TYPE_CHECKING:
     from waypost.hub import Hub
-
-_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 
 def register(commands: Any) -> None:
@@ -38,31 +36,32 @@ def register(commands: Any) -> None:
 def run(given: argparse.Namespace) -> int:
     """Serve until stopped."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    hub = load_hub(given.target)
     if given.stdio:
-        hub.run()
+        from waypost.transports import stdio
+
+        stdout = stdio.own_stdout()  # before any of the user's code runs, which may print
+        stdio.run(load_hub(given.target), stdout)
         return 0
+    hub = load_hub(given.target)
     host, port = _address(given, hub)
-    hub.run("http", host=host, port=port, ready=lambda address: _ready(hub, address, data_directory(given)))
+    data = data_directory(given)
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WaypostError(f"The data directory {data} cannot be made: {error.strerror}.") from None
+    hub.run("http", host=host, port=port, ready=lambda address: _ready(hub, address, data))
     return 0
 
 
 def _address(given: argparse.Namespace, hub: Hub) -> tuple[str, int]:
-    host, port, open_to_all = "127.0.0.1", 8420, False
+    host, port = "127.0.0.1", 8420
     if is_config(given.target):
         from waypost.configured import ConfiguredHub
 
         assert isinstance(hub, ConfiguredHub)
         server = hub.loaded.config.server
-        host, port, open_to_all = server.host, server.port, server.allow_anonymous_remote
-    host = given.host or host
-    port = port if given.port is None else given.port
-    if host not in _LOOPBACK and not open_to_all:
-        raise WaypostError(
-            f"{host} can be reached from outside and nobody has to show a key; "
-            "listen on 127.0.0.1, or set server.allowAnonymousRemote: true in the configuration."
-        )
-    return host, port
+        host, port = server.host, server.port
+    return given.host or host, port if given.port is None else given.port
 
 
 def data_directory(given: argparse.Namespace) -> Path:
@@ -77,9 +76,8 @@ def data_directory(given: argparse.Namespace) -> Path:
 
 def _ready(hub: Hub, address: str, data: Path) -> None:
     """Say where the hub is: on stderr for people, in its data directory for programs."""
-    data.mkdir(parents=True, exist_ok=True)
-    note = data / "hub.json"
-    note.unlink(missing_ok=True)
-    with os.fdopen(os.open(note, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+    fresh = data / f"hub.json.{os.getpid()}"
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         json.dump({"url": address, "pid": os.getpid()}, file)
+    fresh.replace(data / "hub.json")
     sys.stderr.write(f"{hub.info.name} is ready at {address}/mcp\n")

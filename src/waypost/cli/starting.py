@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -76,13 +77,17 @@ def run(given: argparse.Namespace) -> int:
     taken = [file.name for file in files if file.exists()]
     if taken:
         raise WaypostError(f"{folder} has {', '.join(taken)} already; choose another directory.")
-    folder.mkdir(parents=True, exist_ok=True)
-    for file, text in files.items():
-        file.write_text(text)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, text in files.items():
+            file.write_text(text)
+    except OSError as error:
+        raise WaypostError(f"{folder} cannot be written to: {error.strerror}.") from None
+    config = shlex.quote(str(folder / "waypost.yaml"))
     sys.stdout.write(
         f"Wrote waypost.yaml, tools.py and mcp.json to {folder}.\n"
-        f'Try it:      waypost call {folder}/waypost.yaml add \'{{"a": 1, "b": 2}}\'\n'
-        f"Serve it:    waypost serve {folder}/waypost.yaml\n"
+        f'Try it:      waypost call {config} add \'{{"a": 1, "b": 2}}\'\n'
+        f"Serve it:    waypost serve {config}\n"
         f"Connect it:  paste mcp.json into your client's configuration.\n"
     )
     return 0

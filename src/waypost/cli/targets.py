@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -47,6 +48,9 @@ def load_hub(target: str) -> Hub:
         raise WaypostError(f"{target} is no target; use {HELP}.")
     from waypost.configured import find
 
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
     file, _, name = target.rpartition(":")
     if file.endswith(".py") and not Path(file).exists():
         raise WaypostError(f"The file {file} does not exist.")
@@ -57,16 +61,17 @@ def load_hub(target: str) -> Hub:
 
 
 @asynccontextmanager
-async def open_client(target: str) -> AsyncIterator[Client]:
-    """A client of the target, in memory or over HTTP."""
+async def open_client(target: str) -> AsyncIterator[tuple[Client, Hub | None]]:
+    """A client of the target, and the hub itself where it is not somewhere else."""
     from waypost.upstreams.client import connected
 
     if is_url(target):
         from waypost.upstreams.http import HttpLink
 
-        client = await connected(HttpLink(target if target.endswith("/mcp") else target.rstrip("/") + "/mcp"))
+        address = target.rstrip("/")
+        client = await connected(HttpLink(address if address.endswith("/mcp") else f"{address}/mcp"))
         try:
-            yield client
+            yield client, None
         finally:
             await client.close()
         return
@@ -76,7 +81,7 @@ async def open_client(target: str) -> AsyncIterator[Client]:
     await hub.start()
     client = await connected(MemoryLink(hub.engine))
     try:
-        yield client
+        yield client, hub
     finally:
         await client.close()
         await hub.stop()

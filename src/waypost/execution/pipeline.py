@@ -6,9 +6,10 @@ what a later step of the house adds to every call (who may, how often, on record
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from waypost.capabilities.capability import Capability
@@ -17,7 +18,15 @@ from waypost.capabilities.prompts import PromptMessage, as_messages
 from waypost.capabilities.registry import Registry
 from waypost.capabilities.resources import as_contents
 from waypost.capabilities.results import Result, as_json, failure, shape
-from waypost.errors import CallError, InvalidArguments, InvalidOutput, ProtocolError, UnknownResource
+from waypost.errors import (
+    CallError,
+    InsufficientScope,
+    InvalidArguments,
+    InvalidOutput,
+    ProtocolError,
+    UnknownCapability,
+    UnknownResource,
+)
 from waypost.execution.deadline import Deadline
 from waypost.execution.pool import Pool
 from waypost.wire.content import Contents
@@ -37,41 +46,39 @@ class Pipeline:
     async def call(self, name: str, arguments: dict[str, Any], caller: Caller) -> Result:
         """Call a tool; whatever goes wrong inside it is a result that says so."""
         tool = self.registry.tool(name)
-        try:
-            admitted = tool.arguments.admit(arguments)
-            result = shape(await self._run(tool, admitted, caller))
-            check_output(tool, result)
-        except InvalidArguments as error:
-            return failure(f"Invalid arguments for tool {tool.id}: {error.message}")
-        except CallError as error:
-            return failure(error.message)
-        except ProtocolError:
-            raise
-        except Exception as error:
-            _log.exception("tool %s crashed", tool.id)
-            return failure(f"Tool crashed: {type(error).__name__}: {error}")
+        if tool.scopes:
+            check_scopes(tool, caller)
+        return await settled(tool.id, self._call(tool, arguments, caller))
+
+    async def _call(self, tool: Capability, arguments: dict[str, Any], caller: Caller) -> Result:
+        admitted = tool.arguments.admit(arguments)
+        result = shape(await self._run(tool, admitted, caller))
+        check_output(tool, result)
         return result
 
     async def read(self, uri: str, caller: Caller) -> list[Contents]:
         """Read a resource; a template that finds nothing lets the next one try."""
         for capability, variables in self.registry.resources(uri):
             try:
+                check_scopes(capability, caller)
                 admitted = capability.arguments.admit(variables)
-                value = await self._run(capability, admitted, caller)
+                value = await _sound(self._run(capability, admitted, caller))
             except (InvalidArguments, UnknownResource):
                 continue
             mime_type = getattr(capability.definition, "mime_type", None) or None
             return as_contents(value, uri, mime_type)
         raise UnknownResource(uri)
 
-    async def prompt(self, prompt: Capability, arguments: dict[str, Any], caller: Caller) -> list[PromptMessage]:
+    async def prompt(self, name: str, arguments: dict[str, Any], caller: Caller) -> list[PromptMessage]:
         """Write a prompt's messages."""
+        prompt = self.registry.prompt(name)
+        check_scopes(prompt, caller)
         admitted = prompt.arguments.admit(arguments)
-        return as_messages(await self._run(prompt, admitted, caller))
+        return as_messages(await _sound(self._run(prompt, admitted, caller)))
 
     async def _run(self, capability: Capability, admitted: Any, caller: Caller) -> Any:
-        context = Context(caller, self._services)
-        with Deadline(capability.timeout or self.timeout):
+        with Deadline(capability.timeout or self.timeout) as deadline:
+            context = Context(caller, self._services, deadline)
             if capability.is_async:
                 return await capability.handler(admitted, context)
             return await self.off_loop(capability.id, capability.handler, admitted, context)
@@ -80,6 +87,54 @@ class Pipeline:
         """Run a synchronous function in a thread, and await what it returns if that is awaitable."""
         value = await self.pool.run(label, function, *args)
         return await value if inspect.isawaitable(value) else value
+
+
+def check_scopes(capability: Capability, caller: Caller) -> None:
+    """Refuse a caller whose token does not carry every scope the capability asks for."""
+    granted = caller.principal.scopes
+    if not capability.open_to(granted):
+        raise InsufficientScope(capability.scopes, granted)
+
+
+async def settled(name: str, call: Awaitable[Any]) -> Result:
+    """What a call of a tool comes to: its result, or one that says what went wrong."""
+    try:
+        return shape(await call)
+    except InvalidArguments as error:
+        return failure(f"Invalid arguments for tool {name}: {error.message}")
+    except CallError as error:
+        return failure(error.message)
+    except (ProtocolError, UnknownCapability):
+        raise
+    except asyncio.CancelledError as error:
+        if _is_cancelled():
+            raise
+        return _crash(name, error)
+    except (Exception, SystemExit) as error:
+        return _crash(name, error)
+
+
+async def _sound(call: Awaitable[Any]) -> Any:
+    """The outcome of a handler; one that exits or stumbles over a cancellation of its own has just failed."""
+    try:
+        return await call
+    except asyncio.CancelledError as error:
+        if _is_cancelled():
+            raise
+        raise RuntimeError("the handler awaited something that was cancelled") from error
+    except SystemExit as error:
+        raise RuntimeError("the handler tried to end the process") from error
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody really cancelled the current task."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _crash(name: str, error: BaseException) -> Result:
+    _log.error("tool %s crashed", name, exc_info=error)
+    return failure(f"Tool crashed: {type(error).__name__}: {error}")
 
 
 def check_output(tool: Capability, result: Result) -> None:

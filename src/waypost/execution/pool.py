@@ -18,9 +18,10 @@ _log: Final = logging.getLogger(__name__)
 
 
 class _Job:
-    __slots__ = ("abandoned", "call", "future", "loop", "started")
+    __slots__ = ("abandoned", "call", "future", "jobs", "loop", "started")
 
     def __init__(self, call: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
+        self.jobs: queue.SimpleQueue[_Job | None] | None = None
         self.call = call
         self.loop = loop
         self.future: asyncio.Future[Any] = loop.create_future()
@@ -59,23 +60,26 @@ class Pool:
         return result
 
     def close(self) -> None:
-        """Let idle threads end; busy ones end after their work."""
+        """Let idle threads end, busy ones after their work; whoever comes later gets new ones."""
         with self._lock:
             for _ in range(self._threads):
                 self._jobs.put(None)
+            self._jobs = queue.SimpleQueue()
+            self._threads = 0
 
     def _submit(self, job: _Job) -> None:
         with self._lock:
             if self._pending >= self._size + self._waiting:
                 raise Busy(f"{self._waiting} synchronous calls are waiting for a thread already; try again later.")
             self._pending += 1
+            job.jobs = self._jobs
             self._jobs.put(job)
             self._start_thread_if_needed()
 
     def _start_thread_if_needed(self) -> None:
         if self._threads < min(self._size, self._pending):
             self._threads += 1
-            threading.Thread(target=self._work, name="waypost-handler", daemon=True).start()
+            threading.Thread(target=self._work, args=(self._jobs,), name="waypost-handler", daemon=True).start()
 
     def _abandon(self, job: _Job) -> bool:
         with self._lock:
@@ -85,12 +89,13 @@ class Pool:
             self._pending -= 1
             if job.started:
                 self._stuck += 1
+            if job.started and job.jobs is self._jobs:
                 self._threads -= 1
                 self._start_thread_if_needed()
             return job.started
 
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
+    def _work(self, jobs: queue.SimpleQueue[_Job | None]) -> None:
+        while (job := jobs.get()) is not None:
             with self._lock:
                 if job.abandoned:
                     continue

@@ -17,16 +17,18 @@ class Answer(msgspec.Struct):
     body: bytes
     meta: dict[str, Any] | None = None
     private: bool = False
+    result_type: str = "complete"
 
 
 EMPTY: Final = Answer(b"{}")
 
 
 class Outcome(msgspec.Struct):
-    """A response ready to send; `code` is the JSON-RPC error code, 0 when there is none."""
+    """A response ready to send: its JSON-RPC error code or 0, and the scopes that were missing, if that was it."""
 
     payload: bytes
     code: int = 0
+    scopes: tuple[str, ...] = ()
 
 
 def extend(body: bytes, members: bytes) -> bytes:
@@ -47,16 +49,20 @@ class ModernBody:
     def __init__(self, info: Implementation, ttl_ms: int = 0) -> None:
         self._info = info
         self._who = b'"_meta":' + messages.encode({SERVER_INFO: info})
-        self._kind = b'"resultType":"complete"'
-        self._plain = self._kind + b"," + self._who
-        self._public = b'%b,"ttlMs":%d,"cacheScope":"public"' % (self._kind, ttl_ms)
-        self._private = b'%b,"ttlMs":%d,"cacheScope":"private"' % (self._kind, ttl_ms)
+        self._plain = b'"resultType":"complete",' + self._who
+        self._keep = {
+            private: b',"ttlMs":%d,"cacheScope":"%b"' % (ttl_ms, b"private" if private else b"public")
+            for private in (False, True)
+        }
 
     def __call__(self, answer: Answer, *, cacheable: bool) -> bytes:
         """The whole result."""
-        if answer.meta is None and not cacheable:
+        complete = answer.result_type == "complete"
+        if complete and answer.meta is None and not cacheable:
             return extend(answer.body, self._plain)
-        kind = (self._private if answer.private else self._public) if cacheable else self._kind
+        kind = b'"resultType":' + messages.encode(answer.result_type)
+        if complete and cacheable:
+            kind += self._keep[answer.private]
         if answer.meta is None:
             return extend(answer.body, kind + b"," + self._who)
         meta = messages.encode({**answer.meta, SERVER_INFO: self._info})

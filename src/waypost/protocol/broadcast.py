@@ -45,8 +45,9 @@ class Subscription(msgspec.Struct, eq=False):
 class Broadcast:
     """Delivers changes, from any thread, each once to each who may see it."""
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: Sessions, is_told: Callable[[str], bool]) -> None:
         self._sessions = sessions
+        self._is_told = is_told
         self._subscriptions: set[Subscription] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -93,6 +94,8 @@ class Broadcast:
             self._loop.call_soon_threadsafe(action)
 
     def _list_changed(self, kind: ListKind) -> None:
+        if not self._is_told(kind):
+            return
         method = f"notifications/{kind}/list_changed"
         message = messages.notification(method)
         for session in self._sessions:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 from msgspec import UNSET
 
@@ -18,6 +18,8 @@ from waypost.wire import messages, params
 from waypost.wire.messages import Message, RequestId
 from waypost.wire.versions import LATEST_LEGACY, V2025_03_26, V2026_07_28
 
+_GRACE: Final = 1.0
+
 
 class Connection:
     """Takes messages in, runs their requests side by side, and writes what comes back."""
@@ -28,9 +30,13 @@ class Connection:
         self._session: LegacySession | None = None
         self._modern: dict[RequestId, Exchange] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._opening: list[bytes] | None = None
 
     def receive(self, data: bytes) -> None:
         """Take one message; the answer, if there is one, is written when it is ready."""
+        if self._opening is not None:
+            self._opening.append(data)
+            return
         try:
             if data.lstrip()[:1] == b"[":
                 self._receive_batch(data)
@@ -39,13 +45,16 @@ class Connection:
         except ProtocolError as error:
             self._write(legacy.failed(error, messages.readable_id(data), LATEST_LEGACY).payload)
 
-    async def close(self) -> None:
-        """Stop everything that runs for this client."""
-        for task in self._tasks:
+    async def close(self) -> bool:
+        """Stop everything that runs for this client; tells whether it did stop."""
+        stubborn = set(self._tasks)
+        for task in stubborn:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if stubborn:
+            _, stubborn = await asyncio.wait(stubborn, timeout=_GRACE)
         if self._session is not None:
-            self._engine.sessions.close(self._session)
+            self._engine.sessions.close(self._session, "disconnected")
+        return not stubborn
 
     async def send(self, message: bytes) -> None:
         """The outlet of every request: all share the connection."""
@@ -55,36 +64,43 @@ class Connection:
         """Nothing to close: the connection stays."""
 
     def _dispatch(self, message: Message) -> None:
-        if message.method is UNSET:
-            return
-        if message.id is UNSET:
-            self._notify(message)
+        if message.method is UNSET or message.id is UNSET:
+            self._take(message)
         elif modern.is_modern_request(message):
-            self._spawn(self._answer_modern(message))
+            exchange = Exchange(message.id, V2026_07_28, self)  # type: ignore[arg-type]  # requests have one
+            self._modern[exchange.request_id] = exchange
+            self._spawn(self._answer_modern(message, exchange))
         elif message.method == "initialize":
-            self._initialize(message)
+            self._opening = []
+            self._spawn(self._initialize(message))
         elif self._session is None:
             self._spawn(self._answer_outside(message))
         else:
-            self._spawn(self._answer_legacy(self._session, message))
+            exchange = legacy.exchange_for(self._session, message, self)
+            self._session.running[exchange.request_id] = exchange
+            self._spawn(self._answer_legacy(self._session, message, exchange))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _initialize(self, message: Message) -> None:
+    async def _initialize(self, message: Message) -> None:
+        """Open the session; what arrives meanwhile waits, because it belongs to it."""
         if self._session is not None:
-            self._engine.sessions.close(self._session)
-        self._session, outcome = legacy.initialize(self._engine, message, self._write)
+            self._engine.sessions.close(self._session, "closed")
+        self._session, outcome = await legacy.initialize(self._engine, message)
+        if self._session is not None:
+            self._session.attach(self._write)
         self._write(outcome.payload)
+        waiting, self._opening = self._opening or [], None
+        for late in waiting:
+            self.receive(late)
 
-    async def _answer_legacy(self, session: LegacySession, message: Message) -> None:
-        self._finish(await legacy.answer(self._engine, session, message, legacy.exchange_for(session, message, self)))
+    async def _answer_legacy(self, session: LegacySession, message: Message, exchange: Exchange) -> None:
+        self._finish(await legacy.answer(self._engine, session, message, exchange))
 
-    async def _answer_modern(self, message: Message) -> None:
-        exchange = Exchange(message.id, V2026_07_28, self)  # type: ignore[arg-type]  # requests have one
-        self._modern[exchange.request_id] = exchange
+    async def _answer_modern(self, message: Message, exchange: Exchange) -> None:
         try:
             self._finish(await modern.answer(self._engine, message, exchange))
         finally:
@@ -98,11 +114,11 @@ class Connection:
         if outcome is not None:
             self._write(outcome.payload)
 
-    def _notify(self, message: Message) -> None:
+    def _take(self, message: Message) -> None:
         if message.method == "notifications/cancelled":
             self._cancel_modern(message)
         if self._session is not None:
-            legacy.notify(self._session, message)
+            legacy.receive(self._engine, self._session, message, self)
 
     def _cancel_modern(self, message: Message) -> None:
         try:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -14,17 +18,26 @@ from waypost.execution.pipeline import Pipeline
 from waypost.protocol.answers import ModernBody
 from waypost.protocol.broadcast import Broadcast
 from waypost.protocol.listing import Listing
-from waypost.protocol.sessions import Sessions
+from waypost.protocol.sealing import Seal
+from waypost.protocol.sessions import LegacySession, Sessions
+from waypost.stores.sessions import MemorySessions, SessionStore
 from waypost.wire import versions
 from waypost.wire.definitions import Implementation
 
 Hook = Callable[..., Awaitable[Any] | Any]
 
+_log: Final = logging.getLogger(__name__)
+_SWEEP_EVERY: Final = 30.0
 
-class Hooks(Protocol):
-    """Finds what the user wrote to replace a part of the protocol."""
 
-    def __call__(self, name: str) -> Hook | None: ...
+class Host(Services, Protocol):
+    """The hub behind an engine: what it says about itself, and what its user wrote for it."""
+
+    def hook(self, name: str) -> Hook | None: ...
+    def server_info(self) -> Implementation | Mapping[str, Any]: ...
+    def server_capabilities(self) -> dict[str, Any] | None: ...
+    def supported_protocol_versions(self) -> Sequence[str]: ...
+    def instructions(self) -> str | None: ...
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,8 +47,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     portable_names: bool = False
     session_idle: float = 1800.0
     max_sessions: int = 10_000
-    capabilities: dict[str, Any] | None = None
-    versions: tuple[str, ...] = versions.ALL
+    secret: bytes | None = None
 
 
 class Engine:
@@ -43,50 +55,124 @@ class Engine:
 
     def __init__(
         self,
-        info: Implementation,
+        host: Host,
         registry: Registry,
         pipeline: Pipeline,
-        services: Services,
-        hooks: Hooks,
         settings: EngineSettings,
-        instructions: str | None = None,
+        session_store: SessionStore | None = None,
     ) -> None:
-        self.info = info
-        self.instructions = instructions
         self.registry = registry
         self.pipeline = pipeline
-        self.hooks = hooks
         self.settings = settings
+        self.hooks = host.hook
         self.listing = Listing(registry, page_size=settings.page_size, portable=settings.portable_names)
-        self.sessions = Sessions(idle=settings.session_idle, limit=settings.max_sessions)
-        self.broadcast = Broadcast(self.sessions)
-        self.modern_body = ModernBody(info)
-        self.legacy_versions = tuple(version for version in settings.versions if not versions.is_modern(version))
-        self._services = services
+        self.sessions = Sessions(
+            self, session_store or MemorySessions(), idle=settings.session_idle, limit=settings.max_sessions
+        )
+        self.broadcast = Broadcast(self.sessions, self._tells_of)
+        self.seal = Seal(settings.secret)
+        self._host = host
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._background: set[asyncio.Task[Any]] = set()
+        self._sweeper: asyncio.Task[None] | None = None
         self._stop_listening: Callable[[], None] | None = None
 
     def start(self) -> None:
         """Begin to tell clients about changes; call it on the loop that serves them."""
+        loop = asyncio.get_running_loop()
+        if self._stop_listening is not None and self._loop is loop:
+            return
+        self._loop = loop
+        self.broadcast.bind()
         if self._stop_listening is None:
-            self.broadcast.bind()
             self._stop_listening = self.registry.subscribe(self.broadcast.registry_changed)
+        self._sweeper = loop.create_task(self._sweep())
 
-    def stop(self) -> None:
-        """End all streams and sessions."""
+    async def stop(self) -> None:
+        """End all streams and sessions, and wait until that is done."""
+        self.release()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        for session in self.sessions:
+            self.sessions.close(session, "shutdown")
+        while self._background:
+            await asyncio.wait(self._background)
+
+    def release(self) -> None:
+        """Let everybody go who waits for something."""
         if self._stop_listening is not None:
             self._stop_listening()
             self._stop_listening = None
         self.broadcast.close()
-        self.sessions.close_all()
+        self.sessions.release()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(min(_SWEEP_EVERY, self.settings.session_idle))
+            self.sessions.sweep()
+
+    @cached_property
+    def info(self) -> Implementation:
+        """What the server says it is."""
+        return msgspec.convert(self._host.server_info(), Implementation)
+
+    @cached_property
+    def modern_body(self) -> ModernBody:
+        """How results are wrapped for stateless clients."""
+        return ModernBody(self.info)
+
+    @cached_property
+    def versions(self) -> tuple[str, ...]:
+        """The versions served, oldest first."""
+        served = self._host.supported_protocol_versions()
+        return tuple(version for version in versions.ALL if version in served)
+
+    @cached_property
+    def legacy_versions(self) -> tuple[str, ...]:
+        """The versions that have sessions."""
+        return tuple(version for version in self.versions if not versions.is_modern(version))
+
+    @property
+    def instructions(self) -> str | None:
+        """How to use the server."""
+        return self._host.instructions()
 
     def context(self, caller: Caller) -> Context:
         """What a hook gets to know about a request."""
-        return Context(caller, self._services)
+        return Context(caller, self._host)
+
+    def background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run something that nobody waits for; `stop` does."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    async def tell(self, session: LegacySession, name: str, *args: Any) -> Any:
+        """Run a hook of a session, after those that came before it; a crash in it is logged and raised."""
+        hook = self.hooks(name)
+        if hook is None:
+            return None
+        async with session.turn:
+            try:
+                done = hook(*args, session)
+                return await done if inspect.isawaitable(done) else done
+            except Exception:
+                _log.exception("the hook %s failed", name)
+                raise
+
+    async def on_own_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Await `work` on the loop that serves the clients, from whichever loop or thread this is called."""
+        if self._loop is None or self._loop is asyncio.get_running_loop():
+            return await work
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def offers(self, capability: str) -> bool:
         """Whether this server has that capability, so that its methods exist."""
-        if self.settings.capabilities is not None:
-            return capability in self.settings.capabilities
+        declared = self._host.server_capabilities()
+        if declared is not None:
+            return capability in declared
         match capability:
             case "prompts":
                 return len(self.registry[Kind.PROMPT]) > 0
@@ -106,20 +192,27 @@ class Engine:
         """Whether clients are told when this list changes."""
         return bool(self.capabilities().get(capability, {}).get("listChanged"))
 
+    def _tells_of(self, kind: str) -> bool:
+        """Whether changes of a list are sent; a list that just became empty still changed."""
+        return self._host.server_capabilities() is None or self.offers_list_changed(kind)
+
     def capabilities(self) -> dict[str, Any]:
-        """What `initialize` and `server/discover` declare: as configured, else as registered."""
-        if self.settings.capabilities is not None:
-            return self.settings.capabilities
-        declared: dict[str, Any] = {"logging": {}, "tools": {"listChanged": True}}
+        """What is declared to clients: as configured, else as registered."""
+        declared = self._host.server_capabilities()
+        return self.derived_capabilities() if declared is None else declared
+
+    def derived_capabilities(self) -> dict[str, Any]:
+        """What the registered capabilities allow to declare."""
+        derived: dict[str, Any] = {"logging": {}, "tools": {"listChanged": True}}
         if self.offers("resources"):
-            declared["resources"] = {"listChanged": True}
+            derived["resources"] = {"listChanged": True}
             if any(row.subscribable for kind in (Kind.RESOURCE, Kind.TEMPLATE) for row in self.registry[kind]):
-                declared["resources"]["subscribe"] = True
+                derived["resources"]["subscribe"] = True
         if self.offers("prompts"):
-            declared["prompts"] = {"listChanged": True}
+            derived["prompts"] = {"listChanged": True}
         if self._can_complete():
-            declared["completions"] = {}
-        return declared
+            derived["completions"] = {}
+        return derived
 
     def _can_complete(self) -> bool:
         return (

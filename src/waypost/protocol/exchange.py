@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any, Final
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
 
 from msgspec import UNSET
 
+from waypost.capabilities.asking import Question
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.capabilities.session import ListKind, Session
-from waypost.errors import InvalidParams
+from waypost.errors import CapabilityNotSupported, InvalidParams
 from waypost.protocol.streams import Outlet
 from waypost.wire import messages
 from waypost.wire.definitions import Implementation
@@ -24,12 +26,33 @@ SILENT: Final = len(LOG_LEVELS)
 NO_META: Final = RequestMeta()
 
 
+class Asker(Protocol):
+    """How an era asks the client something in the middle of a request."""
+
+    async def ask(self, question: Question) -> Any: ...
+    async def once(self, key: str, function: Callable[[], Any]) -> Any: ...
+
+
+class Nowhere:
+    """The outlet of a request that has been answered."""
+
+    async def send(self, message: bytes) -> None:
+        """Drop what comes too late."""
+
+    async def close_early(self) -> None:
+        """Nothing is open any more."""
+
+
+NOWHERE: Final = Nowhere()
+
+
 class Exchange:
     """A request being answered."""
 
     __slots__ = (
         "_session",
         "_told",
+        "asker",
         "cancelled",
         "log_level",
         "meta",
@@ -43,8 +66,9 @@ class Exchange:
     def __init__(self, request_id: RequestId, version: str, outlet: Outlet, session: Session | None = None) -> None:
         self.request_id = request_id
         self.version = version
-        self.outlet = outlet
+        self.outlet: Outlet = outlet
         self.meta = NO_META
+        self.asker: Asker | None = None
         self.log_level = SILENT
         self.principal: Principal = ANONYMOUS
         self.cancelled = False
@@ -60,6 +84,26 @@ class Exchange:
         return None if self.meta.client_info is UNSET else self.meta.client_info
 
     @property
+    def client_capabilities(self) -> Mapping[str, Any]:
+        """What the client can do for us: said once for a session, else with each request."""
+        if self._session is not None:
+            return self._session.client_capabilities
+        return {} if self.meta.client_capabilities is UNSET else self.meta.client_capabilities
+
+    async def ask(self, question: Question) -> Any:
+        """Ask the client; what it can answer was checked before."""
+        if self.asker is None:
+            raise CapabilityNotSupported(question.needs)
+        return await self.asker.ask(question)
+
+    async def once(self, key: str, function: Callable[[], Any]) -> Any:
+        """Do a step that must not be done again when the handler is."""
+        if self.asker is not None:
+            return await self.asker.once(key, function)
+        value = function()
+        return await value if inspect.isawaitable(value) else value
+
+    @property
     def session(self) -> Session:
         """The session of the client; without one, what is put there lasts as long as the request."""
         if self._session is None:
@@ -72,9 +116,19 @@ class Exchange:
         if self.task is not None:
             self.task.cancel()
 
+    def begin(self) -> None:
+        """Work starts in the current task; if the client gave up before that, it ends right away."""
+        self.task = asyncio.current_task()
+        if self.cancelled:
+            raise asyncio.CancelledError
+
+    def end(self) -> None:
+        """The answer is on its way: nothing is said after it."""
+        self.outlet = NOWHERE
+
     def was_cancelled(self) -> bool:
-        """Whether the cancellation that just arrived is the client's; if so it ends here."""
-        if self.cancelled and self.task is not None:
+        """Whether the client gave up; its cancellation of the task, if it got that far, ends here."""
+        if self.cancelled and self.task is not None and self.task.cancelling():
             self.task.uncancel()
         return self.cancelled
 
@@ -84,12 +138,7 @@ class Exchange:
         if token is UNSET or (self._told is not None and value <= self._told):
             return
         self._told = value
-        params: dict[str, Any] = {"progressToken": token, "progress": value}
-        if total is not None:
-            params["total"] = total
-        if message is not None and at_least(self.version, V2025_03_26):
-            params["message"] = message
-        await self.outlet.send(messages.notification("notifications/progress", params))
+        await self.outlet.send(progress_message(token, value, total, message, self.version))
 
     async def log(self, level: str, message: str, data: Mapping[str, Any] | None) -> None:
         """Send a log message on this request's stream."""
@@ -102,12 +151,12 @@ class Exchange:
 
 
 class RequestSession(Session):
-    """The session of a stateless request."""
+    """The session of a stateless request: it ends with it, and nothing can be sent outside of it."""
 
     __slots__ = ("_exchange",)
 
     def __init__(self, exchange: Exchange) -> None:
-        super().__init__(f"request-{exchange.request_id}", exchange.client_info)
+        super().__init__(f"request-{exchange.request_id}", exchange.client_info, exchange.client_capabilities)
         self._exchange = exchange
 
     async def notify_changed(self, kind: ListKind) -> None:
@@ -117,19 +166,43 @@ class RequestSession(Session):
         """Send a log message on the request's stream."""
         await self._exchange.log(level, message, data)
 
-    async def send_resource_updated(self, uri: str) -> None:
+    async def send_progress(
+        self, token: int | str, value: float, total: float | None = None, message: str | None = None
+    ) -> None:
+        """Report progress on the request's stream."""
+        await self._exchange.outlet.send(progress_message(token, value, total, message, self._exchange.version))
+
+    async def send_resource_updated(self, uri: str, timestamp: Any = None) -> None:
         """Nothing to tell: a stateless client listens for updates on a stream of its own."""
 
 
 def level_number(level: str) -> int:
-    """How severe `level` is; an unknown one is `InvalidParams`."""
+    """How severe `level` is; an unknown one is a `ValueError`."""
     try:
         return LOG_LEVELS.index(level)
     except ValueError:
-        raise InvalidParams(f"Unknown log level {level!r}; use one of {', '.join(LOG_LEVELS)}.") from None
+        raise ValueError(f"Unknown log level {level!r}; use one of {', '.join(LOG_LEVELS)}.") from None
+
+
+def wanted_level(level: str) -> int:
+    """How severe the level is that a client asked for; an unknown one is `InvalidParams`."""
+    try:
+        return level_number(level)
+    except ValueError as error:
+        raise InvalidParams(str(error)) from None
 
 
 def log_message(level: str, message: str, data: Mapping[str, Any] | None) -> bytes:
     """A log notification."""
     body = message if data is None else {"message": message, **data}
     return messages.notification("notifications/message", {"level": level, "data": body})
+
+
+def progress_message(token: int | str, value: float, total: float | None, message: str | None, version: str) -> bytes:
+    """A progress notification."""
+    params: dict[str, Any] = {"progressToken": token, "progress": value}
+    if total is not None:
+        params["total"] = total
+    if message is not None and at_least(version, V2025_03_26):
+        params["message"] = message
+    return messages.notification("notifications/progress", params)

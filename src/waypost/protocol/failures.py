@@ -9,12 +9,14 @@ import msgspec
 
 from waypost.errors import (
     CallError,
+    InsufficientScope,
     InvalidArguments,
     ProtocolError,
     UnknownCapability,
     UnknownResource,
     WaypostError,
 )
+from waypost.protocol.answers import Outcome
 from waypost.wire import messages
 from waypost.wire.messages import RequestId
 from waypost.wire.versions import is_modern
@@ -33,6 +35,11 @@ class Failure(msgspec.Struct, frozen=True):
     code: int
     message: str
     data: Any = None
+    scopes: tuple[str, ...] = ()
+
+    def outcome(self, request_id: RequestId | None) -> Outcome:
+        """The error response to `request_id`, and what a transport must know about it."""
+        return Outcome(self.response(request_id), self.code, self.scopes)
 
     def response(self, request_id: RequestId | None) -> bytes:
         """The error response to `request_id`."""
@@ -42,6 +49,8 @@ class Failure(msgspec.Struct, frozen=True):
 def failure(error: Exception, version: str) -> Failure:
     """What a client of `version` is told about `error`; surprises are logged and told without details."""
     match error:
+        case InsufficientScope():
+            return Failure(error.code, error.message, error.data, error.required)
         case ProtocolError():
             return Failure(error.code, error.message, error.data)
         case UnknownResource():

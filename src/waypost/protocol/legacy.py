@@ -3,42 +3,46 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from msgspec import UNSET
 
+from waypost.capabilities.asking import Question
+from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.errors import InvalidParams, InvalidRequest, MethodNotFound
 from waypost.protocol.answers import Outcome, legacy_body
+from waypost.protocol.dispatch import dispatch, find
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange
 from waypost.protocol.failures import failure
-from waypost.protocol.methods import LEGACY
 from waypost.protocol.sessions import LegacySession
 from waypost.protocol.streams import Outlet
 from waypost.wire import messages, params
 from waypost.wire.definitions import Implementation
-from waypost.wire.messages import Message, RequestId
-from waypost.wire.versions import LATEST_LEGACY, V2025_03_26, V2025_11_25, at_least, negotiate
+from waypost.wire.messages import Message, RequestId, decode
+from waypost.wire.versions import LATEST_LEGACY, V2025_03_26, V2025_06_18, V2025_11_25, at_least, negotiate
 
-NOT_INITIALIZED = "Server not initialized"
+NOT_INITIALIZED: Final = "Server not initialized"
+
+_log: Final = logging.getLogger(__name__)
 
 
-def initialize(
-    engine: Engine, message: Message, push: Callable[[bytes], None] | None = None
+async def initialize(
+    engine: Engine, message: Message, principal: Principal = ANONYMOUS
 ) -> tuple[LegacySession | None, Outcome]:
-    """Open a session for a client; with `push`, messages outside of requests go there."""
+    """Open a session for a client."""
     request_id: RequestId = message.id  # type: ignore[assignment]  # requests have one
     try:
         if not engine.legacy_versions:
-            raise MethodNotFound(f"Method not found: initialize; use one of {', '.join(engine.settings.versions)}.")
+            raise MethodNotFound(f"Method not found: initialize; use one of {', '.join(engine.versions)}.")
         given = params.read(message.params, params.Initialize)
         version = negotiate(given.protocol_version, engine.legacy_versions)
-        session = engine.sessions.create(version, given.client_info, given.capabilities)
+        session = await engine.sessions.create(version, given.client_info, given.capabilities, principal)
     except Exception as error:
         return None, failed(error, request_id, LATEST_LEGACY)
-    if push is not None:
-        session.attach(push)
     return session, Outcome(messages.result(request_id, messages.encode(_welcome(engine, version))))
 
 
@@ -46,42 +50,50 @@ def _welcome(engine: Engine, version: str) -> dict[str, Any]:
     capabilities = engine.capabilities()
     if not at_least(version, V2025_03_26):
         capabilities = {name: value for name, value in capabilities.items() if name != "completions"}
-    info = engine.info if at_least(version, V2025_11_25) else Implementation(engine.info.name, engine.info.version)
-    welcome: dict[str, Any] = {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info}
+    welcome: dict[str, Any] = {
+        "protocolVersion": version,
+        "capabilities": capabilities,
+        "serverInfo": _info(engine.info, version),
+    }
     if engine.instructions is not None:
         welcome["instructions"] = engine.instructions
     return welcome
 
 
+def _info(info: Implementation, version: str) -> Implementation:
+    if at_least(version, V2025_11_25):
+        return info
+    return Implementation(info.name, info.version, title=info.title if at_least(version, V2025_06_18) else UNSET)
+
+
 async def answer(engine: Engine, session: LegacySession, message: Message, exchange: Exchange) -> Outcome | None:
     """The response to a request of a session, error or not; `None` if it was cancelled."""
     request_id = exchange.request_id
-    exchange.task = asyncio.current_task()
     session.running[request_id] = exchange
     try:
-        method = LEGACY.get(message.method)  # type: ignore[arg-type]  # requests have one
-        if method is None or not (method.capability is None or engine.offers(method.capability)):
-            raise MethodNotFound(f"Method not found: {message.method}")
-        given = params.read(message.params, method.params)
+        exchange.begin()
+        name: str = message.method  # type: ignore[assignment]  # requests have one
+        method = find(engine, name, session.version)
+        given = params.read(message.params, params.Params if method is None else method.params)
         if given.meta is not UNSET:
             exchange.meta = given.meta
-        done = await method.run(engine, given, exchange)
-        return Outcome(messages.result(request_id, legacy_body(done)))
+        done = await dispatch(engine, name, method, message.params, given, exchange)
+        return None if exchange.was_cancelled() else Outcome(messages.result(request_id, legacy_body(done)))
     except asyncio.CancelledError:
         if not exchange.was_cancelled():
             raise
         return None
     except Exception as error:
-        return failed(error, request_id, session.version)
+        return None if exchange.was_cancelled() else failed(error, request_id, session.version)
     finally:
+        exchange.end()
         if session.running.get(request_id) is exchange:
             del session.running[request_id]
 
 
 def failed(error: Exception, request_id: RequestId | None, version: str) -> Outcome:
     """The error response for what went wrong."""
-    told = failure(error, version)
-    return Outcome(told.response(request_id), told.code)
+    return failure(error, version).outcome(request_id)
 
 
 async def answer_outside(message: Message) -> Outcome:
@@ -92,10 +104,18 @@ async def answer_outside(message: Message) -> Outcome:
     return failed(InvalidRequest(NOT_INITIALIZED), request_id, LATEST_LEGACY)
 
 
-def notify(session: LegacySession, message: Message) -> None:
-    """Take a one-way message of a session; unknown ones are nobody's business."""
-    if message.method != "notifications/cancelled":
+def receive(engine: Engine, session: LegacySession, message: Message, outlet: Outlet) -> None:
+    """Take an answer or a one-way message of a session; unknown ones are nobody's business."""
+    if message.method is UNSET:
+        session.calls.settle(message)
         return
+    if message.method == "notifications/cancelled":
+        _cancel(session, message)
+    if engine.hooks("notification") is not None:
+        engine.background(_tell(engine, session, message, outlet))
+
+
+def _cancel(session: LegacySession, message: Message) -> None:
     try:
         given = params.read(message.params, params.Cancelled)
     except InvalidParams:
@@ -105,10 +125,45 @@ def notify(session: LegacySession, message: Message) -> None:
         exchange.cancel()
 
 
+async def _tell(engine: Engine, session: LegacySession, message: Message, outlet: Outlet) -> None:
+    """Hand a notification to the hook, in its turn."""
+    hook = engine.hooks("notification")
+    if hook is None:
+        return
+    context = engine.context(exchange_for(session, message, outlet))
+    async with session.turn:
+        try:
+            told = hook(message.method, {} if message.params is UNSET else decode(message.params), context)
+            if inspect.isawaitable(told):
+                await told
+        except Exception:
+            _log.exception("the hook notification failed")
+
+
+class SessionAsker:
+    """Asks a client with a session: by a request on the stream of the call that needs to know."""
+
+    __slots__ = ("_outlet", "_session")
+
+    def __init__(self, session: LegacySession, outlet: Outlet) -> None:
+        self._session = session
+        self._outlet = outlet
+
+    async def ask(self, question: Question) -> Any:
+        """Send the question and wait for the answer."""
+        return await self._session.calls.ask(question, self._session.version, self._outlet.send)
+
+    async def once(self, _key: str, function: Callable[[], Any]) -> Any:
+        """Just do it: a call of a session runs once."""
+        value = function()
+        return await value if inspect.isawaitable(value) else value
+
+
 def exchange_for(session: LegacySession, message: Message, outlet: Outlet) -> Exchange:
     """The exchange of a request in a session."""
     exchange = Exchange(message.id, session.version, outlet, session)  # type: ignore[arg-type]  # requests have one
     exchange.log_level = session.log_level
+    exchange.asker = SessionAsker(session, outlet)
     exchange.principal = session.principal
     return exchange
 

@@ -73,11 +73,13 @@ class Listing:
         self._pages[kind, version, cursor] = (revision, body)
         return body
 
-    def registered(self, kind: Kind, cursor: str | None, *, include_hidden: bool = False) -> Page:
-        """A page of what is registered."""
+    def registered(
+        self, kind: Kind, cursor: str | None, *, include_hidden: bool = False, scopes: Sequence[str] | None = None
+    ) -> Page:
+        """A page of what is registered; with `scopes`, of what is open to somebody who has them."""
         items: list[Capability] = []
         for capability in self._registry[kind].after(key_before(cursor)):
-            if capability.hidden and not include_hidden:
+            if (capability.hidden and not include_hidden) or not (scopes is None or capability.open_to(scopes)):
                 continue
             if len(items) == self._page_size:
                 return Page(items, cursor_after(items[-1].id))

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET
 
-from waypost.capabilities.capability import Capability, Kind
-from waypost.capabilities.results import Result, encode_json
-from waypost.errors import InvalidParams, MethodNotFound
+from waypost.capabilities.capability import Kind
+from waypost.capabilities.prompts import as_messages
+from waypost.capabilities.resources import as_contents
+from waypost.capabilities.results import Result, encode_json, failure
+from waypost.errors import CapabilityNotSupported, InvalidParams, MethodNotFound
+from waypost.execution.pipeline import settled
 from waypost.protocol.answers import EMPTY, Answer
 from waypost.protocol.engine import Engine
-from waypost.protocol.exchange import Exchange, level_number
+from waypost.protocol.exchange import Exchange, wanted_level
 from waypost.protocol.listing import Page
 from waypost.protocol.sessions import LegacySession
 from waypost.wire import downgrade, params, versions
 from waypost.wire.messages import encode
 
 _MOST_COMPLETIONS: Final = 100
+_MOST_SUBSCRIPTIONS: Final = 10_000
 
 Run: TypeAlias = Callable[[Engine, Any, Exchange], Awaitable[Answer]]
 
@@ -43,7 +47,17 @@ class _ToolResult(msgspec.Struct, rename="camel", omit_defaults=True):
 
 async def call_tool(engine: Engine, given: params.CallTool, exchange: Exchange) -> Answer:
     """`tools/call`"""
-    result = await engine.pipeline.call(given.name, given.arguments or {}, exchange)
+    hook = engine.hooks("tool_call")
+    arguments = given.arguments or {}
+    try:
+        if hook is None:
+            result = await engine.pipeline.call(given.name, arguments, exchange)
+        else:
+            result = await settled(given.name, _told(hook(given.name, arguments, engine.context(exchange))))
+    except CapabilityNotSupported as error:
+        if versions.is_modern(exchange.version):
+            raise
+        result = failure(error.message)
     return tool_answer(result, exchange.version)
 
 
@@ -60,10 +74,13 @@ def tool_answer(result: Result, version: str) -> Answer:
 def _list(kind: Kind) -> Run:
     async def run(engine: Engine, given: params.List, exchange: Exchange) -> Answer:
         hook = engine.hooks(f"list_{kind.value}")
+        if hook is None and engine.registry[kind].scoped:
+            scopes = exchange.principal.scopes
+            open_to_caller = engine.listing.registered(kind, given.cursor, scopes=scopes)
+            return Answer(engine.listing.encode(kind, open_to_caller, exchange.version), private=True)
         if hook is None:
             return Answer(engine.listing.page(kind, given.cursor, exchange.version))
-        listed = hook(given.cursor, engine.context(exchange))
-        page = as_page(await listed if inspect.isawaitable(listed) else listed)
+        page = as_page(await _told(hook(given.cursor, engine.context(exchange))))
         return Answer(engine.listing.encode(kind, page, exchange.version), private=True)
 
     return run
@@ -80,36 +97,44 @@ def as_page(listed: Any) -> Page:
 
 async def read_resource(engine: Engine, given: params.ReadResource, exchange: Exchange) -> Answer:
     """`resources/read`"""
-    contents = await engine.pipeline.read(given.uri, exchange)
+    hook = engine.hooks("resource_read")
+    if hook is None:
+        read = await engine.pipeline.read(given.uri, exchange)
+    else:
+        read = as_contents(await _told(hook(given.uri, engine.context(exchange))), given.uri, None)
+    contents = [downgrade.contents(part, exchange.version) for part in read]
     return Answer(encode({"contents": contents}), private=True)
 
 
 async def get_prompt(engine: Engine, given: params.GetPrompt, exchange: Exchange) -> Answer:
     """`prompts/get`"""
-    prompt = engine.registry.prompt(given.name)
-    written = await engine.pipeline.prompt(prompt, given.arguments or {}, exchange)
+    hook = engine.hooks("prompt_get")
+    arguments = given.arguments or {}
+    if hook is None:
+        written = await engine.pipeline.prompt(given.name, arguments, exchange)
+    else:
+        written = as_messages(await _told(hook(given.name, arguments, engine.context(exchange))))
     body: dict[str, Any] = {
         "messages": [
             {"role": message.role, "content": downgrade.block(message.content, exchange.version)} for message in written
         ]
     }
-    if prompt.definition.description:
+    prompt = engine.registry[Kind.PROMPT].get(given.name)
+    if prompt is not None and prompt.definition.description:
         body["description"] = prompt.definition.description
     return Answer(encode(body))
 
 
 async def complete(engine: Engine, given: params.Complete, exchange: Exchange) -> Answer:
     """`completion/complete`"""
-    target, place = _completed(engine, given.ref)
+    place = _reference(engine, given.ref)
+    settled_so_far = {} if given.context is UNSET else {"context": {"arguments": given.context.arguments}}
+    argument = {"name": given.argument.name, "value": given.argument.value, **settled_so_far}
     hook = engine.hooks("completion")
-    if hook is not None:
-        settled = {} if given.context is UNSET else {"context": {"arguments": given.context.arguments}}
-        argument = {"name": given.argument.name, "value": given.argument.value, **settled}
-        offered = hook(place, argument, engine.context(exchange))
-        values = list(await offered if inspect.isawaitable(offered) else offered)
+    if hook is None:
+        values = choices(engine, place, argument)
     else:
-        typed = given.argument.value.casefold()
-        values = [value for value in target.choices.get(given.argument.name, ()) if value.casefold().startswith(typed)]
+        values = list(await _told(hook(place, argument, engine.context(exchange))))
     return Answer(
         encode(
             {
@@ -123,12 +148,26 @@ async def complete(engine: Engine, given: params.Complete, exchange: Exchange) -
     )
 
 
-def _completed(engine: Engine, ref: params.Reference) -> tuple[Capability, str]:
+def _reference(engine: Engine, ref: params.Reference) -> str:
+    """The name or URI a completion is about, which must exist."""
     if ref.type == "ref/prompt" and ref.name is not UNSET:
-        return engine.registry.prompt(ref.name), ref.name
+        return engine.registry.prompt(ref.name).id
     if ref.type == "ref/resource" and ref.uri is not UNSET:
-        return engine.registry[Kind.TEMPLATE].get(ref.uri) or engine.registry.resource(ref.uri), ref.uri
+        return (engine.registry[Kind.TEMPLATE].get(ref.uri) or engine.registry.resource(ref.uri)).id
     raise InvalidParams("A completion needs a ref: ref/prompt with a name or ref/resource with a uri.")
+
+
+def choices(engine: Engine, place: str, argument: Mapping[str, Any]) -> list[str]:
+    """The declared values of an argument that begin with what was typed."""
+    target = engine.registry[Kind.PROMPT].get(place) or engine.registry[Kind.TEMPLATE].get(place)
+    offered = () if target is None else target.choices.get(argument["name"], ())
+    typed = str(argument["value"]).casefold()
+    return [value for value in offered if value.casefold().startswith(typed)]
+
+
+async def _told(value: Any) -> Any:
+    """What a hook returned, awaited if it has to be."""
+    return await value if inspect.isawaitable(value) else value
 
 
 async def ping(_engine: Engine, _given: params.Params, _exchange: Exchange) -> Answer:
@@ -138,23 +177,28 @@ async def ping(_engine: Engine, _given: params.Params, _exchange: Exchange) -> A
 
 async def set_level(_engine: Engine, given: params.SetLevel, exchange: Exchange) -> Answer:
     """`logging/setLevel`"""
-    session(exchange).log_level = level_number(given.level)
+    session(exchange).log_level = wanted_level(given.level)
+    await session(exchange).save()
     return EMPTY
 
 
-async def subscribe(engine: Engine, given: params.ReadResource, exchange: Exchange) -> Answer:
+async def subscribe(engine: Engine, given: params.Subscribe, exchange: Exchange) -> Answer:
     """`resources/subscribe`"""
     if not engine.offers_subscriptions:
         raise MethodNotFound("Method not found: resources/subscribe")
+    if len(session(exchange).subscriptions) >= _MOST_SUBSCRIPTIONS:
+        raise InvalidParams(f"A session may subscribe to {_MOST_SUBSCRIPTIONS} resources; unsubscribe from some.")
     session(exchange).subscriptions.add(given.uri)
+    await session(exchange).save()
     return EMPTY
 
 
-async def unsubscribe(engine: Engine, given: params.ReadResource, exchange: Exchange) -> Answer:
+async def unsubscribe(engine: Engine, given: params.Subscribe, exchange: Exchange) -> Answer:
     """`resources/unsubscribe`"""
     if not engine.offers_subscriptions:
         raise MethodNotFound("Method not found: resources/unsubscribe")
     session(exchange).subscriptions.discard(given.uri)
+    await session(exchange).save()
     return EMPTY
 
 
@@ -184,6 +228,6 @@ LEGACY: Final[dict[str, Method]] = {
     **SHARED,
     "ping": Method(params=params.Params, run=ping),
     "logging/setLevel": Method(params=params.SetLevel, run=set_level, capability="logging"),
-    "resources/subscribe": Method(params=params.ReadResource, run=subscribe, capability="resources"),
-    "resources/unsubscribe": Method(params=params.ReadResource, run=unsubscribe, capability="resources"),
+    "resources/subscribe": Method(params=params.Subscribe, run=subscribe, capability="resources"),
+    "resources/unsubscribe": Method(params=params.Subscribe, run=unsubscribe, capability="resources"),
 }

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections import Counter
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, Final
 
 from waypost.capabilities.capability import Capability
@@ -17,6 +18,7 @@ METHOD: Final = b"mcp-method"
 NAME: Final = b"mcp-name"
 PARAMETER: Final = b"mcp-param-"
 
+_NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _OPEN: Final = b"=?base64?"
 _CLOSE: Final = b"?="
 
@@ -27,13 +29,6 @@ def check(headers: Mapping[bytes, bytes], version: str, method: str, name: str |
     _expect(headers, METHOD, method)
     if name is not None:
         _expect(headers, NAME, name)
-
-
-def check_repeated(names: Iterable[bytes]) -> None:
-    """Refuse a request that gives a routing header more than once."""
-    for name, times in Counter(names).items():
-        if times > 1 and (name in (VERSION, METHOD, NAME) or name.startswith(PARAMETER)):
-            raise HeaderMismatch(f"The header {name.decode('latin-1')} is given more than once.")
 
 
 def check_parameters(headers: Mapping[bytes, bytes], tool: Capability, arguments: Mapping[str, Any]) -> None:
@@ -87,10 +82,7 @@ def _argument(arguments: Mapping[str, Any], parameter: HeaderParameter) -> Any:
 
 def _agrees(text: str, expected: Any, kind: str) -> bool:
     if kind == "integer" and isinstance(expected, (int, float)) and not isinstance(expected, bool):
-        try:
-            return float(text) == expected
-        except ValueError:
-            return False
+        return _NUMBER.fullmatch(text) is not None and Decimal(text) == expected
     if isinstance(expected, bool):
         return text == ("true" if expected else "false")
     return text == str(expected)

@@ -31,13 +31,15 @@ class Event(msgspec.Struct, frozen=True):
 class EventStream:
     """Messages in order; a reader can leave and a later one go on where it stopped."""
 
-    def __init__(self, name: str, kept: int = KEPT_EVENTS) -> None:
+    def __init__(self, name: str, kept: int = KEPT_EVENTS, *, ends_when_full: bool = True) -> None:
         self.name = name
+        self._ends_when_full = ends_when_full
         self.closed = False
         self._events: deque[Event] = deque(maxlen=kept)
         self._last = 0
         self._read = 0
         self._reader: object | None = None
+        self._met = False
         self._news = asyncio.Event()
         self._room = asyncio.Event()
 
@@ -45,6 +47,11 @@ class EventStream:
     def has_reader(self) -> bool:
         """Whether somebody follows the stream right now."""
         return self._reader is not None
+
+    @property
+    def last(self) -> int:
+        """The number of the newest event."""
+        return self._last
 
     @property
     def delivered(self) -> int:
@@ -57,16 +64,17 @@ class EventStream:
             return
         if self.has_reader and self._last - self._read == self._events.maxlen:
             self.release()
-            self.closed = True
-            return
+            if self._ends_when_full:
+                self.closed = True
+                return
         self._last += 1
         self._events.append(Event(self._last, message))
         self._news.set()
 
     async def send(self, message: bytes) -> None:
-        """Add a message and, while somebody reads, wait until they are not too far behind."""
+        """Add a message and, while somebody reads or is about to, wait until they are not too far behind."""
         self.append(message)
-        while self.has_reader and self._last - self._read > _BACKLOG:
+        while (self.has_reader or not self._met) and self._last - self._read > _BACKLOG:
             self._room.clear()
             await self._room.wait()
 
@@ -78,6 +86,7 @@ class EventStream:
     def release(self) -> None:
         """Send the reader away; it may come back for the rest."""
         self._reader = None
+        self._met = True
         self._news.set()
         self._room.set()
 
@@ -92,10 +101,10 @@ class EventStream:
         try:
             while True:
                 for event in self._unread():
-                    yield event
                     if self._reader is not me:
                         return
                     self._read = event.number
+                    yield event
                     self._room.set()
                 if self._reader is not me or (self.closed and self._read >= self._last):
                     return

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Final, Protocol
 
 from waypost.protocol.connection import Connection
 from waypost.protocol.engine import Engine
 from waypost.transports.memory_use import settle
 from waypost.wire import messages
+
+_CHUNK: Final = 65536
 
 
 class _Lines(asyncio.Protocol):
@@ -32,6 +36,8 @@ class _Lines(asyncio.Protocol):
         for line in lines:
             if self._skipping:
                 self._skipping = False
+            elif len(line) > self._max_line:
+                self._too_long()
             elif line.strip():
                 self._receive(line)
         if len(self._rest) > self._max_line:
@@ -51,20 +57,37 @@ class _Output(asyncio.BaseProtocol):
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._lines: list[bytes] = []
-        self.transport: asyncio.WriteTransport | None = None
+        self._transport: asyncio.WriteTransport | None = None
+        self._file: BinaryIO | None = None
+
+    async def open(self, stdout: BinaryIO) -> None:
+        """Write to `stdout` from now on."""
+        if _can_be_watched(stdout):
+            self._transport, _ = await self._loop.connect_write_pipe(lambda: self, stdout)
+        else:
+            self._file = stdout
 
     def write(self, message: bytes) -> None:
         """Send one line."""
         if not self._lines:
-            self._loop.call_soon(self.flush)
+            self._loop.call_soon(self._flush)
         self._lines.append(message)
 
-    def flush(self) -> None:
-        """Hand over what was collected."""
-        if self._lines and self.transport is not None and not self.transport.is_closing():
-            self._lines.append(b"")
-            self.transport.write(b"\n".join(self._lines))
+    def close(self) -> None:
+        """Hand over what is left and end."""
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def _flush(self) -> None:
+        if not self._lines:
+            return
+        data = b"\n".join([*self._lines, b""])
         self._lines.clear()
+        if self._file is not None:
+            self._file.write(data)
+        elif self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
 
 
 class ServedOnStdio(Protocol):
@@ -77,25 +100,47 @@ class ServedOnStdio(Protocol):
     async def stop(self) -> None: ...
 
 
-async def serve(engine: Engine, stdin: BinaryIO, stdout: BinaryIO, *, max_line: int) -> None:
-    """Serve one client until it closes its end."""
-    loop = asyncio.get_running_loop()
+async def serve(engine: Engine, stdin: BinaryIO, stdout: BinaryIO, *, max_line: int) -> bool:
+    """Serve one client until it closes its end; tells whether all work for it has stopped."""
     output = _Output()
-    output.transport, _ = await loop.connect_write_pipe(lambda: output, stdout)
+    await output.open(stdout)
     connection = Connection(engine, output.write)
 
     def too_long() -> None:
         output.write(messages.error(None, -32600, f"A message is over the limit of {max_line} bytes."))
 
     lines = _Lines(connection.receive, too_long, max_line)
-    transport, _ = await loop.connect_read_pipe(lambda: lines, stdin)
+    close = await _read(stdin, lines)
     try:
         await lines.ended
     finally:
-        transport.close()
-        await connection.close()
-        output.flush()
-        output.transport.close()
+        close()
+        stopped = await connection.close()
+        output.close()
+    return stopped
+
+
+async def _read(stdin: BinaryIO, lines: _Lines) -> Callable[[], None]:
+    """Feed what arrives on `stdin` to `lines`, until the returned function is called."""
+    loop = asyncio.get_running_loop()
+    if _can_be_watched(stdin):
+        transport, _ = await loop.connect_read_pipe(lambda: lines, stdin)
+        return transport.close
+    threading.Thread(target=_read_file, args=(stdin, lines, loop), daemon=True).start()
+    return lambda: None
+
+
+def _can_be_watched(stream: BinaryIO) -> bool:
+    """Whether a stream can be waited for; files and devices cannot."""
+    mode = os.fstat(stream.fileno()).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+def _read_file(stdin: BinaryIO, lines: _Lines, loop: asyncio.AbstractEventLoop) -> None:
+    with suppress(RuntimeError):  # the loop may have ended while this thread was reading
+        while data := os.read(stdin.fileno(), _CHUNK):
+            loop.call_soon_threadsafe(lines.data_received, data)
+        loop.call_soon_threadsafe(lines.connection_lost, None)
 
 
 def own_stdout() -> BinaryIO:
@@ -106,17 +151,20 @@ def own_stdout() -> BinaryIO:
     return kept
 
 
-def run(hub: ServedOnStdio) -> None:
+def run(hub: ServedOnStdio, stdout: BinaryIO | None = None) -> None:
     """Serve a hub on this process's standard streams until the client leaves."""
-    stdout = own_stdout()
+    kept = own_stdout() if stdout is None else stdout
 
     async def main() -> None:
         await hub.start()
         settle()
         try:
-            await serve(hub.engine, sys.stdin.buffer, stdout, max_line=hub.max_body)
+            stopped = await serve(hub.engine, sys.stdin.buffer, kept, max_line=hub.max_body)
         finally:
             await hub.stop()
+        if not stopped:
+            # Work that ignores its cancellation would keep the loop, and so the process, alive for ever.
+            os._exit(0)
 
     with asyncio.Runner(loop_factory=_loop_factory()) as runner, suppress(KeyboardInterrupt):
         runner.run(main())

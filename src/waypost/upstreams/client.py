@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from msgspec import UNSET
 
+from waypost.capabilities.headers import HeaderParameter, header_parameters
 from waypost.errors import ProtocolError, RemoteError
+from waypost.upstreams.header_values import header_value
 from waypost.upstreams.replies import Reply
 from waypost.version import __version__
 from waypost.wire import messages
@@ -20,15 +23,32 @@ from waypost.wire.versions import LATEST_LEGACY, V2026_07_28, is_modern
 
 _NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _WAIT: Final = 30.0
+_HEADER_MISMATCH: Final = -32020
+_MOST_ROUNDS: Final = 16
 
 Listener = Callable[[Reply], None]
+Answerer = Callable[[dict[str, Any]], Any]
+"""Answers what the server asks: the request's parameters in, the result out, awaitable or not."""
+
+_CAPABILITIES: Final[dict[str, dict[str, Any]]] = {
+    "elicitation/create": {"elicitation": {"form": {}, "url": {}}},
+    "sampling/createMessage": {"sampling": {"tools": {}}},
+    "roots/list": {"roots": {}},
+}
 
 
 class Link(Protocol):
-    """Carries messages to a server; what comes back is handed to the receiver given to `open`."""
+    """Carries messages to a server; what comes back is handed to the receiver given to `open`.
 
+    On a link of round trips `send` lasts until everything that answers the message has come back.
+    """
+
+    @property
+    def round_trips(self) -> bool: ...
     async def open(self, receive: Callable[[bytes], None]) -> None: ...
-    async def send(self, data: bytes, version: str, method: str | None, name: str | None) -> None: ...
+    async def send(
+        self, data: bytes, version: str, method: str | None, name: str | None, extra: Mapping[str, str] = ...
+    ) -> None: ...
     async def close(self) -> None: ...
 
 
@@ -44,9 +64,11 @@ class Client:
         name: str = "waypost",
         log_level: str | None = None,
         patience: float = _WAIT,
+        answers: Mapping[str, Answerer] | None = None,
     ) -> None:
         self.version = version
-        self.capabilities = capabilities or {}
+        self._answers = dict(answers or {})
+        self.capabilities = {**_declared(self._answers), **(capabilities or {})}
         self.log_level = log_level
         self.server_info: Reply = Reply()
         self._info = {"name": name, "version": __version__}
@@ -55,7 +77,9 @@ class Client:
         self._ids = itertools.count(1)
         self._waiting: dict[RequestId, asyncio.Future[Reply]] = {}
         self._listeners: list[Listener] = []
-        self._sending: set[asyncio.Task[None]] = set()
+        self._headers: dict[str, tuple[HeaderParameter, ...]] = {}
+        self._sending: dict[RequestId, asyncio.Task[None]] = {}
+        self._serving: set[asyncio.Task[None]] = set()
 
     async def open(self) -> Reply:
         """Introduce ourselves and learn what the server is."""
@@ -75,9 +99,10 @@ class Client:
 
     async def close(self) -> None:
         """Stop waiting for anything and close the link."""
-        for task in self._sending:
+        sending = [*self._sending.values(), *self._serving]
+        for task in sending:
             task.cancel()
-        await asyncio.gather(*self._sending, return_exceptions=True)
+        await asyncio.gather(*sending, return_exceptions=True)
         for future in self._waiting.values():
             future.cancel()
         await self._link.close()
@@ -89,9 +114,20 @@ class Client:
     async def request(
         self, method: str, params: dict[str, Any] | None = None, *, meta: dict[str, Any] | None = None
     ) -> Reply:
-        """Send a request and wait for its result; an error is a `RemoteError`."""
-        request_id = next(self._ids)
-        return await self._answer(request_id, self.send_request(request_id, method, params, meta))
+        """Send a request and wait for its result, answering what the server asks; an error is a `RemoteError`."""
+        given = dict(params or {})
+        for _ in range(_MOST_ROUNDS):
+            request_id = next(self._ids)
+            result = await self._answer(request_id, self.send_request(request_id, method, given, meta))
+            if result.get("resultType") != "input_required" or not self._answers:
+                return result
+            asked = result.get("inputRequests", {})
+            given["inputResponses"] = {
+                key: await self._told(one["method"], one["params"]) for key, one in asked.items()
+            }
+            if "requestState" in result:
+                given["requestState"] = result["requestState"]
+        raise RemoteError(f"The server asked {_MOST_ROUNDS} times without an answer of its own.", -32000)
 
     def send_request(
         self,
@@ -108,9 +144,10 @@ class Client:
             body["_meta"] = envelope
         about = body.get(_NAMED.get(method, ""))
         data = messages.request(request_id, method, body or None)
-        task = asyncio.get_running_loop().create_task(self._deliver(data, method, about, request_id))
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
+        extra = self._repeated(body) if method == "tools/call" else {}
+        task = asyncio.get_running_loop().create_task(self._deliver(data, method, about, request_id, extra))
+        self._sending[request_id] = task
+        task.add_done_callback(lambda _: self._sending.pop(request_id, None))
         return future
 
     async def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
@@ -122,7 +159,11 @@ class Client:
         future = self._waiting.pop(request_id, None)
         if future is not None:
             future.cancel()
-        await self.notify("notifications/cancelled", {"requestId": request_id, "reason": reason or "cancelled"})
+        sending = self._sending.get(request_id)
+        if sending is not None:
+            sending.cancel()
+        if not (self._link.round_trips and is_modern(self.version)):
+            await self.notify("notifications/cancelled", {"requestId": request_id, "reason": reason or "cancelled"})
 
     async def list_all(self, method: str, key: str) -> list[Reply]:
         """Every item of a list, page after page."""
@@ -137,7 +178,9 @@ class Client:
 
     async def list_tools(self) -> list[Reply]:
         """The tools the server lists."""
-        return await self.list_all("tools/list", "tools")
+        tools = await self.list_all("tools/list", "tools")
+        self._headers = {tool["name"]: header_parameters(tool["inputSchema"]) for tool in tools}
+        return tools
 
     async def list_resources(self) -> list[Reply]:
         """The resources the server lists."""
@@ -155,7 +198,15 @@ class Client:
         self, name: str, arguments: dict[str, Any] | None = None, *, meta: dict[str, Any] | None = None
     ) -> Reply:
         """Call a tool."""
-        return await self.request("tools/call", {"name": name, "arguments": arguments or {}}, meta=meta)
+        given = {"name": name, "arguments": arguments or {}}
+        try:
+            return await self.request("tools/call", given, meta=meta)
+        except RemoteError as error:
+            if error.code != _HEADER_MISMATCH or name in self._headers:
+                raise
+        # The tool wants some arguments repeated as headers; which ones stands in its definition.
+        await self.list_tools()
+        return await self.request("tools/call", given, meta=meta)
 
     async def read_resource(self, uri: str) -> Reply:
         """Read a resource."""
@@ -209,10 +260,11 @@ class Client:
             await self.cancel(request_id)
 
     async def _first(self, acknowledged: asyncio.Future[Reply], ended: asyncio.Future[Reply]) -> Reply:
-        async with asyncio.timeout(self._patience):
-            await asyncio.wait({acknowledged, ended}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({acknowledged, ended}, timeout=self._patience, return_when=asyncio.FIRST_COMPLETED)
         if ended.done():
             ended.result()
+        if not acknowledged.done():
+            raise RemoteError(f"The server did not open a stream within {self._patience:g} s.", -32001)
         return acknowledged.result()
 
     async def _answer(self, request_id: RequestId, future: Awaitable[Reply]) -> Reply:
@@ -222,17 +274,38 @@ class Client:
         except TimeoutError:
             await self.cancel(request_id, "timeout")
             raise RemoteError(f"The server did not answer within {self._patience:g} s.", -32001) from None
+        except asyncio.CancelledError:
+            if request_id in self._waiting:
+                await self.cancel(request_id)
+            raise
         finally:
             self._waiting.pop(request_id, None)
 
-    async def _deliver(self, data: bytes, method: str, about: str | None, request_id: RequestId) -> None:
+    def _repeated(self, call: dict[str, Any]) -> dict[str, str]:
+        """The arguments of a call that its tool wants repeated as headers."""
+        headers = {}
+        for parameter in self._headers.get(call["name"], ()):
+            value: Any = call["arguments"]
+            for name in parameter.path:
+                value = value.get(name) if isinstance(value, dict) else None
+            if value is not None:
+                text = str(value).lower() if isinstance(value, bool) else str(value)
+                headers[f"Mcp-Param-{parameter.header}"] = header_value(text)
+        return headers
+
+    async def _deliver(
+        self, data: bytes, method: str, about: str | None, request_id: RequestId, extra: dict[str, str]
+    ) -> None:
+        problem: Exception | None = None
         try:
-            await self._link.send(data, self.version, method, about)
+            await self._link.send(data, self.version, method, about, extra)
+            if self._link.round_trips:
+                problem = RemoteError("The server ended its response without an answer.", -32000)
         except Exception as error:
-            future = self._waiting.pop(request_id, None)
-            if future is None or future.done():
-                return
-            future.set_exception(error)
+            problem = error
+        future = self._waiting.get(request_id)
+        if problem is not None and future is not None and not future.done():
+            future.set_exception(problem)
 
     def _envelope(self) -> dict[str, Any]:
         envelope = {PROTOCOL_VERSION: self.version, CLIENT_CAPABILITIES: self.capabilities, CLIENT_INFO: self._info}
@@ -243,7 +316,9 @@ class Client:
             message = messages.parse(data)
         except ProtocolError:
             return
-        if message.method is not UNSET:
+        if message.method is not UNSET and message.id is not UNSET:
+            self._serve(message)
+        elif message.method is not UNSET:
             note = Reply.of(
                 {"method": message.method, "params": {} if message.params is UNSET else decode(message.params)}
             )
@@ -251,6 +326,28 @@ class Client:
                 listener(note)
         else:
             self._settle(message)
+
+    def _serve(self, message: Message) -> None:
+        """Answer a request of the server, beside whatever else is going on."""
+        task = asyncio.get_running_loop().create_task(self._reply(message))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _reply(self, message: Message) -> None:
+        request_id, method = cast("RequestId", message.id), cast("str", message.method)
+        try:
+            told = await self._told(method, {} if message.params is UNSET else decode(message.params))
+            data = messages.result(request_id, messages.encode(told))
+        except RemoteError as error:
+            data = messages.error(request_id, error.code, error.message)
+        await self._link.send(data, self.version, None, None)
+
+    async def _told(self, method: str, params: dict[str, Any]) -> Any:
+        answerer = self._answers.get(method)
+        if answerer is None:
+            raise RemoteError(f"Method not found: {method}", -32601)
+        told = answerer(params)
+        return await told if inspect.isawaitable(told) else told
 
     def _settle(self, message: Message) -> None:
         future = self._waiting.pop(message.id, None) if isinstance(message.id, (int, str)) else None
@@ -263,14 +360,23 @@ class Client:
             future.set_result(Reply.of(decode(message.result)))
 
 
+def _declared(answers: Mapping[str, Answerer]) -> dict[str, Any]:
+    """What a client can do for a server, by what it has answers for."""
+    return {name: options for method in answers for name, options in _CAPABILITIES.get(method, {}).items()}
+
+
 async def connected(link: Link, *, version: str | None = None, **options: Any) -> Client:
     """A client that talks to the server; without a version the newest one both know."""
     client = Client(link, version=version or V2026_07_28, **options)
     try:
-        await client.open()
-    except RemoteError:
-        if version is not None:
-            raise
-        client = Client(link, version=LATEST_LEGACY, **options)
-        await client.open()
+        try:
+            await client.open()
+        except RemoteError:
+            if version is not None:
+                raise
+            client = Client(link, version=LATEST_LEGACY, **options)
+            await client.open()
+    except BaseException:
+        await client.close()
+        raise
     return client

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import aiohttp
+import msgspec
 
 from waypost.errors import RemoteError
+from waypost.upstreams.header_values import header_value
 from waypost.wire.versions import is_modern
 
+NO_HEADERS: Final[Mapping[str, str]] = {}
 _ACCEPT: Final = "application/json, text/event-stream"
 
 
 class HttpLink:
     """Talks to a server at a URL."""
+
+    round_trips: Final = True
 
     def __init__(self, url: str, headers: dict[str, str] | None = None) -> None:
         self._url = url
@@ -30,11 +34,14 @@ class HttpLink:
         if self._http is None:
             self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, sock_connect=10))
 
-    async def send(self, data: bytes, version: str, method: str | None, name: str | None) -> None:
+    async def send(
+        self, data: bytes, version: str, method: str | None, name: str | None, extra: Mapping[str, str] = NO_HEADERS
+    ) -> None:
         """Post one message and hand on what comes back."""
         assert self._http is not None
+        headers = {**self._routing(version, method, name), **extra}
         try:
-            async with self._http.post(self._url, data=data, headers=self._routing(version, method, name)) as response:
+            async with self._http.post(self._url, data=data, headers=headers) as response:
                 self._session_id = response.headers.get("Mcp-Session-Id", self._session_id)
                 await self._read(response)
         except aiohttp.ClientError as error:
@@ -70,27 +77,36 @@ class HttpLink:
         kind = response.content_type
         if kind == "text/event-stream":
             await self._read_events(response)
-        elif kind == "application/json":
-            self._receive(await response.read())
-        elif response.status >= 400:
-            raise RemoteError(f"{self._url} answered {response.status} {response.reason}.", -32000)
+            return
+        body = await response.read()
+        if kind == "application/json":
+            self._receive(body)
+        elif body:
+            raise RemoteError(f"{self._url} answered {response.status} with {kind}, which is not MCP.", -32000)
+        if response.status >= 400:
+            said = _error_message(body) or response.reason
+            raise RemoteError(f"{self._url} answered {response.status}: {said}", -32000)
 
     async def _read_events(self, response: aiohttp.ClientResponse) -> None:
+        rest = b""
         data: list[bytes] = []
-        async for raw in response.content:
-            line = raw.rstrip(b"\r\n")
-            if line.startswith(b"data:"):
-                data.append(line[5:].removeprefix(b" "))
-            elif not line and data:
-                body = b"\n".join(data)
-                data.clear()
-                if body:
-                    self._receive(body)
+        async for chunk in response.content.iter_any():
+            *lines, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else (rest + chunk,)
+            for line in lines:
+                text = line.removesuffix(b"\r")
+                if text.startswith(b"data:"):
+                    data.append(text[5:].removeprefix(b" "))
+                elif not text and data:
+                    body = b"\n".join(data)
+                    data.clear()
+                    if body:
+                        self._receive(body)
 
 
-def header_value(text: str) -> str:
-    """`text` as an HTTP header value, wrapped where it would not survive as it is."""
-    plain = text.isascii() and text.isprintable() and text == text.strip()
-    if plain and not (text.startswith("=?base64?") and text.endswith("?=")):
-        return text
-    return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
+def _error_message(body: bytes) -> str | None:
+    """What an error response says in words."""
+    try:
+        said = msgspec.json.decode(body)["error"]["message"]
+    except (msgspec.MsgspecError, TypeError, KeyError):
+        return None
+    return said if isinstance(said, str) else None

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from waypost.wire.content import Audio, Block, ResourceLink, Text
+from waypost.wire.content import Audio, Block, Contents, ResourceLink, Text
 from waypost.wire.definitions import Definition, ToolDefinition
 from waypost.wire.versions import V2025_03_26, V2025_06_18, V2025_11_25, V2026_07_28, at_least, is_modern
 
@@ -30,6 +30,10 @@ def definition(full: Definition, version: str) -> Definition | dict[str, Any]:
         known.pop("execution", None)
     if isinstance(full, ToolDefinition):
         _downgrade_annotations(known, version, title)
+    elif not at_least(version, V2025_06_18):
+        known.get("annotations", {}).pop("lastModified", None)
+        for argument in known.get("arguments", ()):
+            argument.pop("title", None)
     return known
 
 
@@ -62,6 +66,11 @@ def block(content: Block | dict[str, Any], version: str) -> Block | dict[str, An
         known.get("resource", {}).pop("_meta", None)
         known.get("annotations", {}).pop("lastModified", None)
     return known
+
+
+def contents(read: Contents, version: str) -> Contents:
+    """The contents of a resource as a client of `version` may see them."""
+    return read if at_least(version, V2025_06_18) else msgspec.structs.replace(read, meta=msgspec.UNSET)
 
 
 def structured(value: Any, version: str) -> Any:

@@ -38,7 +38,7 @@ _decode_identified: Final = msgspec.json.Decoder(_Identified).decode
 encode: Final = msgspec.json.Encoder().encode
 decode: Final = msgspec.json.decode
 
-_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _TO_STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 
@@ -56,6 +56,8 @@ def parse(data: bytes) -> Message:
     if is_too_deep(data):
         raise ParseError(f"JSON is nested deeper than {MAX_DEPTH} levels.")
     try:
+        if not data.isascii():
+            data.decode()  # raw parts are decoded later, and must not fail then
         message = _decode_message(data)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"Not a JSON-RPC message: {error}.") from None

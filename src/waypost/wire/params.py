@@ -36,6 +36,13 @@ class Params(msgspec.Struct, rename="camel"):
     meta: RequestMeta | UnsetType = msgspec.field(default=UNSET, name="_meta")
 
 
+class Subject(Params):
+    """Parameters of which only what they are about is known."""
+
+    name: Any = None
+    uri: Any = None
+
+
 class Initialize(Params, kw_only=True):
     """`initialize`"""
 
@@ -50,22 +57,35 @@ class List(Params):
     cursor: str | None = None
 
 
-class CallTool(Params, kw_only=True):
+class Round(Params, kw_only=True):
+    """A request that may come again, with answers to what its earlier answer asked."""
+
+    input_responses: Any = None
+    request_state: str | None = None
+
+
+class CallTool(Round, kw_only=True):
     """`tools/call`"""
 
     name: str
     arguments: dict[str, Any] | None = None
 
 
-class GetPrompt(Params, kw_only=True):
+class GetPrompt(Round, kw_only=True):
     """`prompts/get`"""
 
     name: str
     arguments: dict[str, Any] | None = None
 
 
-class ReadResource(Params, kw_only=True):
-    """`resources/read`, `resources/subscribe`, `resources/unsubscribe`"""
+class ReadResource(Round, kw_only=True):
+    """`resources/read`"""
+
+    uri: str
+
+
+class Subscribe(Params, kw_only=True):
+    """`resources/subscribe`, `resources/unsubscribe`"""
 
     uri: str
 

@@ -94,12 +94,13 @@ def _raw_schema(spec: object, *, raw: bool) -> dict[str, Any] | None:
     if isinstance(spec, str):
         return _decoded(spec)
     if isinstance(spec, dict):
-        return spec if raw or _is_json_schema(spec) else None
+        return spec if raw or is_raw(spec) else None
     expected = "a schema map or JSON text" if raw else "a field spec, a schema map or JSON text"
     raise DefinitionError(f"expected {expected}, not {type(spec).__name__}")
 
 
-def _is_json_schema(spec: dict[Any, Any]) -> bool:
+def is_raw(spec: dict[Any, Any]) -> bool:
+    """Whether a mapping is raw JSON Schema rather than the data form."""
     return spec.get("type") == "object" or any(
         key in _RAW_KEYS or (isinstance(key, str) and key.startswith("$")) for key in spec
     )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from waypost.transports.http.asgi import Receive, Scope, Send, refuse, respond
+from waypost.capabilities.principals import ANONYMOUS
+from waypost.transports.http.asgi import JSON, Receive, Scope, Send, headers_of, refuse, respond
 from waypost.transports.http.endpoint import Endpoint
 from waypost.transports.http.gate import Gate
 from waypost.wire import messages
+
+if TYPE_CHECKING:
+    from waypost.policy import Authentication
 
 
 class Served(Protocol):
@@ -21,8 +25,11 @@ class Served(Protocol):
 class HttpApp:
     """Serves one hub over HTTP."""
 
-    def __init__(self, hub: Served, endpoint: Endpoint, gate: Gate, path: str = "/mcp") -> None:
+    def __init__(
+        self, hub: Served, endpoint: Endpoint, gate: Gate, auth: Authentication | None, path: str = "/mcp"
+    ) -> None:
         self._hub = hub
+        self._auth = auth
         self._endpoint = endpoint
         self._gate = gate
         self._path = path
@@ -36,15 +43,33 @@ class HttpApp:
             return None
         if not self._started:
             await self._start()
-        headers = dict(scope["headers"])
+        headers = headers_of(scope)
+        if headers is None:
+            return await refuse(send, 400, "A header that can only have one value is given more than once.")
         refusal = self._gate.caller(headers)
         if refusal is not None:
             return await refuse(send, refusal.status, refusal.message)
-        if scope["path"] == self._path:
-            return await self._endpoint(scope, receive, send, headers)
-        if scope["path"] == "/health" and scope["method"] in ("GET", "HEAD"):
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if path == self._path:
+            return await self._serve(scope, receive, send, headers)
+        if path == "/health" and scope["method"] in ("GET", "HEAD"):
             return await respond(send, 200, messages.encode(self._hub.health()))
-        return await refuse(send, 404, f"There is nothing at {scope['path']}; MCP is at {self._path}.")
+        if self._auth is not None and path in self._auth.metadata_paths and scope["method"] in ("GET", "HEAD"):
+            return await respond(send, 200, messages.encode(self._auth.metadata()))
+        return await refuse(send, 404, f"There is nothing at {path}; MCP is at {self._path}.")
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes]) -> None:
+        """Find out who is calling before anything is read."""
+        if self._auth is None:
+            return await self._endpoint(scope, receive, send, headers, ANONYMOUS)
+        from waypost.policy import Unauthorized
+
+        try:
+            principal = self._auth.known(headers) or await self._auth.authenticate(headers)
+        except Unauthorized as error:
+            challenge = () if error.challenge is None else ((b"www-authenticate", error.challenge.encode()),)
+            return await respond(send, error.status, messages.encode(error.body), (JSON, *challenge))
+        return await self._endpoint(scope, receive, send, headers, principal)
 
     async def _start(self) -> None:
         self._started = True

@@ -16,6 +16,31 @@ Header: TypeAlias = tuple[bytes, bytes]
 JSON: Final = (b"content-type", b"application/json")
 
 
+_REPEATED: Final = b"=?base64?given more than once?="
+"""What stands for a repeated routing header: no value of a body is ever equal to it."""
+
+_SINGLE: Final = frozenset(
+    {b"authorization", b"content-length", b"content-type", b"host", b"last-event-id", b"mcp-session-id", b"origin"}
+)
+
+
+def headers_of(scope: Scope) -> dict[bytes, bytes] | None:
+    """The headers by name; `None` when one that can only have one value has several."""
+    pairs: list[Header] = scope["headers"]
+    headers = dict(pairs)
+    if len(headers) == len(pairs):
+        return headers
+    joined: dict[bytes, bytes] = {}
+    for name, value in pairs:
+        if name in joined and name in _SINGLE:
+            return None
+        if name in joined:
+            joined[name] = _REPEATED if name.startswith(b"mcp-") else joined[name] + b", " + value
+        else:
+            joined[name] = value
+    return joined
+
+
 async def respond(send: Send, status: int, body: bytes = b"", headers: tuple[Header, ...] = (JSON,)) -> None:
     """Send a whole response."""
     length = (b"content-length", b"%d" % len(body))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -15,7 +14,9 @@ LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 ANY: Final = "*"
 
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
+_ORIGIN: Final = re.compile(rf"https?://{_HOST.pattern}")
 _REMEMBERED: Final = 256
+_PATIENCE: Final = 8
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -24,6 +25,7 @@ class Refusal(msgspec.Struct, frozen=True):
     status: int
     message: str
     code: int = -32600
+    unread: bool = False
 
 
 class Remembered:
@@ -67,7 +69,7 @@ class Gate:
         """Whether a POST has the form and the size that this server takes."""
         length = headers.get(b"content-length")
         if length is not None and length.isdigit() and int(length) > self.max_body:
-            return self.too_large()
+            return self.too_large(unread=True)
         return self._form(headers)
 
     def _caller(self, host: bytes | None, origin: bytes | None) -> Refusal | None:
@@ -89,9 +91,10 @@ class Gate:
             return Refusal(406, "Not acceptable: accept text/event-stream.")
         return None
 
-    def too_large(self) -> Refusal:
+    def too_large(self, *, unread: bool = False) -> Refusal:
         """The refusal of a body over the limit."""
-        return Refusal(413, f"The request body is over the limit of {self.max_body} bytes (maxBodyBytes).")
+        message = f"The request body is over the limit of {self.max_body} bytes (maxBodyBytes)."
+        return Refusal(413, message, unread=unread)
 
     async def body(self, receive: Receive) -> bytes | Refusal | None:
         """The whole body; `None` when the client left before it was sent."""
@@ -105,13 +108,22 @@ class Gate:
         size = len(body)
         while event.get("more_body"):
             if size > self.max_body:
-                return self.too_large()
+                return self.too_large(unread=True)
             event = await receive()
             if event["type"] != "http.request":
                 return None
             parts.append(event.get("body", b""))
             size += len(parts[-1])
         return b"".join(parts) if size <= self.max_body else self.too_large()
+
+    async def discard(self, receive: Receive) -> None:
+        """Read on without keeping anything, so that a client still sending gets to see its answer; within bounds."""
+        left = _PATIENCE * self.max_body
+        while left > 0:
+            event = await receive()
+            if event["type"] != "http.request" or not event.get("more_body"):
+                return
+            left -= len(event.get("body", b""))
 
     def _allows_host(self, value: bytes) -> bool:
         found = _HOST.fullmatch(value.decode("latin-1").lower())
@@ -121,10 +133,7 @@ class Gate:
         origin = value.decode("latin-1").lower()
         if ANY in self._origins or origin in self._origins:
             return True
-        parts = urlsplit(origin)
-        if parts.scheme not in ("http", "https") or origin != f"{parts.scheme}://{parts.netloc}":
-            return False
-        found = _HOST.fullmatch(parts.netloc)
+        found = _ORIGIN.fullmatch(origin)
         return found is not None and found[1] in LOOPBACK
 
 

@@ -1,0 +1,160 @@
+"""Who is calling: a key, a token or nobody in particular becomes a principal, or is turned away."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import sha256
+from typing import Any, Final, Literal
+
+from waypost.capabilities.principals import ANONYMOUS, Principal
+from waypost.errors import WaypostError
+from waypost.policy.claims import InsufficientScope, InvalidToken, Verified, VerifierUnavailable
+from waypost.policy.keys import PREFIX, Key, Keys
+from waypost.policy.oauth import OAuthSettings, challenge
+from waypost.policy.sharing import Shared
+from waypost.policy.token_cache import TokenCache
+from waypost.policy.tokens import LONGEST
+
+MISSING: Final = "Missing Authorization header"
+INVALID: Final = "Invalid API key"
+NOT_CONFIGURED: Final = "MCP API key not configured"
+MALFORMED: Final = "Malformed Authorization header"
+UNAVAILABLE: Final = "Authorization server unavailable"
+INSUFFICIENT: Final = "Insufficient scope"
+
+_log: Final = logging.getLogger(__name__)
+_BEARER: Final = re.compile(rb"(?i:bearer) ([!-~]+)")
+_WITH_TOKEN: Final = re.compile(rb"(?i:bearer)\s+\S", re.DOTALL)
+
+
+class Unauthorized(WaypostError):
+    """The request is not let in."""
+
+    def __init__(self, message: str | None = None, *, status: int = 401, challenge: str | None = "Bearer") -> None:
+        super().__init__(message)
+        self.status = status
+        self.challenge = challenge
+
+    @property
+    def body(self) -> dict[str, str]:
+        """What the caller is told."""
+        return {"error": self.message}
+
+
+class Authentication:
+    """Lets in who presents a known key or a valid token, and nobody in particular if that is allowed.
+
+    A key or token that is sent is always checked: a bad one is refused even where anonymous callers are welcome.
+    `anonymous` is the principal of callers who send none, or `False`; when it is not said, they are let in only where
+    there are neither keys nor OAuth.
+    """
+
+    def __init__(
+        self,
+        keys: Keys | Iterable[Key] = (),
+        oauth: OAuthSettings | None = None,
+        anonymous: Principal | Literal[False] | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.keys = keys if isinstance(keys, Keys) else Keys(keys, clock=clock)
+        self.oauth = oauth
+        self._own = Keys(clock=clock)
+        if anonymous is None and not self.is_configured:
+            anonymous = ANONYMOUS
+        self._anonymous = anonymous or None
+        self._verifier = None if oauth is None else oauth.verifier(clock)
+        self._tokens = TokenCache(clock)
+        self._verifying: Shared[Verified] = Shared()
+        asked = () if oauth is None else oauth.required_scopes or oauth.scopes
+        self._challenge = challenge(oauth, asked)
+        self._token_challenge = challenge(oauth, asked, error="invalid_token") if oauth else self._challenge
+        self._form_challenge = challenge(oauth, asked, error="invalid_request") if oauth else self._challenge
+
+    @property
+    def allows_anonymous(self) -> bool:
+        """Whether callers are let in who present nothing."""
+        return self._anonymous is not None
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether there is anything that a caller could present."""
+        return bool(self.keys) or self.oauth is not None
+
+    def admit(self, key: Key) -> None:
+        """Accept a key of the hub's own, which does not count as configured."""
+        self._own.add(key)
+
+    def known(self, headers: Mapping[bytes, bytes]) -> Principal | None:
+        """The caller, when that can be said at once; else `authenticate` decides."""
+        given = headers.get(b"authorization")
+        if given is None:
+            return self._anonymous
+        found = _BEARER.fullmatch(given) if len(given) <= LONGEST else None
+        return None if found is None else self._remembered(sha256(found[1]).digest())
+
+    async def authenticate(self, headers: Mapping[bytes, bytes]) -> Principal:
+        """The caller, or `Unauthorized` with what to answer."""
+        principal = self.known(headers)
+        if principal is not None:
+            return principal
+        token = self._presented(headers.get(b"authorization"))
+        if self._verifier is None or token.startswith(PREFIX):
+            raise Unauthorized(INVALID, challenge=self._token_challenge)
+        return await self._verified(token)
+
+    def insufficient_scope(self, scopes: Iterable[str]) -> str:
+        """The challenge of a 403: all scopes that the operation needs."""
+        return challenge(self.oauth, scopes, error="insufficient_scope")
+
+    def metadata(self) -> dict[str, Any] | None:
+        """The protected resource metadata (RFC 9728), if there is OAuth."""
+        return None if self.oauth is None else self.oauth.metadata()
+
+    @property
+    def metadata_paths(self) -> tuple[str, ...]:
+        """The paths at which `metadata` is to be found, by anybody."""
+        return () if self.oauth is None else self.oauth.metadata_paths
+
+    async def close(self) -> None:
+        """End the connections to the authorization server."""
+        if self._verifier is not None:
+            await self._verifier.close()
+
+    def _remembered(self, hashed: bytes) -> Principal | None:
+        return self.keys.find(hashed) or self._own.find(hashed) or self._tokens.get(hashed)
+
+    def _presented(self, given: bytes | None) -> str:
+        """The token of a header whose caller is not known yet."""
+        if not self.is_configured and not self.allows_anonymous:
+            raise Unauthorized(NOT_CONFIGURED, challenge=self._challenge)
+        if given is None or not _WITH_TOKEN.match(given):
+            raise Unauthorized(MISSING, challenge=self._challenge)
+        if len(given) > LONGEST:
+            raise Unauthorized(INVALID, challenge=self._token_challenge)
+        found = _BEARER.fullmatch(given)
+        if found is None:
+            raise Unauthorized(MALFORMED, status=400, challenge=self._form_challenge)
+        return found[1].decode("ascii")
+
+    async def _verified(self, token: str) -> Principal:
+        assert self._verifier is not None
+        verifier = self._verifier
+        hashed = sha256(token.encode()).digest()
+        try:
+            verified = await self._verifying(hashed, lambda: verifier.verify(token))
+        except InsufficientScope:
+            assert self.oauth is not None
+            needed = self.insufficient_scope(self.oauth.required_scopes)
+            raise Unauthorized(INSUFFICIENT, status=403, challenge=needed) from None
+        except InvalidToken as error:
+            _log.debug("A token was refused: %s", error)
+            raise Unauthorized(INVALID, challenge=self._token_challenge) from None
+        except VerifierUnavailable as error:
+            _log.warning("A token was not checked: %s", error)
+            raise Unauthorized(UNAVAILABLE, status=503, challenge=None) from None
+        self._tokens.put(hashed, verified)
+        return verified.principal

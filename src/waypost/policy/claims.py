@@ -1,0 +1,165 @@
+"""What a token says about its holder: which claims are believed here, and the principal they make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
+
+import msgspec
+
+from waypost.capabilities.principals import Principal
+from waypost.errors import DefinitionError, WaypostError
+
+_LATEST: Final = 253_402_300_799
+_LONGEST_SUBJECT: Final = 255
+
+
+class InvalidToken(WaypostError):
+    """The token is not valid here."""
+
+
+class InsufficientScope(InvalidToken):
+    """The token lacks a scope that every request needs."""
+
+
+class VerifierUnavailable(WaypostError):
+    """Tokens cannot be checked at the moment."""
+
+
+class Verified(msgspec.Struct, frozen=True):
+    """Whose token it is, and until when (in Unix time) that may be remembered."""
+
+    principal: Principal
+    until: float
+
+
+class Verifier(Protocol):
+    """Tells whose token it is, or raises `InvalidToken` or `VerifierUnavailable`."""
+
+    async def verify(self, token: str) -> Verified: ...
+    async def close(self) -> None: ...
+
+
+class Grants(msgspec.Struct, frozen=True, kw_only=True):
+    """What the holder of a valid token gets.
+
+    `roles` and `permissions` go to everybody; `roles_claim` and `permissions_claim` name claims that add to them, by
+    their name or as a dotted path. `implied` maps a scope to the narrower ones it includes.
+    """
+
+    roles: tuple[str, ...] = ()
+    permissions: tuple[str, ...] = ()
+    roles_claim: str | None = None
+    permissions_claim: str | None = None
+    implied: Mapping[str, Iterable[str]] = {}
+
+    def scopes(self, claims: Mapping[str, Any]) -> tuple[str, ...]:
+        """All scopes of a token, with those that they include."""
+        found: dict[str, None] = {}
+        waiting = [*_words(claims.get("scope")), *_words(claims.get("scp"))]
+        for scope in waiting:
+            if scope not in found:
+                found[scope] = None
+                waiting.extend(self.implied.get(scope, ()))
+        return tuple(found)
+
+    def principal(self, issuer: str, claims: dict[str, Any]) -> Principal:
+        """The holder of a token."""
+        client = next((claims[name] for name in ("client_id", "azp", "cid") if isinstance(claims.get(name), str)), None)
+        return Principal(
+            f"{issuer}|{claims['sub']}",
+            roles=(*self.roles, *_words(_claim(claims, self.roles_claim))),
+            permissions=(*self.permissions, *_words(_claim(claims, self.permissions_claim))),
+            scopes=self.scopes(claims),
+            claims=claims if client is None else {**claims, "client_id": client},
+        )
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """What a token must say to be accepted by this server."""
+
+    issuer: str
+    audiences: frozenset[str]
+    required_scopes: tuple[str, ...] = ()
+    leeway: float = 30.0
+    needs_expiry: bool = True
+    grants: Grants = Grants()
+
+    def __post_init__(self) -> None:
+        if not self.issuer:
+            raise DefinitionError("OAuth needs an issuer.")
+        if not self.audiences or "" in self.audiences:
+            raise DefinitionError("OAuth needs the audience of this server's tokens.")
+
+    def accept(self, claims: dict[str, Any], now: float, remember: float) -> Verified:
+        """The holder of a token with these claims, to remember for so many seconds but never past its expiry.
+
+        What does not fit is `InvalidToken`.
+        """
+        if claims.get("iss") != self.issuer:
+            raise InvalidToken("The token is from another issuer.")
+        if self.audiences.isdisjoint(_words(claims.get("aud"), separator=None)):
+            raise InvalidToken("The token is for another audience.")
+        expires = self._check_times(claims, now)
+        subject = claims.get("sub")
+        if not isinstance(subject, str) or not 0 < len(subject) <= _LONGEST_SUBJECT:
+            raise InvalidToken("The token names no subject.")
+        principal = self.grants.principal(self.issuer, claims)
+        if not set(self.required_scopes) <= set(principal.scopes):
+            raise InsufficientScope()
+        return Verified(principal, min(now + remember, expires))
+
+    def _check_times(self, claims: Mapping[str, Any], now: float) -> float:
+        expires = _instant(claims, "exp")
+        if expires is None and self.needs_expiry:
+            raise InvalidToken("The token never expires.")
+        expires = _LATEST if expires is None else expires
+        if expires + self.leeway <= now:
+            raise InvalidToken("The token has expired.")
+        for name in ("nbf", "iat"):
+            begins = _instant(claims, name)
+            if begins is not None and begins > now + self.leeway:
+                raise InvalidToken("The token is not valid yet.")
+        return expires
+
+
+def audiences(given: str | Iterable[str]) -> frozenset[str]:
+    """The audiences to accept; a host is the same resource with and without its final slash."""
+    names = {given} if isinstance(given, str) else set(given)
+    return frozenset(
+        names
+        | {name + "/" for name in names if _is_host(name) and not name.endswith("/")}
+        | {name[:-1] for name in names if _is_host(name) and name.endswith("/")}
+    )
+
+
+def _is_host(name: str) -> bool:
+    parts = urlsplit(name)
+    return parts.scheme in ("http", "https") and parts.path in ("", "/") and not parts.query
+
+
+def _instant(claims: Mapping[str, Any], name: str) -> float | None:
+    value = claims.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _LATEST:
+        raise InvalidToken(f"The token's {name} is not a time.")
+    return float(value)
+
+
+def _words(value: Any, separator: str | None = " ") -> tuple[str, ...]:
+    """A claim that is a list of strings, or one string that holds them."""
+    if isinstance(value, str):
+        return (value,) if separator is None else tuple(filter(None, value.split(separator)))
+    if isinstance(value, list):
+        return tuple(word for word in value if isinstance(word, str))
+    return ()
+
+
+def _claim(claims: Any, name: str | None) -> Any:
+    if name is None or name in claims:
+        return claims.get(name)
+    for part in name.split("."):
+        claims = claims.get(part) if isinstance(claims, dict) else None
+    return claims

@@ -1,0 +1,118 @@
+"""The hub as an OAuth 2.1 resource server: its settings, its metadata (RFC 9728) and its challenges (RFC 6750)."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from waypost.errors import DefinitionError
+from waypost.policy.claims import Grants, Verifier
+from waypost.policy.introspection import Introspection, IntrospectionVerifier
+from waypost.policy.jwks import ALGORITHMS
+from waypost.policy.tokens import JwtVerifier
+
+WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
+_URL: Final = re.compile(r"https?://[!-~]+")
+_SCOPE: Final = re.compile(r"[!#-\[\]-~]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OAuthSettings:
+    """Whose tokens this server accepts.
+
+    `resource` is the URL of its MCP endpoint as clients see it, and the audience of its tokens; `audiences` are further
+    ones. Tokens are checked with the issuer's public keys (`jwks`: a URL, a file, or the set itself) or by asking the
+    issuer (`introspection`). `scopes` are those that clients are told about, `required_scopes` those that every token
+    must have.
+    """
+
+    issuer: str
+    resource: str
+    jwks: str | Path | Mapping[str, Any] | None = None
+    introspection: Introspection | None = None
+    scopes: tuple[str, ...] = ()
+    required_scopes: tuple[str, ...] = ()
+    audiences: tuple[str, ...] = ()
+    algorithms: tuple[str, ...] = ALGORITHMS
+    leeway: float = 30.0
+    grants: Grants = field(default_factory=Grants)
+
+    def __post_init__(self) -> None:
+        if (self.jwks is None) == (self.introspection is None):
+            raise DefinitionError("OAuth needs either the issuer's keys (jwks) or its introspection endpoint.")
+        for name, url in (("issuer", self.issuer), ("resource", self.resource)):
+            if not _URL.fullmatch(url) or '"' in url or not urlsplit(url).hostname:
+                raise DefinitionError(f"The OAuth {name} must be a URL.")
+        if "#" in self.resource or "?" in self.resource:
+            raise DefinitionError("The OAuth resource must be a URL without query and fragment.")
+        for scope in (*self.scopes, *self.required_scopes):
+            if not _SCOPE.fullmatch(scope) or scope == "offline_access":
+                raise DefinitionError(f"There can be no scope {scope!r} here.")
+
+    @property
+    def canonical(self) -> str:
+        """The resource as it is published: without a final slash."""
+        return self.resource.rstrip("/")
+
+    @property
+    def metadata_url(self) -> str:
+        """Where a client reads about this resource."""
+        parts = urlsplit(self.canonical)
+        return f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path}"
+
+    @property
+    def metadata_paths(self) -> tuple[str, ...]:
+        """The paths that answer with `metadata`."""
+        return tuple(dict.fromkeys((WELL_KNOWN, WELL_KNOWN + urlsplit(self.canonical).path)))
+
+    def metadata(self) -> dict[str, Any]:
+        """The document a client finds its authorization server with."""
+        scopes = list(dict.fromkeys((*self.required_scopes, *self.scopes)))
+        return {
+            "resource": self.canonical,
+            "authorization_servers": [self.issuer],
+            **({"scopes_supported": scopes} if scopes else {}),
+            "bearer_methods_supported": ["header"],
+        }
+
+    def verifier(self, clock: Callable[[], float] = time.time) -> Verifier:
+        """What checks the tokens."""
+        audience = {self.resource, self.canonical, *self.audiences}
+        if self.introspection is not None:
+            return IntrospectionVerifier(
+                self.issuer,
+                audience,
+                self.introspection,
+                leeway=self.leeway,
+                required_scopes=self.required_scopes,
+                grants=self.grants,
+                clock=clock,
+            )
+        assert self.jwks is not None
+        return JwtVerifier(
+            self.issuer,
+            audience,
+            self.jwks,
+            algorithms=self.algorithms,
+            leeway=self.leeway,
+            required_scopes=self.required_scopes,
+            grants=self.grants,
+            clock=clock,
+        )
+
+
+def challenge(settings: OAuthSettings | None, scopes: Iterable[str] = (), error: str | None = None) -> str:
+    """The value of `WWW-Authenticate`."""
+    wanted = " ".join(scope for scope in scopes if _SCOPE.fullmatch(scope))
+    parameters = {
+        "error": error,
+        "resource_metadata": settings and settings.metadata_url,
+        "scope": wanted or None,
+    }
+    said = ", ".join(f'{name}="{value}"' for name, value in parameters.items() if value is not None)
+    return f"Bearer {said}" if said else "Bearer"

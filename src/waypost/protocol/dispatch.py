@@ -1,0 +1,56 @@
+"""From a method's name to its answer, past the hook that may answer everything."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from waypost.errors import MethodNotFound
+from waypost.protocol import methods, modern_methods
+from waypost.protocol.answers import Answer
+from waypost.protocol.engine import Engine
+from waypost.protocol.exchange import Exchange
+from waypost.protocol.methods import Method
+from waypost.wire import params
+from waypost.wire.messages import decode, encode
+from waypost.wire.versions import is_modern
+
+
+def find(engine: Engine, name: str, version: str) -> Method | None:
+    """The method of that name, if this server has it in that version."""
+    method = (modern_methods.METHODS if is_modern(version) else methods.LEGACY).get(name)
+    if method is None or not (method.capability is None or engine.offers(method.capability)):
+        return None
+    return method
+
+
+async def dispatch(
+    engine: Engine, name: str, method: Method | None, raw: Raw | UnsetType, given: Any, exchange: Exchange
+) -> Answer:
+    """Run a method, or the hook that answers in its place."""
+    hook = engine.hooks("request")
+    if hook is not None:
+        told = hook(name, {} if raw is UNSET else decode(raw), engine.context(exchange))
+        return _as_answer(await told if inspect.isawaitable(told) else told)
+    if method is None:
+        raise MethodNotFound(f"Method not found: {name}")
+    return await method.run(engine, given, exchange)
+
+
+async def route(engine: Engine, name: str, given: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
+    """The result of a method as data, for a hook that hands on."""
+    method = find(engine, name, exchange.version)
+    if method is None:
+        raise MethodNotFound(f"Method not found: {name}")
+    answer = await method.run(engine, params.read(Raw(encode(given)), method.params), exchange)
+    result: dict[str, Any] = decode(answer.body)
+    return result if answer.meta is None else {**result, "_meta": answer.meta}
+
+
+def _as_answer(result: Any) -> Answer:
+    body: dict[str, Any] = msgspec.to_builtins(result) if result is not None else {}
+    meta = body.pop("_meta", None)
+    return Answer(encode(body), meta)

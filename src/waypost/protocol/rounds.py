@@ -1,0 +1,71 @@
+"""Asking a stateless client: the answer to the request is a question, and the request comes again with the answers."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Final
+
+from waypost.capabilities.asking import Question
+from waypost.errors import InvalidParams
+from waypost.protocol.answers import Answer
+from waypost.protocol.sealing import Seal
+from waypost.wire.messages import encode
+
+_MOST_ROUNDS: Final = 16
+
+
+class InputNeeded(BaseException):
+    """Ends a run of a handler that asked something; no handler is meant to catch it."""
+
+
+class Rounds:
+    """What a request has asked and been answered so far."""
+
+    def __init__(self, seal: Seal, bound_to: bytes, responses: Any = None, state: str | None = None) -> None:
+        self._seal = seal
+        self._bound_to = bound_to
+        self._round = 1
+        self._answers: dict[str, Any] = {}
+        self._done: dict[str, Any] = {}
+        self._asked: dict[str, Question] = {}
+        self._counts: dict[str, int] = {}
+        if state is not None:
+            self._round, self._answers, self._done = seal.open(state, bound_to)
+        if isinstance(responses, dict):
+            self._answers |= responses
+
+    async def ask(self, question: Question) -> Any:
+        """The answer, if it came with this request; else the run ends here."""
+        key = question.key or self._numbered(question.method)
+        if key in self._answers:
+            return self._answers[key]
+        self._asked[key] = question
+        raise InputNeeded
+
+    async def once(self, key: str, function: Callable[[], Any]) -> Any:
+        """A step's result, from an earlier run or from doing it now."""
+        if key not in self._done:
+            value = function()
+            self._done[key] = await value if inspect.isawaitable(value) else value
+        return self._done[key]
+
+    def answer(self) -> Answer:
+        """The result that asks the client."""
+        if self._round >= _MOST_ROUNDS:
+            raise InvalidParams(f"This request asked {_MOST_ROUNDS} times; that is the limit.")
+        requests = {key: {"method": asked.method, "params": asked.params} for key, asked in self._asked.items()}
+        state = self._seal.close((self._round + 1, self._answers, self._done), self._bound_to)
+        return Answer(encode({"inputRequests": requests, "requestState": state}), result_type="input_required")
+
+    def _numbered(self, method: str) -> str:
+        kind = method.partition("/")[0]
+        self._counts[kind] = self._counts.get(kind, 0) + 1
+        return f"{kind}-{self._counts[kind]}"
+
+
+def is_input_needed(error: BaseException) -> bool:
+    """Whether a run ended because it asked, possibly from several tasks at once."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(is_input_needed(inner) for inner in error.exceptions)
+    return isinstance(error, InputNeeded)

@@ -1,0 +1,1 @@
+"""What outlives a request: the ports, and what is behind them."""

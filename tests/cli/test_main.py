@@ -1,0 +1,145 @@
+"""The command line: its help, its exit codes, and errors of one sentence."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.shell import waypost
+from waypost.cli import main
+from waypost.cli.main import parser
+from waypost.errors import ConfigError, WaypostError
+from waypost.version import __version__
+
+COMMANDS = ["serve", "list", "describe", "call", "read", "check", "schema", "init"]
+
+WRONG_USAGE = [
+    [],
+    ["dance"],
+    ["list"],
+    ["call", "server.py:hub"],
+    ["read", "server.py:hub"],
+    ["describe", "server.py:hub"],
+    ["serve", "--port", "many"],
+    ["list", "server.py:hub", "--colour"],
+    ["schema", "extra"],
+]
+
+
+def usage_code(*arguments: str) -> int:
+    """The code a command ends with before it starts."""
+    with pytest.raises(SystemExit) as caught:
+        main(list(arguments))
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert usage_code(command, "--help") == 0
+
+    shown = capsys.readouterr().out
+    assert f"usage: waypost {command}" in shown
+    assert f"example: waypost {command}" in " ".join(shown.split())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_example_is_a_call_that_is_understood(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    usage_code(command, "--help")
+    example = " ".join(capsys.readouterr().out.split()).rpartition("example: waypost ")[2].partition(" > ")[0]
+
+    given = parser().parse_args(shlex.split(example))
+
+    assert given.command == command
+
+
+def test_the_help_names_every_command_and_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    assert usage_code("--help") == 0
+
+    shown = capsys.readouterr().out
+    assert "example: waypost serve" in shown
+    for command in COMMANDS:
+        assert f"\n    {command} " in shown
+
+
+def test_no_command_is_left_out_here() -> None:
+    (groups,) = [action for action in parser()._actions if isinstance(action, argparse._SubParsersAction)]
+
+    assert set(groups.choices) == set(COMMANDS)
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert usage_code("--version") == 0
+    assert capsys.readouterr().out == f"waypost {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", WRONG_USAGE, ids=lambda arguments: " ".join(arguments) or "nothing")
+def test_wrong_usage_is_one_sentence_and_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert usage_code(*arguments) == 2
+
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    (line,) = printed.err.splitlines()
+    assert line.startswith("waypost")
+    assert "--help" in line
+
+
+def failing(error: Exception, monkeypatch: pytest.MonkeyPatch) -> int:
+    def run(_given: argparse.Namespace) -> int:
+        raise error
+
+    monkeypatch.setattr("waypost.cli.checking.run_schema", run)
+    return main(["schema"])
+
+
+def test_an_error_is_one_sentence_and_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert failing(WaypostError("The cat is on the keyboard."), monkeypatch) == 1
+    assert capsys.readouterr().err == "waypost: The cat is on the keyboard.\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "lines"),
+    [
+        (ConfigError("both", ["a.yaml:1: one", "a.yaml:2: two"]), ["a.yaml:1: one", "a.yaml:2: two"]),
+        (ConfigError("The file is on fire."), ["The file is on fire."]),
+    ],
+)
+def test_a_configuration_that_cannot_be_used_is_told_finding_by_finding(
+    error: ConfigError, lines: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert failing(error, monkeypatch) == 1
+    assert capsys.readouterr().err.splitlines() == lines
+
+
+def test_the_command_runs_as_a_script_and_as_a_module(tmp_path: Path) -> None:
+    script = waypost("--version", cwd=tmp_path)
+    module = subprocess.run(
+        [sys.executable, "-m", "waypost", "--version"], capture_output=True, text=True, timeout=20, check=False
+    )
+
+    assert (script.returncode, script.stdout) == (module.returncode, module.stdout) == (0, f"waypost {__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["dance"], 2),
+        (["list", "nowhere.py:hub"], 1),
+        (["check", "nowhere.yaml"], 1),
+        (["list", "http://127.0.0.1:1"], 1),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
+)
+def test_a_process_ends_with_its_code_and_one_sentence(arguments: list[str], code: int, tmp_path: Path) -> None:
+    done = waypost(*arguments, cwd=tmp_path)
+
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    assert len((done.stderr or done.stdout).splitlines()) == 1

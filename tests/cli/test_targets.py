@@ -1,0 +1,92 @@
+"""What a command works on: configuration files, hubs in Python code, and servers at a URL."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.cli.shell import waypost
+from waypost import Hub, WaypostError
+from waypost.cli.targets import is_config, is_url, load_hub, open_client
+from waypost.configured import ConfiguredHub
+
+
+@pytest.mark.parametrize(
+    ("target", "url", "config"),
+    [
+        ("http://127.0.0.1:8420/mcp", True, False),
+        ("https://hub.example.com", True, False),
+        ("waypost.yaml", False, True),
+        ("./team/hub.yml", False, True),
+        ("server.py:hub", False, False),
+        ("package.module:hub", False, False),
+    ],
+)
+def test_a_target_shows_what_it_is(target: str, url: bool, config: bool) -> None:
+    assert (is_url(target), is_config(target)) == (url, config)
+
+
+@pytest.mark.parametrize("target", ["server.py:hub", "./server.py:hub", "deskpackage.server:hub", "waypost.yaml"])
+def test_a_hub_is_loaded_from(target: str, project: Path) -> None:
+    hub = load_hub(target)
+
+    assert isinstance(hub, ConfiguredHub if target.endswith(".yaml") else Hub)
+    assert (hub.info.name, hub.info.version) == ("desk", "1.2.3")
+
+
+def test_an_absolute_path_is_a_target_too(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    assert load_hub(f"{project}/server.py:hub").info.name == "desk"
+    assert load_hub(f"{project}/waypost.yaml").info.name == "desk"
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("http://127.0.0.1:1/mcp", "is a server already"),
+        ("server.py", "server.py is no target; use "),
+        ("nothing", "nothing is no target; use "),
+        ("missing.py:hub", "missing.py does not exist"),
+        ("server.py:bus", "has no 'bus'"),
+        ("server.py:not_a_hub", "is a int, not a Hub"),
+        ("no.such.package:hub", "no.such.package cannot be imported: ModuleNotFoundError"),
+        ("broken.py:hub", "broken.py cannot be imported: ZeroDivisionError: division by zero"),
+        ("wrong.py:hub", "wrong.py cannot be imported: SyntaxError"),
+        ("missing.yaml", "missing.yaml:1: .*CFG001"),
+    ],
+)
+def test_what_is_no_hub_is_refused_with_a_sentence(target: str, said: str, project: Path) -> None:
+    (project / "broken.py").write_text("1 / 0\n")
+    (project / "wrong.py").write_text("def :\n")
+
+    with pytest.raises(WaypostError, match=said):
+        load_hub(target)
+
+
+@pytest.mark.parametrize("target", ["server.py:hub", "deskpackage.server:hub", "waypost.yaml"])
+def test_a_client_of_a_local_target_talks_to_it_in_memory(target: str, project: Path) -> None:
+    async def scenario() -> None:
+        async with open_client(target) as (client, hub):
+            assert hub is not None
+            assert client.server_info.name == "desk"
+            assert (await client.call_tool("add", {"a": 1, "b": 2})).structured == {"result": 3.0}
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("ending", ["/mcp", "", "/", "/mcp/"])
+def test_a_url_is_a_target_with_and_without_the_path_of_mcp(ending: str, url: str) -> None:
+    async def scenario() -> None:
+        async with asyncio.timeout(5), open_client(url.removesuffix("/mcp") + ending) as (client, hub):
+            assert hub is None
+            assert client.server_info.name == "desk"
+
+    asyncio.run(scenario())
+
+
+def test_a_module_beside_the_shell_is_found_without_being_installed(project: Path) -> None:
+    done = waypost("list", "deskpackage.server:hub", cwd=project)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("add")

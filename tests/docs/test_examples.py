@@ -1,0 +1,70 @@
+"""Every example file runs, in every version of the protocol, and does what the pages say it does."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.docs import exercises_capabilities, exercises_running
+from tests.docs.exercises import EXERCISES
+from tests.docs.pages import EXAMPLE_FILES, EXAMPLES, ROOT, name
+from waypost.cli.targets import load_hub
+from waypost.testing import connect
+from waypost.wire.versions import ALL
+
+MODULES: Final = (exercises_capabilities, exercises_running)
+"""Their exercises are registered once they are imported."""
+
+OTHERWISE: Final = {
+    "test_counter.py": "run by pytest, below",
+    "configuration/tools.py": "used by configuration/waypost.yaml",
+    "configuration/admin.py": "used by configuration/waypost.yaml",
+    "configuration/base.yaml": "included by configuration/includes.yaml",
+    "configuration/team/prompts.yaml": "included by configuration/includes.yaml",
+}
+SERVED: Final = [path for path in EXAMPLE_FILES if name(path) not in OTHERWISE]
+
+
+@pytest.mark.parametrize("version", ALL)
+@pytest.mark.parametrize("path", SERVED, ids=name)
+def test_the_example_does_what_its_page_says(path: Path, version: str) -> None:
+    hub = load_hub(str(path) if path.suffix == ".yaml" else f"{path}:hub")
+
+    async def play() -> None:
+        try:
+            async with connect(hub, version) as client:
+                await EXERCISES[name(path)](client, hub)
+        finally:
+            await hub.stop()
+
+    asyncio.run(play())
+
+
+def test_the_test_example_passes() -> None:
+    run = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
+            EXAMPLES / "test_counter.py",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "8 passed" in run.stdout
+
+
+def test_every_exercise_belongs_to_a_file() -> None:
+    assert sorted(EXERCISES) == sorted(map(name, SERVED))

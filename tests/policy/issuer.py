@@ -1,0 +1,155 @@
+"""An authorization server on loopback, its keys, and a clock that moves when told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import cache
+from typing import Any, TypeAlias
+
+import jwt
+from aiohttp import web
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
+
+from waypost.policy import Authentication, OAuthSettings, Unauthorized
+
+ISSUER = "https://login.example.com/"
+RESOURCE = "https://hub.example.com/mcp"
+NOW = 1_800_000_000.0
+
+PrivateKey: TypeAlias = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
+Answer: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Clock:
+    """Time that passes only when it is moved on."""
+
+    def __init__(self, now: float = NOW) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@cache
+def private_key(name: str) -> PrivateKey:
+    """A signing key for each name, whose kind the name begins with."""
+    if name.startswith("ec"):
+        return ec.generate_private_key(ec.SECP256R1())
+    if name.startswith("ed"):
+        return ed25519.Ed25519PrivateKey.generate()
+    return rsa.generate_private_key(65537, 1024 if name.startswith("small") else 2048)
+
+
+def algorithm(name: str) -> str:
+    """What a key signs with."""
+    return {"ec": "ES256", "ed": "EdDSA"}.get(name[:2], "RS256")
+
+
+def jwk(name: str, **more: Any) -> dict[str, Any]:
+    """The public half of a key, with its name as `kid`."""
+    key = private_key(name)
+    public: dict[str, Any]
+    if isinstance(key, rsa.RSAPrivateKey):
+        public = RSAAlgorithm.to_jwk(key.public_key(), as_dict=True)
+    elif isinstance(key, ec.EllipticCurvePrivateKey):
+        public = ECAlgorithm.to_jwk(key.public_key(), as_dict=True)
+    else:
+        public = OKPAlgorithm.to_jwk(key.public_key(), as_dict=True)
+    return {key: value for key, value in {**public, "kid": name, **more}.items() if value is not None}
+
+
+def key_set(*names: str) -> dict[str, Any]:
+    return {"keys": [jwk(name) for name in names]}
+
+
+def claims(**changed: Any) -> dict[str, Any]:
+    """What a good token says; `None` leaves a claim out."""
+    good = {
+        "iss": ISSUER,
+        "aud": RESOURCE,
+        "sub": "ada",
+        "iat": NOW,
+        "exp": NOW + 300,
+        "scope": "read write",
+        "client_id": "cli",
+    }
+    return {name: value for name, value in {**good, **changed}.items() if value is not None}
+
+
+def token(name: str = "rsa", *, header: dict[str, Any] | None = None, **changed: Any) -> str:
+    """A signed token, good but for what is changed."""
+    headers = {"kid": name, "typ": "at+jwt", **(header or {})}
+    body = json.dumps(claims(**changed)).encode()
+    return jwt.PyJWS().encode(body, private_key(name), algorithm(name), headers=headers)
+
+
+def bearer(credential: str) -> dict[bytes, bytes]:
+    return {b"authorization": b"Bearer " + credential.encode()}
+
+
+def authentication(clock: Clock | None = None, **settings: Any) -> Authentication:
+    """A resource server that trusts the key `rsa`, unless told otherwise."""
+    clock = clock or Clock()
+    given: dict[str, Any] = {"issuer": ISSUER, "resource": RESOURCE, "jwks": key_set("rsa"), **settings}
+    return Authentication(oauth=OAuthSettings(**given), clock=clock)
+
+
+async def refused(auth: Authentication, headers: dict[bytes, bytes]) -> Unauthorized:
+    """The refusal that a request gets; being let in is a failure."""
+    try:
+        principal = await auth.authenticate(headers)
+    except Unauthorized as refusal:
+        return refusal
+    raise AssertionError(f"{principal.id} was let in")
+
+
+class Server:
+    """Answers every request with `answer`, and keeps what was asked."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.requests: list[tuple[web.Request, dict[str, str]]] = []
+        self.asked = asyncio.Event()
+        self.answer: Answer = self.not_found
+
+    @property
+    def hits(self) -> int:
+        return len(self.requests)
+
+    async def not_found(self, request: web.Request) -> web.StreamResponse:
+        return web.Response(status=404)
+
+    def answers(self, document: Any, status: int = 200, headers: dict[str, str] | None = None) -> None:
+        """From now on, answer with this document."""
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            return web.json_response(document, status=status, headers=headers)
+
+        self.answer = answer
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        form = {name: str(value) for name, value in (await request.post()).items()}
+        self.requests.append((request, form))
+        self.asked.set()
+        return await self.answer(request)
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[Server]:
+    """A server on loopback."""
+    server = Server()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", server.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/keys"
+        yield server
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,376 @@
+import asyncio
+import json
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from tests.protocol.conftest import asynchronous, idle
+from waypost.capabilities.principals import Principal
+from waypost.errors import Busy
+from waypost.protocol.exchange import Exchange
+from waypost.protocol.sessions import LegacySession, Sessions
+from waypost.protocol.streams import Event, EventStream
+from waypost.stores.sessions import MemorySessions
+from waypost.wire.definitions import Implementation
+from waypost.wire.versions import V2025_11_25
+
+ADA = Principal("ada")
+
+
+class Clock:
+    """Time that passes when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Host:
+    """Stands where the engine is, and remembers which hooks ran."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+        self.answers: dict[str, Any] = {}
+        self.tasks: set[asyncio.Task[Any]] = set()
+
+    def background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    async def tell(self, session: LegacySession, name: str, *args: Any) -> Any:
+        self.told.append((name, *args))
+        answer = self.answers.get(name)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class Nowhere:
+    async def send(self, message: bytes) -> None: ...
+    async def close_early(self) -> None: ...
+
+
+class Lobby:
+    """Sessions with a clock and a host of their own."""
+
+    def __init__(self, idle_after: float = 60.0, limit: int = 100, store: MemorySessions | None = None) -> None:
+        self.clock = Clock()
+        self.host = Host()
+        self.store = store or MemorySessions()
+        self.sessions = Sessions(self.host, self.store, idle=idle_after, limit=limit, clock=self.clock)
+
+    async def create(self, principal: Principal | None = None) -> LegacySession:
+        who = {} if principal is None else {"principal": principal}
+        return await self.sessions.create(V2025_11_25, Implementation("tester", "1"), {"sampling": {}}, **who)
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.now += seconds
+        self.sessions.sweep()
+
+    @property
+    def live(self) -> list[str]:
+        return [session.id for session in self.sessions]
+
+
+@asynchronous
+async def test_an_id_is_long_visible_and_new_each_time() -> None:
+    lobby = Lobby(limit=1000)
+    ids = [(await lobby.create()).id for _ in range(500)]
+    assert len(set(ids)) == 500
+    assert all(len(name) >= 32 and all(0x21 <= ord(c) <= 0x7E for c in name) for name in ids)
+
+
+@asynchronous
+async def test_a_session_is_found_by_its_id_only() -> None:
+    lobby = Lobby()
+    session = await lobby.create()
+    assert await lobby.sessions.find(session.id) is session
+    assert lobby.sessions.get(session.id) is session
+    for other in ("", session.id + "x", session.id[:-1], session.id.swapcase(), "unknown", "../../etc/passwd"):
+        assert await lobby.sessions.find(other) is None
+        assert lobby.sessions.get(other) is None
+
+
+@asynchronous
+async def test_somebody_elses_session_does_not_exist() -> None:
+    lobby = Lobby()
+    session = await lobby.create(ADA)
+    assert await lobby.sessions.find(session.id) is None
+    assert await lobby.sessions.find(session.id, Principal("bob")) is None
+    assert await lobby.sessions.find(session.id, ADA) is session
+    lobby.pass_time(61)
+    assert await lobby.sessions.find(session.id, Principal("bob")) is None
+    assert lobby.live == []
+
+
+@asynchronous
+async def test_an_idle_session_ends_and_an_active_one_stays() -> None:
+    lobby = Lobby(idle_after=60)
+    quiet, active = await lobby.create(), await lobby.create()
+    for _ in range(4):
+        lobby.pass_time(20)
+        assert await lobby.sessions.find(active.id) is active
+    assert lobby.live == [active.id]
+    assert quiet.general.closed
+    await idle()
+    assert ("terminate", "expired") in lobby.host.told
+
+
+@asynchronous
+async def test_a_session_is_still_there_when_its_time_is_just_up() -> None:
+    lobby = Lobby(idle_after=60)
+    session = await lobby.create()
+    lobby.pass_time(60)
+    assert lobby.live == [session.id]
+    lobby.pass_time(0.5)
+    assert lobby.live == []
+
+
+@asynchronous
+async def test_a_session_with_a_call_running_is_not_idle() -> None:
+    lobby = Lobby(idle_after=60)
+    session = await lobby.create()
+    session.running[1] = Exchange(1, V2025_11_25, Nowhere(), session)
+    for _ in range(10):
+        lobby.pass_time(500)
+    assert lobby.live == [session.id]
+    del session.running[1]
+    lobby.pass_time(59)
+    assert lobby.live == [session.id]
+    lobby.pass_time(2)
+    assert lobby.live == []
+
+
+@asynchronous
+async def test_a_session_with_an_open_stream_is_not_idle() -> None:
+    lobby = Lobby(idle_after=60)
+    session = await lobby.create()
+
+    async def read() -> list[Event | None]:
+        return [event async for event in session.general.follow(0)]
+
+    reader = asyncio.create_task(read())
+    await idle()
+    lobby.pass_time(500)
+    assert lobby.live == [session.id]
+    session.general.release()
+    await reader
+    lobby.pass_time(500)
+    assert lobby.live == []
+
+
+@asynchronous
+async def test_a_session_on_a_connection_lasts_as_long_as_the_connection() -> None:
+    lobby = Lobby(idle_after=60)
+    session = await lobby.create()
+    session.attach(lambda _: None)
+    lobby.pass_time(10_000)
+    assert lobby.live == [session.id]
+
+
+@asynchronous
+async def test_an_expired_session_comes_back_with_what_it_knew() -> None:
+    lobby = Lobby()
+    session = await lobby.create(ADA)
+    await session.put("word", "kept")
+    session.subscriptions.add("a://x")
+    session.log_level = 4
+    await session.save()
+    lobby.pass_time(61)
+    assert lobby.live == []
+    back = await lobby.sessions.find(session.id, ADA)
+    assert back is not None
+    assert back is not session
+    assert (back.id, back.version, back.principal) == (session.id, V2025_11_25, ADA)
+    assert back.assigns == {"word": "kept"}
+    assert back.subscriptions == {"a://x"}
+    assert back.log_level == 4
+    assert back.client_info == session.client_info
+    assert back.client_capabilities == {"sampling": {}}
+    assert lobby.host.told[-1] == ("session_expired", session.id)
+
+
+@asynchronous
+async def test_a_hub_may_give_a_returning_session_other_client_info() -> None:
+    lobby = Lobby()
+    session = await lobby.create()
+    lobby.host.answers["session_expired"] = {"version": "2"}
+    lobby.pass_time(61)
+    back = await lobby.sessions.find(session.id)
+    assert back is not None
+    assert back.client_info == Implementation("tester", "2")
+
+
+@asynchronous
+async def test_a_hub_may_refuse_a_returning_session() -> None:
+    lobby = Lobby()
+    session = await lobby.create()
+    lobby.host.answers["session_expired"] = RuntimeError("no")
+    lobby.pass_time(61)
+    assert await lobby.sessions.find(session.id) is None
+    assert lobby.live == []
+
+
+@asynchronous
+async def test_requests_that_come_back_together_share_one_session() -> None:
+    lobby = Lobby()
+    session = await lobby.create()
+    lobby.pass_time(61)
+    found = await asyncio.gather(*(lobby.sessions.find(session.id) for _ in range(10)))
+    assert len({id(back) for back in found}) == 1
+    assert found[0] is not None
+    assert lobby.host.told.count(("session_expired", session.id)) == 1
+
+
+@pytest.mark.parametrize("reason", ["closed", "disconnected"])
+@asynchronous
+async def test_a_session_its_client_left_does_not_come_back(reason: str) -> None:
+    lobby = Lobby()
+    session = await lobby.create()
+    lobby.sessions.close(session, reason)
+    assert await lobby.sessions.find(session.id) is None
+    await idle()
+    assert ("terminate", reason) in lobby.host.told
+    assert await lobby.sessions.find(session.id) is None
+
+
+@asynchronous
+async def test_a_session_survives_the_process_with_its_store() -> None:
+    before = Lobby()
+    session = await before.create()
+    await session.put("word", "kept")
+    before.sessions.close(session, "shutdown")
+    after = Lobby(store=before.store)
+    back = await after.sessions.find(session.id)
+    assert back is not None
+    assert back.assigns == {"word": "kept"}
+
+
+@asynchronous
+async def test_the_limit_refuses_with_its_number_until_somebody_leaves() -> None:
+    lobby = Lobby(limit=2)
+    first = await lobby.create()
+    await lobby.create()
+    with pytest.raises(Busy, match="2 sessions"):
+        await lobby.create()
+    lobby.sessions.close(first, "closed")
+    await lobby.create()
+    assert len(lobby.sessions) == 2
+
+
+@asynchronous
+async def test_expired_sessions_make_room() -> None:
+    lobby = Lobby(limit=1)
+    await lobby.create()
+    lobby.clock.now += 61
+    second = await lobby.create()
+    assert lobby.live == [second.id]
+
+
+@asynchronous
+async def test_a_session_whose_hook_fails_is_not_opened() -> None:
+    lobby = Lobby()
+    lobby.host.answers["init"] = RuntimeError("no")
+    with pytest.raises(RuntimeError):
+        await lobby.create()
+    assert len(lobby.sessions) == 0
+
+
+@asynchronous
+async def test_closing_ends_what_runs_and_forgets_the_session() -> None:
+    lobby = Lobby()
+    session = await lobby.create()
+    exchange = Exchange(1, V2025_11_25, Nowhere(), session)
+    session.running[1] = exchange
+    stream = session.open_stream()
+    lobby.sessions.close(session, "closed")
+    lobby.sessions.close(session, "closed")
+    await idle()
+    assert exchange.cancelled
+    assert stream.closed
+    assert session.general.closed
+    assert lobby.host.told.count(("terminate", "closed")) == 1
+    assert await lobby.sessions.find(session.id) is None
+
+
+@asynchronous
+async def test_all_streams_can_be_released_at_once() -> None:
+    lobby = Lobby()
+    opened = [await lobby.create() for _ in range(5)]
+    lobby.sessions.release()
+    assert all(session.general.closed for session in opened)
+    assert len(lobby.sessions) == 5
+
+
+@asynchronous
+async def test_streams_have_names_of_their_own_and_are_found_by_them() -> None:
+    session = await Lobby().create()
+    streams = [session.open_stream() for _ in range(10)]
+    assert len({stream.name for stream in streams} | {session.general.name}) == 11
+    assert all(session.stream(stream.name) is stream for stream in streams)
+    assert session.stream(session.general.name) is session.general
+    assert session.stream("s99") is None
+    assert session.stream("") is None
+
+
+@asynchronous
+async def test_finished_streams_are_forgotten_oldest_first_and_open_ones_never() -> None:
+    session = await Lobby().create()
+    open_streams = [session.open_stream() for _ in range(3)]
+    finished: list[EventStream] = []
+    for _ in range(300):
+        stream = session.open_stream()
+        stream.close()
+        finished.append(stream)
+    assert all(session.stream(stream.name) is stream for stream in open_streams)
+    remembered = [session.stream(stream.name) is stream for stream in finished]
+    assert remembered[-1]
+    assert 40 <= sum(remembered) <= 64
+    assert remembered == sorted(remembered)
+    assert len({stream.name for stream in finished}) == 300
+
+
+@asynchronous
+async def test_what_belongs_to_no_request_waits_on_the_general_stream() -> None:
+    session = await Lobby().create()
+    await session.notify_changed("tools")
+    await session.send_log("error", "mine", {"a": 1})
+    await session.send_log("debug", "unwanted")
+    await session.send_resource_updated("a://x")
+    session.subscriptions.add("a://x")
+    await session.send_resource_updated("a://x")
+    session.general.close()
+    told = [json.loads(event.message) async for event in session.general.follow(0) if event is not None]
+    assert [message["method"] for message in told] == [
+        "notifications/tools/list_changed",
+        "notifications/message",
+        "notifications/resources/updated",
+    ]
+    assert told[1]["params"] == {"level": "error", "data": {"message": "mine", "a": 1}}
+
+
+@asynchronous
+async def test_an_attached_session_is_written_to_directly() -> None:
+    session = await Lobby().create()
+    written: list[bytes] = []
+    session.attach(written.append)
+    session.push(b"{}")
+    assert written == [b"{}"]
+
+
+@asynchronous
+async def test_what_is_put_stays_with_the_session_and_cannot_be_changed_from_outside() -> None:
+    lobby = Lobby()
+    session, other = await lobby.create(), await lobby.create()
+    await session.put("a", 1)
+    await session.put("a", 2)
+    assert session.assigns == {"a": 2}
+    assert other.assigns == {}
+    changed: Any = session.assigns
+    with pytest.raises(TypeError):
+        changed["a"] = 3

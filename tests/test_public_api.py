@@ -1,0 +1,105 @@
+"""What `import waypost` promises: these names, and that it stays light."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+import waypost
+from waypost import errors
+from waypost.version import __version__
+
+EXPORTED = {
+    "Audio",
+    "Busy",
+    "CallError",
+    "CapabilityNotSupported",
+    "Catalog",
+    "ConfigError",
+    "Context",
+    "DeadlineExceeded",
+    "DefinitionError",
+    "EmbeddedResource",
+    "HeaderMismatch",
+    "Hub",
+    "Image",
+    "InvalidAnswer",
+    "InvalidArguments",
+    "InvalidOutput",
+    "InvalidParams",
+    "InvalidRequest",
+    "MethodNotFound",
+    "NoAnswer",
+    "ParseError",
+    "Prompt",
+    "ProtocolError",
+    "RemoteError",
+    "Resource",
+    "ResourceLink",
+    "Result",
+    "SchemaNotAllowed",
+    "Session",
+    "Text",
+    "Tool",
+    "ToolError",
+    "Toolkit",
+    "UnknownCapability",
+    "UnknownPrompt",
+    "UnknownResource",
+    "UnknownTool",
+    "UnsupportedVersion",
+    "WaypostError",
+    "__version__",
+    "tool",
+}
+
+HEAVY = (
+    "aiohttp",
+    "argparse",
+    "jinja2",
+    "jsonschema_rs",
+    "pydantic",
+    "starlette",
+    "uvicorn",
+    "watchfiles",
+    "waypost.cli",
+    "yaml",
+)
+
+
+@pytest.fixture(scope="module")
+def loaded() -> set[str]:
+    """The modules in a fresh interpreter after `import waypost`."""
+    code = "import json, sys, waypost; json.dump(sorted(sys.modules), sys.stdout)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    return set(json.loads(done.stdout))
+
+
+def test_exactly_these_names_are_exported() -> None:
+    assert set(waypost.__all__) == EXPORTED
+    assert len(waypost.__all__) == len(EXPORTED)
+
+
+def test_every_exported_name_is_there() -> None:
+    assert [name for name in waypost.__all__ if not hasattr(waypost, name)] == []
+
+
+def test_every_error_is_exported() -> None:
+    defined = {name for name, thing in vars(errors).items() if isinstance(thing, type) and issubclass(thing, Exception)}
+
+    assert defined - set(waypost.__all__) == set()
+
+
+def test_the_version_is_a_release_number() -> None:
+    assert waypost.__version__ == __version__
+    assert re.fullmatch(r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?", waypost.__version__)
+
+
+@pytest.mark.parametrize("module", HEAVY)
+def test_importing_waypost_does_not_import(module: str, loaded: set[str]) -> None:
+    assert "waypost.hub" in loaded
+    assert module not in loaded
