@@ -27,6 +27,7 @@ EXPORTED = {
     "HeaderMismatch",
     "Hub",
     "Image",
+    "InsufficientScope",
     "InvalidAnswer",
     "InvalidArguments",
     "InvalidOutput",

@@ -14,6 +14,17 @@ def build(total: int) -> Hub:
         """Add two numbers."""
         return a + b
 
+    touched: list[str] = []
+
+    @hub.tool(hidden=True)
+    async def touch() -> None:
+        """Change the list of tools: one comes, or goes again."""
+        if touched:
+            hub.remove(touched.pop())
+        else:
+            touched.append("touched")
+            hub.tool(name="touched", description="Look up the latest records.")(lookup)
+
     for name, description in extra_tools(total):
         hub.tool(name=name, description=description)(lookup)
     return hub

@@ -12,3 +12,16 @@ async def order(item: str, ctx: Context) -> str:
     if not answer.accepted or answer.content is None:
         return "Nothing ordered."
     return f"Ordered {answer.content['amount']} {item}s."
+
+
+@hub.tool
+async def summarize(text: str, ctx: Context) -> str:
+    """Have the client's model sum up a text."""
+    answer = await ctx.sample(text, max_tokens=200, system_prompt="Sum up in one sentence.")
+    return answer.text
+
+
+@hub.tool
+async def places(ctx: Context) -> list[str]:
+    """Say where the client works."""
+    return [root.uri for root in await ctx.roots()]

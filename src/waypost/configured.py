@@ -50,6 +50,7 @@ class ConfiguredHub(Hub):
             allowed_hosts=server.allowed_hosts,
             allowed_origins=server.allowed_origins,
             allow_anonymous_remote=server.allow_anonymous_remote,
+            task_after=server.task_after_ms / 1000,
         )
         self.loaded = loaded
         self._configured = capabilities

@@ -23,8 +23,9 @@ from waypost.errors import DefinitionError, ToolError, UnknownCapability, Unknow
 from waypost.execution.pipeline import Pipeline
 from waypost.lifecycle import Lifecycle, ListName
 from waypost.protocol.engine import Engine, EngineSettings, Hook
-from waypost.protocol.sessions import LegacySession
+from waypost.protocol.session import LegacySession
 from waypost.stores.sessions import SessionStore
+from waypost.stores.tasks import TaskStore
 from waypost.version import __version__
 from waypost.wire import versions
 from waypost.wire.definitions import Implementation
@@ -63,6 +64,8 @@ class Hub(Lifecycle):
         session_store: SessionStore | None = None,
         allow_anonymous_remote: bool = False,
         auth: Authentication | None = None,
+        task_after: float = 1.0,
+        task_store: TaskStore | None = None,
     ) -> None:
         if not name or not version:
             raise DefinitionError(f"A hub needs a {'version' if name else 'name'}: Hub('my-server', version='1.0.0').")
@@ -94,8 +97,10 @@ class Hub(Lifecycle):
                 session_idle=session_idle,
                 max_sessions=max_sessions,
                 secret=secret,
+                task_after=task_after,
             ),
             session_store,
+            task_store,
         )
 
     def add(

@@ -1,10 +1,10 @@
 """The benchmark harness measures what it says."""
 
 import pytest
-from benchmarks.harness import CONTENDERS, Fleet
-from benchmarks.report import Key, Report, Target
 
 from benchmarks import load, wire
+from benchmarks.harness import CONTENDERS, Fleet
+from benchmarks.report import Key, Report, Target
 
 
 def test_load_generator_counts_answers_of_the_static_app() -> None:

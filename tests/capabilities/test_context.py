@@ -157,7 +157,10 @@ def test_an_unknown_log_level_is_refused(hub: Hub) -> None:
         async with connected(hub) as client:
             return await client.request("tools/call", name="work")
 
-    assert asyncio.run(scenario())["error"]["code"] == -32602
+    result = asyncio.run(scenario())["result"]
+    assert result["isError"]
+    assert result["content"][0]["text"].startswith("Tool crashed: ValueError: ")
+    assert "loud" in result["content"][0]["text"]
 
 
 def test_a_handler_calls_other_tools_through_the_same_pipeline(hub: Hub) -> None:

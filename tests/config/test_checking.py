@@ -2,8 +2,8 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from msgspec import Meta, Struct
-from tests.config.conftest import Folder
 
+from tests.config.conftest import Folder
 from waypost.config.checking import build, plain, recognise
 from waypost.config.findings import Finding
 from waypost.config.source import read

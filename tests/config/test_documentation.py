@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec import NODEFAULT, Struct
-from tests.config.conftest import Folder
 
+from tests.config.conftest import Folder
 from waypost.config import CODES, Config, shapes
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
@@ -50,8 +50,9 @@ def test_every_code_is_on_the_page_with_its_meaning(code: str) -> None:
 
 
 def test_every_code_is_used_and_every_used_code_is_declared() -> None:
-    source = Path(__file__).parents[2] / "src" / "waypost" / "config"
-    modules = [path for path in source.glob("*.py") if path.name != "findings.py"]
+    source = Path(__file__).parents[2] / "src" / "waypost"
+    modules = [path for path in (source / "config").glob("*.py") if path.name != "findings.py"]
+    modules.append(source / "configured.py")
     used = {code for path in modules for code in re.findall(r"CFG\d{3}", path.read_text())}
     assert used == set(CODES)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.config.test_loading import EVERYTHING
 
+from tests.config.test_loading import EVERYTHING
 from waypost.config import check, load
 from waypost.errors import ConfigError
 

@@ -1,8 +1,8 @@
 from pathlib import Path
 
 import pytest
-from tests.config.conftest import Folder
 
+from tests.config.conftest import Folder
 from waypost.config import includes
 
 

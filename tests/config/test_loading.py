@@ -1,7 +1,7 @@
 import msgspec
 import pytest
-from tests.config.conftest import Folder
 
+from tests.config.conftest import Folder
 from waypost.config import PromptArgument, PromptTemplate, Server, ToolkitUse, check, load
 from waypost.errors import ConfigError
 

@@ -1,4 +1,5 @@
 import pytest
+
 from tests.config.conftest import Folder
 
 

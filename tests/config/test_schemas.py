@@ -2,8 +2,8 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from tests.config.test_loading import EVERYTHING
 
+from tests.config.test_loading import EVERYTHING
 from waypost.config import schema
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.config.conftest import Folder
 
+from tests.config.conftest import Folder
 from waypost.config import source
 from waypost.config.findings import Finding
 from waypost.config.nodes import Node

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from tests.config.conftest import Folder
-
 from waypost.config import changes
 
 DEADLINE = 20

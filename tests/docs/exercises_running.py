@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
 from tests.docs.exercises import names, of, refusal
+from tests.docs.pages import blocks
+from tests.transports.http.conftest import Web
 from waypost import Hub
-from waypost.testing import TestClient
+from waypost.testing import TestClient, connect
+from waypost.upstreams.client import Answerer
 from waypost.wire.versions import is_modern
 
 
@@ -53,27 +57,84 @@ async def exercise_hooks(client: TestClient, hub: Hub) -> None:
 
 
 @of("asking.py")
-async def exercise_asking(client: TestClient, _hub: Hub) -> None:
-    needs: dict[str, Any] = {"requiredCapabilities": {"elicitation": {"form": {}}}}
+async def exercise_asking(client: TestClient, hub: Hub) -> None:
     unable = "The client does not support elicitation.form."
-    if not is_modern(client.version):
+    if is_modern(client.version):
+        needs: dict[str, Any] = {"requiredCapabilities": {"elicitation": {"form": {}}}}
+        assert await refusal(client.call_tool("order", {"item": "cup"})) == (-32021, unable, needs)
+    else:
         refused = await client.call_tool("order", {"item": "cup"})
         assert (refused.is_error, refused.text) == (True, unable)
-        return
-    assert await refusal(client.call_tool("order", {"item": "cup"})) == (-32021, unable, needs)
-    client.capabilities = {"elicitation": {}}
-    sys.modules["waypost_file_asking"].orders.clear()
-    asked = await client.call_tool("order", {"item": "cup"})
-    ((key, question),) = asked["inputRequests"].items()
-    assert question["params"]["message"] == "How many cups?"
-    again = {
-        "name": "order",
-        "arguments": {"item": "cup"},
-        "requestState": asked["requestState"],
-        "inputResponses": {key: {"action": "accept", "content": {"amount": 3}}},
-    }
-    assert (await client.request("tools/call", again)).text == "Ordered 3 cups."
-    assert sys.modules["waypost_file_asking"].orders == ["cup"]
+    orders = sys.modules["waypost_file_asking"].orders
+    for action, said in (
+        ("accept", "Ordered 3 cups."),
+        ("decline", "Nothing ordered."),
+        ("cancel", "Nothing ordered."),
+    ):
+        orders.clear()
+        asked: list[dict[str, Any]] = []
+        async with connect(hub, client.version, elicitation=answering(action, asked)) as able:
+            assert (await able.call_tool("order", {"item": "cup"})).text == said
+        assert [question["message"] for question in asked] == ["How many cups?"]
+        assert orders == ["cup"]
+    async with connect(
+        hub, client.version, sampling=summary, roots=lambda _: {"roots": [{"uri": "file:///a"}]}
+    ) as able:
+        assert (await able.call_tool("summarize", {"text": "a long story"})).text == "In short: a long story"
+        assert (await able.call_tool("places")).text == '["file:///a"]'
+
+
+def answering(action: str, asked: list[dict[str, Any]]) -> Answerer:
+    """Somebody who does that with every form, and keeps what was asked."""
+
+    def answer(params: dict[str, Any]) -> dict[str, Any]:
+        asked.append(params)
+        return {"action": action, "content": {"amount": 3}} if action == "accept" else {"action": action}
+
+    return answer
+
+
+def summary(params: dict[str, Any]) -> dict[str, Any]:
+    """A model that repeats what it was told."""
+    assert params["systemPrompt"] == "Sum up in one sentence."
+    said = params["messages"][0]["content"]["text"]
+    return {"role": "assistant", "model": "none", "content": {"type": "text", "text": f"In short: {said}"}}
+
+
+@of("authentication.py")
+async def exercise_authentication(client: TestClient, hub: Hub) -> None:
+    assert await names(client) == ["whoami"]
+    assert (await client.call_tool("whoami")).text == "anonymous"
+    refused = await refusal(client.call_tool("write", {"text": "Hello"}))
+    assert refused == (-32000, "insufficient_scope", {"required": ["notes:write"], "granted": []})
+    web = Web(hub)
+    assert (await web.modern("tools/list")).status == 401
+    key = {"authorization": "Bearer wp_example-only-make-your-own"}
+    sys.modules["waypost_file_authentication"].notes.clear()
+    written = await web.modern("tools/call", {"name": "write", "arguments": {"text": "Hello"}}, key)
+    assert written.json["result"]["content"][0]["text"] == "Written."
+    assert sys.modules["waypost_file_authentication"].notes == ["ci: Hello"]
+
+
+@of("authentication_oauth.py")
+async def exercise_oauth(client: TestClient, hub: Hub) -> None:
+    assert await names(client) == []
+    web = Web(hub)
+    refused = await web.modern("tools/list", headers={"host": "hub.example.com"})
+    described = "https://hub.example.com/.well-known/oauth-protected-resource/mcp"
+    challenge = f'Bearer resource_metadata="{described}", scope="notes:read notes:write"'
+    assert (refused.status, refused.headers["www-authenticate"]) == (401, challenge)
+    document = next(json.loads(block.text) for block in blocks("json") if "authorization_servers" in block.text)
+    for path in ("/.well-known/oauth-protected-resource/mcp", "/.well-known/oauth-protected-resource"):
+        found = await web.open("GET", path=path).done()
+        assert (found.status, json.loads(found.body)) == (200, document)
+
+
+@of("authentication_introspection.py")
+async def exercise_introspection(client: TestClient, hub: Hub) -> None:
+    assert (await client.call_tool("whoami")).text == "anonymous"
+    refused = await Web(hub).modern("tools/list")
+    assert (refused.status, json.loads(refused.body)) == (401, {"error": "Missing Authorization header"})
 
 
 @of("configuration/waypost.yaml")

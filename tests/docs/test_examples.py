@@ -22,6 +22,7 @@ MODULES: Final = (exercises_capabilities, exercises_running)
 
 OTHERWISE: Final = {
     "test_counter.py": "run by pytest, below",
+    "test_asking.py": "run by pytest, below",
     "configuration/tools.py": "used by configuration/waypost.yaml",
     "configuration/admin.py": "used by configuration/waypost.yaml",
     "configuration/base.yaml": "included by configuration/includes.yaml",
@@ -45,25 +46,14 @@ def test_the_example_does_what_its_page_says(path: Path, version: str) -> None:
     asyncio.run(play())
 
 
-def test_the_test_example_passes() -> None:
+@pytest.mark.parametrize(("file", "count"), [("test_counter.py", 8), ("test_asking.py", 4)])
+def test_a_test_example_passes(file: str, count: int) -> None:
+    options = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist")
     run = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:xdist",
-            EXAMPLES / "test_counter.py",
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
+        [sys.executable, "-m", "pytest", *options, EXAMPLES / file], cwd=ROOT, capture_output=True, text=True
     )
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "8 passed" in run.stdout
+    assert f"{count} passed" in run.stdout
 
 
 def test_every_exercise_belongs_to_a_file() -> None:

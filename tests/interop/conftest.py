@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from mcp import Client, StdioServerParameters
+
 from tests.interop.official import MODERN, Connect, Server
 from tests.interop.processes import ROOT, command, served
 

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import msgspec
 import pytest
 import yaml
+
 from tests.interop import npm
 from tests.interop.processes import served
 

@@ -9,6 +9,7 @@ import anyio
 import mcp_types as types
 import pytest
 from mcp import Client, MCPError
+
 from tests.interop.official import MODERN, Connect, Server, all_tools, text_of
 from tests.interop.sample_server import BOARD
 

@@ -11,6 +11,7 @@ import mcp_types as types
 import pytest
 from mcp import Client
 from mcp.client.subscriptions import ResourceUpdated, ToolsListChanged
+
 from tests.interop.official import MODERN, Connect, Inbox, all_tools, text_of
 from tests.interop.processes import served
 from tests.interop.sample_server import BOARD

@@ -11,6 +11,7 @@ import mcp_types as types
 import pytest
 from mcp_types import methods
 from mcp_types.version import KNOWN_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+
 from tests.interop import sample_server
 from tests.interop.wires import Message, Wire, in_memory, over_http
 

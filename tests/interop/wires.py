@@ -12,8 +12,8 @@ from typing import Any, Protocol, TypeAlias
 
 import aiohttp
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from tests.interop import sample_server
 
+from tests.interop import sample_server
 from waypost import Hub
 from waypost.protocol.connection import Connection
 

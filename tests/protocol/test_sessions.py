@@ -9,7 +9,8 @@ from tests.protocol.conftest import asynchronous, idle
 from waypost.capabilities.principals import Principal
 from waypost.errors import Busy
 from waypost.protocol.exchange import Exchange
-from waypost.protocol.sessions import LegacySession, Sessions
+from waypost.protocol.session import LegacySession
+from waypost.protocol.sessions import Sessions
 from waypost.protocol.streams import Event, EventStream
 from waypost.stores.sessions import MemorySessions
 from waypost.wire.definitions import Implementation
@@ -48,6 +49,9 @@ class Host:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    async def task_status(self, task_id: str, principal: Principal) -> bytes:
+        return f"{task_id} of {principal.id}".encode()
 
 
 class Nowhere:

@@ -42,6 +42,7 @@ class Capability:
     arity: int = 2
     arguments: Arguments = OPEN
     output: Validator | None = None
+    returns: type | None = None
     hidden: bool = False
     owner: str | None = None
     category: str | None = None

@@ -47,7 +47,10 @@ def form(schema: Any) -> dict[str, Any]:
     _only(raw, _ROOT, "the form")
     for name, part in raw["properties"].items():
         _check_property(name, part)
-    for name in raw.get("required", ()):
+    required = raw.get("required", [])
+    if (required and not _are_texts(required)) or not isinstance(required, list):
+        raise SchemaNotAllowed("What a form requires must be a list of its properties.")
+    for name in required:
         if name not in raw["properties"]:
             raise SchemaNotAllowed(f"The form requires {name!r}, which is not among its properties.")
     return raw
@@ -69,7 +72,9 @@ def _check_property(name: str, part: Any) -> None:
 def _check_choices(name: str, part: Mapping[str, Any]) -> None:
     if "enum" in part and not _are_texts(part["enum"]):
         raise SchemaNotAllowed(f"{name}: the choices must be a list of strings.")
-    if "enumNames" in part and len(part["enumNames"]) != len(part.get("enum", ())):
+    if "enumNames" in part and not (
+        _are_texts(part["enumNames"]) and len(part["enumNames"]) == len(part.get("enum", ()))
+    ):
         raise SchemaNotAllowed(f"{name}: enumNames must name each of the choices.")
     if "oneOf" in part:
         _check_titled(name, part["oneOf"])
@@ -89,6 +94,8 @@ def _check_titled(name: str, options: Any) -> None:
     fine = isinstance(options, list) and bool(options)
     if not fine or any(not isinstance(option, dict) or set(option) != {"const", "title"} for option in options):
         raise SchemaNotAllowed(f"{name}: each titled choice needs exactly a const and a title.")
+    if not all(_are_texts(list(option.values())) for option in options):
+        raise SchemaNotAllowed(f"{name}: the const and title of a choice must be strings.")
 
 
 def _are_texts(values: Any) -> bool:

@@ -22,7 +22,7 @@ from waypost.capabilities.schemas.forms import OPEN, Arguments
 from waypost.capabilities.schemas.validators import Validator
 from waypost.errors import DefinitionError
 from waypost.wire.content import CONTENT_TYPES
-from waypost.wire.definitions import ToolDefinition
+from waypost.wire.definitions import ToolDefinition, ToolExecution
 
 MAX_ARITY: Final = 2
 _OPAQUE: Final = (Result, *CONTENT_TYPES)
@@ -175,6 +175,7 @@ def tool_from_function(
             options,
             arguments=shape.arguments,
             output=output,
+            returns=bare_type(options, shape.returns),
             handler=shape.handler(function),
             arity=shape.arity,
             asynchronous=is_async(function),
@@ -194,6 +195,12 @@ def derived_output(returns: Any) -> Validator | None:
     return None if described is None else Validator.deferred(described.schema)
 
 
+def bare_type(options: ToolOptions, returns: Any) -> type | None:
+    """The plain type a function promises to return, whose values fit the schema derived from it by themselves."""
+    declared = options.output is not UNSET or options.output_schema is not UNSET
+    return returns if not declared and returns in (bool, int, float) else None
+
+
 def make_tool(
     name: str,
     options: ToolOptions,
@@ -206,6 +213,7 @@ def make_tool(
     description: str | None,
     default_category: str | None = None,
     owner: str | None = None,
+    returns: type | None = None,
 ) -> Capability:
     """Put a tool together from its checked parts."""
     return Capability(
@@ -216,6 +224,7 @@ def make_tool(
             input_schema=arguments.schema,
             output_schema=UNSET if output is None else output.schema,
             annotations=wire_annotations(options.annotations, f"Tool {name!r}"),
+            execution=UNSET if options.task == "forbidden" else ToolExecution(options.task),
             **options.definition(description, default_category),
         ),
         handler=handler,
@@ -223,6 +232,7 @@ def make_tool(
         arity=arity,
         arguments=arguments,
         output=output,
+        returns=returns,
         owner=owner,
         task=options.task,
         headers=header_parameters(arguments.schema),

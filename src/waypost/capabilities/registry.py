@@ -31,6 +31,7 @@ class Table:
     def __init__(self) -> None:
         self.revision = 0
         self.scoped = 0
+        self.tasked = 0
         self._rows: dict[str, Capability] = {}
         self._order: list[str] = []
 
@@ -59,6 +60,7 @@ class Table:
         insort(self._order, capability.id)
         self._rows[capability.id] = capability
         self.scoped += bool(capability.scopes)
+        self.tasked += capability.task != "forbidden"
         self.revision += 1
 
     def pop(self, key: str) -> Capability | None:
@@ -67,6 +69,7 @@ class Table:
         if row is not None:
             del self._order[bisect_left(self._order, key)]
             self.scoped -= bool(row.scopes)
+            self.tasked -= row.task != "forbidden"
             self.revision += 1
         return row
 
@@ -76,7 +79,7 @@ class Registry:
 
     def __init__(self) -> None:
         self.tables: dict[Kind, Table] = {kind: Table() for kind in Kind}
-        self._tools = self.tables[Kind.TOOL]
+        self.tools = self.tables[Kind.TOOL]
         self._portable: dict[str, str] = {}
         self._portable_of: dict[str, str] = {}
         self._listeners: list[Listener] = []
@@ -147,7 +150,7 @@ class Registry:
         """A portable spelling of `name` that is nobody else's."""
         plain = spelled = portable(name)
         for attempt in itertools.count():
-            if self._portable.get(spelled, name) == name and spelled not in self._tools:
+            if self._portable.get(spelled, name) == name and spelled not in self.tools:
                 break
             spelled = told_apart(name, plain, attempt)
         return spelled
@@ -162,7 +165,7 @@ class Registry:
 
     def find_tool(self, name: str) -> Capability | None:
         """The tool called `name`, canonical or portable, if there is one."""
-        return self._tools.get(name) or self._tools.get(self._portable.get(name, ""))
+        return self.tools.get(name) or self.tools.get(self._portable.get(name, ""))
 
     def tool(self, name: str) -> Capability:
         """The tool called `name`; another name is an `UnknownTool`."""

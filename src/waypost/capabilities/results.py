@@ -23,6 +23,11 @@ class Result(msgspec.Struct):
     meta: dict[str, Any] | None = None
 
     @property
+    def bare(self) -> Any:
+        """The number, truth value or list that was returned as it is, if it was one."""
+        return self.structured.get("result") if type(self.structured) is dict and len(self.structured) == 1 else None
+
+    @property
     def text(self) -> str:
         """All text blocks, joined by line breaks."""
         return "\n".join(block.text for block in self.content if isinstance(block, Text))

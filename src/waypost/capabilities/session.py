@@ -53,6 +53,10 @@ class Session(ABC):
     async def send_resource_updated(self, uri: str, timestamp: Any = None) -> None:
         """Tell the client that a resource it subscribed to changed."""
 
+    @abstractmethod
+    async def send_task_status(self, task_id: str) -> None:
+        """Tell the client how one of its tasks stands."""
+
     async def send_elicitation(self, message: str, schema: Any, timeout: float = 30.0) -> str:  # noqa: ASYNC109
         """Ask the person behind the client and go on; the answer arrives at the hook `on_elicitation`."""
         raise CapabilityNotSupported({"elicitation": {}})

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from waypost.errors import DeadlineExceeded
+from waypost.execution.ticker import ticker
 
 _INSIST_AFTER: Final = 0.1
 
@@ -16,9 +17,10 @@ _INSIST_AFTER: Final = 0.1
 class Deadline:
     """Cancels the current task when time is up, again and again if it does not listen, and says so."""
 
-    __slots__ = ("_cancels", "_handle", "_left", "_loop", "_pauses", "_seconds", "_task")
+    __slots__ = ("_cancels", "_left", "_loop", "_pauses", "_seconds", "_task", "_ticker", "due")
 
     def __init__(self, seconds: float) -> None:
+        self.due = 0.0
         self._seconds = seconds
         self._cancels = 0
         self._pauses = 0
@@ -26,7 +28,8 @@ class Deadline:
     def __enter__(self) -> Deadline:
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[Any] = asyncio.current_task(self._loop)  # type: ignore[assignment]  # never None in a coroutine
-        self._handle = self._loop.call_later(self._seconds, self._stop)
+        self._ticker = ticker(self._loop)
+        self._ticker.add(self, self._seconds)
         return self
 
     @property
@@ -38,25 +41,26 @@ class Deadline:
     def paused(self) -> Iterator[None]:
         """Stand still while somebody else is to act; pauses may overlap."""
         if self._pauses == 0:
-            self._left = max(0.0, self._handle.when() - self._loop.time())
-            self._handle.cancel()
+            self._left = max(0.0, self.due - self._loop.time())
+            self._ticker.discard(self)
         self._pauses += 1
         try:
             yield
         finally:
             self._pauses -= 1
             if self._pauses == 0:
-                self._handle = self._loop.call_later(self._left, self._stop)
+                self._ticker.add(self, self._left)
 
-    def _stop(self) -> None:
+    def ring(self) -> None:
+        """Time is up: stop the work, and look again whether it did stop."""
         self._cancels += 1
         self._task.cancel()
-        self._handle = self._loop.call_later(_INSIST_AFTER, self._stop)
+        self._ticker.add(self, _INSIST_AFTER)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._handle.cancel()
+        self._ticker.discard(self)
         if not self._cancels:
             return
         for _ in range(self._cancels):

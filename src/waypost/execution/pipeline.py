@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 from waypost.capabilities.capability import Capability
@@ -27,6 +27,7 @@ from waypost.errors import (
     UnknownCapability,
     UnknownResource,
 )
+from waypost.execution import tracing
 from waypost.execution.deadline import Deadline
 from waypost.execution.pool import Pool
 from waypost.wire.content import Contents
@@ -43,17 +44,23 @@ class Pipeline:
         self.pool = Pool() if pool is None else pool
         self._services = services
 
-    async def call(self, name: str, arguments: dict[str, Any], caller: Caller) -> Result:
-        """Call a tool; whatever goes wrong inside it is a result that says so."""
+    async def call(
+        self, name: str, arguments: dict[str, Any], caller: Caller, *, longest: float | None = None
+    ) -> Result:
+        """Call a tool; whatever goes wrong inside it is a result that says so.
+
+        `longest` stands in for the usual deadline where a call may take its time.
+        """
         tool = self.registry.tool(name)
         if tool.scopes:
             check_scopes(tool, caller)
-        return await settled(tool.id, self._call(tool, arguments, caller))
-
-    async def _call(self, tool: Capability, arguments: dict[str, Any], caller: Caller) -> Result:
-        admitted = tool.arguments.admit(arguments)
-        result = shape(await self._run(tool, admitted, caller))
-        check_output(tool, result)
+        try:
+            admitted = tool.arguments.admit(arguments)
+            result = shape(await self._run(tool, admitted, caller, longest))
+            if tool.output is not None:
+                check_output(tool, result)
+        except (Exception, asyncio.CancelledError, SystemExit) as error:
+            return failed_call(tool.id, error)
         return result
 
     async def read(self, uri: str, caller: Caller) -> list[Contents]:
@@ -76,8 +83,20 @@ class Pipeline:
         admitted = prompt.arguments.admit(arguments)
         return as_messages(await _sound(self._run(prompt, admitted, caller)))
 
-    async def _run(self, capability: Capability, admitted: Any, caller: Caller) -> Any:
-        with Deadline(capability.timeout or self.timeout) as deadline:
+    def _run(
+        self, capability: Capability, admitted: Any, caller: Caller, longest: float | None = None
+    ) -> Coroutine[Any, Any, Any]:
+        seconds = capability.timeout or longest or self.timeout
+        if tracing.is_on():
+            return self._traced(capability, admitted, caller, seconds)
+        return self._supervised(capability, admitted, caller, seconds)
+
+    async def _traced(self, capability: Capability, admitted: Any, caller: Caller, seconds: float) -> Any:
+        with tracing.span(f"run {capability.id}", {"waypost.capability": capability.id}):
+            return await self._supervised(capability, admitted, caller, seconds)
+
+    async def _supervised(self, capability: Capability, admitted: Any, caller: Caller, seconds: float) -> Any:
+        with Deadline(seconds) as deadline:
             context = Context(caller, self._services, deadline)
             if capability.is_async:
                 return await capability.handler(admitted, context)
@@ -96,22 +115,18 @@ def check_scopes(capability: Capability, caller: Caller) -> None:
         raise InsufficientScope(capability.scopes, granted)
 
 
-async def settled(name: str, call: Awaitable[Any]) -> Result:
-    """What a call of a tool comes to: its result, or one that says what went wrong."""
-    try:
-        return shape(await call)
-    except InvalidArguments as error:
+def failed_call(name: str, error: BaseException) -> Result:
+    """The result that says what went wrong in a tool; what is not the tool's affair is raised on."""
+    if isinstance(error, InvalidArguments):
         return failure(f"Invalid arguments for tool {name}: {error.message}")
-    except CallError as error:
+    if isinstance(error, CallError):
         return failure(error.message)
-    except (ProtocolError, UnknownCapability):
-        raise
-    except asyncio.CancelledError as error:
-        if _is_cancelled():
-            raise
-        return _crash(name, error)
-    except (Exception, SystemExit) as error:
-        return _crash(name, error)
+    if isinstance(error, (ProtocolError, UnknownCapability)):
+        raise error
+    if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+        raise error
+    _log.error("tool %s crashed", name, exc_info=error)
+    return failure(f"Tool crashed: {type(error).__name__}: {error}")
 
 
 async def _sound(call: Awaitable[Any]) -> Any:
@@ -132,14 +147,9 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _crash(name: str, error: BaseException) -> Result:
-    _log.error("tool %s crashed", name, exc_info=error)
-    return failure(f"Tool crashed: {type(error).__name__}: {error}")
-
-
 def check_output(tool: Capability, result: Result) -> None:
     """Refuse structured data that does not fit the output schema its tool declared."""
-    if tool.output is None or result.structured is None or result.is_error:
+    if tool.output is None or result.structured is None or result.is_error or type(result.bare) is tool.returns:
         return
     seen = as_json(result.structured)
     if not tool.output.is_valid(seen):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -36,7 +36,7 @@ class Subscription(msgspec.Struct, eq=False):
         """Whether it asked to hear of changes to this list."""
         return bool(getattr(self.wants, f"{kind}_list_changed"))
 
-    def notify(self, method: str, **params: str) -> None:
+    def notify(self, method: str, **params: Any) -> None:
         """Send a notification that names the subscription it belongs to."""
         tagged = {"_meta": {SUBSCRIPTION_ID: self.request_id}, **params}
         self.stream.append(messages.notification(method, tagged))

@@ -12,6 +12,7 @@ from msgspec import UNSET
 
 from waypost.capabilities.asking import Question
 from waypost.errors import NoAnswer, RemoteError
+from waypost.execution.tracing import span
 from waypost.wire import messages
 from waypost.wire.messages import Message, decode
 from waypost.wire.versions import V2025_11_25, at_least
@@ -40,9 +41,10 @@ class ClientCalls:
         number = request_id or self.next_id()
         future = self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
-            await send(messages.request(number, question.method, _params(question, version)))
-            async with asyncio.timeout(question.within):
-                return await future
+            with span(f"ask {question.method}", {"rpc.system": "mcp", "rpc.method": question.method}):
+                await send(messages.request(number, question.method, _params(question, version)))
+                async with asyncio.timeout(question.within):
+                    return await future
         except TimeoutError:
             await send(_cancelled(number, "timeout"))
             raise NoAnswer(f"The client did not answer {question.method} within {question.within:g} s.") from None

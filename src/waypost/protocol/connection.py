@@ -13,7 +13,7 @@ from waypost.protocol import legacy, modern
 from waypost.protocol.answers import Outcome
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange
-from waypost.protocol.sessions import LegacySession
+from waypost.protocol.session import LegacySession
 from waypost.wire import messages, params
 from waypost.wire.messages import Message, RequestId
 from waypost.wire.versions import LATEST_LEGACY, V2025_03_26, V2026_07_28

@@ -3,41 +3,57 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from collections.abc import Awaitable
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from waypost.capabilities.context import Context
 from waypost.errors import MethodNotFound
-from waypost.protocol import methods, modern_methods
+from waypost.execution import tracing
+from waypost.protocol import methods, modern_methods, task_methods
 from waypost.protocol.answers import Answer
-from waypost.protocol.engine import Engine
+from waypost.protocol.engine import Engine, Hook
 from waypost.protocol.exchange import Exchange
 from waypost.protocol.methods import Method
 from waypost.wire import params
 from waypost.wire.messages import decode, encode
 from waypost.wire.versions import is_modern
 
+LEGACY: Final = {**methods.LEGACY, **task_methods.LEGACY}
+
 
 def find(engine: Engine, name: str, version: str) -> Method | None:
     """The method of that name, if this server has it in that version."""
-    method = (modern_methods.METHODS if is_modern(version) else methods.LEGACY).get(name)
+    method = (modern_methods.METHODS if is_modern(version) else LEGACY).get(name)
     if method is None or not (method.capability is None or engine.offers(method.capability)):
         return None
     return method
 
 
-async def dispatch(
+def dispatch(
     engine: Engine, name: str, method: Method | None, raw: Raw | UnsetType, given: Any, exchange: Exchange
-) -> Answer:
+) -> Awaitable[Answer]:
     """Run a method, or the hook that answers in its place."""
     hook = engine.hooks("request")
     if hook is not None:
-        told = hook(name, {} if raw is UNSET else decode(raw), engine.context(exchange))
-        return _as_answer(await told if inspect.isawaitable(told) else told)
-    if method is None:
+        work: Awaitable[Answer] = _hooked(hook, name, {} if raw is UNSET else decode(raw), engine.context(exchange))
+    elif method is None:
         raise MethodNotFound(f"Method not found: {name}")
-    return await method.run(engine, given, exchange)
+    else:
+        work = method.run(engine, given, exchange)
+    return _traced(name, work, exchange) if tracing.is_on() else work
+
+
+async def _traced(name: str, work: Awaitable[Answer], exchange: Exchange) -> Answer:
+    with tracing.span(name, {"rpc.system": "mcp", "rpc.method": name}, exchange.meta.trace_context):
+        return await work
+
+
+async def _hooked(hook: Hook, name: str, given: dict[str, Any], context: Context) -> Answer:
+    told = hook(name, given, context)
+    return _as_answer(await told if inspect.isawaitable(told) else told)
 
 
 async def route(engine: Engine, name: str, given: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
@@ -53,4 +69,4 @@ async def route(engine: Engine, name: str, given: dict[str, Any], exchange: Exch
 def _as_answer(result: Any) -> Answer:
     body: dict[str, Any] = msgspec.to_builtins(result) if result is not None else {}
     meta = body.pop("_meta", None)
-    return Answer(encode(body), meta)
+    return Answer(encode(body), meta, private=True)

@@ -13,16 +13,22 @@ import msgspec
 
 from waypost.capabilities.capability import Kind
 from waypost.capabilities.context import Caller, Context, Services
+from waypost.capabilities.principals import Principal
 from waypost.capabilities.registry import Registry
+from waypost.errors import WaypostError
 from waypost.execution.pipeline import Pipeline
 from waypost.protocol.answers import ModernBody
 from waypost.protocol.broadcast import Broadcast
 from waypost.protocol.listing import Listing
 from waypost.protocol.sealing import Seal
-from waypost.protocol.sessions import LegacySession, Sessions
+from waypost.protocol.session import LegacySession
+from waypost.protocol.sessions import Sessions
+from waypost.protocol.tasks import TASKS_EXTENSION, Tasks, status_notification
 from waypost.stores.sessions import MemorySessions, SessionStore
+from waypost.stores.tasks import MemoryTasks, TaskStore
 from waypost.wire import versions
 from waypost.wire.definitions import Implementation
+from waypost.wire.versions import LATEST_LEGACY
 
 Hook = Callable[..., Awaitable[Any] | Any]
 
@@ -48,6 +54,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     session_idle: float = 1800.0
     max_sessions: int = 10_000
     secret: bytes | None = None
+    task_after: float = 1.0
 
 
 class Engine:
@@ -60,6 +67,7 @@ class Engine:
         pipeline: Pipeline,
         settings: EngineSettings,
         session_store: SessionStore | None = None,
+        task_store: TaskStore | None = None,
     ) -> None:
         self.registry = registry
         self.pipeline = pipeline
@@ -69,6 +77,7 @@ class Engine:
         self.sessions = Sessions(
             self, session_store or MemorySessions(), idle=settings.session_idle, limit=settings.max_sessions
         )
+        self.tasks = Tasks(self, task_store or MemoryTasks())
         self.broadcast = Broadcast(self.sessions, self._tells_of)
         self.seal = Seal(settings.secret)
         self._host = host
@@ -94,6 +103,7 @@ class Engine:
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
+        self.tasks.stop()
         for session in self.sessions:
             self.sessions.close(session, "shutdown")
         while self._background:
@@ -154,6 +164,8 @@ class Engine:
         hook = self.hooks(name)
         if hook is None:
             return None
+        if session.turn.is_held_here():
+            raise WaypostError(f"The hook {name} would wait for the hook it was called from; use hub.cast.")
         async with session.turn:
             try:
                 done = hook(*args, session)
@@ -161,6 +173,10 @@ class Engine:
             except Exception:
                 _log.exception("the hook %s failed", name)
                 raise
+
+    async def task_status(self, task_id: str, principal: Principal) -> bytes:
+        """The notification that tells a session how one of its tasks stands."""
+        return status_notification(await self.tasks.find(task_id, principal))
 
     async def on_own_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Await `work` on the loop that serves the clients, from whichever loop or thread this is called."""
@@ -170,10 +186,14 @@ class Engine:
 
     def offers(self, capability: str) -> bool:
         """Whether this server has that capability, so that its methods exist."""
-        declared = self._host.server_capabilities()
-        if declared is not None:
-            return capability in declared
+        if self._declares_its_own:
+            declared = self._host.server_capabilities() or {}
+            return capability in declared or (
+                capability == "tasks" and TASKS_EXTENSION in declared.get("extensions", {})
+            )
         match capability:
+            case "tasks":
+                return self.has_task_tools
             case "prompts":
                 return len(self.registry[Kind.PROMPT]) > 0
             case "resources":
@@ -182,6 +202,15 @@ class Engine:
                 return self._can_complete()
             case _:
                 return True
+
+    @cached_property
+    def _declares_its_own(self) -> bool:
+        return self._host.server_capabilities() is not None
+
+    @property
+    def has_task_tools(self) -> bool:
+        """Whether any tool can run as a task."""
+        return self.registry.tools.tasked > 0
 
     @property
     def offers_subscriptions(self) -> bool:
@@ -196,12 +225,12 @@ class Engine:
         """Whether changes of a list are sent; a list that just became empty still changed."""
         return self._host.server_capabilities() is None or self.offers_list_changed(kind)
 
-    def capabilities(self) -> dict[str, Any]:
-        """What is declared to clients: as configured, else as registered."""
+    def capabilities(self, version: str = LATEST_LEGACY) -> dict[str, Any]:
+        """What is declared to clients of a version: as configured, else as registered."""
         declared = self._host.server_capabilities()
-        return self.derived_capabilities() if declared is None else declared
+        return self.derived_capabilities(version) if declared is None else declared
 
-    def derived_capabilities(self) -> dict[str, Any]:
+    def derived_capabilities(self, version: str) -> dict[str, Any]:
         """What the registered capabilities allow to declare."""
         derived: dict[str, Any] = {"logging": {}, "tools": {"listChanged": True}}
         if self.offers("resources"):
@@ -210,8 +239,12 @@ class Engine:
                 derived["resources"]["subscribe"] = True
         if self.offers("prompts"):
             derived["prompts"] = {"listChanged": True}
-        if self._can_complete():
+        if self._can_complete() and versions.at_least(version, versions.V2025_03_26):
             derived["completions"] = {}
+        if self.has_task_tools and versions.is_modern(version):
+            derived["extensions"] = {TASKS_EXTENSION: {}}
+        elif self.has_task_tools and version == versions.V2025_11_25:
+            derived["tasks"] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
         return derived
 
     def _can_complete(self) -> bool:

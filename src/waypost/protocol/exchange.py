@@ -110,6 +110,12 @@ class Exchange:
             self._session = RequestSession(self)
         return self._session
 
+    def lasting(self, outlet: Outlet) -> Exchange:
+        """The same conversation, for work that goes on after this request was answered."""
+        other = Exchange(self.request_id, self.version, outlet, self._session)
+        other.meta, other.log_level, other.principal = self.meta, self.log_level, self.principal
+        return other
+
     def cancel(self) -> None:
         """Stop working on it; there will be no answer."""
         self.cancelled = True
@@ -171,6 +177,9 @@ class RequestSession(Session):
     ) -> None:
         """Report progress on the request's stream."""
         await self._exchange.outlet.send(progress_message(token, value, total, message, self._exchange.version))
+
+    async def send_task_status(self, task_id: str) -> None:
+        """Nothing to tell: a stateless client asks by itself, or listens."""
 
     async def send_resource_updated(self, uri: str, timestamp: Any = None) -> None:
         """Nothing to tell: a stateless client listens for updates on a stream of its own."""

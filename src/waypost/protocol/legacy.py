@@ -18,12 +18,12 @@ from waypost.protocol.dispatch import dispatch, find
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange
 from waypost.protocol.failures import failure
-from waypost.protocol.sessions import LegacySession
+from waypost.protocol.session import LegacySession
 from waypost.protocol.streams import Outlet
 from waypost.wire import messages, params
 from waypost.wire.definitions import Implementation
 from waypost.wire.messages import Message, RequestId, decode
-from waypost.wire.versions import LATEST_LEGACY, V2025_03_26, V2025_06_18, V2025_11_25, at_least, negotiate
+from waypost.wire.versions import LATEST_LEGACY, V2025_06_18, V2025_11_25, at_least, negotiate
 
 NOT_INITIALIZED: Final = "Server not initialized"
 
@@ -47,12 +47,9 @@ async def initialize(
 
 
 def _welcome(engine: Engine, version: str) -> dict[str, Any]:
-    capabilities = engine.capabilities()
-    if not at_least(version, V2025_03_26):
-        capabilities = {name: value for name, value in capabilities.items() if name != "completions"}
     welcome: dict[str, Any] = {
         "protocolVersion": version,
-        "capabilities": capabilities,
+        "capabilities": engine.capabilities(version),
         "serverInfo": _info(engine.info, version),
     }
     if engine.instructions is not None:
@@ -168,10 +165,13 @@ def exchange_for(session: LegacySession, message: Message, outlet: Outlet) -> Ex
     return exchange
 
 
-async def answer_batch(engine: Engine, session: LegacySession, requests: list[Message], outlet: Outlet) -> bytes:
+async def answer_batch(
+    engine: Engine, session: LegacySession, requests: list[Message], outlet: Outlet, principal: Principal | None = None
+) -> bytes:
     """The responses to a batch as one array; empty if all of them were cancelled."""
-    outcomes = await asyncio.gather(
-        *(answer(engine, session, message, exchange_for(session, message, outlet)) for message in requests)
-    )
+    exchanges = [exchange_for(session, message, outlet) for message in requests]
+    for exchange in exchanges:
+        exchange.principal = principal or session.principal
+    outcomes = await asyncio.gather(*(answer(engine, session, *pair) for pair in zip(requests, exchanges, strict=True)))
     answered = [outcome.payload for outcome in outcomes if outcome is not None]
     return b"[" + b",".join(answered) + b"]" if answered else b""

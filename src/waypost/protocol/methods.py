@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -12,16 +14,17 @@ from msgspec import UNSET
 from waypost.capabilities.capability import Kind
 from waypost.capabilities.prompts import as_messages
 from waypost.capabilities.resources import as_contents
-from waypost.capabilities.results import Result, encode_json, failure
+from waypost.capabilities.results import Result, encode_json, failure, shape
 from waypost.errors import CapabilityNotSupported, InvalidParams, MethodNotFound
-from waypost.execution.pipeline import settled
+from waypost.execution.pipeline import failed_call
 from waypost.protocol.answers import EMPTY, Answer
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange, wanted_level
 from waypost.protocol.listing import Page
-from waypost.protocol.sessions import LegacySession
+from waypost.protocol.session import LegacySession
+from waypost.protocol.task_calls import call_as_task, may_be_task
 from waypost.wire import downgrade, params, versions
-from waypost.wire.messages import encode
+from waypost.wire.messages import decode, encode
 
 _MOST_COMPLETIONS: Final = 100
 _MOST_SUBSCRIPTIONS: Final = 10_000
@@ -47,18 +50,40 @@ class _ToolResult(msgspec.Struct, rename="camel", omit_defaults=True):
 
 async def call_tool(engine: Engine, given: params.CallTool, exchange: Exchange) -> Answer:
     """`tools/call`"""
-    hook = engine.hooks("tool_call")
-    arguments = given.arguments or {}
+    tool = engine.registry.find_tool(given.name) if engine.has_task_tools else None
+    if tool is not None and may_be_task(engine, tool, given, exchange):
+        return await call_as_task(engine, tool, given, exchange, partial(_call_in_task, engine, given))
     try:
-        if hook is None:
-            result = await engine.pipeline.call(given.name, arguments, exchange)
+        if engine.hooks("tool_call") is None:
+            result = await engine.pipeline.call(given.name, given.arguments or {}, exchange)
         else:
-            result = await settled(given.name, _told(hook(given.name, arguments, engine.context(exchange))))
+            result = await _hooked_call(engine, given, exchange, None)
     except CapabilityNotSupported as error:
         if versions.is_modern(exchange.version):
             raise
         result = failure(error.message)
     return tool_answer(result, exchange.version)
+
+
+async def _call_in_task(engine: Engine, given: params.CallTool, exchange: Exchange, longest: float) -> dict[str, Any]:
+    """The result of a call that may go on as a task, as data."""
+    answer = tool_answer(await _hooked_call(engine, given, exchange, longest), exchange.version)
+    data: dict[str, Any] = decode(answer.body)
+    if versions.is_modern(exchange.version):
+        data["resultType"] = "complete"
+    return data if answer.meta is None else {**data, "_meta": answer.meta}
+
+
+async def _hooked_call(engine: Engine, given: params.CallTool, exchange: Exchange, longest: float | None) -> Result:
+    """The result of a call, by the hook if there is one."""
+    hook = engine.hooks("tool_call")
+    arguments = given.arguments or {}
+    if hook is None:
+        return await engine.pipeline.call(given.name, arguments, exchange, longest=longest)
+    try:
+        return shape(await _told(hook(given.name, arguments, engine.context(exchange))))
+    except (Exception, asyncio.CancelledError, SystemExit) as error:
+        return failed_call(given.name, error)
 
 
 def tool_answer(result: Result, version: str) -> Answer:

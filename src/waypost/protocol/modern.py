@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from waypost.errors import InvalidParams, MethodNotFound, UnsupportedVersion
 from waypost.protocol import routing
-from waypost.protocol.answers import Answer, Outcome
+from waypost.protocol.answers import Outcome
 from waypost.protocol.dispatch import dispatch
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange, wanted_level
@@ -20,7 +20,7 @@ from waypost.protocol.modern_methods import METHODS
 from waypost.protocol.rounds import Rounds, is_input_needed
 from waypost.protocol.sealing import binding
 from waypost.wire import messages, params
-from waypost.wire.messages import Message
+from waypost.wire.messages import Message, RequestId
 from waypost.wire.params import CLIENT_CAPABILITIES, PROTOCOL_VERSION, RequestMeta
 from waypost.wire.versions import MODERN, V2026_07_28
 
@@ -39,13 +39,14 @@ async def answer(
 ) -> Outcome | None:
     """The response to a stateless request, error or not; `None` if it was cancelled."""
     request_id = exchange.request_id
+    rounds = None
     try:
         exchange.begin()
         method, given = admit(engine, message, headers)
         _introduce(exchange, given.meta)
         if isinstance(given, params.Round):
-            exchange.asker = _rounds(engine, cast("str", message.method), given, exchange)
-        done = await _run(engine, message, method, given, exchange)
+            exchange.asker = rounds = _rounds(engine, cast("str", message.method), given, exchange)
+        done = await dispatch(engine, cast("str", message.method), method, message.params, given, exchange)
         if exchange.was_cancelled():
             return None
         cacheable = method is not None and method.cacheable
@@ -58,18 +59,21 @@ async def answer(
         if exchange.was_cancelled():
             return None
         return failure(error, V2026_07_28).outcome(request_id)
+    except BaseException as error:
+        if rounds is None or not is_input_needed(error):
+            raise
+        return None if exchange.was_cancelled() else _question(engine, rounds, request_id)
     finally:
         exchange.end()
 
 
-async def _run(engine: Engine, message: Message, method: Method | None, given: Any, exchange: Exchange) -> Answer:
-    """Run a method; a handler that asked the client makes the question the answer."""
+def _question(engine: Engine, rounds: Rounds, request_id: RequestId) -> Outcome:
+    """A handler that asked the client makes the question the answer."""
     try:
-        return await dispatch(engine, cast("str", message.method), method, message.params, given, exchange)
-    except BaseException as error:
-        if not isinstance(exchange.asker, Rounds) or not is_input_needed(error):
-            raise
-        return exchange.asker.answer()
+        body = engine.modern_body(rounds.answer(), cacheable=False)
+    except Exception as error:
+        return failure(error, V2026_07_28).outcome(request_id)
+    return Outcome(messages.result(request_id, body))
 
 
 def _rounds(engine: Engine, method: str, given: params.Round, exchange: Exchange) -> Rounds | None:

@@ -33,7 +33,7 @@ class Rounds:
         if state is not None:
             self._round, self._answers, self._done = seal.open(state, bound_to)
         if isinstance(responses, dict):
-            self._answers |= responses
+            self._answers |= {key: told for key, told in responses.items() if isinstance(told, dict)}
 
     async def ask(self, question: Question) -> Any:
         """The answer, if it came with this request; else the run ends here."""

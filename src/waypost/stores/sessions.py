@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import secrets
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -86,7 +87,7 @@ class FileSessions:
         if file is None:
             raise ValueError(f"{record.id!r} is no session id.")
         self._directory.mkdir(parents=True, exist_ok=True)
-        fresh = file.with_suffix(".new")
+        fresh = file.with_suffix(f".{secrets.token_hex(4)}")
         fresh.write_bytes(msgspec.json.encode(record))
         fresh.replace(file)
 

@@ -28,6 +28,16 @@ class RequestMeta(msgspec.Struct, frozen=True):
     client_info: Implementation | UnsetType = msgspec.field(default=UNSET, name=CLIENT_INFO)
     log_level: str | UnsetType = msgspec.field(default=UNSET, name=LOG_LEVEL)
     progress_token: int | str | UnsetType = msgspec.field(default=UNSET, name="progressToken")
+    traceparent: str | UnsetType = UNSET
+    tracestate: str | UnsetType = UNSET
+
+    @property
+    def trace_context(self) -> dict[str, str] | None:
+        """The W3C trace context the request belongs to, if it names one."""
+        if self.traceparent is UNSET:
+            return None
+        given = {"traceparent": self.traceparent}
+        return given if self.tracestate is UNSET else {**given, "tracestate": self.tracestate}
 
 
 class Params(msgspec.Struct, rename="camel"):
@@ -41,6 +51,7 @@ class Subject(Params):
 
     name: Any = None
     uri: Any = None
+    task_id: Any = None
 
 
 class Initialize(Params, kw_only=True):
@@ -57,6 +68,12 @@ class List(Params):
     cursor: str | None = None
 
 
+class TaskWish(msgspec.Struct):
+    """How a client with a session asks for a call to run as a task."""
+
+    ttl: int | None = None
+
+
 class Round(Params, kw_only=True):
     """A request that may come again, with answers to what its earlier answer asked."""
 
@@ -69,6 +86,19 @@ class CallTool(Round, kw_only=True):
 
     name: str
     arguments: dict[str, Any] | None = None
+    task: TaskWish | UnsetType = UNSET
+
+
+class TaskId(Params, kw_only=True):
+    """`tasks/get`, `tasks/result`, `tasks/cancel`"""
+
+    task_id: str
+
+
+class UpdateTask(TaskId, kw_only=True):
+    """`tasks/update`"""
+
+    input_responses: Any = None
 
 
 class GetPrompt(Round, kw_only=True):
@@ -139,6 +169,7 @@ class ListenFilter(msgspec.Struct, rename="camel", omit_defaults=True):
     prompts_list_changed: bool = False
     resources_list_changed: bool = False
     resource_subscriptions: list[str] = []
+    task_ids: list[str] = []
 
 
 class Listen(Params, kw_only=True):

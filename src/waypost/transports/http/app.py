@@ -50,22 +50,24 @@ class HttpApp:
         if refusal is not None:
             return await refuse(send, refusal.status, refusal.message)
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        if path == self._path:
-            return await self._serve(scope, receive, send, headers)
+        if path == self._path and self._auth is None:
+            return await self._endpoint(scope, receive, send, headers, ANONYMOUS)
+        if path == self._path and self._auth is not None:
+            return await self._serve(self._auth, scope, receive, send, headers)
         if path == "/health" and scope["method"] in ("GET", "HEAD"):
             return await respond(send, 200, messages.encode(self._hub.health()))
         if self._auth is not None and path in self._auth.metadata_paths and scope["method"] in ("GET", "HEAD"):
             return await respond(send, 200, messages.encode(self._auth.metadata()))
         return await refuse(send, 404, f"There is nothing at {path}; MCP is at {self._path}.")
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes]) -> None:
+    async def _serve(
+        self, auth: Authentication, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes]
+    ) -> None:
         """Find out who is calling before anything is read."""
-        if self._auth is None:
-            return await self._endpoint(scope, receive, send, headers, ANONYMOUS)
         from waypost.policy import Unauthorized
 
         try:
-            principal = self._auth.known(headers) or await self._auth.authenticate(headers)
+            principal = auth.known(headers) or await auth.authenticate(headers)
         except Unauthorized as error:
             challenge = () if error.challenge is None else ((b"www-authenticate", error.challenge.encode()),)
             return await respond(send, error.status, messages.encode(error.body), (JSON, *challenge))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET
@@ -17,7 +17,7 @@ from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange
 from waypost.protocol.failures import CALL_FAILED
 from waypost.protocol.routing import VERSION
-from waypost.protocol.sessions import LegacySession
+from waypost.protocol.session import LegacySession, SessionOutlet
 from waypost.transports.http.asgi import JSON, Header, Receive, Scope, Send, refuse, respond
 from waypost.transports.http.gate import Gate, Refusal
 from waypost.transports.http.reply import Reply, gone, pump
@@ -43,23 +43,22 @@ class Endpoint:
         self._auth = auth
         self._gate = gate
 
-    async def __call__(
+    def __call__(
         self,
         scope: Scope,
         receive: Receive,
         send: Send,
         headers: Mapping[bytes, bytes],
         principal: Principal = ANONYMOUS,
-    ) -> None:
+    ) -> Awaitable[None]:
         """Serve one request of `principal`."""
         verb = scope["method"]
         if verb == "POST":
-            await self._post(receive, send, headers, principal)
-        elif verb in ("GET", "DELETE") and headers.get(VERSION, LATEST_LEGACY.encode()) in _LEGACY_HEADERS:
-            await (self._get if verb == "GET" else self._delete)(receive, send, headers, principal)
-        else:
-            allowed = b"POST" if verb in ("GET", "DELETE") else b"GET, POST, DELETE"
-            await refuse(send, 405, f"{verb} is not allowed here.", headers=((b"allow", allowed),))
+            return self._post(receive, send, headers, principal)
+        if verb in ("GET", "DELETE") and headers.get(VERSION, LATEST_LEGACY.encode()) in _LEGACY_HEADERS:
+            return (self._get if verb == "GET" else self._delete)(receive, send, headers, principal)
+        allowed = b"POST" if verb in ("GET", "DELETE") else b"GET, POST, DELETE"
+        return refuse(send, 405, f"{verb} is not allowed here.", headers=((b"allow", allowed),))
 
     async def _post(self, receive: Receive, send: Send, headers: Mapping[bytes, bytes], principal: Principal) -> None:
         refusal = self._gate.post(headers)
@@ -83,18 +82,18 @@ class Endpoint:
             return await self._answer_modern(receive, send, headers, principal, message)
         return await self._post_legacy(receive, send, headers, principal, message)
 
-    async def _post_modern(
+    def _post_modern(
         self, receive: Receive, send: Send, headers: Mapping[bytes, bytes], principal: Principal, body: bytes
-    ) -> None:
+    ) -> Awaitable[None]:
         try:
             message = messages.parse(body)
             if message.method is UNSET:
                 raise InvalidRequest("Only requests and notifications may be posted.")
         except ProtocolError as error:
-            return await _malformed(send, error, body)
+            return _malformed(send, error, body)
         if message.id is UNSET:
-            return await respond(send, 202, headers=())
-        return await self._answer_modern(receive, send, headers, principal, message)
+            return respond(send, 202, headers=())
+        return self._answer_modern(receive, send, headers, principal, message)
 
     async def _answer_modern(
         self, receive: Receive, send: Send, headers: Mapping[bytes, bytes], principal: Principal, message: Message
@@ -120,7 +119,7 @@ class Endpoint:
         if session is None:
             return None
         if message.method is UNSET or message.id is UNSET:
-            legacy.receive(self._engine, session, message, GeneralOutlet(session))
+            legacy.receive(self._engine, session, message, SessionOutlet(session))
             return await respond(send, 202, headers=())
         reply = Reply(send, receive, session)
         exchange = legacy.exchange_for(session, message, reply)
@@ -128,12 +127,12 @@ class Endpoint:
         reply.start(exchange)
         return await self._finish(reply, await legacy.answer(self._engine, session, message, exchange), 200)
 
-    async def _finish(self, reply: Reply, outcome: Outcome | None, status: int) -> None:
+    def _finish(self, reply: Reply, outcome: Outcome | None, status: int) -> Awaitable[None]:
         """Send the answer; a caller whose token does not reach far enough is told which one would."""
         if outcome is None or not outcome.scopes or self._auth is None:
-            return await reply.finish(outcome, status)
+            return reply.finish(outcome, status)
         challenge = self._auth.insufficient_scope(outcome.scopes).encode()
-        return await reply.finish(outcome, 403, (JSON, (b"www-authenticate", challenge)))
+        return reply.finish(outcome, 403, (JSON, (b"www-authenticate", challenge)))
 
     async def _post_batch(
         self, receive: Receive, send: Send, headers: Mapping[bytes, bytes], principal: Principal, body: bytes
@@ -152,11 +151,11 @@ class Endpoint:
             if message.method is not UNSET and message.id is not UNSET:
                 requests.append(message)
             else:
-                legacy.receive(self._engine, session, message, GeneralOutlet(session))
+                legacy.receive(self._engine, session, message, SessionOutlet(session))
         if not requests:
             return await respond(send, 202, headers=())
         reply = Reply(send, receive, session)
-        payload = await legacy.answer_batch(self._engine, session, requests, reply)
+        payload = await legacy.answer_batch(self._engine, session, requests, reply, principal)
         return await reply.finish(Outcome(payload) if payload else None, 200)
 
     async def _get(self, receive: Receive, send: Send, headers: Mapping[bytes, bytes], principal: Principal) -> None:
@@ -211,20 +210,6 @@ class Endpoint:
         if session is None:
             await refuse(send, 404, _NO_SESSION)
         return session
-
-
-class GeneralOutlet:
-    """Where a session's messages go that belong to no request: its general stream."""
-
-    def __init__(self, session: LegacySession) -> None:
-        self._session = session
-
-    async def send(self, message: bytes) -> None:
-        """Put a message on the stream."""
-        self._session.push(message)
-
-    async def close_early(self) -> None:
-        """Nothing to close: the stream stays."""
 
 
 async def _release_when_gone(receive: Receive, session: LegacySession, name: str) -> None:

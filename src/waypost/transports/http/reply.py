@@ -6,9 +6,10 @@ import asyncio
 from contextlib import suppress
 from typing import Final
 
+from waypost.execution.ticker import Ticker, ticker
 from waypost.protocol.answers import Outcome
 from waypost.protocol.exchange import Exchange
-from waypost.protocol.sessions import LegacySession
+from waypost.protocol.session import LegacySession
 from waypost.protocol.streams import EventStream
 from waypost.transports.http.asgi import JSON, Header, Receive, Send, respond
 from waypost.wire.versions import V2025_11_25, at_least
@@ -26,7 +27,7 @@ _LINGER: Final = 0.05
 class Reply:
     """Carries everything that belongs to one request back to its client."""
 
-    __slots__ = ("_linger", "_pump", "_receive", "_send", "_session", "_stream", "_watch", "exchange")
+    __slots__ = ("_pump", "_receive", "_send", "_session", "_stream", "_ticker", "_watch", "due", "exchange")
 
     def __init__(self, send: Send, receive: Receive, session: LegacySession | None = None) -> None:
         self._send = send
@@ -35,13 +36,15 @@ class Reply:
         self._stream: EventStream | None = None
         self._pump: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
-        self._linger: asyncio.TimerHandle | None = None
+        self._ticker: Ticker | None = None
+        self.due = 0.0
         self.exchange: Exchange | None = None
 
     def start(self, exchange: Exchange) -> None:
         """Look after a request that takes a while: is its client still there, does it need a sign of life."""
         self.exchange = exchange
-        self._linger = asyncio.get_running_loop().call_later(_LINGER, self._look_after)
+        self._ticker = ticker(asyncio.get_running_loop())
+        self._ticker.add(self, _LINGER)
 
     async def send(self, message: bytes) -> None:
         """Say something before the answer."""
@@ -60,9 +63,8 @@ class Reply:
         """Send the answer; a request without one just ends."""
         # Reply and exchange know each other: letting go here spares the garbage collector a cycle per request.
         self.exchange = None
-        if self._linger is not None:
-            self._linger.cancel()
-            self._linger = None
+        if self._ticker is not None:
+            self._ticker.discard(self)
         if self._watch is not None:
             self._watch.cancel()
         if outcome is not None and self._stream is None:
@@ -85,7 +87,8 @@ class Reply:
             )
         return self._stream
 
-    def _look_after(self) -> None:
+    def ring(self) -> None:
+        """It does take a while: keep an eye on the client."""
         self._watch = asyncio.get_running_loop().create_task(self._wait_for_end())
 
     async def _wait_for_end(self) -> None:

@@ -1,0 +1,26 @@
+"""Spans for requests, calls and questions to clients; without a running OpenTelemetry SDK there are none."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+
+def is_on() -> bool:
+    """Whether an SDK is there to report to."""
+    return "opentelemetry.sdk.trace" in sys.modules
+
+
+@contextmanager
+def span(name: str, attributes: Mapping[str, Any], carrier: Mapping[str, str] | None = None) -> Iterator[None]:
+    """A span around what happens inside; `carrier` is the W3C trace context it belongs to."""
+    if not is_on():
+        yield
+        return
+    from opentelemetry import propagate, trace
+
+    context = propagate.extract(carrier) if carrier else None
+    with trace.get_tracer("waypost").start_as_current_span(name, context=context, attributes=attributes):
+        yield

@@ -1,0 +1,268 @@
+"""One client that said `initialize`: what the hub knows about it, and what it can be sent."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from waypost.capabilities import elicitation
+from waypost.capabilities.asking import (
+    Question,
+    form_question,
+    require,
+    roots_answer,
+    roots_question,
+    sampling_answer,
+    sampling_question,
+)
+from waypost.capabilities.principals import Principal
+from waypost.capabilities.session import ListKind, Session
+from waypost.errors import WaypostError
+from waypost.protocol.client_calls import ClientCalls
+from waypost.protocol.exchange import Exchange, level_number, log_message, progress_message
+from waypost.protocol.streams import EventStream
+from waypost.stores.sessions import SessionRecord
+from waypost.wire import messages
+from waypost.wire.definitions import Implementation
+from waypost.wire.messages import RequestId
+
+_KEPT_STREAMS: Final = 64
+_DEFAULT_LEVEL: Final = level_number("info")
+_SEND_WITHIN: Final = 30.0
+
+
+class SessionHost(Protocol):
+    """What sessions need of the engine."""
+
+    def background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]: ...
+    async def tell(self, session: LegacySession, name: str, *args: Any) -> Any: ...
+    async def task_status(self, task_id: str, principal: Principal) -> bytes: ...
+
+
+class Turn(asyncio.Lock):
+    """What hooks of a session wait for, so that they run one at a time."""
+
+    _holder: asyncio.Task[Any] | None = None
+
+    async def __aenter__(self) -> None:
+        await super().__aenter__()
+        self._holder = asyncio.current_task()
+
+    async def __aexit__(self, *failure: object) -> None:
+        self._holder = None
+        self.release()
+
+    def is_held_here(self) -> bool:
+        """Whether waiting for it would be waiting for oneself."""
+        return self._holder is not None and self._holder is asyncio.current_task()
+
+
+class LegacySession(Session):
+    """A client that said `initialize`, until it leaves or is idle for too long."""
+
+    __slots__ = (
+        "_attached",
+        "_host",
+        "_save",
+        "_streams",
+        "calls",
+        "general",
+        "log_level",
+        "principal",
+        "running",
+        "seen",
+        "subscriptions",
+        "turn",
+        "version",
+    )
+
+    def __init__(
+        self,
+        session_id: str,
+        version: str,
+        client_info: Implementation,
+        client_capabilities: Mapping[str, Any],
+        principal: Principal,
+        host: SessionHost,
+        save: Callable[[LegacySession], Coroutine[Any, Any, None]],
+    ) -> None:
+        super().__init__(session_id, client_info, client_capabilities)
+        self.version = version
+        self.principal = principal
+        self.log_level = _DEFAULT_LEVEL
+        self.calls = ClientCalls()
+        self.subscriptions: set[str] = set()
+        self.running: dict[RequestId, Exchange] = {}
+        self.general = EventStream("g", ends_when_full=False)
+        self.seen = time.monotonic()
+        self.turn = Turn()
+        self._host = host
+        self._save = save
+        self._streams: dict[str, EventStream] = {"g": self.general}
+        self._attached: Callable[[bytes], None] | None = None
+
+    def attach(self, write: Callable[[bytes], None]) -> None:
+        """Bind the session to a connection that carries everything and lasts as long as it does."""
+        self._attached = write
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it is connected, a call is running or a stream is open."""
+        return (
+            self._attached is not None
+            or bool(self.running)
+            or any(stream.has_reader for stream in self._streams.values())
+        )
+
+    def open_stream(self) -> EventStream:
+        """A stream for one request; the oldest finished ones are forgotten."""
+        number = 1 + max((int(name[1:]) for name in self._streams if name != "g"), default=0)
+        stream = EventStream(f"s{number}")
+        finished = [name for name, other in self._streams.items() if other.closed and name != "g"]
+        for name in finished[: max(0, len(self._streams) - _KEPT_STREAMS)]:
+            del self._streams[name]
+        self._streams[stream.name] = stream
+        return stream
+
+    def stream(self, name: str) -> EventStream | None:
+        """The stream called `name`, if it is still remembered."""
+        return self._streams.get(name)
+
+    def push(self, message: bytes) -> None:
+        """Send a message that belongs to no request."""
+        if self._attached is not None:
+            self._attached(message)
+        else:
+            self.general.append(message)
+
+    async def save(self) -> None:
+        """Remember what changed, so that the session can come back."""
+        await self._save(self)
+
+    async def put(self, key: str, value: Any) -> None:
+        """Keep a value with the session, over its end and recovery too."""
+        await super().put(key, value)
+        await self.save()
+
+    async def notify_changed(self, kind: ListKind) -> None:
+        """Tell this client alone that one of its lists changed."""
+        self.push(messages.notification(f"notifications/{kind}/list_changed"))
+
+    async def send_log(self, level: str, message: str, data: Mapping[str, Any] | None = None) -> None:
+        """Send a log message, if the client wants that level."""
+        if level_number(level) >= self.log_level:
+            self.push(log_message(level, message, data))
+
+    async def send_progress(
+        self, token: int | str, value: float, total: float | None = None, message: str | None = None
+    ) -> None:
+        """Report the progress of something the client gave a token for."""
+        self.push(progress_message(token, value, total, message, self.version))
+
+    async def send_resource_updated(self, uri: str, timestamp: Any = None) -> None:
+        """Tell the client that `uri` changed, if it subscribed to it."""
+        if uri in self.subscriptions:
+            when = {} if timestamp is None else {"_meta": {"timestamp": str(timestamp)}}
+            self.push(messages.notification("notifications/resources/updated", {"uri": uri, **when}))
+
+    async def send_task_status(self, task_id: str) -> None:
+        """Tell the client how one of its tasks stands."""
+        self.push(await self._host.task_status(task_id, self.principal))
+
+    async def send_elicitation(self, message: str, schema: Any, timeout: float = _SEND_WITHIN) -> str:  # noqa: ASYNC109
+        """Ask the person behind the client; the answer arrives at `on_elicitation`."""
+        shown = elicitation.for_version(elicitation.form(schema), self.version)
+
+        def deliver(result: Any, number: str) -> tuple[Any, ...]:
+            elicitation.answer(result, shown)
+            return ("elicitation", result, number)
+
+        return self._send(form_question(message, shown, None, timeout), deliver)
+
+    async def send_sampling(
+        self,
+        messages: Any,
+        *,
+        max_tokens: int = 1024,
+        timeout: float = _SEND_WITHIN,  # noqa: ASYNC109
+        **options: Any,
+    ) -> str:
+        """Ask the client's model; the answer arrives at `on_sampling`."""
+        question = sampling_question(messages, options, max_tokens, None, timeout)
+
+        def deliver(result: Any, number: str) -> tuple[Any, ...]:
+            sampling_answer(result)
+            return ("sampling", result, number)
+
+        return self._send(question, deliver)
+
+    async def send_roots(self, timeout: float = _SEND_WITHIN) -> str:  # noqa: ASYNC109
+        """Ask where the client works; the answer arrives at `on_roots`."""
+
+        def deliver(result: Any, number: str) -> tuple[Any, ...]:
+            roots_answer(result)
+            return ("roots", result["roots"], number)
+
+        return self._send(roots_question(None, timeout), deliver)
+
+    def _send(self, question: Question, deliver: Callable[[Any, str], tuple[Any, ...]]) -> str:
+        require(self.client_capabilities, question.needs)
+        number = self.calls.next_id()
+
+        async def send(message: bytes) -> None:
+            self.push(message)
+
+        async def ask() -> None:
+            try:
+                result = await self.calls.ask(question, self.version, send, number)
+                await self._host.tell(self, *deliver(result, number))
+            except WaypostError as error:
+                await self.send_log("warning", error.message)
+
+        self._host.background(ask())
+        return number
+
+    def record(self) -> SessionRecord:
+        """What is needed to bring the session back."""
+        return SessionRecord(
+            id=self.id,
+            version=self.version,
+            principal=self.principal.id,
+            client_info=msgspec.to_builtins(self.client_info),
+            client_capabilities=dict(self.client_capabilities),
+            log_level=self.log_level,
+            assigns=dict(self._assigns),
+            subscriptions=sorted(self.subscriptions),
+        )
+
+    def restore(self, record: SessionRecord) -> None:
+        """Take over what was remembered."""
+        self.log_level = record.log_level
+        self._assigns.update(record.assigns)
+        self.subscriptions.update(record.subscriptions)
+
+    def end(self) -> None:
+        """Stop everything that runs for this client."""
+        for exchange in list(self.running.values()):
+            exchange.cancel()
+        self.calls.give_up()
+        for stream in self._streams.values():
+            stream.close()
+
+
+class SessionOutlet:
+    """Where a session's messages go that belong to no request: its general stream."""
+
+    def __init__(self, session: LegacySession) -> None:
+        self._session = session
+
+    async def send(self, message: bytes) -> None:
+        """Put a message on the stream."""
+        self._session.push(message)
+
+    async def close_early(self) -> None:
+        """Nothing to close: the stream stays."""

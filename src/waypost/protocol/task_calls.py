@@ -1,0 +1,150 @@
+"""Calling a tool as a task: at once when the client or the tool says so, or when the call turns out to be long."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from msgspec import UNSET
+
+from waypost.capabilities.asking import Question
+from waypost.capabilities.capability import Capability
+from waypost.errors import CapabilityNotSupported, MethodNotFound
+from waypost.protocol.answers import Answer
+from waypost.protocol.engine import Engine
+from waypost.protocol.exchange import Asker, Exchange
+from waypost.protocol.session import LegacySession, SessionOutlet
+from waypost.protocol.tasks import (
+    LONGEST_TTL_MS,
+    RELATED_TASK,
+    TASKS_EXTENSION,
+    LiveTask,
+    legacy_task,
+    modern_task,
+    status_notification,
+)
+from waypost.stores.tasks import TaskRecord
+from waypost.wire import params, versions
+from waypost.wire.messages import encode
+
+Call = Callable[[Exchange, float], Coroutine[Any, Any, dict[str, Any]]]
+"""Makes the call for an exchange, with so many seconds to run; gives the result as data."""
+
+_LONGEST: Final = LONGEST_TTL_MS / 1000
+
+
+class TaskAsker:
+    """Asks as a plain call does until the call has become a task, and through the task from then on."""
+
+    def __init__(self, before: Asker | None) -> None:
+        self._before = before
+        self.task: LiveTask | None = None
+
+    async def ask(self, question: Question) -> Any:
+        """Ask the client."""
+        if self.task is not None:
+            return await self.task.ask(question)
+        if self._before is None:
+            raise CapabilityNotSupported(question.needs)
+        return await self._before.ask(question)
+
+    async def once(self, key: str, function: Callable[[], Any]) -> Any:
+        """Do a step that must not be done again."""
+        if self._before is not None:
+            return await self._before.once(key, function)
+        value = function()
+        return await value if inspect.isawaitable(value) else value
+
+
+class SessionTaskAsker:
+    """Asks a client with a session on behalf of a task: on its general stream, naming the task."""
+
+    def __init__(self, session: LegacySession, task: LiveTask) -> None:
+        self._session = session
+        self._task = task
+
+    async def ask(self, question: Question) -> Any:
+        """Send the question and wait for the answer."""
+        tagged = {**question.params, "_meta": {RELATED_TASK: {"taskId": self._task.record.id}}}
+        related = Question(question.method, tagged, question.needs, question.key, question.within)
+
+        async def send(message: bytes) -> None:
+            self._session.push(message)
+
+        return await self._session.calls.ask(related, self._session.version, send)
+
+    async def once(self, _key: str, function: Callable[[], Any]) -> Any:
+        """Just do it: a task of a session runs once."""
+        value = function()
+        return await value if inspect.isawaitable(value) else value
+
+
+def may_be_task(engine: Engine, tool: Capability | None, given: params.CallTool, exchange: Exchange) -> bool:
+    """Whether this call may become a task; a call that must and cannot, or cannot and must, is refused."""
+    mode = "forbidden" if tool is None else tool.task
+    if versions.is_modern(exchange.version):
+        declared = TASKS_EXTENSION in exchange.client_capabilities.get("extensions", {})
+        if mode == "required" and not declared:
+            raise CapabilityNotSupported({"extensions": {TASKS_EXTENSION: {}}})
+        return declared and mode != "forbidden"
+    if exchange.version != versions.V2025_11_25 or not engine.has_task_tools:
+        return False
+    if mode == "required" and given.task is UNSET:
+        raise MethodNotFound(f"Tool {given.name} only runs as a task; call it with params.task.")
+    if mode == "forbidden" and given.task is not UNSET and tool is not None:
+        raise MethodNotFound(f"Tool {given.name} does not run as a task; call it without params.task.")
+    return given.task is not UNSET
+
+
+async def call_as_task(
+    engine: Engine, tool: Capability, given: params.CallTool, exchange: Exchange, call: Call
+) -> Answer:
+    """The answer that a call goes on as a task, or its own result when it was quick."""
+    if not versions.is_modern(exchange.version):
+        return await _start_in_session(engine, given, exchange, call)
+    asker = TaskAsker(exchange.asker)
+    exchange.asker = asker
+    if tool.task == "required":
+        asker.task = await engine.tasks.start(exchange.principal, exchange.version)
+    work = asyncio.get_running_loop().create_task(call(exchange, _LONGEST))
+    if asker.task is None:
+        try:
+            done, _ = await asyncio.wait({work}, timeout=engine.settings.task_after)
+            if done:
+                return _own_answer(work.result())
+            asker.task = await engine.tasks.start(exchange.principal, exchange.version)
+        except BaseException:
+            work.cancel()
+            raise
+    engine.tasks.follow(asker.task, work)
+    return Answer(encode(modern_task(asker.task.record)), result_type="task")
+
+
+def _own_answer(result: dict[str, Any]) -> Answer:
+    meta = result.pop("_meta", None)
+    result.pop("resultType", None)
+    return Answer(encode(result), meta)
+
+
+async def _start_in_session(engine: Engine, given: params.CallTool, exchange: Exchange, call: Call) -> Answer:
+    session = exchange.session
+    assert isinstance(session, LegacySession)
+    ttl = None if given.task is UNSET else given.task.ttl
+    task = await engine.tasks.start(exchange.principal, exchange.version, ttl)
+    # The request is answered now; its work goes on with an exchange of its own that lasts as long as the session.
+    lasting = exchange.lasting(SessionOutlet(session))
+    lasting.asker = SessionTaskAsker(session, task)
+    task_id = task.record.id
+
+    def tell(record: TaskRecord) -> None:
+        if record.id == task_id:
+            session.push(status_notification(record))
+            if record.is_over:
+                stop_telling()
+
+    stop_telling = engine.tasks.watch(tell)
+    work = asyncio.get_running_loop().create_task(call(lasting, task.record.ttl_ms / 1000))
+    engine.tasks.follow(task, work)
+    return Answer(encode({"task": legacy_task(task.record)}), {RELATED_TASK: {"taskId": task_id}})

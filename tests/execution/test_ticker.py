@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from waypost.execution import ticker as module
+from waypost.execution.ticker import TICK, Ticker, ticker
+
+
+class Bell:
+    """Writes its name down when it rings."""
+
+    def __init__(self, name: str, rung: list[str], then: Callable[[], None] = lambda: None) -> None:
+        self.name = name
+        self.due = 0.0
+        self._rung = rung
+        self._then = then
+
+    def ring(self) -> None:
+        self._rung.append(self.name)
+        self._then()
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """A loop whose clock is moved by hand, and that keeps its timers for a test to see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.timers: list[tuple[float, Callable[..., object]]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, delay: float, callback: Callable[..., object], *_: Any, **__: Any) -> Any:
+        self.timers.append((self.now + delay, callback))
+
+    def pass_by(self, seconds: float) -> None:
+        """Let time pass, and everything happen that is due meanwhile."""
+        until = self.now + seconds
+        while self.timers and min(self.timers, key=lambda timer: timer[0])[0] <= until:
+            timer = min(self.timers, key=lambda timer: timer[0])
+            self.timers.remove(timer)
+            self.now = timer[0]
+            timer[1]()
+        self.now = until
+
+
+@pytest.fixture
+def loop() -> Any:
+    loop = Loop()
+    yield loop
+    loop.close()
+
+
+def test_nothing_rings_before_it_is_due_and_all_within_a_tick_of_it(loop: Loop) -> None:
+    rung: list[str] = []
+    Ticker(loop).add(Bell("a", rung), 1.0)
+    loop.pass_by(0.999)
+    assert rung == []
+    loop.pass_by(0.001 + TICK)
+    assert rung == ["a"]
+
+
+def test_each_rings_once_in_the_order_they_are_due(loop: Loop) -> None:
+    rung: list[str] = []
+    clock = Ticker(loop)
+    for name, seconds in (("late", 0.9), ("soon", 0.1), ("next", 0.5)):
+        clock.add(Bell(name, rung), seconds)
+    loop.pass_by(5)
+    assert rung == ["soon", "next", "late"]
+
+
+def test_those_due_in_one_tick_all_ring_in_it(loop: Loop) -> None:
+    rung: list[str] = []
+    clock = Ticker(loop)
+    for number in range(20):
+        clock.add(Bell(str(number), rung), 0.1 + number * TICK / 40)
+    loop.pass_by(0.1 + 2 * TICK)
+    assert sorted(rung, key=int) == [str(number) for number in range(20)]
+
+
+def test_what_is_discarded_never_rings(loop: Loop) -> None:
+    rung: list[str] = []
+    clock = Ticker(loop)
+    kept, dropped = Bell("kept", rung), Bell("dropped", rung)
+    clock.add(kept, 0.1)
+    clock.add(dropped, 0.1)
+    clock.discard(dropped)
+    clock.discard(dropped)
+    loop.pass_by(1)
+    assert rung == ["kept"]
+
+
+def test_what_rang_may_be_discarded(loop: Loop) -> None:
+    rung: list[str] = []
+    clock = Ticker(loop)
+    bell = Bell("a", rung)
+    clock.add(bell, 0)
+    loop.pass_by(1)
+    clock.discard(bell)
+    assert rung == ["a"]
+
+
+def test_what_is_added_again_rings_at_its_new_time_only(loop: Loop) -> None:
+    rung: list[str] = []
+    clock = Ticker(loop)
+    bell = Bell("a", rung)
+    clock.add(bell, 0.1)
+    clock.add(bell, 1.0)
+    loop.pass_by(0.9)
+    assert rung == []
+    loop.pass_by(0.2)
+    assert rung == ["a"]
+
+
+def test_a_bell_may_add_itself_and_others_while_it_rings(loop: Loop) -> None:
+    rung: list[str] = []
+    clock = Ticker(loop)
+
+    def again() -> None:
+        if len(rung) < 3:
+            clock.add(first, 0.1)
+            clock.add(Bell("other", rung), 10)
+
+    first = Bell("first", rung, again)
+    clock.add(first, 0.1)
+    loop.pass_by(1)
+    assert rung == ["first", "first", "first"]
+    assert len(loop.timers) == 1
+
+
+def test_there_is_one_timer_however_many_wait(loop: Loop) -> None:
+    clock = Ticker(loop)
+    for _ in range(100):
+        clock.add(Bell("a", []), 1)
+    assert len(loop.timers) == 1
+
+
+def test_it_stops_ticking_when_nothing_waits_and_starts_again(loop: Loop) -> None:
+    rung: list[str] = []
+    clock = Ticker(loop)
+    assert loop.timers == []
+    bell = Bell("a", rung)
+    clock.add(bell, 10)
+    clock.discard(bell)
+    loop.pass_by(TICK)
+    assert loop.timers == []
+    clock.add(Bell("b", rung), 0.1)
+    assert len(loop.timers) == 1
+    loop.pass_by(1)
+    assert (rung, loop.timers) == (["b"], [])
+
+
+def test_a_loop_has_one_clock_and_another_loop_its_own() -> None:
+    async def own() -> Ticker:
+        here = asyncio.get_running_loop()
+        assert ticker(here) is ticker(here)
+        return ticker(here)
+
+    with asyncio.Runner() as one, asyncio.Runner() as other:
+        first, second = one.run(own()), other.run(own())
+    assert first is not second
+
+
+def test_loops_that_take_turns_do_not_lose_what_waits_on_the_other() -> None:
+    rung: list[str] = []
+
+    async def add(name: str) -> None:
+        loop = asyncio.get_running_loop()
+        ticker(loop).add(Bell(name, rung), 0)
+
+    async def wait(times: int) -> None:
+        async with asyncio.timeout(5):
+            while len(rung) < times:
+                await asyncio.sleep(TICK)
+
+    with asyncio.Runner() as one, asyncio.Runner() as other:
+        one.run(add("one"))
+        other.run(add("other"))
+        one.run(wait(1))
+        assert rung == ["one"]
+        other.run(wait(2))
+    assert rung == ["one", "other"]
+    assert module._latest is not None

@@ -1,0 +1,103 @@
+import base64
+from typing import Any
+
+import pytest
+
+from waypost.errors import InvalidParams
+from waypost.protocol.sealing import Seal, binding
+
+MINE = binding("ada", "tools/call", "deploy", {"env": "prod"})
+
+
+def test_what_was_sealed_can_be_opened_again() -> None:
+    seal = Seal()
+    state = [2, {"who": {"action": "accept"}}, {"step": "ünï"}]
+    assert seal.open(seal.close(state, MINE), MINE) == state
+
+
+def test_what_was_sealed_cannot_be_read_and_never_looks_the_same() -> None:
+    seal = Seal(b"secret")
+    texts = {seal.close({"password": "plugh"}, MINE) for _ in range(5)}
+    assert len(texts) == 5
+    for text in texts:
+        assert text.startswith("v1.")
+        assert b"plugh" not in base64.urlsafe_b64decode(text.removeprefix("v1."))
+
+
+def test_the_same_secret_opens_on_another_replica_and_another_does_not() -> None:
+    text = Seal(b"secret").close(1, MINE)
+    assert Seal(b"secret").open(text, MINE) == 1
+    for other in (Seal(b"other"), Seal(), Seal(None)):
+        with pytest.raises(InvalidParams, match="not valid"):
+            other.open(text, MINE)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        binding("eve", "tools/call", "deploy", {"env": "prod"}),
+        binding("ada", "prompts/get", "deploy", {"env": "prod"}),
+        binding("ada", "tools/call", "destroy", {"env": "prod"}),
+        binding("ada", "tools/call", "deploy", {"env": "test"}),
+        binding("ada", "tools/call", "deploy", {}),
+        binding("ada", "tools/call", "deploy", None),
+        binding("ada", "tools/call", "deploy", {"env": ["prod"]}),
+    ],
+)
+def test_what_was_sealed_for_one_request_is_nothing_for_another(other: bytes) -> None:
+    seal = Seal()
+    with pytest.raises(InvalidParams, match="not valid for this request"):
+        seal.open(seal.close(1, MINE), other)
+
+
+def test_the_order_of_arguments_does_not_matter() -> None:
+    assert binding("a", "m", "n", {"x": 1, "y": {"p": 1, "q": 2}}) == binding(
+        "a", "m", "n", {"y": {"q": 2, "p": 1}, "x": 1}
+    )
+
+
+def test_parts_of_a_binding_do_not_run_into_each_other() -> None:
+    assert binding("a", "b", "cd", None) != binding("a", "bc", "d", None)
+
+
+def test_every_single_altered_byte_is_noticed() -> None:
+    seal = Seal()
+    sealed = base64.urlsafe_b64decode(seal.close({"a": 1}, MINE).removeprefix("v1."))
+    for place in range(len(sealed)):
+        altered = sealed[:place] + bytes([sealed[place] ^ 1]) + sealed[place + 1 :]
+        with pytest.raises(InvalidParams):
+            seal.open("v1." + base64.urlsafe_b64encode(altered).decode(), MINE)
+
+
+@pytest.mark.parametrize("text", ["", "v1.", "v1.AAAA", "x", "v1.=", "v2.AAAA", "ü", "v1." + "A" * 200, "\ud800", "\0"])
+def test_what_was_never_sealed_is_refused(text: str) -> None:
+    with pytest.raises(InvalidParams, match="not valid"):
+        Seal().open(text, MINE)
+
+
+@pytest.mark.parametrize("change", ["-TAMPERED", "A", " ", "\n"])
+def test_something_added_is_noticed(change: str) -> None:
+    seal = Seal()
+    text = seal.close(1, MINE)
+    with pytest.raises(InvalidParams):
+        seal.open(text + change, MINE)
+    with pytest.raises(InvalidParams):
+        seal.open(text[:-5], MINE)
+
+
+def test_what_was_sealed_expires(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_000_000.0
+    monkeypatch.setattr("waypost.protocol.sealing.time.time", lambda: now)
+    seal = Seal()
+    text = seal.close(1, MINE)
+    now += 599
+    assert seal.open(text, MINE) == 1
+    now += 2
+    with pytest.raises(InvalidParams, match="expired"):
+        seal.open(text, MINE)
+
+
+def test_there_is_a_limit_to_what_can_be_remembered() -> None:
+    big: Any = "x" * (64 * 1024)
+    with pytest.raises(InvalidParams, match="limit"):
+        Seal().close(big, MINE)

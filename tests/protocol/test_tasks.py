@@ -1,0 +1,377 @@
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tests.protocol.conftest import Json, asynchronous, idle, until
+from waypost.capabilities.asking import Question
+from waypost.capabilities.principals import ANONYMOUS, Principal
+from waypost.errors import Busy, InvalidParams
+from waypost.protocol import tasks as module
+from waypost.protocol.tasks import LiveTask, Tasks, detailed_task, legacy_task, modern_task
+from waypost.stores.tasks import MemoryTasks, TaskRecord
+from waypost.wire.versions import V2026_07_28
+
+ADA = Principal("ada")
+STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+DONE: Json = {"content": [{"type": "text", "text": "done"}]}
+
+
+class Background:
+    """An engine's background, and what ran there."""
+
+    def __init__(self) -> None:
+        self.jobs: set[asyncio.Task[Any]] = set()
+
+    def background(self, work: Any) -> asyncio.Task[Any]:
+        job = asyncio.get_running_loop().create_task(work)
+        self.jobs.add(job)
+        return job
+
+
+class Bench:
+    """Tasks with a store to look into."""
+
+    def __init__(self) -> None:
+        self.store = MemoryTasks()
+        self.host = Background()
+        self.tasks = Tasks(self.host, self.store)
+        self.seen: list[TaskRecord] = []
+        self.tasks.watch(self.seen.append)
+
+    async def run(self, work: Callable[[LiveTask], Awaitable[Json]], ttl_ms: int | None = None) -> LiveTask:
+        task = await self.tasks.start(ADA, V2026_07_28, ttl_ms)
+
+        async def body() -> Json:
+            return await work(task)
+
+        self.tasks.follow(task, asyncio.get_running_loop().create_task(body()))
+        return task
+
+    async def status(self, task: LiveTask) -> str:
+        return (await self.tasks.find(task.record.id, ADA)).status
+
+    def told(self) -> list[str]:
+        return [record.status for record in self.seen]
+
+
+def question(key: str | None = None, method: str = "elicitation/create") -> Question:
+    return Question(method, {"message": key}, {"elicitation": {}}, key, None)
+
+
+async def finish(_task: LiveTask) -> Json:
+    return DONE
+
+
+async def hang(_task: LiveTask) -> Json:
+    await asyncio.Event().wait()
+    return DONE
+
+
+@asynchronous
+async def test_a_task_is_known_before_its_work_starts() -> None:
+    bench = Bench()
+    task = await bench.tasks.start(ADA, V2026_07_28)
+    assert await bench.store.load(task.record.id) == task.record
+    assert (await bench.tasks.find(task.record.id, ADA)).status == "working"
+
+
+@asynchronous
+async def test_ids_are_long_random_and_fit_a_header() -> None:
+    bench = Bench()
+    ids = {(await bench.tasks.start(ADA, V2026_07_28)).record.id for _ in range(50)}
+    assert len(ids) == 50
+    assert all(re.fullmatch(r"[\w-]{32}", key) for key in ids)
+
+
+@asynchronous
+async def test_work_that_returns_completes_the_task() -> None:
+    bench = Bench()
+    task = await bench.run(finish)
+    await task.ended.wait()
+    record = await bench.tasks.find(task.record.id, ADA)
+    assert (record.status, record.result, record.error) == ("completed", DONE, None)
+    assert bench.told() == ["completed"]
+    assert bench.tasks.live(record) is None
+
+
+@asynchronous
+async def test_work_that_raises_fails_the_task_with_the_error_a_call_would_get() -> None:
+    async def refuse(_task: LiveTask) -> Json:
+        raise InvalidParams("not like this", {"field": "a"})
+
+    async def crash(_task: LiveTask) -> Json:
+        raise RuntimeError("secret")
+
+    bench = Bench()
+    task = await bench.run(refuse)
+    await task.ended.wait()
+    assert (task.record.status, task.record.result) == ("failed", None)
+    assert task.record.error == {"code": -32602, "message": "not like this", "data": {"field": "a"}}
+    assert task.record.status_message == "not like this"
+    task = await bench.run(crash)
+    await task.ended.wait()
+    assert task.record.error is not None
+    assert task.record.error["code"] == -32603
+    assert "secret" not in str(task.record)
+
+
+@asynchronous
+async def test_a_task_goes_between_working_and_asking_until_it_ends() -> None:
+    async def ask_twice(task: LiveTask) -> Json:
+        first = await task.ask(question("who"))
+        second = await task.ask(question("who"))
+        return {"answers": [first, second]}
+
+    bench = Bench()
+    task = await bench.run(ask_twice)
+    await until(lambda: "who-1" in task.record.input_requests)
+    assert await bench.status(task) == "input_required"
+    await task.answer({"who-1": 1})
+    await until(lambda: "who-2" in task.record.input_requests)
+    assert list(task.record.input_requests) == ["who-2"]
+    await task.answer({"who-1": "again", "who-2": 2})
+    await task.ended.wait()
+    assert task.record.result == {"answers": [1, 2]}
+    assert task.record.input_requests == {}
+    assert bench.told() == ["input_required", "working", "input_required", "working", "completed"]
+
+
+@asynchronous
+async def test_answers_may_come_one_by_one_and_only_the_rest_is_still_asked() -> None:
+    async def ask_both(task: LiveTask) -> Json:
+        both = await asyncio.gather(task.ask(question("a")), task.ask(question(None)))
+        return {"answers": both}
+
+    bench = Bench()
+    task = await bench.run(ask_both)
+    await until(lambda: len(task.record.input_requests) == 2)
+    assert list(task.record.input_requests) == ["a-1", "elicitation-2"]
+    await task.answer({"elicitation-2": "second"})
+    assert (task.record.status, list(task.record.input_requests)) == ("input_required", ["a-1"])
+    await task.answer({"a-1": "first"})
+    await task.ended.wait()
+    assert task.record.result == {"answers": ["first", "second"]}
+
+
+@asynchronous
+async def test_answers_to_nothing_that_is_asked_change_nothing() -> None:
+    async def ask(task: LiveTask) -> Json:
+        return {"answer": await task.ask(question("who"))}
+
+    bench = Bench()
+    task = await bench.run(ask)
+    await until(lambda: task.record.input_requests)
+    before = task.record
+    await task.answer({"whom-1": 1, "": None})
+    await task.answer({})
+    assert task.record is before
+    await task.cancel()
+
+
+@asynchronous
+async def test_cancelling_stops_the_work_and_stays() -> None:
+    stopped: list[str] = []
+
+    async def work(_task: LiveTask) -> Json:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.append("work")
+        return DONE
+
+    bench = Bench()
+    task = await bench.run(work)
+    await idle()
+    await task.cancel()
+    assert await bench.status(task) == "cancelled"
+    await task.ended.wait()
+    assert stopped == ["work"]
+    await task.cancel()
+    assert bench.told() == ["cancelled"]
+
+
+@asynchronous
+async def test_work_that_finishes_all_the_same_leaves_a_cancelled_task_cancelled() -> None:
+    async def stubborn(_task: LiveTask) -> Json:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return DONE
+        return {}
+
+    bench = Bench()
+    task = await bench.run(stubborn)
+    await idle()
+    await task.cancel()
+    await task.ended.wait()
+    assert (task.record.status, task.record.result) == ("cancelled", None)
+
+
+@asynchronous
+async def test_an_answer_after_the_cancellation_does_not_bring_a_task_back() -> None:
+    async def ask(task: LiveTask) -> Json:
+        return {"answer": await task.ask(question("who"))}
+
+    bench = Bench()
+    task = await bench.run(ask)
+    await until(lambda: task.record.input_requests)
+    await task.cancel()
+    await task.answer({"who-1": 1})
+    await task.ended.wait()
+    assert bench.told() == ["input_required", "cancelled"]
+
+
+@asynchronous
+async def test_a_question_after_the_cancellation_does_not_bring_a_task_back() -> None:
+    async def stubborn(task: LiveTask) -> Json:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await task.ask(question("sure"))
+        return DONE
+
+    bench = Bench()
+    task = await bench.run(stubborn)
+    await idle()
+    await task.cancel()
+    await idle()
+    assert bench.told() == ["cancelled"]
+    bench.tasks.stop()
+
+
+@asynchronous
+async def test_a_foreign_task_looks_like_one_that_never_was() -> None:
+    bench = Bench()
+    task = await bench.run(hang)
+    task_id = task.record.id
+    for principal in (Principal("eve"), ANONYMOUS):
+        with pytest.raises(InvalidParams, match=f"^There is no task {task_id}.$"):
+            await bench.tasks.find(task_id, principal)
+        assert await bench.tasks.page(principal, None, 10) == []
+    with pytest.raises(InvalidParams, match="^There is no task never.$"):
+        await bench.tasks.find("never", ADA)
+    await task.cancel()
+    await task.ended.wait()
+    with pytest.raises(InvalidParams, match=f"^There is no task {task_id}.$"):
+        await bench.tasks.find(task_id, Principal("eve"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [(None, 3_600_000), (0, 1000), (-5, 1000), (999, 1000), (60_000, 60_000), (10**15, 3_600_000)],
+)
+def test_a_ttl_is_kept_within_bounds(asked: int | None, given: int) -> None:
+    async def run() -> None:
+        assert (await Bench().tasks.start(ADA, V2026_07_28, asked)).record.ttl_ms == given
+
+    asyncio.run(run())
+
+
+def test_work_is_stopped_and_its_task_forgotten_when_its_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SHORTEST_TTL_MS", 50)
+
+    async def run() -> None:
+        bench = Bench()
+        task = await bench.run(hang, 50)
+        await task.ended.wait()
+        assert task.record.status == "cancelled"
+        record: list[TaskRecord | None] = [task.record]
+        async with asyncio.timeout(5):
+            while record[0] is not None:
+                await asyncio.sleep(0.01)
+                record[0] = await bench.store.load(task.record.id)
+        with pytest.raises(InvalidParams):
+            await bench.tasks.find(task.record.id, ADA)
+
+    asyncio.run(run())
+
+
+def test_a_task_is_not_forgotten_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SHORTEST_TTL_MS", 200)
+
+    async def run() -> None:
+        bench = Bench()
+        task = await bench.run(finish, 200)
+        await task.ended.wait()
+        await asyncio.sleep(0.1)
+        assert await bench.status(task) == "completed"
+        await asyncio.sleep(0.2)
+        assert await bench.store.load(task.record.id) is None
+
+    asyncio.run(run())
+
+
+def test_too_many_tasks_at_once_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_RUNNING", 2)
+
+    async def run() -> None:
+        bench = Bench()
+        first, _second = [await bench.run(hang) for _ in range(2)]
+        with pytest.raises(Busy, match="2 tasks are running already"):
+            await bench.tasks.start(ADA, V2026_07_28)
+        await idle()
+        await first.cancel()
+        await until(lambda: bench.tasks.live(first.record) is None)
+        await bench.tasks.start(ADA, V2026_07_28)
+        bench.tasks.stop()
+        await idle()
+
+    asyncio.run(run())
+
+
+@asynchronous
+async def test_stopping_stops_all_work() -> None:
+    bench = Bench()
+    tasks = [await bench.run(hang) for _ in range(3)]
+    await idle()
+    bench.tasks.stop()
+    for task in tasks:
+        await task.ended.wait()
+        assert task.record.status == "cancelled"
+
+
+@asynchronous
+async def test_who_stops_watching_hears_no_more() -> None:
+    bench = Bench()
+    heard: list[TaskRecord] = []
+    stop = bench.tasks.watch(heard.append)
+    await (await bench.run(finish)).ended.wait()
+    stop()
+    await (await bench.run(finish)).ended.wait()
+    assert [len(heard), len(bench.seen)] == [1, 2]
+
+
+def record(**what: Any) -> TaskRecord:
+    stamp = module.now()
+    whole = {"id": "t", "principal": "ada", "created_at": stamp, "updated_at": stamp, "ttl_ms": 1000, "poll_ms": 500}
+    return TaskRecord(**{"status": "working", **whole, **what})
+
+
+def test_each_dialect_has_its_own_names_for_the_times() -> None:
+    modern, legacy = modern_task(record()), legacy_task(record())
+    assert (modern.pop("ttlMs"), modern.pop("pollIntervalMs")) == (1000, 500)
+    assert (legacy.pop("ttl"), legacy.pop("pollInterval")) == (1000, 500)
+    assert modern == legacy
+    assert set(modern) == {"taskId", "status", "createdAt", "lastUpdatedAt"}
+    assert STAMP.fullmatch(modern["createdAt"])
+    told = record(status_message="Soon.")
+    assert modern_task(told)["statusMessage"] == legacy_task(told)["statusMessage"] == "Soon."
+
+
+def test_a_detailed_task_has_what_its_status_calls_for_and_nothing_else() -> None:
+    everything: Json = {"input_requests": {"a-1": {}}, "result": DONE, "error": {"code": 1, "message": "no"}}
+    extra = {"inputRequests", "result", "error"}
+    for status, field in (("input_required", "inputRequests"), ("completed", "result"), ("failed", "error")):
+        assert set(detailed_task(record(status=status, **everything))) & extra == {field}
+    for status in ("working", "cancelled"):
+        assert not set(detailed_task(record(status=status, **everything))) & extra
+
+
+def test_a_result_that_says_it_failed_is_a_failed_task_only_for_sessions() -> None:
+    failed = record(status="completed", result={"content": [], "isError": True})
+    assert legacy_task(failed)["status"] == "failed"
+    assert detailed_task(failed)["status"] == "completed"
+    assert legacy_task(record(status="completed", result=DONE))["status"] == "completed"
