@@ -1,18 +1,20 @@
-"""The examples of running a hub: serving, changing, asking, hooks, authentication and configuration."""
+"""The examples of running a hub: serving, changing, asking, tasks, hooks, authentication and configuration."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from typing import Any
 
 from tests.docs.exercises import names, of, refusal
-from tests.docs.pages import blocks
+from tests.docs.pages import EXAMPLES, blocks
 from tests.transports.http.conftest import Web
 from waypost import Hub
+from waypost.protocol.tasks import TASKS_EXTENSION
 from waypost.testing import TestClient, connect
 from waypost.upstreams.client import Answerer
-from waypost.wire.versions import is_modern
+from waypost.wire.versions import V2025_11_25, V2026_07_28, is_modern
 
 
 @of("serving.yaml")
@@ -54,6 +56,63 @@ async def exercise_hooks(client: TestClient, hub: Hub) -> None:
     if not modern:
         (session,) = hub.engine.sessions
         assert await hub.call(session.id, "greeting") == "You are waypost."
+
+
+@of("tasks.py")
+async def exercise_tasks(client: TestClient, hub: Hub) -> None:
+    example = sys.modules["waypost_file_tasks"]
+    assert (await client.call_tool("pack", {"files": 1})).text == "Packed 1 files."
+    if is_modern(client.version):
+        await exercise_stateless_tasks(client, hub)
+    elif client.version == V2025_11_25:
+        await exercise_session_tasks(client, hub)
+    else:
+        assert (await client.call_tool("remove", {"name": "old.zip"})).is_error
+        assert (await refusal(client.request("tasks/list")))[0] == -32601
+    assert [await example.packed(files) for files in (1, 40)] == ["Packed 1 files.", "Packed 40 files."]
+
+
+async def exercise_stateless_tasks(client: TestClient, hub: Hub) -> None:
+    removed = sys.modules["waypost_file_tasks"].removed
+    assert (await refusal(client.call_tool("remove", {"name": "old.zip"})))[0] == -32021
+    assert (await client.call_tool("pack", {"files": 40})).text == "Packed 40 files."
+    capabilities: dict[str, Any] = {"extensions": {TASKS_EXTENSION: {}}, "elicitation": {}}
+    async with connect(hub, client.version, capabilities=capabilities) as able:
+        for sure, said in ((False, "old.zip stays."), (True, "old.zip is gone.")):
+            created = await able.call_tool("remove", {"name": "old.zip"})
+            task_id = created["taskId"]
+            async with able.listen(taskIds=[task_id]):
+                task = await able.request("tasks/get", {"taskId": task_id})
+                if task["status"] == "working":
+                    await able.assert_notification("tasks", status="input_required")
+                    task = await able.request("tasks/get", {"taskId": task_id})
+                ((key, asked),) = task["inputRequests"].items()
+                assert asked["params"]["message"] == "Remove old.zip?"
+                answers = {key: {"action": "accept", "content": {"sure": sure}}}
+                await able.request("tasks/update", {"taskId": task_id, "inputResponses": answers})
+                ended = await able.assert_notification("tasks", taskId=task_id, status="completed")
+            assert ended["params"]["result"]["content"][0]["text"] == said
+    assert removed == ["old.zip"]
+
+
+async def exercise_session_tasks(client: TestClient, hub: Hub) -> None:
+    call: dict[str, Any] = {"name": "remove", "arguments": {"name": "old.zip"}}
+    assert (await refusal(client.request("tools/call", call)))[0] == -32601
+    asked: list[dict[str, Any]] = []
+
+    def agree(params: dict[str, Any]) -> dict[str, Any]:
+        asked.append(params)
+        return {"action": "accept", "content": {"sure": True}}
+
+    async with connect(hub, client.version, elicitation=agree) as able:
+        task = (await able.request("tools/call", {**call, "task": {"ttl": 60_000}}))["task"]
+        assert (task["status"], task["ttl"]) == ("working", 60_000)
+        assert (await able.request("tasks/result", {"taskId": task["taskId"]})).text == "old.zip is gone."
+        await able.assert_notification("tasks/status", taskId=task["taskId"], status="completed")
+        assert [one["taskId"] for one in (await able.request("tasks/list"))["tasks"]] == [task["taskId"]]
+        late = await refusal(able.request("tasks/cancel", {"taskId": task["taskId"]}))
+        assert late[0] == -32602
+    assert [params["message"] for params in asked] == ["Remove old.zip?"]
 
 
 @of("asking.py")
@@ -150,3 +209,42 @@ async def exercise_includes(client: TestClient, _hub: Hub) -> None:
     assert client.server_info.name == "included"
     assert await names(client) == ["hello"]
     assert (await client.get_prompt("stand-up")).text == "Sum up what the team did today."
+
+
+@of("telemetry.py")
+async def exercise_telemetry(client: TestClient, _hub: Hub) -> None:
+    assert (await client.call_tool("ship", {"order": "A7"})).text == "Order A7 is on its way."
+    if is_modern(client.version):
+        (shown,) = (json.loads(block.text) for block in blocks("json") if block.page.name == "telemetry.md")
+        spans = await spans_of_a_call(shown)
+        parents = {span["name"]: span["parent_id"] for span in spans.values()}
+        inside = {name: spans[parent]["name"] for name, parent in parents.items() if parent in spans}
+        assert inside == {"pack": "run ship", "run ship": "tools/call"}
+        assert parents["tools/call"] == "0x" + shown["_meta"]["traceparent"].split("-")[2]
+        (request,) = (span for span in spans.values() if span["name"] == "tools/call")
+        assert request["attributes"]["orders.client"] == "shop"
+
+
+async def spans_of_a_call(params: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What the example reports about a call, by id: it runs by itself, because its SDK would trace every test."""
+    envelope = {
+        "io.modelcontextprotocol/protocolVersion": V2026_07_28,
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": {"name": "shop", "version": "1"},
+    }
+    given = {**params, "_meta": {**params["_meta"], **envelope}}
+    message = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": given}).encode()
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, EXAMPLES / "telemetry.py", stdin=pipe, stdout=pipe, stderr=pipe
+    )
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(message + b"\n")
+    assert b"A7 is on its way" in await process.stdout.readline()
+    _, told = await process.communicate(b"")
+    text, spans = told.decode(), {}
+    while (start := text.find("{")) >= 0:
+        span, end = json.JSONDecoder().raw_decode(text, start)
+        spans[span["context"]["span_id"]] = span
+        text = text[end:]
+    return spans

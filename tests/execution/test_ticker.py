@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from waypost.execution import ticker as module
 from waypost.execution.ticker import TICK, Ticker, ticker
 
 
@@ -35,7 +34,7 @@ class Loop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self.now
 
-    def call_later(self, delay: float, callback: Callable[..., object], *_: Any, **__: Any) -> Any:
+    def call_later(self, delay: float, callback: Callable[..., object], *_: Any, **__: Any) -> Any:  # type: ignore[override]
         self.timers.append((self.now + delay, callback))
 
     def pass_by(self, seconds: float) -> None:
@@ -169,20 +168,18 @@ def test_a_loop_has_one_clock_and_another_loop_its_own() -> None:
 def test_loops_that_take_turns_do_not_lose_what_waits_on_the_other() -> None:
     rung: list[str] = []
 
-    async def add(name: str) -> None:
-        loop = asyncio.get_running_loop()
-        ticker(loop).add(Bell(name, rung), 0)
+    async def add(name: str) -> asyncio.Event:
+        loop, heard = asyncio.get_running_loop(), asyncio.Event()
+        ticker(loop).add(Bell(name, rung, heard.set), 0)
+        return heard
 
-    async def wait(times: int) -> None:
+    async def hear(heard: asyncio.Event) -> None:
         async with asyncio.timeout(5):
-            while len(rung) < times:
-                await asyncio.sleep(TICK)
+            await heard.wait()
 
     with asyncio.Runner() as one, asyncio.Runner() as other:
-        one.run(add("one"))
-        other.run(add("other"))
-        one.run(wait(1))
+        first, second = one.run(add("one")), other.run(add("other"))
+        one.run(hear(first))
         assert rung == ["one"]
-        other.run(wait(2))
+        other.run(hear(second))
     assert rung == ["one", "other"]
-    assert module._latest is not None

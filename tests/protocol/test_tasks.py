@@ -58,7 +58,7 @@ class Bench:
 
 
 def question(key: str | None = None, method: str = "elicitation/create") -> Question:
-    return Question(method, {"message": key}, {"elicitation": {}}, key, None)
+    return Question(method, {"message": key}, {"elicitation": {}}, key, 300.0)
 
 
 async def finish(_task: LiveTask) -> Json:
@@ -251,7 +251,7 @@ async def test_a_foreign_task_looks_like_one_that_never_was() -> None:
         with pytest.raises(InvalidParams, match=f"^There is no task {task_id}.$"):
             await bench.tasks.find(task_id, principal)
         assert await bench.tasks.page(principal, None, 10) == []
-    with pytest.raises(InvalidParams, match="^There is no task never.$"):
+    with pytest.raises(InvalidParams, match=r"^There is no task never\.$"):
         await bench.tasks.find("never", ADA)
     await task.cancel()
     await task.ended.wait()

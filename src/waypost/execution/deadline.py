@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from waypost.errors import DeadlineExceeded
+from waypost.execution.loops import running_loop
 from waypost.execution.ticker import ticker
 
 _INSIST_AFTER: Final = 0.1
@@ -26,7 +27,7 @@ class Deadline:
         self._pauses = 0
 
     def __enter__(self) -> Deadline:
-        self._loop = asyncio.get_running_loop()
+        self._loop = running_loop()
         self._task: asyncio.Task[Any] = asyncio.current_task(self._loop)  # type: ignore[assignment]  # never None in a coroutine
         self._ticker = ticker(self._loop)
         self._ticker.add(self, self._seconds)

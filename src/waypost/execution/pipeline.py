@@ -56,7 +56,13 @@ class Pipeline:
             check_scopes(tool, caller)
         try:
             admitted = tool.arguments.admit(arguments)
-            result = shape(await self._run(tool, admitted, caller, longest))
+            seconds = tool.timeout or longest or self.timeout
+            if tool.is_async and not tracing.is_on():
+                with Deadline(seconds) as deadline:
+                    value = await tool.handler(admitted, Context(caller, self._services, deadline))
+            else:
+                value = await self._run(tool, admitted, caller, seconds)
+            result = shape(value)
             if tool.output is not None:
                 check_output(tool, result)
         except (Exception, asyncio.CancelledError, SystemExit) as error:
@@ -84,12 +90,10 @@ class Pipeline:
         return as_messages(await _sound(self._run(prompt, admitted, caller)))
 
     def _run(
-        self, capability: Capability, admitted: Any, caller: Caller, longest: float | None = None
+        self, capability: Capability, admitted: Any, caller: Caller, seconds: float | None = None
     ) -> Coroutine[Any, Any, Any]:
-        seconds = capability.timeout or longest or self.timeout
-        if tracing.is_on():
-            return self._traced(capability, admitted, caller, seconds)
-        return self._supervised(capability, admitted, caller, seconds)
+        run = self._traced if tracing.is_on() else self._supervised
+        return run(capability, admitted, caller, seconds or capability.timeout or self.timeout)
 
     async def _traced(self, capability: Capability, admitted: Any, caller: Caller, seconds: float) -> Any:
         with tracing.span(f"run {capability.id}", {"waypost.capability": capability.id}):

@@ -9,6 +9,7 @@ from typing import Any, Final
 from msgspec import UNSET
 
 from waypost.errors import InvalidParams, InvalidRequest, ProtocolError
+from waypost.execution.loops import running_loop
 from waypost.protocol import legacy, modern
 from waypost.protocol.answers import Outcome
 from waypost.protocol.engine import Engine
@@ -52,6 +53,7 @@ class Connection:
             task.cancel()
         if stubborn:
             _, stubborn = await asyncio.wait(stubborn, timeout=_GRACE)
+        self._modern.clear()
         if self._session is not None:
             self._engine.sessions.close(self._session, "disconnected")
         return not stubborn
@@ -81,7 +83,7 @@ class Connection:
             self._spawn(self._answer_legacy(self._session, message, exchange))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+        task = running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -102,6 +102,8 @@ class Engine:
         self.release()
         if self._sweeper is not None:
             self._sweeper.cancel()
+            self._background.add(self._sweeper)
+            self._sweeper.add_done_callback(self._background.discard)
             self._sweeper = None
         self.tasks.stop()
         for session in self.sessions:
@@ -142,6 +144,11 @@ class Engine:
     def legacy_versions(self) -> tuple[str, ...]:
         """The versions that have sessions."""
         return tuple(version for version in self.versions if not versions.is_modern(version))
+
+    @cached_property
+    def modern_versions(self) -> tuple[str, ...]:
+        """The versions that have no sessions."""
+        return tuple(version for version in self.versions if versions.is_modern(version))
 
     @property
     def instructions(self) -> str | None:

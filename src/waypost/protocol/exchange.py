@@ -13,6 +13,7 @@ from waypost.capabilities.asking import Question
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.capabilities.session import ListKind, Session
 from waypost.errors import CapabilityNotSupported, InvalidParams
+from waypost.execution.loops import running_task
 from waypost.protocol.streams import Outlet
 from waypost.wire import messages
 from waypost.wire.definitions import Implementation
@@ -124,7 +125,7 @@ class Exchange:
 
     def begin(self) -> None:
         """Work starts in the current task; if the client gave up before that, it ends right away."""
-        self.task = asyncio.current_task()
+        self.task = running_task()
         if self.cancelled:
             raise asyncio.CancelledError
 

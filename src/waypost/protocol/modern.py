@@ -22,7 +22,7 @@ from waypost.protocol.sealing import binding
 from waypost.wire import messages, params
 from waypost.wire.messages import Message, RequestId
 from waypost.wire.params import CLIENT_CAPABILITIES, PROTOCOL_VERSION, RequestMeta
-from waypost.wire.versions import MODERN, V2026_07_28
+from waypost.wire.versions import V2026_07_28
 
 
 def is_modern_request(message: Message) -> bool:
@@ -81,7 +81,7 @@ def _rounds(engine: Engine, method: str, given: params.Round, exchange: Exchange
     if not exchange.client_capabilities and given.request_state is None:
         return None
     about = given.uri if isinstance(given, params.ReadResource) else cast("params.CallTool", given).name
-    bound_to = binding(exchange.principal.id, method, about, getattr(given, "arguments", None))
+    bound_to = binding(exchange.principal.id, method, about, getattr(given, "arguments", None) or {})
     return Rounds(engine.seal, bound_to, given.input_responses, given.request_state)
 
 
@@ -98,7 +98,7 @@ def admit(engine: Engine, message: Message, headers: Mapping[bytes, bytes] | Non
     version = _version(given.meta)
     if headers is not None:
         routing.check(headers, version, name, _about(method, message, given))
-    if version not in engine.versions or version not in MODERN:
+    if version not in engine.modern_versions:
         raise UnsupportedVersion(
             f"Protocol version {version} is not supported here.",
             {"supported": list(engine.versions), "requested": version},

@@ -249,6 +249,7 @@ class LegacySession(Session):
         """Stop everything that runs for this client."""
         for exchange in list(self.running.values()):
             exchange.cancel()
+        self.running.clear()
         self.calls.give_up()
         for stream in self._streams.values():
             stream.close()

@@ -16,7 +16,7 @@ import msgspec
 
 from waypost.capabilities.asking import Question
 from waypost.capabilities.principals import Principal
-from waypost.errors import Busy, InvalidParams
+from waypost.errors import Busy, InvalidParams, NoAnswer
 from waypost.protocol.failures import failure
 from waypost.stores.tasks import TaskRecord, TaskStore
 from waypost.wire import messages
@@ -29,6 +29,8 @@ SHORTEST_TTL_MS: Final = 1_000
 _DEFAULT_TTL_MS: Final = 3_600_000
 _POLL_MS: Final = 500
 _MOST_RUNNING: Final = 1_000
+
+_LOST: Final = {"code": -32603, "message": "The server was stopped while the task was running."}
 
 Work = Coroutine[Any, Any, dict[str, Any]]
 Watcher = Callable[[TaskRecord], None]
@@ -54,17 +56,24 @@ class LiveTask:
 
     async def ask(self, question: Question) -> Any:
         """Put a question to whoever looks at the task, and wait for its answer."""
+        if self.record.is_over:
+            raise asyncio.CancelledError
         self._asked += 1
         key = f"{question.key or question.method.partition('/')[0]}-{self._asked}"
         future = self._questions[key] = asyncio.get_running_loop().create_future()
         asked = {"method": question.method, "params": question.params}
         await self._change(status="input_required", input_requests={**self.record.input_requests, key: asked})
-        return await future
+        try:
+            async with asyncio.timeout(question.within):
+                return await future
+        except TimeoutError:
+            await self.answer({key: None})
+            raise NoAnswer(f"Nobody answered {question.method} within {question.within:g} s.") from None
 
     async def answer(self, responses: Mapping[str, Any]) -> None:
         """Take answers; those to nothing that is asked are dropped."""
         taken = [key for key in responses if key in self._questions]
-        if not taken:
+        if not taken or self.record.is_over:
             return
         left = {key: asked for key, asked in self.record.input_requests.items() if key not in taken}
         await self._change(status="input_required" if left else "working", input_requests=left)
@@ -137,9 +146,12 @@ class Tasks:
             ttl_ms=ttl,
             poll_ms=_POLL_MS,
         )
-        task = LiveTask(record, self, version)
-        await self._store.save(record)
-        self._live[record.id] = task
+        task = self._live[record.id] = LiveTask(record, self, version)
+        try:
+            await self._store.save(record)
+        except BaseException:
+            del self._live[record.id]
+            raise
         return task
 
     def follow(self, task: LiveTask, work: asyncio.Task[dict[str, Any]]) -> None:
@@ -172,6 +184,9 @@ class Tasks:
         record = live.record if live is not None else await self._store.load(task_id)
         if record is None or record.principal != principal.id:
             raise InvalidParams(f"There is no task {task_id}.")
+        if live is None and not record.is_over:
+            record = msgspec.structs.replace(record, status="failed", error=_LOST, status_message=_LOST["message"])
+            await self.changed(record)
         return record
 
     def live(self, record: TaskRecord) -> LiveTask | None:

@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 from typing import Final
 
+from waypost.execution.loops import running_loop
 from waypost.execution.ticker import Ticker, ticker
 from waypost.protocol.answers import Outcome
 from waypost.protocol.exchange import Exchange
@@ -43,7 +44,7 @@ class Reply:
     def start(self, exchange: Exchange) -> None:
         """Look after a request that takes a while: is its client still there, does it need a sign of life."""
         self.exchange = exchange
-        self._ticker = ticker(asyncio.get_running_loop())
+        self._ticker = ticker(running_loop())
         self._ticker.add(self, _LINGER)
 
     async def send(self, message: bytes) -> None:

@@ -12,6 +12,7 @@ import uvicorn
 
 from waypost.errors import WaypostError
 from waypost.transports.http.app import HttpApp
+from waypost.transports.http.corked import CorkedProtocol
 from waypost.transports.memory_use import settle
 
 _GRACE: Final = 5
@@ -50,7 +51,7 @@ def serve(app: HttpApp, host: str, port: int, *, ready: Callable[[str], None], c
     config = uvicorn.Config(
         app,
         loop="auto",
-        http="httptools",
+        http=CorkedProtocol,
         ws="none",
         lifespan="on",
         log_level="warning",

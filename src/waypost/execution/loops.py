@@ -1,0 +1,33 @@
+"""The running loop and task, found without a system call.
+
+Before Python 3.12, `asyncio.get_running_loop` asks the operating system for the process id each time, which costs more
+than everything else a small call does. One loop runs in a thread at a time, so the last one seen will do while it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+
+class _Here(threading.local):
+    loop: asyncio.AbstractEventLoop | None = None
+
+
+_here = _Here()
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """The loop that runs in this thread."""
+    loop = _here.loop
+    if loop is None or not loop.is_running():
+        loop = _here.loop = asyncio.get_running_loop()
+    return loop
+
+
+def running_task() -> asyncio.Task[Any]:
+    """The task that runs right now; only to be asked where there is one."""
+    task = asyncio.current_task(running_loop())
+    assert task is not None
+    return task
