@@ -8,6 +8,7 @@ import msgspec
 
 from waypost.wire import messages
 from waypost.wire.definitions import Implementation
+from waypost.wire.messages import RequestId
 from waypost.wire.params import SERVER_INFO
 
 
@@ -55,11 +56,20 @@ class ModernBody:
             for private in (False, True)
         }
 
+    def response(self, request_id: RequestId, answer: Answer, *, cacheable: bool) -> bytes:
+        """The whole response."""
+        if cacheable or answer.meta is not None or answer.result_type != "complete" or len(answer.body) == 2:
+            return messages.result(request_id, self(answer, cacheable=cacheable))
+        # What a tool call comes to, put together in one go.
+        return b'{"jsonrpc":"2.0","id":%b,"result":%b,%b}}' % (
+            messages.encode(request_id),
+            answer.body[:-1],
+            self._plain,
+        )
+
     def __call__(self, answer: Answer, *, cacheable: bool) -> bytes:
         """The whole result."""
         complete = answer.result_type == "complete"
-        if complete and answer.meta is None and not cacheable:
-            return extend(answer.body, self._plain)
         kind = b'"resultType":' + messages.encode(answer.result_type)
         if complete and cacheable:
             kind += self._keep[answer.private]

@@ -50,32 +50,20 @@ NOWHERE: Final = Nowhere()
 class Exchange:
     """A request being answered."""
 
-    __slots__ = (
-        "_session",
-        "_told",
-        "asker",
-        "cancelled",
-        "log_level",
-        "meta",
-        "outlet",
-        "principal",
-        "request_id",
-        "task",
-        "version",
-    )
+    # Most requests never change these, so they are the class's until they do.
+    meta: RequestMeta = NO_META
+    asker: Asker | None = None
+    log_level: int = SILENT
+    principal: Principal = ANONYMOUS
+    cancelled: bool = False
+    task: asyncio.Task[Any] | None = None
+    _told: float | None = None
 
     def __init__(self, request_id: RequestId, version: str, outlet: Outlet, session: Session | None = None) -> None:
         self.request_id = request_id
         self.version = version
         self.outlet: Outlet = outlet
-        self.meta = NO_META
-        self.asker: Asker | None = None
-        self.log_level = SILENT
-        self.principal: Principal = ANONYMOUS
-        self.cancelled = False
-        self.task: asyncio.Task[Any] | None = None
         self._session = session
-        self._told: float | None = None
 
     @property
     def client_info(self) -> Implementation | None:

@@ -88,11 +88,12 @@ async def _hooked_call(engine: Engine, given: params.CallTool, exchange: Exchang
 
 def tool_answer(result: Result, version: str) -> Answer:
     """A tool's result as a client of `version` gets it."""
-    if versions.is_modern(version) or version == versions.V2025_11_25:
+    if version == versions.V2026_07_28:
         content: list[Any] = list(result.content)
+        structured = UNSET if result.structured is None else result.structured
     else:
         content = [downgrade.block(block, version) for block in result.content]  # type: ignore[arg-type]  # shaped before
-    structured = UNSET if result.structured is None else downgrade.structured(result.structured, version)
+        structured = downgrade.structured(result.structured, version)
     return Answer(encode_json(_ToolResult(content, structured, result.is_error)), result.meta)
 
 

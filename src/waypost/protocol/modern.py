@@ -19,7 +19,7 @@ from waypost.protocol.methods import Method
 from waypost.protocol.modern_methods import METHODS
 from waypost.protocol.rounds import Rounds, is_input_needed
 from waypost.protocol.sealing import binding
-from waypost.wire import messages, params
+from waypost.wire import params
 from waypost.wire.messages import Message, RequestId
 from waypost.wire.params import CLIENT_CAPABILITIES, PROTOCOL_VERSION, RequestMeta
 from waypost.wire.versions import V2026_07_28
@@ -50,7 +50,7 @@ async def answer(
         if exchange.was_cancelled():
             return None
         cacheable = method is not None and method.cacheable
-        return Outcome(messages.result(request_id, engine.modern_body(done, cacheable=cacheable)))
+        return Outcome(engine.modern_body.response(request_id, done, cacheable=cacheable))
     except asyncio.CancelledError:
         if not exchange.was_cancelled():
             raise
@@ -70,10 +70,10 @@ async def answer(
 def _question(engine: Engine, rounds: Rounds, request_id: RequestId) -> Outcome:
     """A handler that asked the client makes the question the answer."""
     try:
-        body = engine.modern_body(rounds.answer(), cacheable=False)
+        payload = engine.modern_body.response(request_id, rounds.answer(), cacheable=False)
     except Exception as error:
         return failure(error, V2026_07_28).outcome(request_id)
-    return Outcome(messages.result(request_id, body))
+    return Outcome(payload)
 
 
 def _rounds(engine: Engine, method: str, given: params.Round, exchange: Exchange) -> Rounds | None:

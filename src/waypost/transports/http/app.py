@@ -49,7 +49,9 @@ class HttpApp:
         refusal = self._gate.caller(headers)
         if refusal is not None:
             return await refuse(send, refusal.status, refusal.message)
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        path = scope["path"]
+        if mounted := scope.get("root_path"):
+            path = path.removeprefix(mounted)
         if path == self._path and self._auth is None:
             return await self._endpoint(scope, receive, send, headers, ANONYMOUS)
         if path == self._path and self._auth is not None:

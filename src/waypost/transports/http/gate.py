@@ -29,18 +29,21 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Remembered:
-    """A question about header values, asked once for each combination that shows up again and again."""
+    """A question about two header values, asked once for each pair that shows up again and again."""
 
-    __slots__ = ("_ask", "_known", "_names")
+    __slots__ = ("_ask", "_first", "_known", "_second")
 
-    def __init__(self, ask: Callable[..., Refusal | None], *names: bytes) -> None:
+    def __init__(
+        self, ask: Callable[[bytes | None, bytes | None], Refusal | None], first: bytes, second: bytes
+    ) -> None:
         self._ask = ask
-        self._names = names
-        self._known: dict[tuple[bytes | None, ...], Refusal | None] = {}
+        self._first = first
+        self._second = second
+        self._known: dict[tuple[bytes | None, bytes | None], Refusal | None] = {}
 
     def __call__(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
         """What is to be said about these headers."""
-        values = tuple([headers.get(name) for name in self._names])
+        values = (headers.get(self._first), headers.get(self._second))
         try:
             return self._known[values]
         except KeyError:
@@ -53,8 +56,8 @@ class Remembered:
 class Gate:
     """Checks that come before anything is read from the body.
 
-    `caller` says whether a request comes from where this server is meant to be used, `stream` whether a GET asks for
-    events, `post` whether a POST has the form the protocol wants.
+    `caller` says whether a request comes from where this server is meant to be used, `post` and `stream` whether it
+    has the form the protocol wants.
     """
 
     def __init__(self, *, hosts: Iterable[str] = (), origins: Iterable[str] = (), max_body: int) -> None:
@@ -63,7 +66,6 @@ class Gate:
         self.max_body = max_body
         self.caller = Remembered(self._caller, b"host", b"origin")
         self._form = Remembered(self._post_form, b"accept", b"content-type")
-        self.stream = Remembered(self._stream_form, b"accept")
 
     def post(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
         """Whether a POST has the form and the size that this server takes."""
@@ -86,7 +88,9 @@ class Gate:
             return Refusal(415, "Unsupported media type: send application/json.")
         return None
 
-    def _stream_form(self, accept: bytes | None) -> Refusal | None:
+    def stream(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
+        """Whether a GET asks for events."""
+        accept = headers.get(b"accept")
         if accept is None or not _accepts(accept, _EVENTS):
             return Refusal(406, "Not acceptable: accept text/event-stream.")
         return None

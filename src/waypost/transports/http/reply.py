@@ -28,18 +28,18 @@ _LINGER: Final = 0.05
 class Reply:
     """Carries everything that belongs to one request back to its client."""
 
-    __slots__ = ("_pump", "_receive", "_send", "_session", "_stream", "_ticker", "_watch", "due", "exchange")
+    # Most requests never get that far, so these are the class's until they do.
+    exchange: Exchange | None = None
+    due: float = 0.0
+    _stream: EventStream | None = None
+    _pump: asyncio.Task[None] | None = None
+    _watch: asyncio.Task[None] | None = None
+    _ticker: Ticker | None = None
 
     def __init__(self, send: Send, receive: Receive, session: LegacySession | None = None) -> None:
         self._send = send
         self._receive = receive
         self._session = session
-        self._stream: EventStream | None = None
-        self._pump: asyncio.Task[None] | None = None
-        self._watch: asyncio.Task[None] | None = None
-        self._ticker: Ticker | None = None
-        self.due = 0.0
-        self.exchange: Exchange | None = None
 
     def start(self, exchange: Exchange) -> None:
         """Look after a request that takes a while: is its client still there, does it need a sign of life."""
