@@ -20,6 +20,7 @@ from tests.upstreams.conftest import until
 from waypost import ConfigError, RemoteError
 from waypost.config import Finding
 from waypost.configured import ConfiguredHub, check
+from waypost.policy import digest, new_key
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
@@ -728,3 +729,36 @@ def test_a_hangup_reloads_a_running_process(folder: Folder) -> None:
         hub.signal(signal.SIGHUP)
         assert "CFG004" in hub.wait_for("the configuration was not reloaded")
         assert hub.process.poll() is None
+
+
+def test_keys_and_what_anonymous_callers_are_come_from_the_section_auth(tmp_path: Path) -> None:
+    key = new_key()
+    file = tmp_path / "waypost.yaml"
+    file.write_text(
+        'version: "1"\nauth:\n  anonymous: {roles: [guest]}\n'
+        f'  keys: [{{id: ci, hash: "{digest(key)}", roles: [agent], scopes: [read]}}]\n'
+    )
+    auth = ConfiguredHub(file).auth
+    assert auth is not None
+    known = auth.known({b"authorization": f"Bearer {key}".encode()})
+    assert known is not None
+    assert (known.id, known.roles, known.scopes) == ("ci", ("agent",), ("read",))
+    anonymous = auth.known({})
+    assert anonymous is not None
+    assert anonymous.roles == ("guest",)
+
+
+def test_nobody_is_let_in_without_a_key_when_the_file_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "waypost.yaml"
+    file.write_text('version: "1"\nauth: {anonymous: false}\n')
+    auth = ConfiguredHub(file).auth
+    assert auth is not None
+    assert auth.known({}) is None
+    assert not auth.allows_anonymous
+
+
+def test_a_key_whose_hash_is_none_is_a_finding_at_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "waypost.yaml"
+    file.write_text('version: "1"\nauth:\n  keys:\n    - {id: ci, hash: secret}\n')
+    (found,) = check(file)
+    assert (found.line, found.key) == (4, "auth.keys[0].hash")

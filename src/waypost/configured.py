@@ -15,18 +15,22 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from waypost import config
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.components import Component
 from waypost.capabilities.expansion import expand
+from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.capabilities.prompts import prompt_from_template
 from waypost.capabilities.toolkits import Toolkit, tool_options
 from waypost.config import references
 from waypost.config.findings import KeyPath
 from waypost.errors import ConfigError, DefinitionError
 from waypost.hub import Hub
+
+if TYPE_CHECKING:
+    from waypost.policy import Authentication
 
 _log: Final = logging.getLogger(__name__)
 
@@ -51,6 +55,7 @@ class ConfiguredHub(Hub):
             allowed_origins=server.allowed_origins,
             allow_anonymous_remote=server.allow_anonymous_remote,
             task_after=server.task_after_ms / 1000,
+            auth=authentication(loaded.config.auth),
         )
         self.loaded = loaded
         self._configured = capabilities
@@ -111,6 +116,32 @@ class ConfiguredHub(Hub):
 def _read(path: Path) -> tuple[config.Loaded, list[Capability]]:
     loaded = config.load(path)
     return loaded, build(loaded)
+
+
+def authentication(auth: config.Auth | None) -> Authentication | None:
+    """Who may use the hub, as the section `auth` says."""
+    if auth is None:
+        return None
+    from waypost.policy import Authentication, Key, OAuthSettings
+
+    oauth = None
+    if auth.oauth is not None:
+        oauth = OAuthSettings(
+            issuer=auth.oauth.issuer,
+            resource=auth.oauth.resource,
+            jwks=auth.oauth.jwks if "://" in auth.oauth.jwks else Path(auth.oauth.jwks),
+            scopes=tuple(auth.oauth.scopes),
+        )
+    keys = [Key(key.id, key.hash, tuple(key.roles), tuple(key.permissions), tuple(key.scopes)) for key in auth.keys]
+    return Authentication(keys, oauth, _anonymous(auth.anonymous))
+
+
+def _anonymous(given: config.Anonymous | bool | None) -> Principal | Literal[False] | None:
+    if given is None or given is False:
+        return given
+    if given is True:
+        return ANONYMOUS
+    return Principal("anonymous", tuple(given.roles), tuple(given.permissions), tuple(given.scopes))
 
 
 def build(loaded: config.Loaded) -> list[Capability]:

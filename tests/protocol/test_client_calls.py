@@ -362,3 +362,16 @@ async def test_a_stateless_request_has_nobody_to_send_questions_to() -> None:
             await client.call_tool("send")
         assert caught.value.code == -32021
     await hub.stop()
+
+
+@asynchronous
+async def test_a_page_to_open_has_an_id_of_its_own_in_a_session() -> None:
+    line = Line()
+    page = {"mode": "url", "message": "Sign in", "url": "https://example.com"}
+    asking = asyncio.create_task(line.ask(Question("elicitation/create", page, {"elicitation": {"url": {}}})))
+    await until(lambda: bool(line.sent))
+    params = line.sent[0]["params"]
+    assert params.pop("elicitationId")
+    assert params == page
+    line.answer(id=line.sent[0]["id"], result={"action": "accept"})
+    assert await asking == {"action": "accept"}

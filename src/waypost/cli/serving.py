@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from waypost.cli.logs import log_to_stderr
 from waypost.cli.targets import DEFAULT, HELP, is_config, load_hub
 from waypost.errors import WaypostError
 
@@ -35,7 +35,7 @@ def register(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Serve until stopped."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    log_to_stderr()
     if given.stdio:
         from waypost.transports import stdio
 

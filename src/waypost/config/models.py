@@ -99,6 +99,44 @@ class Mcp(Struct, frozen=True, kw_only=True, rename="camel"):
     ] = None
 
 
+class Anonymous(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What callers who show nothing are."""
+
+    roles: Annotated[list[str], Meta(description="Their roles.")] = []
+    permissions: Annotated[list[str], Meta(description="Their permissions.")] = []
+    scopes: Annotated[list[str], Meta(description="Their scopes.")] = []
+
+
+class AuthKey(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A key somebody may show."""
+
+    id: Annotated[Name, Meta(description="Who shows it.")]
+    hash: Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$", description="Its SHA-256, as `sha256:<hex>`.")]
+    roles: Annotated[list[str], Meta(description="Their roles.")] = []
+    permissions: Annotated[list[str], Meta(description="Their permissions.")] = []
+    scopes: Annotated[list[str], Meta(description="Their scopes.")] = []
+
+
+class OAuth(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The authorization server whose tokens are accepted."""
+
+    issuer: Annotated[Name, Meta(description="The issuer, exactly as its tokens name it.")]
+    resource: Annotated[Name, Meta(description="The address of this hub, as tokens name it in their audience.")]
+    jwks: Annotated[Name, Meta(description="Where the issuer's public keys are: a URL or a file.")]
+    scopes: Annotated[list[str], Meta(description="The scopes to advertise.")] = []
+
+
+class Auth(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Who may use the hub over HTTP."""
+
+    anonymous: Annotated[
+        Anonymous | bool | None,
+        Meta(description="What callers without a key or token are; false lets none in. Default: only without keys."),
+    ] = None
+    keys: Annotated[list[AuthKey], Meta(description="Keys, shown as `Authorization: Bearer`.")] = []
+    oauth: Annotated[OAuth | None, Meta(description="The authorization server whose tokens are accepted.")] = None
+
+
 class Config(Struct, frozen=True, kw_only=True, rename="camel"):
     """A whole configuration."""
 
@@ -114,6 +152,9 @@ class Config(Struct, frozen=True, kw_only=True, rename="camel"):
         list[ToolkitReference | ToolkitUse], Meta(description="Toolkits whose functions become tools.")
     ] = []
     prompts: Annotated[dict[Name, PromptTemplate], Meta(description="Prompts by name.")] = {}
+    auth: Annotated[
+        Auth | None, Meta(description="Who may use the hub over HTTP; left out, anybody who reaches it.")
+    ] = None
     mcp: Annotated[Mcp, Meta(description="Settings that also have a place in `server`.")] = msgspec.field(
         default_factory=Mcp
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -79,9 +80,13 @@ class ClientCalls:
 
 
 def _params(question: Question, version: str) -> dict[str, Any]:
-    """The parameters as the version knows them: older ones have no modes."""
-    if question.method == "elicitation/create" and not at_least(version, V2025_11_25):
+    """The parameters as the version knows them: older ones have no modes, and a page to open has an id."""
+    if question.method != "elicitation/create":
+        return question.params
+    if not at_least(version, V2025_11_25):
         return {name: value for name, value in question.params.items() if name != "mode"}
+    if question.params.get("mode") == "url":
+        return {**question.params, "elicitationId": secrets.token_urlsafe(16)}
     return question.params
 
 
