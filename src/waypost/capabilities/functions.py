@@ -19,6 +19,7 @@ from waypost.capabilities.options import Options, ToolOptions, named, wire_annot
 from waypost.capabilities.results import Result
 from waypost.capabilities.schemas import forms, signatures
 from waypost.capabilities.schemas.forms import OPEN, Arguments
+from waypost.capabilities.schemas.hints import underlying
 from waypost.capabilities.schemas.validators import Validator
 from waypost.errors import DefinitionError
 from waypost.wire.content import CONTENT_TYPES
@@ -78,10 +79,7 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 def hints(function: Callable[..., Any]) -> dict[str, Any]:
     """Resolved type hints; `Context` is found even when it was imported for type checkers only."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    if not inspect.isroutine(function):
-        function = type(function).__call__
+    function = underlying(function)
     try:
         return typing.get_type_hints(function, include_extras=True)
     except NameError:
@@ -95,25 +93,17 @@ def hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 def inspect_shape(function: Callable[..., Any], *, declared: Arguments | None, skip_self: bool) -> Shape:
     """Work out how `function` is called; `declared` arguments make it take `args` and `ctx` by position."""
-    parameters = list(inspect.signature(function).parameters.values())[1 if skip_self else 0 :]
+    everything = list(inspect.signature(function).parameters.values())
+    parameters = everything[1:] if skip_self else everything
     known = hints(function)
-    annotated = [parameter for parameter in parameters if parameter.name in known]
-    if declared is not None or not annotated:
-        return Shape(False, _arity(parameters), None, declared or OPEN, known.get("return", inspect.Signature.empty))
+    returned = known.get("return", inspect.Signature.empty)
+    if declared is not None or not any(parameter.name in known for parameter in parameters):
+        return Shape(False, _arity(parameters), None, declared or OPEN, returned)
     context_parameter = next((p.name for p in parameters if known.get(p.name) is Context), None)
-    fields = [
-        (p.name, known.get(p.name, Any), signatures.MISSING if p.default is p.empty else p.default)
-        for p in parameters
-        if p.name != context_parameter and _is_named(p)
-    ]
-    arguments = signatures.from_fields(getattr(function, "__name__", "arguments"), fields) if fields else OPEN
-    return Shape(True, MAX_ARITY, context_parameter, arguments, known.get("return", inspect.Signature.empty))
-
-
-def _is_named(parameter: inspect.Parameter) -> bool:
-    if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-        return True
-    raise DefinitionError(f"the parameter {parameter} cannot be an argument; give it a plain name")
+    own = {p.name for p in parameters} - {context_parameter}
+    skip = frozenset(p.name for p in everything if p.name not in own)
+    arguments = signatures.from_function(function, skip) if own else OPEN
+    return Shape(True, MAX_ARITY, context_parameter, arguments, returned)
 
 
 def _arity(parameters: list[inspect.Parameter]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 import typing
@@ -43,11 +44,18 @@ def _is_pydantic(part: Any) -> bool:
     return type(part).__module__.partition(".")[0] in _PYDANTIC_PACKAGES
 
 
+def underlying(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The plain function that a partial or a callable object runs."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function if inspect.isroutine(function) else type(function).__call__
+
+
 def resolved(function: Callable[..., Any], skip: frozenset[str]) -> dict[str, Any]:
     """The resolved type hints of the parameters that are not skipped."""
     parameters = inspect.signature(function).parameters.values()
     given = {p.name: p.annotation for p in parameters if p.name not in skip and p.annotation is not p.empty}
-    namespace = getattr(inspect.unwrap(function), "__globals__", {})
+    namespace = getattr(inspect.unwrap(underlying(function)), "__globals__", {})
     try:
         return typing.get_type_hints(SimpleNamespace(__annotations__=given), namespace, include_extras=True)
     except (NameError, TypeError, SyntaxError) as error:
