@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator
 from itertools import islice
 from typing import Final, Protocol
 
 import msgspec
+
+_log: Final = logging.getLogger(__name__)
 
 KEPT_EVENTS: Final = 1000
 _BACKLOG: Final = 256
@@ -63,6 +66,7 @@ class EventStream:
         if self.closed:
             return
         if self.has_reader and self._last - self._read == self._events.maxlen:
+            _log.warning("a stream was ended: its reader fell %s messages behind", self._events.maxlen)
             self.release()
             if self._ends_when_full:
                 self.closed = True

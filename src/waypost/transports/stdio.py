@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import stat
 import sys
@@ -16,7 +17,10 @@ from waypost.protocol.engine import Engine
 from waypost.transports.memory_use import settle
 from waypost.wire import messages
 
+_log: Final = logging.getLogger(__name__)
+
 _CHUNK: Final = 65536
+_MOST_UNREAD: Final = 64 * 1024 * 1024
 
 
 class _Lines(asyncio.Protocol):
@@ -54,7 +58,8 @@ class _Lines(asyncio.Protocol):
 class _Output(asyncio.BaseProtocol):
     """Collects the lines of one turn of the loop and writes them at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, give_up: Callable[[], None]) -> None:
+        self._give_up = give_up
         self._loop = asyncio.get_running_loop()
         self._lines: list[bytes] = []
         self._transport: asyncio.WriteTransport | None = None
@@ -88,6 +93,10 @@ class _Output(asyncio.BaseProtocol):
             self._file.write(data)
         elif self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
+            if self._transport.get_write_buffer_size() > _MOST_UNREAD:
+                _log.error("the client does not read what it is sent; the connection is closed")
+                self._transport.abort()
+                self._give_up()
 
 
 class ServedOnStdio(Protocol):
@@ -102,7 +111,7 @@ class ServedOnStdio(Protocol):
 
 async def serve(engine: Engine, stdin: BinaryIO, stdout: BinaryIO, *, max_line: int) -> bool:
     """Serve one client until it closes its end; tells whether all work for it has stopped."""
-    output = _Output()
+    output = _Output(lambda: lines.connection_lost(None))
     await output.open(stdout)
     connection = Connection(engine, output.write)
 
