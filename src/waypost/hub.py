@@ -267,16 +267,18 @@ class Hub(Lifecycle):
             from waypost.transports.http.gate import bound_hosts
             from waypost.transports.http.server import serve
 
-            self._check_address(host)
-            app = self.asgi(allowed_hosts=bound_hosts(host))
+            hosts = bound_hosts(host)
+            if hosts:
+                self._check_open_to_all(host)
+            app = self.asgi(allowed_hosts=hosts)
             serve(app, host, port, ready=ready or self._say_where, closing=self.engine.release)
         else:
             raise DefinitionError(f"There is no transport {transport!r}; use 'stdio' or 'http'.")
 
-    def _check_address(self, host: str) -> None:
+    def _check_open_to_all(self, host: str) -> None:
         """Refuse to let just anybody in."""
         open_to_all = self.auth is None or self.auth.allows_anonymous
-        if host not in ("127.0.0.1", "localhost", "::1") and open_to_all and not self._allow_anonymous_remote:
+        if open_to_all and not self._allow_anonymous_remote:
             raise WaypostError(
                 f"{host} can be reached from outside and nobody has to show a key; listen on 127.0.0.1, "
                 "or allow it with server.allowAnonymousRemote: true (allow_anonymous_remote=True in Python)."

@@ -1,4 +1,4 @@
-"""The running loop and task, found without a system call.
+"""Small matters of asyncio: the running loop and task without a system call, and values that may be awaitable.
 
 Before Python 3.12, `asyncio.get_running_loop` asks the operating system for the process id each time, which costs more
 than everything else a small call does. One loop runs in a thread at a time, so the last one seen will do while it runs.
@@ -7,6 +7,7 @@ than everything else a small call does. One loop runs in a thread at a time, so 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from typing import Any
 
@@ -31,3 +32,8 @@ def running_task() -> asyncio.Task[Any]:
     task = asyncio.current_task(running_loop())
     assert task is not None
     return task
+
+
+async def awaited(value: Any) -> Any:
+    """What a function came to that may or may not be asynchronous."""
+    return await value if inspect.isawaitable(value) else value

@@ -7,7 +7,6 @@ what a later step of the house adds to every call (who may, how often, on record
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
@@ -29,6 +28,7 @@ from waypost.errors import (
 )
 from waypost.execution import tracing
 from waypost.execution.deadline import Deadline
+from waypost.execution.loops import awaited
 from waypost.execution.pool import Pool
 from waypost.wire.content import Contents
 
@@ -108,8 +108,7 @@ class Pipeline:
 
     async def off_loop(self, label: str, function: Callable[..., Any], *args: Any) -> Any:
         """Run a synchronous function in a thread, and await what it returns if that is awaitable."""
-        value = await self.pool.run(label, function, *args)
-        return await value if inspect.isawaitable(value) else value
+        return await awaited(await self.pool.run(label, function, *args))
 
 
 def check_scopes(capability: Capability, caller: Caller) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ from msgspec import UNSET, Raw, UnsetType
 from waypost.capabilities.context import Context
 from waypost.errors import MethodNotFound
 from waypost.execution import tracing
+from waypost.execution.loops import awaited
 from waypost.protocol import methods, modern_methods, task_methods
 from waypost.protocol.answers import Answer
 from waypost.protocol.engine import Engine, Hook
@@ -52,8 +52,7 @@ async def _traced(name: str, work: Awaitable[Answer], exchange: Exchange) -> Ans
 
 
 async def _hooked(hook: Hook, name: str, given: dict[str, Any], context: Context) -> Answer:
-    told = hook(name, given, context)
-    return _as_answer(await told if inspect.isawaitable(told) else told)
+    return _as_answer(await awaited(hook(name, given, context)))
 
 
 async def route(engine: Engine, name: str, given: dict[str, Any], exchange: Exchange) -> dict[str, Any]:

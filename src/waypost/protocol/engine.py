@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, Final, Protocol
 
@@ -16,6 +16,7 @@ from waypost.capabilities.context import Caller, Context, Services
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.registry import Registry
 from waypost.errors import WaypostError
+from waypost.execution.loops import awaited
 from waypost.execution.pipeline import Pipeline
 from waypost.protocol.answers import ModernBody
 from waypost.protocol.broadcast import Broadcast
@@ -167,7 +168,15 @@ class Engine:
         return task
 
     async def tell(self, session: LegacySession, name: str, *args: Any) -> Any:
-        """Run a hook of a session, after those that came before it; a crash in it is logged and raised."""
+        """Run a hook about a session, after those that came before it; a crash in it is logged and raised."""
+        return await self._in_turn(session, name, *args, session)
+
+    async def heard(self, session: LegacySession, name: str, *args: Any) -> None:
+        """Run a hook that nobody waits for, in its turn; a crash in it is logged."""
+        with suppress(Exception):
+            await self._in_turn(session, name, *args)
+
+    async def _in_turn(self, session: LegacySession, name: str, *args: Any) -> Any:
         hook = self.hooks(name)
         if hook is None:
             return None
@@ -175,8 +184,7 @@ class Engine:
             raise WaypostError(f"The hook {name} would wait for the hook it was called from; use hub.cast.")
         async with session.turn:
             try:
-                done = hook(*args, session)
-                return await done if inspect.isawaitable(done) else done
+                return await awaited(hook(*args))
             except Exception:
                 _log.exception("the hook %s failed", name)
                 raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
@@ -13,7 +12,7 @@ from waypost.capabilities.asking import Question
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.capabilities.session import ListKind, Session
 from waypost.errors import CapabilityNotSupported, InvalidParams
-from waypost.execution.loops import running_task
+from waypost.execution.loops import awaited, running_task
 from waypost.protocol.streams import Outlet
 from waypost.wire import messages
 from waypost.wire.definitions import Implementation
@@ -89,8 +88,7 @@ class Exchange:
         """Do a step that must not be done again when the handler is."""
         if self.asker is not None:
             return await self.asker.once(key, function)
-        value = function()
-        return await value if inspect.isawaitable(value) else value
+        return await awaited(function())
 
     @property
     def session(self) -> Session:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-import logging
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -13,6 +11,7 @@ from msgspec import UNSET
 from waypost.capabilities.asking import Question
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.errors import InvalidParams, InvalidRequest, MethodNotFound
+from waypost.execution.loops import awaited
 from waypost.protocol.answers import Outcome, legacy_body
 from waypost.protocol.dispatch import dispatch, find
 from waypost.protocol.engine import Engine
@@ -26,8 +25,6 @@ from waypost.wire.messages import Message, RequestId, decode
 from waypost.wire.versions import LATEST_LEGACY, V2025_06_18, V2025_11_25, at_least, negotiate
 
 NOT_INITIALIZED: Final = "Server not initialized"
-
-_log: Final = logging.getLogger(__name__)
 
 
 async def initialize(
@@ -109,7 +106,9 @@ def receive(engine: Engine, session: LegacySession, message: Message, outlet: Ou
     if message.method == "notifications/cancelled":
         _cancel(session, message)
     if engine.hooks("notification") is not None:
-        engine.background(_tell(engine, session, message, outlet))
+        given = {} if message.params is UNSET else decode(message.params)
+        context = engine.context(exchange_for(session, message, outlet))
+        engine.background(engine.heard(session, "notification", message.method, given, context))
 
 
 def _cancel(session: LegacySession, message: Message) -> None:
@@ -120,21 +119,6 @@ def _cancel(session: LegacySession, message: Message) -> None:
     exchange = None if given.request_id is UNSET else session.running.get(given.request_id)
     if exchange is not None:
         exchange.cancel()
-
-
-async def _tell(engine: Engine, session: LegacySession, message: Message, outlet: Outlet) -> None:
-    """Hand a notification to the hook, in its turn."""
-    hook = engine.hooks("notification")
-    if hook is None:
-        return
-    context = engine.context(exchange_for(session, message, outlet))
-    async with session.turn:
-        try:
-            told = hook(message.method, {} if message.params is UNSET else decode(message.params), context)
-            if inspect.isawaitable(told):
-                await told
-        except Exception:
-            _log.exception("the hook notification failed")
 
 
 class SessionAsker:
@@ -152,8 +136,7 @@ class SessionAsker:
 
     async def once(self, _key: str, function: Callable[[], Any]) -> Any:
         """Just do it: a call of a session runs once."""
-        value = function()
-        return await value if inspect.isawaitable(value) else value
+        return await awaited(function())
 
 
 def exchange_for(session: LegacySession, message: Message, outlet: Outlet) -> Exchange:

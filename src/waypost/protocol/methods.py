@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -16,6 +15,7 @@ from waypost.capabilities.prompts import as_messages
 from waypost.capabilities.resources import as_contents
 from waypost.capabilities.results import Result, encode_json, failure, shape
 from waypost.errors import CapabilityNotSupported, InvalidParams, MethodNotFound
+from waypost.execution.loops import awaited
 from waypost.execution.pipeline import failed_call
 from waypost.protocol.answers import EMPTY, Answer
 from waypost.protocol.engine import Engine
@@ -81,7 +81,7 @@ async def _hooked_call(engine: Engine, given: params.CallTool, exchange: Exchang
     if hook is None:
         return await engine.pipeline.call(given.name, arguments, exchange, longest=longest)
     try:
-        return shape(await _told(hook(given.name, arguments, engine.context(exchange))))
+        return shape(await awaited(hook(given.name, arguments, engine.context(exchange))))
     except (Exception, asyncio.CancelledError, SystemExit) as error:
         return failed_call(given.name, error)
 
@@ -106,7 +106,7 @@ def _list(kind: Kind) -> Run:
             return Answer(engine.listing.encode(kind, open_to_caller, exchange.version), private=True)
         if hook is None:
             return Answer(engine.listing.page(kind, given.cursor, exchange.version))
-        page = as_page(await _told(hook(given.cursor, engine.context(exchange))))
+        page = as_page(await awaited(hook(given.cursor, engine.context(exchange))))
         return Answer(engine.listing.encode(kind, page, exchange.version), private=True)
 
     return run
@@ -127,7 +127,7 @@ async def read_resource(engine: Engine, given: params.ReadResource, exchange: Ex
     if hook is None:
         read = await engine.pipeline.read(given.uri, exchange)
     else:
-        read = as_contents(await _told(hook(given.uri, engine.context(exchange))), given.uri, None)
+        read = as_contents(await awaited(hook(given.uri, engine.context(exchange))), given.uri, None)
     contents = [downgrade.contents(part, exchange.version) for part in read]
     return Answer(encode({"contents": contents}), private=True)
 
@@ -139,7 +139,7 @@ async def get_prompt(engine: Engine, given: params.GetPrompt, exchange: Exchange
     if hook is None:
         written = await engine.pipeline.prompt(given.name, arguments, exchange)
     else:
-        written = as_messages(await _told(hook(given.name, arguments, engine.context(exchange))))
+        written = as_messages(await awaited(hook(given.name, arguments, engine.context(exchange))))
     body: dict[str, Any] = {
         "messages": [
             {"role": message.role, "content": downgrade.block(message.content, exchange.version)} for message in written
@@ -160,7 +160,7 @@ async def complete(engine: Engine, given: params.Complete, exchange: Exchange) -
     if hook is None:
         values = choices(engine, place, argument)
     else:
-        values = list(await _told(hook(place, argument, engine.context(exchange))))
+        values = list(await awaited(hook(place, argument, engine.context(exchange))))
     return Answer(
         encode(
             {
@@ -189,11 +189,6 @@ def choices(engine: Engine, place: str, argument: Mapping[str, Any]) -> list[str
     offered = () if target is None else target.choices.get(argument["name"], ())
     typed = str(argument["value"]).casefold()
     return [value for value in offered if value.casefold().startswith(typed)]
-
-
-async def _told(value: Any) -> Any:
-    """What a hook returned, awaited if it has to be."""
-    return await value if inspect.isawaitable(value) else value
 
 
 async def ping(_engine: Engine, _given: params.Params, _exchange: Exchange) -> Answer:

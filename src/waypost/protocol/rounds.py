@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any, Final
 
 from waypost.capabilities.asking import Question
 from waypost.errors import InvalidParams
+from waypost.execution.loops import awaited
 from waypost.protocol.answers import Answer
 from waypost.protocol.sealing import Seal
 from waypost.wire.messages import encode
@@ -46,8 +46,7 @@ class Rounds:
     async def once(self, key: str, function: Callable[[], Any]) -> Any:
         """A step's result, from an earlier run or from doing it now."""
         if key not in self._done:
-            value = function()
-            self._done[key] = await value if inspect.isawaitable(value) else value
+            self._done[key] = await awaited(function())
         return self._done[key]
 
     def answer(self) -> Answer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ from msgspec import UNSET
 from waypost.capabilities.asking import Question
 from waypost.capabilities.capability import Capability
 from waypost.errors import CapabilityNotSupported, MethodNotFound
+from waypost.execution.loops import awaited
 from waypost.protocol.answers import Answer
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Asker, Exchange
@@ -54,8 +54,7 @@ class TaskAsker:
         """Do a step that must not be done again."""
         if self._before is not None:
             return await self._before.once(key, function)
-        value = function()
-        return await value if inspect.isawaitable(value) else value
+        return await awaited(function())
 
 
 class SessionTaskAsker:
@@ -77,8 +76,7 @@ class SessionTaskAsker:
 
     async def once(self, _key: str, function: Callable[[], Any]) -> Any:
         """Just do it: a task of a session runs once."""
-        value = function()
-        return await value if inspect.isawaitable(value) else value
+        return await awaited(function())
 
 
 def may_be_task(engine: Engine, tool: Capability | None, given: params.CallTool, exchange: Exchange) -> bool:

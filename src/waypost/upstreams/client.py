@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -13,6 +12,7 @@ from msgspec import UNSET
 
 from waypost.capabilities.headers import HeaderParameter, header_parameters
 from waypost.errors import ProtocolError, RemoteError
+from waypost.execution.loops import awaited
 from waypost.upstreams.header_values import header_value
 from waypost.upstreams.replies import Reply
 from waypost.version import __version__
@@ -346,8 +346,7 @@ class Client:
         answerer = self._answers.get(method)
         if answerer is None:
             raise RemoteError(f"Method not found: {method}", -32601)
-        told = answerer(params)
-        return await told if inspect.isawaitable(told) else told
+        return await awaited(answerer(params))
 
     def _settle(self, message: Message) -> None:
         future = self._waiting.pop(message.id, None) if isinstance(message.id, (int, str)) else None

@@ -150,6 +150,6 @@ def _accepts(accept: bytes, kind: bytes) -> bool:
 
 
 def bound_hosts(host: str) -> tuple[str, ...]:
-    """The Host names to expect at a listening address: itself, or any when it is open to the network."""
+    """The Host names to expect at an address that others can reach, besides the loopback ones; none for loopback."""
     named = f"[{host}]" if ":" in host else host.lower()
     return () if named in LOOPBACK else (named, ANY)
