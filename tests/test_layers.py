@@ -27,7 +27,7 @@ HOUSE = (
     {"stores"},
     {"config"},
     {"wire"},
-    {"errors", "version"},
+    {"errors", "loops", "version"},
 )
 """The rooms from top to bottom; a room knows the rooms below it."""
 

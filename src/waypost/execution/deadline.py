@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any, Final
 
 from waypost.errors import DeadlineExceeded
-from waypost.execution.loops import running_loop
 from waypost.execution.ticker import ticker
+from waypost.loops import running_loop
 
 _INSIST_AFTER: Final = 0.1
 

@@ -28,8 +28,8 @@ from waypost.errors import (
 )
 from waypost.execution import tracing
 from waypost.execution.deadline import Deadline
-from waypost.execution.loops import awaited
 from waypost.execution.pool import Pool
+from waypost.loops import awaited
 from waypost.wire.content import Contents
 
 _log: Final = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec import UNSET
 
 from waypost.errors import InvalidParams, InvalidRequest, ProtocolError
-from waypost.execution.loops import running_loop
+from waypost.loops import running_loop
 from waypost.protocol import legacy, modern
 from waypost.protocol.answers import Outcome
 from waypost.protocol.engine import Engine

@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw, UnsetType
 from waypost.capabilities.context import Context
 from waypost.errors import MethodNotFound
 from waypost.execution import tracing
-from waypost.execution.loops import awaited
+from waypost.loops import awaited
 from waypost.protocol import methods, modern_methods, task_methods
 from waypost.protocol.answers import Answer
 from waypost.protocol.engine import Engine, Hook

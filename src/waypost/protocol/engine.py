@@ -16,8 +16,8 @@ from waypost.capabilities.context import Caller, Context, Services
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.registry import Registry
 from waypost.errors import WaypostError
-from waypost.execution.loops import awaited
 from waypost.execution.pipeline import Pipeline
+from waypost.loops import awaited
 from waypost.protocol.answers import ModernBody
 from waypost.protocol.broadcast import Broadcast
 from waypost.protocol.listing import Listing

@@ -12,7 +12,7 @@ from waypost.capabilities.asking import Question
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.capabilities.session import ListKind, Session
 from waypost.errors import CapabilityNotSupported, InvalidParams
-from waypost.execution.loops import awaited, running_task
+from waypost.loops import awaited, running_task
 from waypost.protocol.streams import Outlet
 from waypost.wire import messages
 from waypost.wire.definitions import Implementation

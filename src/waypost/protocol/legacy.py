@@ -11,7 +11,7 @@ from msgspec import UNSET
 from waypost.capabilities.asking import Question
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.errors import InvalidParams, InvalidRequest, MethodNotFound
-from waypost.execution.loops import awaited
+from waypost.loops import awaited
 from waypost.protocol.answers import Outcome, legacy_body
 from waypost.protocol.dispatch import dispatch, find
 from waypost.protocol.engine import Engine

@@ -15,8 +15,8 @@ from waypost.capabilities.prompts import as_messages
 from waypost.capabilities.resources import as_contents
 from waypost.capabilities.results import Result, encode_json, failure, shape
 from waypost.errors import CapabilityNotSupported, InvalidParams, MethodNotFound
-from waypost.execution.loops import awaited
 from waypost.execution.pipeline import failed_call
+from waypost.loops import awaited
 from waypost.protocol.answers import EMPTY, Answer
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange, wanted_level

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from waypost.capabilities.asking import Question
 from waypost.errors import InvalidParams
-from waypost.execution.loops import awaited
+from waypost.loops import awaited
 from waypost.protocol.answers import Answer
 from waypost.protocol.sealing import Seal
 from waypost.wire.messages import encode

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from waypost.capabilities.asking import Question
 from waypost.capabilities.capability import Capability
 from waypost.errors import CapabilityNotSupported, MethodNotFound
-from waypost.execution.loops import awaited
+from waypost.loops import awaited
 from waypost.protocol.answers import Answer
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Asker, Exchange

@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from waypost.capabilities.headers import HeaderParameter, header_parameters
 from waypost.errors import ProtocolError, RemoteError
-from waypost.execution.loops import awaited
+from waypost.loops import awaited
 from waypost.upstreams.header_values import header_value
 from waypost.upstreams.replies import Reply
 from waypost.version import __version__

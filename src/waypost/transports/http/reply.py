@@ -6,8 +6,8 @@ import asyncio
 from contextlib import suppress
 from typing import Final
 
-from waypost.execution.loops import running_loop
 from waypost.execution.ticker import Ticker, ticker
+from waypost.loops import running_loop
 from waypost.protocol.answers import Outcome
 from waypost.protocol.exchange import Exchange
 from waypost.protocol.session import LegacySession
