@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 WORKERS ?= 2
 
-.PHONY: demo test bench format clean
+.PHONY: demo test soak bench format clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m examples.demo.tour $(if $(ONCE),--once)
@@ -17,7 +17,10 @@ test: $(VENV)/.development
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n $(WORKERS)
 
-bench: $(VENV)/.development
+soak: $(VENV)/.development
+	WAYPOST_SOAK_ROUNDS=$(or $(ROUNDS),200) $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 tests/chaos
+
+bench: $(VENV)/.benchmarks
 	$(BIN)/python -m benchmarks $(ARGS)
 
 format: $(VENV)/.development
@@ -37,3 +40,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.development: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) install --constraint constraints.txt --editable '.[dev]'
 	touch $@ $(VENV)/.installed
+
+$(VENV)/.benchmarks: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install --constraint constraints.txt --editable '.[dev,bench]'
+	touch $@ $(VENV)/.development $(VENV)/.installed

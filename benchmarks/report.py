@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 SUBJECT = "waypost"
-RATES = frozenset({"req/s"})
+RATES = frozenset({"req/s", "tx/s"})
 """Units where more is better; in all others less is."""
 
 

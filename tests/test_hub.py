@@ -755,7 +755,7 @@ def test_an_unknown_transport_is_refused() -> None:
 
 
 def test_the_health_of_a_hub_names_its_version() -> None:
-    assert empty().health()["status"] == "ok"
+    assert asyncio.run(empty().health())["status"] == "ok"
 
 
 @pytest.mark.parametrize("version", ERAS)

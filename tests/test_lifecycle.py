@@ -15,7 +15,8 @@ from waypost.capabilities.session import Session
 from waypost.errors import DefinitionError, RemoteError, ToolError, UnknownCapability
 from waypost.lifecycle import HOOKS
 from waypost.protocol.session import LegacySession
-from waypost.stores.sessions import FileSessions, MemorySessions
+from waypost.stores.sqlite import SqliteDatabase
+from waypost.stores.store import Store
 from waypost.testing import TestClient, connect
 from waypost.wire.definitions import Implementation
 from waypost.wire.versions import ALL, LATEST_LEGACY, V2026_07_28
@@ -631,12 +632,12 @@ async def test_somebody_else_cannot_bring_a_session_back() -> None:
     await hub.stop()
 
 
-@pytest.mark.parametrize("shared", [MemorySessions, None])
-def test_another_replica_takes_over_a_session(shared: Callable[[], MemorySessions] | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_another_replica_takes_over_a_session(in_memory: bool, tmp_path: Path) -> None:
     @asynchronous
     async def run() -> None:
-        memory = None if shared is None else shared()
-        first, second = [plain(session_store=memory or FileSessions(tmp_path / "sessions")) for _ in range(2)]
+        store = Store(SqliteDatabase(None if in_memory else tmp_path / "hub.db"))
+        first, second = [plain(store=store if in_memory else f"sqlite:///{tmp_path}/hub.db") for _ in range(2)]
         async with browsing(first) as here, browsing(second) as there:
             visitor = await here.session()
             await remember(visitor, "xyzzy")
@@ -648,10 +649,10 @@ def test_another_replica_takes_over_a_session(shared: Callable[[], MemorySession
 
 @asynchronous
 async def test_a_session_survives_the_restart_of_its_hub(tmp_path: Path) -> None:
-    async with browsing(plain(session_store=FileSessions(tmp_path))) as web:
+    async with browsing(plain(store=f"sqlite:///{tmp_path}/hub.db")) as web:
         visitor = await web.session()
         await remember(visitor, "xyzzy")
-    async with browsing(plain(session_store=FileSessions(tmp_path))) as web:
+    async with browsing(plain(store=f"sqlite:///{tmp_path}/hub.db")) as web:
         assert await remembered(Visitor(web, visitor.id, LATEST_LEGACY)) == "xyzzy"
 
 

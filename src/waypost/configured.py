@@ -26,13 +26,16 @@ from waypost.capabilities.prompts import prompt_from_template
 from waypost.capabilities.toolkits import Toolkit, tool_options
 from waypost.config import references
 from waypost.config.findings import KeyPath
-from waypost.errors import ConfigError, DefinitionError
+from waypost.errors import ConfigError, DefinitionError, StoreError
 from waypost.hub import Hub
+from waypost.stores import places
 
 if TYPE_CHECKING:
     from waypost.policy import Authentication
 
 _log: Final = logging.getLogger(__name__)
+_AT_START: Final = ("server", "store", "bus")
+"""Sections that are looked at when the hub starts, and not again."""
 
 
 class ConfiguredHub(Hub):
@@ -56,7 +59,9 @@ class ConfiguredHub(Hub):
             allow_anonymous_remote=server.allow_anonymous_remote,
             task_after=server.task_after_ms / 1000,
             auth=authentication(loaded.config.auth),
+            store=loaded.config.store.url,
         )
+        self.settle_in(places.data_directory(path.absolute()))
         self.loaded = loaded
         self._configured = capabilities
         self._reloading = asyncio.Lock()
@@ -74,8 +79,9 @@ class ConfiguredHub(Hub):
             except (ConfigError, DefinitionError) as error:
                 _log.error("the configuration was not reloaded: %s", error)
                 return False
-            if loaded.config.server != self.loaded.config.server:
-                _log.warning("changes in the section server take effect at the next start")
+            for section in _AT_START:
+                if getattr(loaded.config, section) != getattr(self.loaded.config, section):
+                    _log.warning("changes in the section %s take effect at the next start", section)
             self._pipeline.timeout = loaded.config.tool_timeout
             self.loaded, self._configured = loaded, capabilities
             _log.info("the configuration was reloaded")
@@ -147,7 +153,7 @@ def _anonymous(given: config.Anonymous | bool | None) -> Principal | Literal[Fal
 def build(loaded: config.Loaded) -> list[Capability]:
     """Everything a configuration asks for; mistakes are collected and raised as one `ConfigError`."""
     capabilities: list[tuple[KeyPath, Capability]] = []
-    findings: list[config.Finding] = []
+    findings = _check_store(loaded)
     seen: set[tuple[object, str]] = set()
     place: KeyPath
     for index, entry in enumerate(loaded.config.toolkits):
@@ -175,6 +181,15 @@ def build(loaded: config.Loaded) -> list[Capability]:
     if findings:
         raise ConfigError(str(findings[0]), findings)
     return [capability for _, capability in capabilities]
+
+
+def _check_store(loaded: config.Loaded) -> list[config.Finding]:
+    """What is wrong with the store's URL; nothing is opened."""
+    try:
+        places.database(loaded.config.store.url, Path())
+    except StoreError as error:
+        return [loaded.finding(("store", "url"), error.message, "CFG061")]
+    return []
 
 
 def _prompt(name: str, prompt: config.PromptTemplate) -> Capability:

@@ -17,6 +17,11 @@ WaypostError
 │   ├── UnknownPrompt
 │   └── UnknownResource
 ├── RemoteError                another server answered with an error; carries its JSON-RPC code
+├── StoreError                 the store refuses what it was asked for
+│   ├── StaleVersion           somebody else changed it since it was read
+│   ├── StoreUnavailable       the store cannot be used right now: locked, full, read-only, out of reach
+│   └── StoreDamaged           the store cannot be used until a person looks at it
+├── NoHolder                   nobody on the bus answers to that name
 └── ProtocolError              the message itself is refused; carries a JSON-RPC code
     ├── ParseError
     ├── InvalidRequest
@@ -123,6 +128,26 @@ class RemoteError(WaypostError):
         super().__init__(message)
         self.code = code
         self.data = data
+
+
+class StoreError(WaypostError):
+    """The store refuses that."""
+
+
+class StaleVersion(StoreError):
+    """It was changed by somebody else since it was read; read it again."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be used right now; try again later."""
+
+
+class StoreDamaged(StoreError):
+    """The store is damaged."""
+
+
+class NoHolder(WaypostError):
+    """Nobody answers to that name."""
 
 
 class ProtocolError(WaypostError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from msgspec import UNSET
@@ -24,8 +25,8 @@ from waypost.execution.pipeline import Pipeline
 from waypost.lifecycle import Lifecycle, ListName
 from waypost.protocol.engine import Engine, EngineSettings, Hook
 from waypost.protocol.session import LegacySession
-from waypost.stores.sessions import SessionStore
-from waypost.stores.tasks import TaskStore
+from waypost.stores import places
+from waypost.stores.store import Store
 from waypost.version import __version__
 from waypost.wire import versions
 from waypost.wire.definitions import Implementation
@@ -61,11 +62,10 @@ class Hub(Lifecycle):
         allowed_hosts: Iterable[str] = (),
         allowed_origins: Iterable[str] = (),
         secret: bytes | None = None,
-        session_store: SessionStore | None = None,
         allow_anonymous_remote: bool = False,
         auth: Authentication | None = None,
         task_after: float = 1.0,
-        task_store: TaskStore | None = None,
+        store: Store | str | None = None,
     ) -> None:
         if not name or not version:
             raise DefinitionError(f"A hub needs a {'version' if name else 'name'}: Hub('my-server', version='1.0.0').")
@@ -80,6 +80,7 @@ class Hub(Lifecycle):
         self.max_body = max_body
         self.auth = auth
         self._allow_anonymous_remote = allow_anonymous_remote
+        self._given_store = store
         self.registry = Registry()
         self._hooks: dict[str, Hook | None] = {}
         self._capabilities = capabilities
@@ -99,8 +100,7 @@ class Hub(Lifecycle):
                 secret=secret,
                 task_after=task_after,
             ),
-            session_store,
-            task_store,
+            self._kept_in(places.data_directory(), places.MEMORY),
         )
 
     def add(
@@ -226,6 +226,20 @@ class Hub(Lifecycle):
             raise UnknownCapability(f"There is no session {session_id}.")
         return session
 
+    @property
+    def store(self) -> Store:
+        """Everything that outlives a request."""
+        return self.engine.store
+
+    def settle_in(self, data: Path) -> None:
+        """Keep what has to last in a directory, unless the hub was given a store that is somewhere else."""
+        self.engine.store = self._kept_in(data, places.DEFAULT)
+
+    def _kept_in(self, data: Path, otherwise: str) -> Store:
+        if isinstance(self._given_store, Store):
+            return self._given_store
+        return Store(places.database(self._given_store or otherwise, data))
+
     async def start(self) -> None:
         """Begin to serve; transports call it."""
         self.engine.start()
@@ -233,13 +247,15 @@ class Hub(Lifecycle):
     async def stop(self) -> None:
         """End all sessions and streams; transports call it."""
         await self.engine.stop()
+        await self.store.close()
         self._pipeline.pool.close()
         if self.auth is not None:
             await self.auth.close()
 
-    def health(self) -> dict[str, str]:
+    async def health(self) -> dict[str, str]:
         """What `/health` answers."""
-        return {"status": "ok", "version": __version__, "db": "none", "mcp": "running"}
+        db = await self.store.health()
+        return {"status": "ok" if db == "ok" else "degraded", "version": __version__, "db": db, "mcp": "running"}
 
     def asgi(self, *, allowed_hosts: Iterable[str] = ()) -> HttpApp:
         """The hub as an ASGI app, for any ASGI server."""
@@ -259,6 +275,8 @@ class Hub(Lifecycle):
         ready: Callable[[str], None] | None = None,
     ) -> None:
         """Serve until the client leaves (stdio) or the process is asked to stop (http); `ready` hears the address."""
+        if self._given_store is None and not self.store.database.lasts:
+            self.settle_in(places.data_directory())
         if transport == "stdio":
             from waypost.transports import stdio
 
@@ -271,7 +289,14 @@ class Hub(Lifecycle):
             if hosts:
                 self._check_open_to_all(host)
             app = self.asgi(allowed_hosts=hosts)
-            serve(app, host, port, ready=ready or self._say_where, closing=self.engine.release)
+            serve(
+                app,
+                host,
+                port,
+                opening=self.store.open,
+                ready=ready or self._say_where,
+                closing=self.engine.release,
+            )
         else:
             raise DefinitionError(f"There is no transport {transport!r}; use 'stdio' or 'http'.")
 

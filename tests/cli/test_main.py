@@ -16,7 +16,9 @@ from waypost.cli.main import parser
 from waypost.errors import ConfigError, WaypostError
 from waypost.version import __version__
 
-COMMANDS = ["serve", "list", "describe", "call", "read", "check", "schema", "init"]
+COMMANDS = ["serve", "list", "describe", "call", "read", "check", "schema", "init", "store"]
+ACTIONS = {"store": ["check", "migrate", "backup", "vacuum"]}
+EVERY = [*COMMANDS, *(f"{command} {action}" for command, actions in ACTIONS.items() for action in actions)]
 
 WRONG_USAGE = [
     [],
@@ -28,6 +30,11 @@ WRONG_USAGE = [
     ["serve", "--port", "many"],
     ["list", "server.py:hub", "--colour"],
     ["schema", "extra"],
+    ["store"],
+    ["store", "burn"],
+    ["store", "check", "waypost.yaml", "extra"],
+    ["store", "check", "--to", "copy.db"],
+    ["store", "backup"],
 ]
 
 
@@ -39,23 +46,23 @@ def usage_code(*arguments: str) -> int:
     return caught.value.code
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", EVERY)
 def test_every_command_has_help_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert usage_code(command, "--help") == 0
+    assert usage_code(*command.split(), "--help") == 0
 
     shown = capsys.readouterr().out
     assert f"usage: waypost {command}" in shown
     assert f"example: waypost {command}" in " ".join(shown.split())
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", EVERY)
 def test_every_example_is_a_call_that_is_understood(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    usage_code(command, "--help")
+    usage_code(*command.split(), "--help")
     example = " ".join(capsys.readouterr().out.split()).rpartition("example: waypost ")[2].partition(" > ")[0]
 
     given = parser().parse_args(shlex.split(example))
 
-    assert given.command == command
+    assert given.command == command.partition(" ")[0]
 
 
 def test_the_help_names_every_command_and_an_example(capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,9 +75,16 @@ def test_the_help_names_every_command_and_an_example(capsys: pytest.CaptureFixtu
 
 
 def test_no_command_is_left_out_here() -> None:
-    (groups,) = [action for action in parser()._actions if isinstance(action, argparse._SubParsersAction)]
+    commands = choices(parser())
 
-    assert set(groups.choices) == set(COMMANDS)
+    assert set(commands) == set(COMMANDS)
+    assert {name: list(found) for name, command in commands.items() if (found := choices(command))} == ACTIONS
+
+
+def choices(command: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """What can follow a command."""
+    groups = [action for action in command._actions if isinstance(action, argparse._SubParsersAction)]
+    return dict(groups[0].choices) if groups else {}
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:

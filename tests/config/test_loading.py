@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from tests.config.conftest import Folder
-from waypost.config import PromptArgument, PromptTemplate, Server, ToolkitUse, check, load
+from waypost.config import Bus, PromptArgument, PromptTemplate, Server, Store, ToolkitUse, check, load
 from waypost.errors import ConfigError
 
 EVERYTHING = """\
@@ -10,6 +10,8 @@ version: "1"
 server: {name: demo, version: 1.2.3, instructions: Use me., host: 0.0.0.0, port: 0, surface: both, names: portable,
   toolTimeoutMs: 1, taskAfterMs: 0, pageSize: 2, sessionIdleMs: 3, maxBodyBytes: 1024, maxSessions: 4,
   allowedHosts: [a], allowedOrigins: ["https://a"], allowAnonymousRemote: true}
+store: {url: "postgresql://db/waypost"}
+bus: {url: "local://"}
 toolkits: [os, {use: "os:path", category: Admin, hidden: true, visible: false, name: n, description: d}]
 prompts: {p: {title: T, description: D, arguments: [{name: to, description: whom, required: true}],
   template: "{{ to }}"}}
@@ -37,6 +39,8 @@ def test_every_setting_reaches_the_configuration(folder: Folder) -> None:
         allowed_origins=["https://a"],
         allow_anonymous_remote=True,
     )
+    assert config.store == Store(url="postgresql://db/waypost")
+    assert config.bus == Bus(url="local://")
     assert config.toolkits == [
         "os",
         ToolkitUse(use="os:path", category="Admin", hidden=True, visible=False, name="n", description="d"),

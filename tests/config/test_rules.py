@@ -1,6 +1,7 @@
 import pytest
 
 from tests.config.conftest import Folder
+from waypost.stores import places
 
 
 @pytest.mark.parametrize(
@@ -36,3 +37,22 @@ def test_a_toolkit_module_is_not_looked_for(folder: Folder) -> None:
 @pytest.mark.parametrize("reference", ["not good", "a:b:c", "https://example.com/x"])
 def test_a_reference_that_is_neither_a_file_nor_a_module_is_an_error(folder: Folder, reference: str) -> None:
     assert folder.only(f"toolkits: ['{reference}']\n").code == "CFG040"
+
+
+@pytest.mark.parametrize("text", ["", "store:\n", "store: {}\nbus: {}\n"])
+def test_a_hub_from_a_file_is_durable_and_on_its_own_by_default(folder: Folder, text: str) -> None:
+    config = folder.load(text).config
+    assert (config.store.url, config.bus.url) == (places.DEFAULT, "local://")
+
+
+@pytest.mark.parametrize("url", ["nats://127.0.0.1:4222", "local", "redis://cache"])
+def test_a_bus_that_is_not_there_yet_is_an_error(folder: Folder, url: str) -> None:
+    found = folder.only(f"bus:\n  url: {url}\n")
+    assert (found.code, found.line, found.key) == ("CFG062", 2, "bus.url")
+    assert "nats:// comes later" in found.message
+
+
+@pytest.mark.parametrize("section", ["store", "bus"])
+def test_a_url_that_is_no_text_is_told_once(folder: Folder, section: str) -> None:
+    assert folder.only(f"{section}: {{url: 7}}\n").code == "CFG012"
+    assert folder.only(f"{section}: {{url: ''}}\n").code == "CFG013"

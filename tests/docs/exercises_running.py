@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from tests.docs.exercises import names, of, refusal
 from tests.docs.pages import EXAMPLES, blocks
 from tests.transports.http.conftest import Web
 from waypost import Hub
-from waypost.protocol.tasks import TASKS_EXTENSION
+from waypost.protocol.task_views import TASKS_EXTENSION
 from waypost.testing import TestClient, connect
 from waypost.upstreams.client import Answerer
 from waypost.wire.versions import V2025_11_25, V2026_07_28, is_modern
@@ -84,7 +86,7 @@ async def exercise_stateless_tasks(client: TestClient, hub: Hub) -> None:
             async with able.listen(taskIds=[task_id]):
                 task = await able.request("tasks/get", {"taskId": task_id})
                 if task["status"] == "working":
-                    await able.assert_notification("tasks", status="input_required")
+                    await able.assert_notification("tasks", taskId=task_id, status="input_required")
                     task = await able.request("tasks/get", {"taskId": task_id})
                 ((key, asked),) = task["inputRequests"].items()
                 assert asked["params"]["message"] == "Remove old.zip?"
@@ -113,6 +115,30 @@ async def exercise_session_tasks(client: TestClient, hub: Hub) -> None:
         late = await refusal(able.request("tasks/cancel", {"taskId": task["taskId"]}))
         assert late[0] == -32602
     assert [params["message"] for params in asked] == ["Remove old.zip?"]
+
+
+@of("store.py")
+async def exercise_store(client: TestClient, hub: Hub) -> None:
+    file = Path(os.environ["WAYPOST_DATA"]) / "archive.db"
+    assert not await asyncio.to_thread(file.exists)
+    if not is_modern(client.version):
+        return
+    async with connect(hub, client.version, capabilities={"extensions": {TASKS_EXTENSION: {}}}) as able:
+        task_id = (await able.call_tool("pack", {"folder": "old"}))["taskId"]
+        async with able.listen(taskIds=[task_id]):
+            if (await able.request("tasks/get", {"taskId": task_id}))["status"] == "working":
+                await able.assert_notification("tasks", taskId=task_id, status="completed")
+    kept = await hub.store.tasks.load(task_id)
+    assert kept is not None and kept.result is not None
+    assert kept.result["content"][0]["text"] == "old is packed."
+    assert await asyncio.to_thread(file.exists)
+
+
+@of("store.yaml")
+async def exercise_store_yaml(client: TestClient, hub: Hub) -> None:
+    assert client.server_info.name == "archive"
+    assert (await hub.health())["db"] == "ok"
+    assert await asyncio.to_thread((Path(os.environ["WAYPOST_DATA"]) / "waypost.db").exists)
 
 
 @of("asking.py")

@@ -131,10 +131,19 @@ def test_the_page_about_the_command_line_has_every_command_and_no_other() -> Non
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_of_a_command_is_documented_and_no_other(command: str) -> None:
-    actions = [action for action in COMMANDS[command]._actions if action.dest != "help"]
-    expected = {action.option_strings[0] if action.option_strings else str(action.metavar) for action in actions}
     documented = set(re.findall(r"^\| `([^`]+)` \|", sections()[command], re.MULTILINE))
-    assert documented == expected
+    assert documented == words_of(COMMANDS[command])
+
+
+def words_of(command: argparse.ArgumentParser) -> set[str]:
+    """What can be said to a command: its options, its arguments, its actions and what can be said to those."""
+    found = set[str]()
+    for action in command._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            found |= set(action.choices).union(*map(words_of, action.choices.values()))
+        elif action.dest != "help":
+            found.add(action.option_strings[0] if action.option_strings else str(action.metavar))
+    return found
 
 
 def test_the_options_of_the_command_itself_are_documented() -> None:

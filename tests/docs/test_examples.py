@@ -33,7 +33,10 @@ SERVED: Final = [path for path in EXAMPLE_FILES if name(path) not in OTHERWISE]
 
 @pytest.mark.parametrize("version", ALL)
 @pytest.mark.parametrize("path", SERVED, ids=name)
-def test_the_example_does_what_its_page_says(path: Path, version: str) -> None:
+def test_the_example_does_what_its_page_says(
+    path: Path, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WAYPOST_DATA", str(tmp_path))
     hub = load_hub(str(path) if path.suffix == ".yaml" else f"{path}:hub")
 
     async def play() -> None:

@@ -6,13 +6,15 @@ from typing import Any
 import pytest
 
 from tests.protocol.conftest import asynchronous, idle
-from waypost.capabilities.principals import Principal
+from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.errors import Busy
 from waypost.protocol.exchange import Exchange
+from waypost.protocol.recording import Recorder
 from waypost.protocol.session import LegacySession
 from waypost.protocol.sessions import Sessions
 from waypost.protocol.streams import Event, EventStream
-from waypost.stores.sessions import MemorySessions
+from waypost.stores.sqlite import SqliteDatabase
+from waypost.stores.store import Store
 from waypost.wire.definitions import Implementation
 from waypost.wire.versions import V2025_11_25
 
@@ -32,7 +34,9 @@ class Clock:
 class Host:
     """Stands where the engine is, and remembers which hooks ran."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: Store | None = None) -> None:
+        self.store = store or Store(SqliteDatabase())
+        self.recorder = Recorder(self, 60)
         self.told: list[tuple[Any, ...]] = []
         self.answers: dict[str, Any] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
@@ -62,15 +66,15 @@ class Nowhere:
 class Lobby:
     """Sessions with a clock and a host of their own."""
 
-    def __init__(self, idle_after: float = 60.0, limit: int = 100, store: MemorySessions | None = None) -> None:
+    def __init__(self, idle_after: float = 60.0, limit: int = 100, store: Store | None = None) -> None:
         self.clock = Clock()
-        self.host = Host()
-        self.store = store or MemorySessions()
-        self.sessions = Sessions(self.host, self.store, idle=idle_after, limit=limit, clock=self.clock)
+        self.host = Host(store)
+        self.store = self.host.store
+        self.sessions = Sessions(self.host, idle=idle_after, limit=limit, clock=self.clock)
 
     async def create(self, principal: Principal | None = None) -> LegacySession:
-        who = {} if principal is None else {"principal": principal}
-        return await self.sessions.create(V2025_11_25, Implementation("tester", "1"), {"sampling": {}}, **who)
+        who = ANONYMOUS if principal is None else principal
+        return await self.sessions.create(V2025_11_25, Implementation("tester", "1"), {"sampling": {}}, who)
 
     def pass_time(self, seconds: float) -> None:
         self.clock.now += seconds

@@ -11,7 +11,7 @@ from waypost.capabilities.asking import Question
 from waypost.errors import CapabilityNotSupported
 from waypost.protocol import tasks
 from waypost.protocol.task_calls import TaskAsker
-from waypost.protocol.tasks import RELATED_TASK, TASKS_EXTENSION
+from waypost.protocol.task_views import RELATED_TASK, TASKS_EXTENSION
 from waypost.testing import TestClient, connect
 from waypost.wire.params import CLIENT_CAPABILITIES
 from waypost.wire.versions import ALL, V2025_11_25, is_modern

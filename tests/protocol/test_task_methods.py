@@ -8,8 +8,9 @@ from tests.protocol.test_task_calls import ABLE, WITHOUT_TASKS, accepted, busy_h
 from waypost import Hub
 from waypost.capabilities.principals import Principal
 from waypost.protocol import task_methods
-from waypost.protocol.tasks import RELATED_TASK, TASKS_EXTENSION
-from waypost.stores.tasks import MemoryTasks
+from waypost.protocol.task_views import RELATED_TASK, TASKS_EXTENSION
+from waypost.stores.sqlite import SqliteDatabase
+from waypost.stores.store import Store
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import V2025_11_25, V2026_07_28
 
@@ -267,15 +268,15 @@ def test_a_session_is_told_how_long_its_task_is_kept(asked: Json, given: int) ->
 
 @asynchronous
 async def test_tasks_are_kept_in_the_store_a_hub_is_given() -> None:
-    store = MemoryTasks()
-    hub, _ = busy_hub(task_store=store)
+    store = Store(SqliteDatabase())
+    hub, _ = busy_hub(store=store)
     async with served(hub) as client:
         task_id = (await client.call_tool("job"))["taskId"]
         await reached(client, task_id, "completed")
-        kept = await store.load(task_id)
+        kept = await store.tasks.load(task_id)
         assert kept is not None
         assert kept.status == "completed"
-    later, _ = busy_hub(task_store=store)
+    later, _ = busy_hub(store=store)
     async with served(later) as client:
         assert (await client.request("tasks/get", {"taskId": task_id}))["status"] == "completed"
 

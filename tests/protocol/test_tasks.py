@@ -10,8 +10,11 @@ from waypost.capabilities.asking import Question
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.errors import Busy, InvalidParams
 from waypost.protocol import tasks as module
-from waypost.protocol.tasks import LiveTask, Tasks, detailed_task, legacy_task, modern_task
-from waypost.stores.tasks import MemoryTasks, TaskRecord
+from waypost.protocol.task_views import detailed_task, legacy_task, modern_task, now
+from waypost.protocol.tasks import LiveTask, Tasks
+from waypost.stores.sqlite import SqliteDatabase
+from waypost.stores.store import Store
+from waypost.stores.tasks import TaskRecord
 from waypost.wire.versions import V2026_07_28
 
 ADA = Principal("ada")
@@ -23,6 +26,7 @@ class Background:
     """An engine's background, and what ran there."""
 
     def __init__(self) -> None:
+        self.store = Store(SqliteDatabase())
         self.jobs: set[asyncio.Task[Any]] = set()
 
     def background(self, work: Any) -> asyncio.Task[Any]:
@@ -35,9 +39,9 @@ class Bench:
     """Tasks with a store to look into."""
 
     def __init__(self) -> None:
-        self.store = MemoryTasks()
         self.host = Background()
-        self.tasks = Tasks(self.host, self.store)
+        self.store = self.host.store.tasks
+        self.tasks = Tasks(self.host)
         self.seen: list[TaskRecord] = []
         self.tasks.watch(self.seen.append)
 
@@ -94,7 +98,7 @@ async def test_work_that_returns_completes_the_task() -> None:
     record = await bench.tasks.find(task.record.id, ADA)
     assert (record.status, record.result, record.error) == ("completed", DONE, None)
     assert bench.told() == ["completed"]
-    assert bench.tasks.live(record) is None
+    assert record.id not in bench.tasks._live
 
 
 @asynchronous
@@ -282,7 +286,7 @@ def test_work_is_stopped_and_its_task_forgotten_when_its_time_is_up(monkeypatch:
         async with asyncio.timeout(5):
             while record[0] is not None:
                 await asyncio.sleep(0.01)
-                record[0] = await bench.store.load(task.record.id)
+                record[0] = await bench.tasks.load(task.record.id)
         with pytest.raises(InvalidParams):
             await bench.tasks.find(task.record.id, ADA)
 
@@ -299,6 +303,8 @@ def test_a_task_is_not_forgotten_early(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.sleep(0.1)
         assert await bench.status(task) == "completed"
         await asyncio.sleep(0.2)
+        assert await bench.tasks.load(task.record.id) is None
+        await bench.host.store.sweep()
         assert await bench.store.load(task.record.id) is None
 
     asyncio.run(run())
@@ -314,7 +320,7 @@ def test_too_many_tasks_at_once_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
             await bench.tasks.start(ADA, V2026_07_28)
         await idle()
         await first.cancel()
-        await until(lambda: bench.tasks.live(first.record) is None)
+        await until(lambda: first.record.id not in bench.tasks._live)
         await bench.tasks.start(ADA, V2026_07_28)
         bench.tasks.stop()
         await idle()
@@ -345,7 +351,7 @@ async def test_who_stops_watching_hears_no_more() -> None:
 
 
 def record(**what: Any) -> TaskRecord:
-    stamp = module.now()
+    stamp = now()
     whole = {"id": "t", "principal": "ada", "created_at": stamp, "updated_at": stamp, "ttl_ms": 1000, "poll_ms": 500}
     return TaskRecord(**{"status": "working", **whole, **what})
 

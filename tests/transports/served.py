@@ -7,6 +7,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -93,7 +94,9 @@ async def staged(folder: str, ctx: Context) -> str:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "stdio":
-        hub.run()
-    else:
-        hub.run("http", port=0)
+    with tempfile.TemporaryDirectory() as data:
+        hub.settle_in(Path(data))
+        if sys.argv[1] == "stdio":
+            hub.run()
+        else:
+            hub.run("http", port=0)

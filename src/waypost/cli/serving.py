@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from waypost.cli.logs import log_to_stderr
 from waypost.cli.targets import DEFAULT, HELP, is_config, load_hub
 from waypost.errors import WaypostError
+from waypost.stores import places
 
 if TYPE_CHECKING:
     from waypost.hub import Hub
@@ -40,11 +41,14 @@ def run(given: argparse.Namespace) -> int:
         from waypost.transports import stdio
 
         stdout = stdio.own_stdout()  # before any of the user's code runs, which may print
-        stdio.run(load_hub(given.target), stdout)
+        hub = load_hub(given.target)
+        hub.settle_in(data_directory(given))
+        stdio.run(hub, stdout)
         return 0
     hub = load_hub(given.target)
     host, port = _address(given, hub)
     data = data_directory(given)
+    hub.settle_in(data)
     try:
         data.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -65,13 +69,10 @@ def _address(given: argparse.Namespace, hub: Hub) -> tuple[str, int]:
 
 
 def data_directory(given: argparse.Namespace) -> Path:
-    """Where a hub keeps its files: the option, the environment, or beside its own file."""
-    if given.data is not None:
-        return Path(given.data)
-    if "WAYPOST_DATA" in os.environ:
-        return Path(os.environ["WAYPOST_DATA"])
-    file = Path(given.target.rpartition(":")[0] or given.target)
-    return (file.parent if file.exists() else Path()) / ".waypost"
+    """Where a hub keeps its files: the option, the environment, or beside its own file; wherever it goes later."""
+    target = given.target if is_config(given.target) else given.target.rpartition(":")[0]
+    data: Path = given.data or places.data_directory(Path(target))
+    return data.absolute()
 
 
 def _ready(hub: Hub, address: str, data: Path) -> None:

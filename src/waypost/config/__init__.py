@@ -2,7 +2,18 @@
 
 from waypost.config.findings import CODES, Finding
 from waypost.config.loading import Loaded, check, load
-from waypost.config.models import Anonymous, Auth, Config, Mcp, PromptArgument, PromptTemplate, Server, ToolkitUse
+from waypost.config.models import (
+    Anonymous,
+    Auth,
+    Bus,
+    Config,
+    Mcp,
+    PromptArgument,
+    PromptTemplate,
+    Server,
+    Store,
+    ToolkitUse,
+)
 from waypost.config.schemas import schema
 from waypost.config.watching import changes
 
@@ -10,6 +21,7 @@ __all__ = [
     "CODES",
     "Anonymous",
     "Auth",
+    "Bus",
     "Config",
     "Finding",
     "Loaded",
@@ -17,6 +29,7 @@ __all__ = [
     "PromptArgument",
     "PromptTemplate",
     "Server",
+    "Store",
     "ToolkitUse",
     "changes",
     "check",

@@ -37,6 +37,8 @@ CODES = {
     "CFG052": "A prompt declares one argument twice.",
     "CFG053": "A prompt's template does not use an argument (warning).",
     "CFG060": "The tool timeout is given twice, with different values.",
+    "CFG061": "The URL names no store that can be used.",
+    "CFG062": "The URL names no bus that can be used.",
 }
 """Every code a finding can carry, with its meaning."""
 

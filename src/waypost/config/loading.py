@@ -10,7 +10,7 @@ from waypost.config import references
 from waypost.config.checking import build, plain
 from waypost.config.includes import Gathered, gather
 from waypost.config.models import Config, ToolkitUse
-from waypost.config.rules import check_timeouts, check_toolkits
+from waypost.config.rules import check_bus, check_timeouts, check_toolkits
 from waypost.config.templates import check_prompts
 from waypost.errors import ConfigError
 
@@ -61,6 +61,7 @@ def _examine(path: Path, environ: Mapping[str, str] | None) -> tuple[Config | No
     gathered = gather(path, os.environ if environ is None else environ, findings)
     root = gathered.root
     data = plain(root, Config, findings)
+    check_bus(root, findings)
     check_toolkits(root, findings)
     check_prompts(root, findings)
     if isinstance(data, dict):

@@ -7,6 +7,8 @@ from msgspec import Meta, Struct
 
 DEFAULT_PORT = 8420
 DAY_MS = 86_400_000
+DEFAULT_STORE = "sqlite:///waypost.db"
+DEFAULT_BUS = "local://"
 
 Name = Annotated[str, Meta(min_length=1)]
 ToolkitReference = Annotated[
@@ -61,6 +63,26 @@ class Server(Struct, frozen=True, kw_only=True, rename="camel"):
     allow_anonymous_remote: Annotated[
         bool, Meta(description="Whether callers without a key may use a hub that listens beyond loopback.")
     ] = False
+
+
+class Store(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Where the hub keeps what outlives a request."""
+
+    url: Annotated[
+        Name,
+        Meta(
+            description="The database: a SQLite file in the data directory, or a PostgreSQL server.",
+            examples=[DEFAULT_STORE, "postgresql://user@host/database"],
+        ),
+    ] = DEFAULT_STORE
+
+
+class Bus(Struct, frozen=True, kw_only=True, rename="camel"):
+    """How hubs hear of each other."""
+
+    url: Annotated[Name, Meta(description="The bus; `local://` stays in this process.", examples=[DEFAULT_BUS])] = (
+        DEFAULT_BUS
+    )
 
 
 class ToolkitUse(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -148,6 +170,10 @@ class Config(Struct, frozen=True, kw_only=True, rename="camel"):
     server: Annotated[Server, Meta(description="How the hub presents itself and serves.")] = msgspec.field(
         default_factory=Server
     )
+    store: Annotated[Store, Meta(description="Where the hub keeps what outlives a request.")] = msgspec.field(
+        default_factory=Store
+    )
+    bus: Annotated[Bus, Meta(description="How hubs hear of each other.")] = msgspec.field(default_factory=Bus)
     toolkits: Annotated[
         list[ToolkitReference | ToolkitUse], Meta(description="Toolkits whose functions become tools.")
     ] = []

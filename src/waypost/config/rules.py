@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from waypost.config import references
 from waypost.config.findings import quoted
+from waypost.config.models import DEFAULT_BUS
 
 if TYPE_CHECKING:
     from waypost.config.findings import Finding, KeyPath
@@ -21,6 +22,15 @@ def check_timeouts(root: Node, data: dict[str, Any], findings: list[Finding]) ->
     if node is not None and len(values) > 1:
         message = "the value differs from `server.toolTimeoutMs`, which is the same setting; keep one of the two"
         findings.append(node.finding(path, message, "CFG060"))
+
+
+def check_bus(root: Node, findings: list[Finding]) -> None:
+    """Report a bus that does not exist."""
+    path = ("bus", "url")
+    node = root.at(*path)
+    if node is not None and isinstance(node.value, str) and node.value not in ("", DEFAULT_BUS):
+        message = f"the only bus is {quoted(DEFAULT_BUS)}, within one process; nats:// comes later"
+        findings.append(node.finding(path, message, "CFG062"))
 
 
 def check_toolkits(root: Node, findings: list[Finding]) -> None:

@@ -91,9 +91,7 @@ class Connection:
         """Open the session; what arrives meanwhile waits, because it belongs to it."""
         if self._session is not None:
             self._engine.sessions.close(self._session, "closed")
-        self._session, outcome = await legacy.initialize(self._engine, message)
-        if self._session is not None:
-            self._session.attach(self._write)
+        self._session, outcome = await legacy.initialize(self._engine, message, attached=self._write)
         self._write(outcome.payload)
         waiting, self._opening = self._opening or [], None
         for late in waiting:

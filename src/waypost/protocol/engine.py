@@ -15,18 +15,19 @@ from waypost.capabilities.capability import Kind
 from waypost.capabilities.context import Caller, Context, Services
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.registry import Registry
-from waypost.errors import WaypostError
+from waypost.errors import StoreError, WaypostError
 from waypost.execution.pipeline import Pipeline
 from waypost.loops import awaited
 from waypost.protocol.answers import ModernBody
 from waypost.protocol.broadcast import Broadcast
 from waypost.protocol.listing import Listing
+from waypost.protocol.recording import Recorder
 from waypost.protocol.sealing import Seal
 from waypost.protocol.session import LegacySession
 from waypost.protocol.sessions import Sessions
-from waypost.protocol.tasks import TASKS_EXTENSION, Tasks, status_notification
-from waypost.stores.sessions import MemorySessions, SessionStore
-from waypost.stores.tasks import MemoryTasks, TaskStore
+from waypost.protocol.task_views import TASKS_EXTENSION, status_notification
+from waypost.protocol.tasks import Tasks
+from waypost.stores.store import Store
 from waypost.wire import versions
 from waypost.wire.definitions import Implementation
 from waypost.wire.versions import LATEST_LEGACY
@@ -67,18 +68,17 @@ class Engine:
         registry: Registry,
         pipeline: Pipeline,
         settings: EngineSettings,
-        session_store: SessionStore | None = None,
-        task_store: TaskStore | None = None,
+        store: Store,
     ) -> None:
+        self.store = store
         self.registry = registry
         self.pipeline = pipeline
         self.settings = settings
         self.hooks = host.hook
         self.listing = Listing(registry, page_size=settings.page_size, portable=settings.portable_names)
-        self.sessions = Sessions(
-            self, session_store or MemorySessions(), idle=settings.session_idle, limit=settings.max_sessions
-        )
-        self.tasks = Tasks(self, task_store or MemoryTasks())
+        self.recorder = Recorder(self, settings.session_idle)
+        self.sessions = Sessions(self, idle=settings.session_idle, limit=settings.max_sessions)
+        self.tasks = Tasks(self)
         self.broadcast = Broadcast(self.sessions, self._tells_of)
         self.seal = Seal(settings.secret)
         self._host = host
@@ -111,6 +111,7 @@ class Engine:
             self.sessions.close(session, "shutdown")
         while self._background:
             await asyncio.wait(self._background)
+        await self.tasks.leave()
 
     def release(self) -> None:
         """Let everybody go who waits for something."""
@@ -124,6 +125,14 @@ class Engine:
         while True:
             await asyncio.sleep(min(_SWEEP_EVERY, self.settings.session_idle))
             self.sessions.sweep()
+            if self.store.is_open:
+                await self._sweep_store()
+
+    async def _sweep_store(self) -> None:
+        try:
+            await self.store.sweep()
+        except StoreError as error:
+            _log.warning("what is over was not swept: %s", error.message)
 
     @cached_property
     def info(self) -> Implementation:

@@ -28,16 +28,16 @@ NOT_INITIALIZED: Final = "Server not initialized"
 
 
 async def initialize(
-    engine: Engine, message: Message, principal: Principal = ANONYMOUS
+    engine: Engine, message: Message, principal: Principal = ANONYMOUS, attached: Callable[[bytes], None] | None = None
 ) -> tuple[LegacySession | None, Outcome]:
-    """Open a session for a client."""
+    """Open a session for a client, bound to its connection when that carries everything."""
     request_id: RequestId = message.id  # type: ignore[assignment]  # requests have one
     try:
         if not engine.legacy_versions:
             raise MethodNotFound(f"Method not found: initialize; use one of {', '.join(engine.versions)}.")
         given = params.read(message.params, params.Initialize)
         version = negotiate(given.protocol_version, engine.legacy_versions)
-        session = await engine.sessions.create(version, given.client_info, given.capabilities, principal)
+        session = await engine.sessions.create(version, given.client_info, given.capabilities, principal, attached)
     except Exception as error:
         return None, failed(error, request_id, LATEST_LEGACY)
     return session, Outcome(messages.result(request_id, messages.encode(_welcome(engine, version))))

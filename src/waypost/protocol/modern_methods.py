@@ -13,7 +13,7 @@ from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange
 from waypost.protocol.methods import SHARED, Method
 from waypost.protocol.streams import EventStream
-from waypost.protocol.tasks import detailed_task
+from waypost.protocol.task_views import detailed_task
 from waypost.stores.tasks import TaskRecord
 from waypost.wire import messages, params
 from waypost.wire.messages import encode

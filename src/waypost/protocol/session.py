@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Protocol
@@ -24,8 +25,10 @@ from waypost.capabilities.session import ListKind, Session
 from waypost.errors import WaypostError
 from waypost.protocol.client_calls import ClientCalls
 from waypost.protocol.exchange import Exchange, level_number, log_message, progress_message
+from waypost.protocol.recording import Recorder
 from waypost.protocol.streams import EventStream
 from waypost.stores.sessions import SessionRecord
+from waypost.stores.store import Store
 from waypost.wire import messages
 from waypost.wire.definitions import Implementation
 from waypost.wire.messages import RequestId
@@ -38,6 +41,10 @@ _SEND_WITHIN: Final = 30.0
 class SessionHost(Protocol):
     """What sessions need of the engine."""
 
+    @property
+    def store(self) -> Store: ...
+    @property
+    def recorder(self) -> Recorder: ...
     def background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]: ...
     async def tell(self, session: LegacySession, name: str, *args: Any) -> Any: ...
     async def task_status(self, task_id: str, principal: Principal) -> bytes: ...
@@ -67,16 +74,22 @@ class LegacySession(Session):
     __slots__ = (
         "_attached",
         "_host",
+        "_life",
+        "_opened",
+        "_record",
         "_save",
         "_streams",
         "calls",
         "general",
         "log_level",
         "principal",
+        "revision",
         "running",
+        "saving",
         "seen",
         "subscriptions",
         "turn",
+        "unsaved",
         "version",
     )
 
@@ -97,17 +110,28 @@ class LegacySession(Session):
         self.calls = ClientCalls()
         self.subscriptions: set[str] = set()
         self.running: dict[RequestId, Exchange] = {}
-        self.general = EventStream("g", ends_when_full=False)
         self.seen = time.monotonic()
         self.turn = Turn()
         self._host = host
         self._save = save
-        self._streams: dict[str, EventStream] = {"g": self.general}
         self._attached: Callable[[bytes], None] | None = None
+        self._life = secrets.token_hex(4)
+        self._opened = 0
+        self._record = host.recorder.for_session(session_id)
+        self.general = EventStream(f"g{self._life}", ends_when_full=False, record=self._record)
+        self._streams: dict[str, EventStream] = {self.general.name: self.general}
+        self.revision = 0
+        self.unsaved: set[str] = set()
+        self.saving = asyncio.Lock()
 
     def attach(self, write: Callable[[bytes], None]) -> None:
         """Bind the session to a connection that carries everything and lasts as long as it does."""
         self._attached = write
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether it lives and ends with a connection, so that nobody can come back to it."""
+        return self._attached is not None
 
     @property
     def is_busy(self) -> bool:
@@ -120,17 +144,25 @@ class LegacySession(Session):
 
     def open_stream(self) -> EventStream:
         """A stream for one request; the oldest finished ones are forgotten."""
-        number = 1 + max((int(name[1:]) for name in self._streams if name != "g"), default=0)
-        stream = EventStream(f"s{number}")
-        finished = [name for name, other in self._streams.items() if other.closed and name != "g"]
+        self._opened += 1
+        stream = EventStream(f"s{self._life}{self._opened}", record=self._record)
+        finished = [name for name, other in self._streams.items() if other.closed and other is not self.general]
         for name in finished[: max(0, len(self._streams) - _KEPT_STREAMS)]:
             del self._streams[name]
         self._streams[stream.name] = stream
         return stream
 
     def stream(self, name: str) -> EventStream | None:
-        """The stream called `name`, if it is still remembered."""
+        """The stream called `name`, if this process still remembers it."""
         return self._streams.get(name)
+
+    async def replay(self, name: str, after: int) -> EventStream | None:
+        """What the store has of a stream that another process had, behind a number; none if it has nothing of it."""
+        log = self._host.store.events
+        events = await log.after(self.id, name, after)
+        if not events and not await log.after(self.id, name, 0, limit=1):
+            return None
+        return EventStream.replayed(name, after, events)
 
     def push(self, message: bytes) -> None:
         """Send a message that belongs to no request."""
@@ -146,6 +178,7 @@ class LegacySession(Session):
     async def put(self, key: str, value: Any) -> None:
         """Keep a value with the session, over its end and recovery too."""
         await super().put(key, value)
+        self.unsaved.add(key)
         await self.save()
 
     async def notify_changed(self, kind: ListKind) -> None:
@@ -237,12 +270,14 @@ class LegacySession(Session):
             log_level=self.log_level,
             assigns=dict(self._assigns),
             subscriptions=sorted(self.subscriptions),
+            revision=self.revision,
         )
 
     def restore(self, record: SessionRecord) -> None:
-        """Take over what was remembered."""
+        """Take over what was remembered, but for what was put here and is not saved yet."""
+        self.revision = record.revision
         self.log_level = record.log_level
-        self._assigns.update(record.assigns)
+        self._assigns.update({key: value for key, value in record.assigns.items() if key not in self.unsaved})
         self.subscriptions.update(record.subscriptions)
 
     def end(self) -> None:

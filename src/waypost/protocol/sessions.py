@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from waypost.capabilities.principals import ANONYMOUS, Principal
-from waypost.errors import Busy
+from waypost.errors import Busy, StaleVersion, StoreError, StoreUnavailable
 from waypost.protocol.session import LegacySession, SessionHost
-from waypost.stores.sessions import SessionStore
 from waypost.wire.definitions import Implementation
+
+_log: Final = logging.getLogger(__name__)
+_PATIENCE: Final = 1.0
 
 
 class Sessions:
@@ -24,14 +27,12 @@ class Sessions:
     def __init__(
         self,
         host: SessionHost,
-        store: SessionStore,
         *,
         idle: float,
         limit: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._host = host
-        self._store = store
         self._idle = idle
         self._limit = limit
         self._clock = clock
@@ -51,9 +52,12 @@ class Sessions:
         client_info: Implementation,
         client_capabilities: Mapping[str, Any],
         principal: Principal = ANONYMOUS,
+        attached: Callable[[bytes], None] | None = None,
     ) -> LegacySession:
-        """Open a session; `Busy` when there are too many."""
+        """Open a session, or one that lives and ends with a connection; `Busy` when there are too many."""
         session = self._open(secrets.token_urlsafe(24), version, client_info, client_capabilities, principal)
+        if attached is not None:
+            session.attach(attached)
         try:
             await self._host.tell(session, "init", client_info)
             await session.save()
@@ -69,6 +73,8 @@ class Sessions:
             session = await self._recover(session_id, principal)
         if session is None or session.principal.id != principal.id:
             return None
+        if self._host.store.database.is_shared and not await self._is_current(session):
+            return None
         session.seen = self._clock()
         return session
 
@@ -76,14 +82,15 @@ class Sessions:
         """The live session with that id."""
         return self._sessions.get(session_id)
 
-    def close(self, session: LegacySession, reason: str) -> None:
-        """End a session; unless it expired or the hub stops, it cannot come back."""
+    def close(self, session: LegacySession, reason: str) -> asyncio.Task[StoreError | None] | None:
+        """End a session; unless it expired or the hub stops, it cannot come back once what is returned is done."""
         if not self._forget(session):
-            return
-        if reason in ("closed", "disconnected"):
-            self._leaving.add(session.id)
-            self._host.background(self._delete(session.id))
+            return None
         self._host.background(self._terminate(session, reason))
+        if reason not in ("closed", "disconnected") or session.is_attached:
+            return None
+        self._leaving.add(session.id)
+        return self._host.background(self._delete(session.id))
 
     def release(self) -> None:
         """End everything that runs for anybody."""
@@ -119,7 +126,48 @@ class Sessions:
         return session
 
     async def _save(self, session: LegacySession) -> None:
-        await self._store.save(session.record())
+        """Remember a session; while the store cannot be used, it lives on here all the same."""
+        if session.is_attached:
+            return
+        async with session.saving:
+            try:
+                await self._save_merged(session)
+            except StoreUnavailable as error:
+                _log.warning("a session is not kept: %s", error.message)
+
+    async def _save_merged(self, session: LegacySession) -> None:
+        while True:
+            saved = set(session.unsaved)
+            try:
+                record = await self._host.store.sessions.save(session.record())
+            except StaleVersion:
+                stored = await self._host.store.sessions.load(session.id)
+                if stored is None:
+                    return
+                level, subscriptions = session.log_level, set(session.subscriptions)
+                session.restore(stored)
+                session.log_level, session.subscriptions = level, subscriptions
+            else:
+                session.revision = record.revision
+                session.unsaved -= saved
+                return
+
+    async def _is_current(self, session: LegacySession) -> bool:
+        """Whether a session still exists on a store that other hubs use too; what they changed is taken over."""
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                if await self._host.store.sessions.revision(session.id) == session.revision:
+                    return True
+                async with session.saving:
+                    stored = await self._host.store.sessions.load(session.id)
+        except (StoreUnavailable, TimeoutError):
+            return True  # it lives on here, as long as nobody can say otherwise
+        if stored is None and session.revision > 0:
+            self.close(session, "closed")
+            return False
+        if stored is not None and stored.revision > session.revision:
+            session.restore(stored)
+        return True
 
     def _forget(self, session: LegacySession) -> bool:
         if self._sessions.get(session.id) is not session:
@@ -128,11 +176,15 @@ class Sessions:
         session.end()
         return True
 
-    async def _delete(self, session_id: str) -> None:
+    async def _delete(self, session_id: str) -> StoreError | None:
         try:
-            await self._store.delete(session_id)
+            await self._host.store.sessions.delete(session_id)
+        except StoreError as error:
+            _log.warning("a session was not forgotten: %s", error.message)
+            return error
         finally:
             self._leaving.discard(session_id)
+        return None
 
     async def _terminate(self, session: LegacySession, reason: str) -> None:
         with suppress(Exception):  # logged where it was raised; the session is over all the same
@@ -146,7 +198,7 @@ class Sessions:
                 self._recovering.pop(session_id, None)
 
     async def _bring_back(self, session_id: str, principal: Principal) -> LegacySession | None:
-        record = await self._store.load(session_id)
+        record = await self._host.store.sessions.load(session_id)
         if record is None or record.principal != principal.id:
             return None
         info = msgspec.convert(record.client_info, Implementation)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from itertools import islice
 from typing import Final, Protocol
 
@@ -31,11 +31,18 @@ class Event(msgspec.Struct, frozen=True):
     message: bytes
 
 
+Record = Callable[[str, int, bytes], None]
+"""Keeps a message of a stream by the stream's name and its number, for after this process."""
+
+
 class EventStream:
     """Messages in order; a reader can leave and a later one go on where it stopped."""
 
-    def __init__(self, name: str, kept: int = KEPT_EVENTS, *, ends_when_full: bool = True) -> None:
+    def __init__(
+        self, name: str, kept: int = KEPT_EVENTS, *, ends_when_full: bool = True, record: Record | None = None
+    ) -> None:
         self.name = name
+        self._record = record
         self._ends_when_full = ends_when_full
         self.closed = False
         self._events: deque[Event] = deque(maxlen=kept)
@@ -45,6 +52,17 @@ class EventStream:
         self._met = False
         self._news = asyncio.Event()
         self._room = asyncio.Event()
+
+    @classmethod
+    def replayed(cls, name: str, after: int, events: Iterable[tuple[int, bytes]]) -> EventStream:
+        """What is left of a stream of another process behind a number, for one reader."""
+        stream = cls(name)
+        stream._last = after
+        for number, message in events:
+            stream._last = number
+            stream._events.append(Event(number, message))
+        stream.closed = True
+        return stream
 
     @property
     def has_reader(self) -> bool:
@@ -74,6 +92,8 @@ class EventStream:
         self._last += 1
         self._events.append(Event(self._last, message))
         self._news.set()
+        if self._record is not None:
+            self._record(self.name, self._last, message)
 
     async def send(self, message: bytes) -> None:
         """Add a message and, while somebody reads or is about to, wait until they are not too far behind."""

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Final
 
 from msgspec import UNSET
 
 from waypost.capabilities.asking import Question
 from waypost.capabilities.capability import Capability
-from waypost.errors import CapabilityNotSupported, MethodNotFound
+from waypost.errors import CapabilityNotSupported, MethodNotFound, StoreUnavailable
 from waypost.loops import awaited
 from waypost.protocol.answers import Answer
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Asker, Exchange
 from waypost.protocol.session import LegacySession, SessionOutlet
-from waypost.protocol.tasks import (
-    LONGEST_TTL_MS,
+from waypost.protocol.task_views import (
     RELATED_TASK,
     TASKS_EXTENSION,
-    LiveTask,
     legacy_task,
     modern_task,
     status_notification,
 )
+from waypost.protocol.tasks import LONGEST_TTL_MS, LiveTask
 from waypost.stores.tasks import TaskRecord
 from waypost.wire import params, versions
 from waypost.wire.messages import encode
@@ -110,9 +110,11 @@ async def call_as_task(
     if asker.task is None:
         try:
             done, _ = await asyncio.wait({work}, timeout=engine.settings.task_after)
-            if done:
-                return _own_answer(work.result())
-            asker.task = await engine.tasks.start(exchange.principal, exchange.version)
+            if not done:
+                with suppress(StoreUnavailable):  # the client waits for the answer, as for any other call
+                    asker.task = await engine.tasks.start(exchange.principal, exchange.version)
+            if asker.task is None:
+                return _own_answer(await work)
         except BaseException:
             work.cancel()
             raise

@@ -10,7 +10,7 @@ from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange
 from waypost.protocol.listing import cursor_after, key_before
 from waypost.protocol.methods import Method
-from waypost.protocol.tasks import RELATED_TASK, TASKS_EXTENSION, detailed_task, legacy_task
+from waypost.protocol.task_views import RELATED_TASK, TASKS_EXTENSION, detailed_task, legacy_task
 from waypost.wire import params
 from waypost.wire.messages import encode
 from waypost.wire.versions import V2025_11_25
@@ -34,18 +34,16 @@ async def get(engine: Engine, given: params.TaskId, exchange: Exchange) -> Answe
 async def update(engine: Engine, given: params.UpdateTask, exchange: Exchange) -> Answer:
     """`tasks/update`"""
     require_extension(exchange)
-    live = engine.tasks.live(await engine.tasks.find(given.task_id, exchange.principal))
-    if live is not None and isinstance(given.input_responses, dict):
-        await live.answer(given.input_responses)
+    record = await engine.tasks.find(given.task_id, exchange.principal)
+    if isinstance(given.input_responses, dict):
+        await engine.tasks.answer(record, given.input_responses)
     return EMPTY
 
 
 async def cancel(engine: Engine, given: params.TaskId, exchange: Exchange) -> Answer:
     """`tasks/cancel` of stateless clients"""
     require_extension(exchange)
-    live = engine.tasks.live(await engine.tasks.find(given.task_id, exchange.principal))
-    if live is not None:
-        await live.cancel()
+    await engine.tasks.cancel(await engine.tasks.find(given.task_id, exchange.principal))
     return EMPTY
 
 
@@ -72,10 +70,7 @@ async def legacy_result(engine: Engine, given: params.TaskId, exchange: Exchange
     """`tasks/result`: waits until the task has ended"""
     _known(exchange, "tasks/result")
     record = await engine.tasks.find(given.task_id, exchange.principal)
-    live = engine.tasks.live(record)
-    if live is not None:
-        await live.ended.wait()
-        record = live.record
+    record = await engine.tasks.result(record, exchange.principal)
     if record.status == "cancelled":
         raise TaskEnded(_CALL_FAILED, "The task was cancelled.")
     if record.error is not None:
@@ -97,11 +92,9 @@ async def legacy_cancel(engine: Engine, given: params.TaskId, exchange: Exchange
     """`tasks/cancel` in a session"""
     _known(exchange, "tasks/cancel")
     record = await engine.tasks.find(given.task_id, exchange.principal)
-    live = engine.tasks.live(record)
-    if record.is_over or live is None:
+    if record.is_over:
         raise InvalidParams(f"The task has ended already: {legacy_task(record)['status']}.")
-    await live.cancel()
-    return Answer(encode(legacy_task(live.record)))
+    return Answer(encode(legacy_task(await engine.tasks.cancel(record))))
 
 
 async def legacy_list(engine: Engine, given: params.List, exchange: Exchange) -> Answer:

@@ -1,22 +1,23 @@
-"""Where sessions are remembered, so that a client can come back to one that ended or lived somewhere else."""
+"""Sessions, so that a client can come back to one that ended or lived somewhere else."""
 
 from __future__ import annotations
 
-import asyncio
-import re
-import secrets
-from collections import OrderedDict
-from pathlib import Path
-from typing import Any, Final, Protocol
+import time
+from typing import Any, Final
 
 import msgspec
 
-_KEPT: Final = 100_000
-_ID: Final = re.compile(r"[A-Za-z0-9_-]{8,128}")
+from waypost.stores.database import Database
+from waypost.stores.records import checked, encoded, fenced, is_key
+from waypost.stores.statements import REAL, TEXT, Change, Query, delete, delete_where, insert, select, update
+from waypost.stores.tables import EVENTS, SESSIONS
+
+KEPT: Final = 7 * 24 * 3600.0
+"""Seconds a session is remembered after it last changed."""
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything needed to bring a session back."""
+    """Everything needed to bring a session back; `revision` is 0 until it is saved."""
 
     id: str
     version: str
@@ -26,74 +27,54 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     log_level: int
     assigns: dict[str, Any]
     subscriptions: list[str]
+    revision: int = 0
 
 
-class SessionStore(Protocol):
-    """The port: one record per session id; the last save wins."""
+_GET: Final = select(SESSIONS, "id = ?")
+_REVISION: Final = Query("SELECT version FROM sessions WHERE id = ?")
+_CREATE: Final = Change(insert(SESSIONS, "skip"))
+_SAVE: Final = Change(update(SESSIONS, ["version"], ["expires_at", "body"]))
+_DELETE: Final = Change(delete(SESSIONS))
+_DELETE_EVENTS: Final = Change(delete_where(EVENTS, "session = ?", [TEXT]))
+_SWEEP: Final = Change(delete_where(SESSIONS, "expires_at < ?", [REAL], limit=1000))
 
-    async def save(self, record: SessionRecord) -> None: ...
-    async def load(self, session_id: str) -> SessionRecord | None: ...
-    async def delete(self, session_id: str) -> None: ...
+_decoder: Final = msgspec.json.Decoder(SessionRecord)
 
 
-class MemorySessions:
-    """Sessions of this process; the oldest are forgotten when there are too many."""
+class SessionStore:
+    """One record per session id."""
 
-    def __init__(self, kept: int = _KEPT) -> None:
-        self._records: OrderedDict[str, SessionRecord] = OrderedDict()
-        self._kept = kept
-
-    async def save(self, record: SessionRecord) -> None:
-        """Remember a session."""
-        self._records[record.id] = record
-        self._records.move_to_end(record.id)
-        while len(self._records) > self._kept:
-            self._records.popitem(last=False)
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def load(self, session_id: str) -> SessionRecord | None:
         """The session, if it is remembered."""
-        return self._records.get(session_id)
-
-    async def delete(self, session_id: str) -> None:
-        """Forget a session."""
-        self._records.pop(session_id, None)
-
-
-class FileSessions:
-    """Sessions as files in a directory, one each, replaced as a whole."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-
-    async def save(self, record: SessionRecord) -> None:
-        """Write a session's file."""
-        await asyncio.to_thread(self._save, record)
-
-    async def load(self, session_id: str) -> SessionRecord | None:
-        """Read a session's file; one that is missing or damaged is no session."""
-        return await asyncio.to_thread(self._load, session_id)
-
-    async def delete(self, session_id: str) -> None:
-        """Remove a session's file."""
-        file = self._file(session_id)
-        if file is not None:
-            await asyncio.to_thread(file.unlink, True)
-
-    def _file(self, session_id: str) -> Path | None:
-        return self._directory / f"{session_id}.json" if _ID.fullmatch(session_id) else None
-
-    def _save(self, record: SessionRecord) -> None:
-        file = self._file(record.id)
-        if file is None:
-            raise ValueError(f"{record.id!r} is no session id.")
-        self._directory.mkdir(parents=True, exist_ok=True)
-        fresh = file.with_suffix(f".{secrets.token_hex(4)}")
-        fresh.write_bytes(msgspec.json.encode(record))
-        fresh.replace(file)
-
-    def _load(self, session_id: str) -> SessionRecord | None:
-        file = self._file(session_id)
-        try:
-            return None if file is None else msgspec.json.decode(file.read_bytes(), type=SessionRecord)
-        except (OSError, msgspec.MsgspecError):
+        rows = await self._database.read(_GET, session_id) if is_key(session_id) else ()
+        if not rows:
             return None
+        _, revision, _, _, body = rows[0]
+        return msgspec.structs.replace(_decoder.decode(body), revision=revision)
+
+    async def revision(self, session_id: str) -> int:
+        """How often a session was saved; 0 when it is not remembered."""
+        rows = await self._database.read(_REVISION, session_id)
+        return int(rows[0][0]) if rows else 0
+
+    async def save(self, record: SessionRecord) -> SessionRecord:
+        """Remember a session as it is now; `StaleVersion` when it was saved since this record was read."""
+        body, expires_at = encoded(record), time.time() + KEPT
+        if record.revision == 0:
+            write = self._database.write(_CREATE, (checked(record.id), 1, record.principal, expires_at, body))
+        else:
+            write = self._database.write(_SAVE, (record.id, record.revision, expires_at, body))
+        await fenced(write, "The session")
+        return msgspec.structs.replace(record, revision=record.revision + 1)
+
+    async def delete(self, session_id: str) -> None:
+        """Forget a session and what was said in it."""
+        await self._database.write(_DELETE, (session_id,))
+        await self._database.write(_DELETE_EVENTS, (session_id,))
+
+    async def sweep(self, now: float) -> int:
+        """Forget sessions nobody came back to."""
+        return await self._database.write(_SWEEP, (now,))

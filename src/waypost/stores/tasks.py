@@ -1,14 +1,22 @@
-"""Where tasks are remembered: what was started, how it stands, and what came of it."""
+"""Tasks: what was started, who runs it, how it stands, and what came of it."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Final
 
 import msgspec
 
+from waypost.stores.database import Database
+from waypost.stores.records import checked, encoded, fenced, is_key
+from waypost.stores.statements import REAL, Change, Query, delete_where, insert, page, select, update
+from waypost.stores.tables import TASKS
+
 
 class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One task as it stands; `result` and `error` are what `tasks/get` shows when it has ended."""
+    """One task as it stands; `result` and `error` are what `tasks/get` shows when it has ended.
+
+    `holder` runs it; `answers` are for it to pick up; `version` is 0 until it is saved.
+    """
 
     id: str
     principal: str
@@ -17,10 +25,14 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: str
     ttl_ms: int
     poll_ms: int
+    expires_at: float = 0.0
+    holder: str = ""
     status_message: str | None = None
     result: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
     input_requests: dict[str, Any] = {}
+    answers: dict[str, Any] = {}
+    version: int = 0
 
     @property
     def is_over(self) -> bool:
@@ -28,34 +40,49 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.status in ("completed", "failed", "cancelled")
 
 
-class TaskStore(Protocol):
-    """The port: one record per task id; the last save wins."""
+_GET: Final = select(TASKS, "id = ?")
+_PAGE: Final = page(TASKS, "principal")
+_CREATE: Final = Change(insert(TASKS, "skip"))
+_SAVE: Final = Change(update(TASKS, ["version"], ["holder", "status", "expires_at", "body"]))
+_HELD: Final = Query("SELECT id, version FROM tasks WHERE holder = ? AND holder <> '' ORDER BY id")
+_SWEEP: Final = Change(delete_where(TASKS, "expires_at < ?", [REAL], limit=1000))
 
-    async def save(self, record: TaskRecord) -> None: ...
-    async def load(self, task_id: str) -> TaskRecord | None: ...
-    async def delete(self, task_id: str) -> None: ...
-    async def page(self, principal: str, after: str | None, limit: int) -> list[TaskRecord]: ...
+_decoder: Final = msgspec.json.Decoder(TaskRecord)
 
 
-class MemoryTasks:
-    """Tasks of this process."""
+class TaskStore:
+    """One record per task id."""
 
-    def __init__(self) -> None:
-        self._records: dict[str, TaskRecord] = {}
-
-    async def save(self, record: TaskRecord) -> None:
-        """Remember how a task stands."""
-        self._records[record.id] = record
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def load(self, task_id: str) -> TaskRecord | None:
         """The task, if it is remembered."""
-        return self._records.get(task_id)
+        rows = await self._database.read(_GET, task_id) if is_key(task_id) else ()
+        return _record(rows[0]) if rows else None
 
-    async def delete(self, task_id: str) -> None:
-        """Forget a task."""
-        self._records.pop(task_id, None)
+    async def save(self, record: TaskRecord) -> TaskRecord:
+        """Remember how a task stands; `StaleVersion` when it was saved since this record was read."""
+        now = (record.holder, record.status, record.expires_at, encoded(record))
+        if record.version == 0:
+            write = self._database.write(_CREATE, (checked(record.id), 1, record.principal, *now))
+        else:
+            write = self._database.write(_SAVE, (record.id, record.version, *now))
+        await fenced(write, f"The task {record.id}")
+        return msgspec.structs.replace(record, version=record.version + 1)
 
     async def page(self, principal: str, after: str | None, limit: int) -> list[TaskRecord]:
         """Tasks of one principal in the order of their ids, behind `after`."""
-        mine = (key for key, record in self._records.items() if record.principal == principal)
-        return [self._records[key] for key in sorted(key for key in mine if after is None or key > after)[:limit]]
+        return [_record(row) for row in await self._database.read(_PAGE, principal, after or "", limit)]
+
+    async def held(self, holder: str) -> dict[str, int]:
+        """The versions of all tasks somebody runs."""
+        return dict(await self._database.read(_HELD, holder))  # type: ignore[arg-type]  # rows of two
+
+    async def sweep(self, now: float) -> int:
+        """Forget tasks whose time is over."""
+        return await self._database.write(_SWEEP, (now,))
+
+
+def _record(row: Any) -> TaskRecord:
+    return msgspec.structs.replace(_decoder.decode(row[6]), version=row[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -367,9 +368,14 @@ SERVE = f"import runpy; runpy.run_path({str(EXAMPLE)!r})['hub'].run('http', port
 
 
 @asynchronous
-async def test_a_real_server_asks_for_the_key() -> None:
+async def test_a_real_server_asks_for_the_key(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", SERVE, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+        sys.executable,
+        "-c",
+        SERVE,
+        stdin=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "WAYPOST_DATA": str(tmp_path)},
     )
     assert process.stderr is not None
     try:

@@ -19,7 +19,7 @@ class Served(Protocol):
 
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
-    def health(self) -> dict[str, str]: ...
+    async def health(self) -> dict[str, str]: ...
 
 
 class HttpApp:
@@ -57,7 +57,7 @@ class HttpApp:
         if path == self._path and self._auth is not None:
             return await self._serve(self._auth, scope, receive, send, headers)
         if path == "/health" and scope["method"] in ("GET", "HEAD"):
-            return await respond(send, 200, messages.encode(self._hub.health()))
+            return await respond(send, 200, messages.encode(await self._hub.health()))
         if self._auth is not None and path in self._auth.metadata_paths and scope["method"] in ("GET", "HEAD"):
             return await respond(send, 200, messages.encode(self._auth.metadata()))
         return await refuse(send, 404, f"There is nothing at {path}; MCP is at {self._path}.")

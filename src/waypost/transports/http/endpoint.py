@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import UNSET
 
 from waypost.capabilities.principals import ANONYMOUS, Principal
-from waypost.errors import Busy, InvalidRequest, ParseError, ProtocolError
+from waypost.errors import Busy, InvalidRequest, ParseError, ProtocolError, StoreUnavailable
 from waypost.protocol import legacy, modern
 from waypost.protocol.answers import Outcome
 from waypost.protocol.engine import Engine
@@ -18,6 +18,7 @@ from waypost.protocol.exchange import Exchange
 from waypost.protocol.failures import CALL_FAILED
 from waypost.protocol.routing import VERSION
 from waypost.protocol.session import LegacySession, SessionOutlet
+from waypost.protocol.streams import EventStream
 from waypost.transports.http.asgi import JSON, Header, Receive, Scope, Send, refuse, respond
 from waypost.transports.http.gate import Gate, Refusal
 from waypost.transports.http.reply import Reply, gone, pump
@@ -165,19 +166,19 @@ class Endpoint:
         session = await self._session(send, headers, principal)
         if session is None:
             return None
-        stream, after = session.general, session.general.delivered
+        general = (session.general, session.general.delivered)
         resumed = headers.get(b"last-event-id")
-        if resumed is not None:
-            name, _, number = resumed.decode("latin-1").rpartition("_")
-            found = session.stream(name)
-            if found is None or not _EVENT_NUMBER.fullmatch(number) or int(number) > found.last:
+        if resumed is None:
+            if session.general.has_reader:
+                return await refuse(send, 409, "This session has an open stream already.")
+            parts = [general]
+        else:
+            parts = await _resumed(session, resumed.decode("latin-1"))
+            if not parts:
                 return await refuse(send, 400, "Last-Event-ID names no event of this session.")
-            stream, after = found, int(number)
-        elif stream.has_reader:
-            return await refuse(send, 409, "This session has an open stream already.")
-        watch = asyncio.get_running_loop().create_task(_release_when_gone(receive, session, stream.name))
+        watch = asyncio.get_running_loop().create_task(_release_when_gone(receive, [stream for stream, _ in parts]))
         try:
-            await pump(send, stream, after, numbered=True)
+            await pump(send, parts, numbered=True)
         finally:
             watch.cancel()
         return None
@@ -186,9 +187,13 @@ class Endpoint:
         self, _receive: Receive, send: Send, headers: Mapping[bytes, bytes], principal: Principal
     ) -> None:
         session = await self._session(send, headers, principal)
-        if session is not None:
-            self._engine.sessions.close(session, "closed")
-            await respond(send, 204, headers=())
+        if session is None:
+            return
+        deleting = self._engine.sessions.close(session, "closed")
+        failure = None if deleting is None else await deleting
+        if failure is not None:
+            return await refuse(send, 503, failure.message, code=CALL_FAILED)
+        await respond(send, 204, headers=())
 
     async def _turn_away(self, receive: Receive, send: Send, refusal: Refusal) -> None:
         if refusal.unread:
@@ -204,7 +209,7 @@ class Endpoint:
             return None
         try:
             session = await self._engine.sessions.find(given.decode("latin-1"), principal)
-        except Busy as error:
+        except (Busy, StoreUnavailable) as error:
             await refuse(send, 503, error.message, code=CALL_FAILED)
             return None
         if session is None:
@@ -212,10 +217,25 @@ class Endpoint:
         return session
 
 
-async def _release_when_gone(receive: Receive, session: LegacySession, name: str) -> None:
-    await gone(receive)
+async def _resumed(session: LegacySession, event: str) -> list[tuple[EventStream, int]]:
+    """Where a client goes on that had an event: in its stream, or in what another process left of it."""
+    name, _, digits = event.rpartition("_")
+    if not _EVENT_NUMBER.fullmatch(digits):
+        return []
+    number = int(digits)
     stream = session.stream(name)
     if stream is not None:
+        return [(stream, number)] if number <= stream.last else []
+    left = await session.replay(name, number)
+    if left is None:
+        return []
+    general = [(session.general, session.general.delivered)] if name.startswith("g") else []
+    return [(left, number), *general]
+
+
+async def _release_when_gone(receive: Receive, streams: list[EventStream]) -> None:
+    await gone(receive)
+    for stream in streams:
         stream.release()
 
 

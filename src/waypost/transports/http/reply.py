@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -84,7 +85,7 @@ class Reply:
             self._stream = EventStream("") if self._session is None else self._session.open_stream()
             prime = self._session is not None and at_least(self._session.version, V2025_11_25)
             self._pump = asyncio.get_running_loop().create_task(
-                pump(self._send, self._stream, 0, numbered=self._session is not None, prime=prime)
+                pump(self._send, [(self._stream, 0)], numbered=self._session is not None, prime=prime)
             )
         return self._stream
 
@@ -109,19 +110,20 @@ async def gone(receive: Receive) -> None:
         pass
 
 
-async def pump(send: Send, stream: EventStream, after: int, *, numbered: bool, prime: bool = False) -> None:
-    """Write a stream's events to a client until the stream ends or the client is sent away."""
+async def pump(send: Send, parts: Sequence[tuple[EventStream, int]], *, numbered: bool, prime: bool = False) -> None:
+    """Write events to a client, stream after stream, each behind a number, until they end or it is sent away."""
     await send({"type": "http.response.start", "status": 200, "headers": EVENT_HEADERS})
     if prime:
-        await _write(send, f"id: {stream.name}_0\nretry: {RETRY_MS}\ndata: \n\n".encode())
-    async for event in stream.follow(after, KEEP_ALIVE):
-        if event is None:
-            await _write(send, b": keep-alive\n\n")
-        elif numbered:
-            number = f"{stream.name}_{event.number}".encode()
-            await _write(send, b"event: message\nid: %b\ndata: %b\n\n" % (number, event.message))
-        else:
-            await _write(send, b"event: message\ndata: %b\n\n" % event.message)
+        await _write(send, f"id: {parts[0][0].name}_0\nretry: {RETRY_MS}\ndata: \n\n".encode())
+    for stream, after in parts:
+        async for event in stream.follow(after, KEEP_ALIVE):
+            if event is None:
+                await _write(send, b": keep-alive\n\n")
+            elif numbered:
+                number = f"{stream.name}_{event.number}".encode()
+                await _write(send, b"event: message\nid: %b\ndata: %b\n\n" % (number, event.message))
+            else:
+                await _write(send, b"event: message\ndata: %b\n\n" % event.message)
     await send({"type": "http.response.body", "body": b""})
 
 

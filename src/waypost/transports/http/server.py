@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import closing as closing_socket
 from types import FrameType
 from typing import Final
 
@@ -21,13 +22,21 @@ _GRACE: Final = 5
 class Server(uvicorn.Server):
     """uvicorn that says when it is ready, and lets open streams go before it waits for connections to close."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[str], None], closing: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        opening: Callable[[], Awaitable[None]],
+        ready: Callable[[str], None],
+        closing: Callable[[], None],
+    ) -> None:
         super().__init__(config)
+        self._opening = opening
         self._ready = ready
         self._closing = closing
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start listening, then say where."""
+        """Open what is needed, start listening, then say where."""
+        await self._opening()
         await super().startup(sockets)
         settle()
         if self.started:
@@ -45,8 +54,16 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def serve(app: HttpApp, host: str, port: int, *, ready: Callable[[str], None], closing: Callable[[], None]) -> None:
-    """Serve until the process is asked to stop; an address that cannot be had is a `WaypostError`."""
+def serve(
+    app: HttpApp,
+    host: str,
+    port: int,
+    *,
+    opening: Callable[[], Awaitable[None]],
+    ready: Callable[[str], None],
+    closing: Callable[[], None],
+) -> None:
+    """Serve until the process is asked to stop; what `opening` raises, and an address that cannot be had, end it."""
     listening = listen(host, port)
     config = uvicorn.Config(
         app,
@@ -62,7 +79,8 @@ def serve(app: HttpApp, host: str, port: int, *, ready: Callable[[str], None], c
         timeout_graceful_shutdown=_GRACE,
         log_config=None,
     )
-    Server(config, ready, closing).run(sockets=[listening])
+    with closing_socket(listening):
+        Server(config, opening, ready, closing).run(sockets=[listening])
 
 
 def listen(host: str, port: int) -> socket.socket:

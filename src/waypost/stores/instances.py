@@ -1,0 +1,181 @@
+"""Workflow instances: each as it stands, who is just moving it, and everything that happened to it.
+
+A move is reserved, run and committed. A reservation is bound to a version and to a token that only its holder knows;
+the commit needs both, adds one to the version and one entry to the history. Whoever comes second finds the version or
+the token changed, and nothing happens.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from waypost.errors import StaleVersion
+from waypost.stores.database import Database
+from waypost.stores.records import checked, decoded, encoded, is_key
+from waypost.stores.requests import ADD as ADD_REQUEST
+from waypost.stores.requests import RequestRecord
+from waypost.stores.statements import Change, Query, insert, page, select, update
+from waypost.stores.tables import HISTORY, INSTANCES
+
+
+class Reservation(msgspec.Struct, frozen=True):
+    """A move on its way: `value` is what its holder needs to know if it has to be taken up again."""
+
+    token: str
+    until: float
+    value: Any = None
+
+
+class Instance(msgspec.Struct, frozen=True, kw_only=True):
+    """An instance as it stands; `due_at` is when it has to be looked at next, 0 if never."""
+
+    id: str
+    version: int
+    definition: str
+    principal: str
+    state: str
+    status: str
+    due_at: float = 0.0
+    value: Any = None
+    reservation: Reservation | None = None
+
+
+class HistoryEntry(msgspec.Struct, frozen=True):
+    """What made an instance's version."""
+
+    version: int
+    at: float
+    value: Any
+
+
+_NO_RESERVATION: Final = {"reservation": "''", "reserved_until": "0", "reserved": "''"}
+_RESERVED: Final = ["reservation", "reserved_until", "reserved"]
+
+_ADD_ENTRY: Final = insert(HISTORY)
+_MOVE: Final = update(
+    INSTANCES, ["version", "reservation"], ["state", "status", "due_at", "body"], constants=_NO_RESERVATION
+)
+_START: Final = Change(insert(INSTANCES, "skip"), _ADD_ENTRY)
+_START_ONCE: Final = Change(insert(INSTANCES, "skip"), _ADD_ENTRY, ADD_REQUEST)
+_COMMIT: Final = Change(_MOVE, _ADD_ENTRY)
+_COMMIT_ONCE: Final = Change(_MOVE, _ADD_ENTRY, ADD_REQUEST)
+_RESERVE: Final = Change(update(INSTANCES, ["version", "reservation"], _RESERVED, moves=False))
+_RENEW: Final = Change(update(INSTANCES, ["reservation"], ["reserved_until"], moves=False))
+_RELEASE: Final = Change(update(INSTANCES, ["reservation"], [], moves=False, constants=_NO_RESERVATION))
+
+_GET: Final = select(INSTANCES, "id = ?")
+_PAGE: Final = page(INSTANCES)
+_PAGE_OF_PRINCIPAL: Final = page(INSTANCES, "principal")
+_PAGE_OF_DEFINITION: Final = page(INSTANCES, "definition")
+_DUE: Final = select(INSTANCES, "due_at > 0 AND due_at <= ?", order=["due_at", "id"], limit=True)
+_ABANDONED: Final = select(
+    INSTANCES, "reserved_until > 0 AND reserved_until < ?", order=["reserved_until", "id"], limit=True
+)
+_HISTORY: Final = Query(
+    "SELECT version, at, body FROM history WHERE instance = ? AND version > ? ORDER BY version LIMIT ?"
+)
+
+
+class Instances:
+    """All instances and their histories."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def start(self, instance: Instance, at: float, entry: Any, request: RequestRecord | None = None) -> None:
+        """Add an instance at version 1 with the first entry of its history; `StaleVersion` if the id is taken."""
+        row = (
+            checked(instance.id),
+            1,
+            *("", 0.0, ""),
+            instance.definition,
+            instance.principal,
+            instance.state,
+            instance.status,
+            instance.due_at,
+            encoded(instance.value),
+        )
+        history = (instance.id, 1, at, encoded(entry))
+        if request is None:
+            write = self._database.write(_START, row, history)
+        else:
+            write = self._database.write(_START_ONCE, row, history, request.row())
+        if not await write:
+            raise StaleVersion(f"There is an instance {instance.id} already.")
+
+    async def get(self, instance_id: str) -> Instance | None:
+        """The instance with that id."""
+        rows = await self._database.read(_GET, instance_id) if is_key(instance_id) else ()
+        return _instance(rows[0]) if rows else None
+
+    async def reserve(self, instance_id: str, version: int, reservation: Reservation, instead_of: str = "") -> bool:
+        """Be the one who moves an instance on from a version; an abandoned reservation is taken over by its token."""
+        row = (instance_id, version, instead_of, reservation.token, reservation.until, encoded(reservation.value))
+        return bool(await self._database.write(_RESERVE, row))
+
+    async def renew(self, instance_id: str, token: str, until: float) -> bool:
+        """Keep a reservation for longer; false when it is not there any more."""
+        return bool(await self._database.write(_RENEW, (instance_id, token, until)))
+
+    async def release(self, instance_id: str, token: str) -> bool:
+        """Give a reservation back without a move; false when it is not there any more."""
+        return bool(await self._database.write(_RELEASE, (instance_id, token)))
+
+    async def commit(
+        self, moved: Instance, at: float, entry: Any, token: str = "", request: RequestRecord | None = None
+    ) -> int:
+        """Move an instance on from `moved.version` to all else it says there, under the reservation `token`.
+
+        The new version; `StaleVersion` when the instance has moved or the reservation is not there any more.
+        """
+        version = moved.version + 1
+        row = (moved.id, moved.version, token, moved.state, moved.status, moved.due_at, encoded(moved.value))
+        history = (moved.id, version, at, encoded(entry))
+        if request is None:
+            write = self._database.write(_COMMIT, row, history)
+        else:
+            write = self._database.write(_COMMIT_ONCE, row, history, request.row())
+        if not await write:
+            raise StaleVersion(f"Instance {moved.id} is not at version {moved.version} any more, or is being moved.")
+        return version
+
+    async def page(
+        self, after: str = "", limit: int = 100, *, principal: str | None = None, definition: str | None = None
+    ) -> list[Instance]:
+        """Instances in the order of their ids, behind `after`; all, or those of a principal or of a definition."""
+        if principal is not None:
+            rows = await self._database.read(_PAGE_OF_PRINCIPAL, principal, after, limit)
+        elif definition is not None:
+            rows = await self._database.read(_PAGE_OF_DEFINITION, definition, after, limit)
+        else:
+            rows = await self._database.read(_PAGE, after, limit)
+        return [_instance(row) for row in rows]
+
+    async def history(self, instance_id: str, after: int = 0, limit: int = 1000) -> list[HistoryEntry]:
+        """What happened to an instance behind a version, in order."""
+        rows = await self._database.read(_HISTORY, instance_id, after, limit) if is_key(instance_id) else ()
+        return [HistoryEntry(row[0], row[1], decoded(row[2])) for row in rows]
+
+    async def due(self, now: float, limit: int = 100) -> list[Instance]:
+        """Instances that have to be looked at by now, the longest due first."""
+        return [_instance(row) for row in await self._database.read(_DUE, now, limit)]
+
+    async def abandoned(self, now: float, limit: int = 100) -> list[Instance]:
+        """Instances whose reservation ran out, the longest first."""
+        return [_instance(row) for row in await self._database.read(_ABANDONED, now, limit)]
+
+
+def _instance(row: Any) -> Instance:
+    return Instance(
+        id=row[0],
+        version=row[1],
+        reservation=Reservation(row[2], row[3], decoded(row[4])) if row[2] else None,
+        definition=row[5],
+        principal=row[6],
+        state=row[7],
+        status=row[8],
+        due_at=row[9],
+        value=decoded(row[10]),
+    )

@@ -1,0 +1,113 @@
+"""Jobs: work that waits for somebody to do it, by queue."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import msgspec
+
+from waypost.stores.database import Database
+from waypost.stores.records import checked, decoded, encoded, fenced
+from waypost.stores.statements import Change, Query, delete, insert, page, select, update
+from waypost.stores.tables import JOBS
+
+WAITING: Final = "waiting"
+"""For its time, or for whoever leased it until then to be done or silent."""
+GIVEN_UP: Final = "given up"
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """One job; `due_at` is when it may be taken next, `attempts` how often it was."""
+
+    queue: str
+    id: str
+    version: int
+    status: str
+    due_at: float
+    attempts: int
+    reason: str
+    value: Any
+
+
+_ADD: Final = Change(insert(JOBS, "skip"))
+_DUE: Final = select(JOBS, "queue = ? AND status = ? AND due_at <= ?", order=["due_at", "id"], limit=True)
+_NEXT: Final = Query("SELECT min(due_at) FROM jobs WHERE queue = ? AND status = ?")
+_LEASE: Final = Change(update(JOBS, ["version"], ["due_at", "attempts"]))
+_RENEW: Final = Change(update(JOBS, ["version"], ["due_at"], moves=False))
+_PUT_BACK: Final = Change(update(JOBS, ["version"], ["status", "due_at", "reason"]))
+_REMOVE: Final = Change(delete(JOBS, ["version"]))
+_GET: Final = select(JOBS, "queue = ? AND id = ?")
+_PAGE: Final = page(JOBS, "queue")
+
+
+class Jobs:
+    """All jobs of all queues."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(self, queue: str, job_id: str, value: Any, due_at: float) -> bool:
+        """Add a job; false when there is one with that id, which stays."""
+        row = (checked(queue), checked(job_id), 1, WAITING, due_at, 0, "", encoded(value))
+        return bool(await self._database.write(_ADD, row))
+
+    async def lease(self, queue: str, now: float, until: float, limit: int) -> list[Job]:
+        """Take jobs that are due; until then nobody else gets them."""
+        found = [_job(row) for row in await self._database.read(_DUE, queue, WAITING, now, limit)]
+        rows = [(queue, job.id, job.version, until, job.attempts + 1) for job in found]
+        held = await asyncio.gather(*(self._database.write(_LEASE, row) for row in rows))
+        return [
+            msgspec.structs.replace(job, version=job.version + 1, due_at=until, attempts=job.attempts + 1)
+            for job, mine in zip(found, held, strict=True)
+            if mine
+        ]
+
+    async def renew(self, job: Job, until: float) -> None:
+        """Keep a leased job for longer; `StaleVersion` when somebody else has it by now."""
+        await fenced(self._database.write(_RENEW, (job.queue, job.id, job.version, until)), _what(job))
+
+    async def put_back(self, job: Job, due_at: float, reason: str) -> None:
+        """Let a leased job be taken again later; `StaleVersion` when somebody else has it by now."""
+        row = (job.queue, job.id, job.version, WAITING, due_at, reason)
+        await fenced(self._database.write(_PUT_BACK, row), _what(job))
+
+    async def give_up(self, job: Job, now: float, reason: str) -> None:
+        """Keep a leased job for people to look at; `StaleVersion` when somebody else has it by now."""
+        row = (job.queue, job.id, job.version, GIVEN_UP, now, reason)
+        await fenced(self._database.write(_PUT_BACK, row), _what(job))
+
+    async def remove(self, job: Job) -> None:
+        """Forget a job that is done; `StaleVersion` when somebody else has it by now."""
+        await fenced(self._database.write(_REMOVE, (job.queue, job.id, job.version)), _what(job))
+
+    async def next_due(self, queue: str) -> float | None:
+        """When the next job may be taken, if there is one."""
+        due_at: float | None = (await self._database.read(_NEXT, queue, WAITING))[0][0]
+        return due_at
+
+    async def get(self, queue: str, job_id: str) -> Job | None:
+        """The job with that id, if it is not done."""
+        rows = await self._database.read(_GET, queue, job_id)
+        return _job(rows[0]) if rows else None
+
+    async def page(self, queue: str, after: str = "", limit: int = 1000) -> list[Job]:
+        """Jobs of a queue in the order of their ids, behind `after`."""
+        return [_job(row) for row in await self._database.read(_PAGE, queue, after, limit)]
+
+
+def _what(job: Job) -> str:
+    return f"The job {job.id}"
+
+
+def _job(row: Any) -> Job:
+    return Job(
+        queue=row[0],
+        id=row[1],
+        version=row[2],
+        status=row[3],
+        due_at=row[4],
+        attempts=row[5],
+        reason=row[6],
+        value=decoded(row[7]),
+    )

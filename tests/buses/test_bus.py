@@ -1,0 +1,316 @@
+"""The contract of the bus, over every adapter: messages to everybody, what is refused, the end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from tests.buses.conftest import ADAPTERS, DEADLINE, Ears, OpenBus, echo, on_bus
+from waypost.buses import Bus
+from waypost.buses.bus import LARGEST, MOST_WAITING
+from waypost.errors import NoHolder, WaypostError
+
+NO_SUBJECTS = ["", ".", "a.", ".a", "a..b", "a b", "a.\tb", "a\n", "a.\x00", "a.\x1f", "é .x"]
+NO_PATTERNS = [*NO_SUBJECTS, ">.a", "a.>.b", "a*", "*a", "a.b>", ">>", "**"]
+WILD = ["*", ">", "a.*", "a.>", "*.a"]
+
+
+def asked(open_bus: OpenBus, problem: Callable[[Bus], object]) -> None:
+    """Run something on a bus under a deadline."""
+
+    async def run() -> None:
+        async with asyncio.timeout(DEADLINE), open_bus() as bus:
+            await problem(bus)  # type: ignore[misc]  # each is a coroutine function
+
+    asyncio.run(run())
+
+
+# Messages to everybody
+
+
+@on_bus
+async def test_each_who_listens_hears_a_message_once_and_in_order(bus: Bus) -> None:
+    first, second = Ears(), Ears()
+    await bus.subscribe("news.today", first)
+    await bus.subscribe("news.today", second)
+    sent = [("news.today", str(number).encode()) for number in range(100)]
+    for subject, message in sent:
+        await bus.publish(subject, message)
+    assert await first.have(100) == sent
+    assert await second.have(100) == sent
+
+
+@on_bus
+async def test_a_message_that_comes_just_when_all_others_are_dealt_with_is_heard(bus: Bus) -> None:
+    for turns in range(6):
+        ears = Ears()
+        await bus.subscribe("news", ears)
+        await bus.publish("news", b"first")
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await bus.publish("news", b"second")
+        await ears.have(2)
+
+
+@on_bus
+async def test_one_who_comes_later_hears_only_what_is_published_then(bus: Bus) -> None:
+    await bus.publish("news", b"before")
+    ears = Ears()
+    await bus.subscribe("news", ears)
+    await bus.publish("news", b"after")
+    assert await ears.have(1) == [("news", b"after")]
+
+
+@on_bus
+async def test_nobody_hears_what_is_published_somewhere_else(bus: Bus) -> None:
+    ears = Ears()
+    await bus.subscribe("a.b", ears)
+    for other in ("a", "a.b.c", "b.a", "A.b", "a.c"):
+        await bus.publish(other, b"not for you")
+    await bus.publish("a.b", b"for you")
+    assert await ears.have(1) == [("a.b", b"for you")]
+
+
+@on_bus
+async def test_a_star_stands_for_one_word(bus: Bus) -> None:
+    ears = Ears()
+    await bus.subscribe("a.*.c", ears)
+    for subject in ("a.c", "a.b.b.c", "a.b.c", "a.x.c", "a.b.d"):
+        await bus.publish(subject, b"")
+    await bus.publish("a.end.c", b"")
+    assert [subject for subject, _ in await ears.have(3)] == ["a.b.c", "a.x.c", "a.end.c"]
+
+
+@on_bus
+async def test_an_angle_stands_for_all_words_that_follow_and_at_least_one(bus: Bus) -> None:
+    ears = Ears()
+    await bus.subscribe("a.>", ears)
+    for subject in ("a", "b.a", "a.b", "a.b.c.d"):
+        await bus.publish(subject, b"")
+    await bus.publish("a.end", b"")
+    assert [subject for subject, _ in await ears.have(3)] == ["a.b", "a.b.c.d", "a.end"]
+
+
+@on_bus
+async def test_one_who_listens_twice_hears_twice(bus: Bus) -> None:
+    ears = Ears()
+    await bus.subscribe("a", ears)
+    await bus.subscribe("*", ears)
+    await bus.publish("a", b"x")
+    assert await ears.have(2) == [("a", b"x")] * 2
+
+
+@on_bus
+async def test_nothing_is_heard_after_the_end(bus: Bus) -> None:
+    ended, goes_on = Ears(), Ears()
+    subscription = await bus.subscribe("a", ended)
+    await bus.subscribe("a", goes_on)
+    await bus.publish("a", b"before")
+    await ended.have(1)
+    await subscription.end()
+    await bus.publish("a", b"after")
+    await goes_on.have(2)
+    assert ended.heard == [("a", b"before")]
+
+
+@on_bus
+async def test_an_end_waits_for_what_arrived_before(bus: Bus) -> None:
+    go, dealt_with = asyncio.Event(), list[bytes]()
+
+    async def slow(_subject: str, message: bytes) -> None:
+        await go.wait()
+        dealt_with.append(message)
+
+    subscription = await bus.subscribe("a", slow)
+    for message in (b"1", b"2"):
+        await bus.publish("a", message)
+    ending = asyncio.create_task(subscription.end())
+    await asyncio.sleep(0)
+    go.set()
+    await ending
+    assert dealt_with == [b"1", b"2"]
+
+
+@on_bus
+async def test_ending_twice_is_ending_once(bus: Bus) -> None:
+    for subscription in (await bus.subscribe("a", Ears()), await bus.subscribe("*", Ears()), await bus.hold("a", echo)):
+        await subscription.end()
+        await subscription.end()
+
+
+@on_bus
+async def test_a_listener_may_end_its_own_subscription(bus: Bus) -> None:
+    ears = Ears()
+
+    async def once(subject: str, message: bytes) -> None:
+        ears(subject, message)
+        await subscription.end()
+
+    subscription = await bus.subscribe("a", once)
+    await bus.publish("a", b"1")
+    await ears.have(1)
+    await bus.publish("a", b"2")
+    witness = Ears()
+    await bus.subscribe("b", witness)
+    await bus.publish("b", b"")
+    await witness.have(1)
+    assert ears.heard == [("a", b"1")]
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_a_listener_that_falls_behind_misses_the_oldest(adapter: str, caplog: pytest.LogCaptureFixture) -> None:
+    too_many, go = 10, asyncio.Event()
+
+    async def scenario(bus: Bus) -> list[bytes]:
+        dealt_with, last = list[bytes](), asyncio.Event()
+
+        async def slow(_subject: str, message: bytes) -> None:
+            await go.wait()
+            dealt_with.append(message)
+            if message == b"last":
+                last.set()
+
+        await bus.subscribe("a", slow)
+        for number in range(MOST_WAITING + too_many):
+            await bus.publish("a", str(number).encode())
+        await bus.publish("a", b"last")
+        go.set()
+        await last.wait()
+        return dealt_with
+
+    async def run() -> list[bytes]:
+        async with asyncio.timeout(DEADLINE), ADAPTERS[adapter]() as bus:
+            return await scenario(bus)
+
+    with caplog.at_level(logging.WARNING, "waypost.buses"):
+        dealt_with = asyncio.run(run())
+    assert MOST_WAITING <= len(dealt_with) <= MOST_WAITING + 1
+    assert dealt_with[-2:] == [str(MOST_WAITING + too_many - 1).encode(), b"last"]
+    assert any("misses some" in record.message for record in caplog.records)
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_a_listener_that_fails_is_logged_and_hears_the_next(adapter: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        ears = Ears()
+
+        def fails_at_first(subject: str, message: bytes) -> None:
+            ears(subject, message)
+            if len(ears.heard) == 1:
+                raise ValueError("not that one")
+
+        async with asyncio.timeout(DEADLINE), ADAPTERS[adapter]() as bus:
+            await bus.subscribe("a", fails_at_first)
+            await bus.publish("a", b"1")
+            await bus.publish("a", b"2")
+            assert await ears.have(2) == [("a", b"1"), ("a", b"2")]
+
+    with caplog.at_level(logging.ERROR, "waypost.buses"):
+        asyncio.run(run())
+    (record,) = caplog.records
+    assert record.exc_info is not None
+    assert "not that one" in str(record.exc_info[1])
+
+
+@on_bus
+async def test_a_slow_listener_holds_up_nobody_else(bus: Bus) -> None:
+    go, ears = asyncio.Event(), Ears()
+
+    async def slow(_subject: str, _message: bytes) -> None:
+        await go.wait()
+
+    await bus.subscribe("a", slow)
+    await bus.subscribe("a", ears)
+    for _ in range(10):
+        await bus.publish("a", b"")
+    await ears.have(10)
+    go.set()
+
+
+# What is refused
+
+
+@on_bus
+async def test_the_largest_message_passes_and_a_larger_one_is_refused(bus: Bus) -> None:
+    ears = Ears()
+    await bus.subscribe("a", ears)
+    await bus.hold("a", echo)
+    await bus.publish("a", b"x" * LARGEST)
+    assert len((await ears.have(1))[0][1]) == LARGEST
+    with pytest.raises(WaypostError, match="too large"):
+        await bus.publish("a", b"x" * (LARGEST + 1))
+    with pytest.raises(WaypostError, match="too large"):
+        await bus.request("a", b"x" * (LARGEST + 1), within=5)
+
+
+@on_bus
+async def test_an_answer_that_is_too_large_is_an_error_of_the_question(bus: Bus) -> None:
+    async def talks(_question: bytes) -> bytes:
+        return b"x" * (LARGEST + 1)
+
+    await bus.hold("worker", talks)
+    with pytest.raises(WaypostError, match="too large"):
+        await bus.request("worker", b"", within=5)
+
+
+@pytest.mark.parametrize("subject", [*NO_SUBJECTS, *WILD, *NO_PATTERNS])
+def test_what_is_no_subject_is_refused_everywhere(subject: str, open_bus: OpenBus) -> None:
+    async def scenario(bus: Bus) -> None:
+        with pytest.raises(WaypostError, match="is no subject"):
+            await bus.publish(subject, b"")
+        with pytest.raises(WaypostError, match="is no subject"):
+            await bus.hold(subject, echo)
+        with pytest.raises(WaypostError, match="is no subject"):
+            await bus.request(subject, b"", within=1)
+
+    asked(open_bus, scenario)
+
+
+@pytest.mark.parametrize("pattern", NO_PATTERNS)
+def test_what_is_no_pattern_is_refused(pattern: str, open_bus: OpenBus) -> None:
+    async def scenario(bus: Bus) -> None:
+        with pytest.raises(WaypostError, match="is no subject"):
+            await bus.subscribe(pattern, Ears())
+
+    asked(open_bus, scenario)
+
+
+# The end
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_a_bus_that_is_closed_has_finished_what_it_was_dealing_with(adapter: str) -> None:
+    async def run() -> list[str]:
+        go, began, done = asyncio.Event(), asyncio.Event(), list[str]()
+
+        async def slow(_subject: str, _message: bytes) -> None:
+            await go.wait()
+            done.append("heard")
+
+        async def answers(_question: bytes) -> bytes:
+            began.set()
+            await go.wait()
+            done.append("answered")
+            return b""
+
+        async with ADAPTERS[adapter]() as bus:
+            await bus.subscribe("a", slow)
+            await bus.subscribe(">", slow)
+            await bus.hold("b", answers)
+            await bus.publish("a", b"")
+            question = asyncio.create_task(bus.request("b", b"", within=5))
+            await began.wait()
+            closing = asyncio.create_task(bus.close())
+            await asyncio.sleep(0)
+            assert not closing.done()
+            go.set()
+            await closing
+            assert await question == b""
+            with pytest.raises(NoHolder):
+                await bus.request("b", b"", within=5)
+        return sorted(done)
+
+    assert asyncio.run(run()) == ["answered", "heard", "heard"]

@@ -1,0 +1,104 @@
+"""What is wrong with a database after a crash, judged by its rows alone and by what was acknowledged."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from tests.chaos.load import SCOPE, Told
+
+Rows = Callable[[str], Sequence[Sequence[Any]]]
+
+
+def in_file(path: Path, told: Iterable[Told]) -> list[str]:
+    """What is wrong with a SQLite file; whoever looks finishes what the crash left, as every opener does."""
+    with closing(sqlite3.connect(path)) as connection:
+        (found,) = connection.execute("PRAGMA integrity_check").fetchall()
+        if found != ("ok",):
+            return [f"The file is damaged: {found}"]
+        return in_rows(lambda text: connection.execute(text).fetchall(), told)
+
+
+def in_copy(path: Path, told: Iterable[Told]) -> list[str]:
+    """What is wrong with a SQLite file, seen in a copy, so that the next to open it finishes what the crash left."""
+    copy = path.with_name("copy.db")
+    for ending in ("", "-wal"):
+        source = path.with_name(path.name + ending)
+        if source.exists():
+            shutil.copyfile(source, copy.with_name(copy.name + ending))
+    try:
+        return in_file(copy, told)
+    finally:
+        for left in path.parent.glob("copy.db*"):
+            left.unlink()
+
+
+def in_rows(rows: Rows, told: Iterable[Told]) -> list[str]:
+    """What is wrong with the rows of either engine."""
+    known = list(told)
+    return [*_histories(rows), *_instances(rows, known), *_once(rows), *_values(rows, known), *_jobs(rows, known)]
+
+
+def _histories(rows: Rows) -> list[str]:
+    """A history is whole: versions from 1 to the instance's own without a gap, and nothing was done twice."""
+    versions: defaultdict[str, list[int]] = defaultdict(list)
+    marks: Counter[str] = Counter()
+    for instance, version, body in rows("SELECT instance, version, body FROM history ORDER BY instance, version"):
+        versions[instance].append(version)
+        marks[body] += 1
+    current: dict[str, int] = {row[0]: row[1] for row in rows("SELECT id, version FROM instances")}
+    wrong = [f"{mark} was done {times} times." for mark, times in marks.items() if times > 1]
+    for instance in versions.keys() | current.keys():
+        expected = list(range(1, current.get(instance, 0) + 1))
+        if versions[instance] != expected:
+            wrong.append(f"{instance} is at {current.get(instance)}, its history has {versions[instance]}.")
+    return wrong
+
+
+def _instances(rows: Rows, known: Sequence[Told]) -> list[str]:
+    there = {(row[0], row[1]): json.loads(row[2]) for row in rows("SELECT instance, version, body FROM history")}
+    moves = [one for one in known if one.what in ("instance", "once")]
+    return [
+        f"{one} was acknowledged, the history says {there.get((one.key, one.version))}."
+        for one in moves
+        if there.get((one.key, one.version)) != one.mark
+    ]
+
+
+def _once(rows: Rows) -> list[str]:
+    """A request is remembered with what it started, or neither happened."""
+    requests = {row[0]: row[1] for row in rows(f"SELECT key, answer FROM requests WHERE scope = '{SCOPE}'")}
+    starts = {row[0]: row[1] for row in rows("SELECT instance, body FROM history WHERE version = 1")}
+    odd = {key for key in starts if not key.startswith("shared-") and int(key.rpartition("-")[2]) % 2}
+    return [f"{key} was started, or remembered, but not both." for key in odd ^ requests.keys()] + [
+        f"{key} was started by {starts[key]}, {requests[key]} is remembered."
+        for key in odd & requests.keys()
+        if starts[key] != requests[key]
+    ]
+
+
+def _values(rows: Rows, known: Sequence[Told]) -> list[str]:
+    there = {row[0]: (row[1], json.loads(row[2])) for row in rows("SELECT key, version, value FROM state")}
+    wrong = []
+    for one in known:
+        if one.what == "state":
+            version, mark = there.get(one.key, (0, ""))
+            if version < one.version or (version == one.version and mark != one.mark):
+                wrong.append(f"{one} was acknowledged, version {version} by {mark} is there.")
+    return wrong
+
+
+def _jobs(rows: Rows, known: Sequence[Told]) -> list[str]:
+    there = {f"{row[0]}/{row[1]}" for row in rows("SELECT queue, id FROM jobs")}
+    by_kind: defaultdict[str, set[str]] = defaultdict(set)
+    for one in known:
+        by_kind[one.what].add(one.key)
+    lost = by_kind["job"] - by_kind["removing"] - there
+    back = by_kind["removed"] & there
+    return [f"The job {key} was lost." for key in lost] + [f"The job {key} came back." for key in back]

@@ -1,0 +1,176 @@
+"""Two hubs on one PostgreSQL are one to their clients, and one of them survives the other."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.chaos.test_hub_killed import LOST, SOON, desk_in, has_begun, kill
+from tests.chaos.visitor import Refused, Visitor, eventually, visiting
+from tests.cli.shell import Serving
+
+DEADLINE: Final = 45.0
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two hubs, and where each of them is."""
+
+    first: Serving
+    second: Serving
+    folder: Path
+
+    @property
+    def a(self) -> str:
+        """The first one's address."""
+        return self.first.url
+
+    @property
+    def b(self) -> str:
+        """The other one's."""
+        return self.second.url
+
+
+@contextmanager
+def two_hubs(folder: Path, store: str) -> Iterator[Pair]:
+    """Two processes that know nothing of each other but the store."""
+    with desk_in(folder / "a", DESK_STORE=store) as first, desk_in(folder / "b", DESK_STORE=store) as second:
+        yield Pair(first, second, folder)
+
+
+@pytest.fixture
+def pair(tmp_path: Path, postgres_url: str) -> Iterator[Pair]:
+    """Two hubs, gone after the test."""
+    with two_hubs(tmp_path, postgres_url) as hubs:
+        yield hubs
+
+
+def visited(test: Callable[[Pair, Visitor], Coroutine[Any, Any, None]]) -> Callable[[Pair], None]:
+    """A test that visits two hubs, under a deadline."""
+
+    def run(pair: Pair) -> None:
+        async def bounded() -> None:
+            async with asyncio.timeout(DEADLINE), visiting() as visitor:
+                await test(pair, visitor)
+
+        asyncio.run(bounded())
+
+    run.__name__, run.__doc__ = test.__name__, test.__doc__
+    return run
+
+
+async def is_stopped(folder: Path) -> None:
+    """Wait until the endless tool was stopped."""
+
+    async def look() -> bool | None:
+        return (folder / "stopped").exists() or None
+
+    await eventually(look, "the handler still runs")
+
+
+@visited
+async def test_a_session_lives_at_both_hubs(pair: Pair, visitor: Visitor) -> None:
+    await visitor.initialize(pair.a)
+    await visitor.call(pair.a, "remember", key="one", value="from a")
+    assert await visitor.recall(pair.b) == {"one": "from a"}
+    await visitor.call(pair.b, "remember", key="two", value="from b")
+    assert await visitor.recall(pair.a) == {"one": "from a", "two": "from b"}
+    await visitor.call(pair.a, "remember", key="two", value="from a again")
+    assert await visitor.recall(pair.b) == {"one": "from a", "two": "from a again"}
+
+
+@visited
+async def test_values_kept_at_both_hubs_at_once_are_all_kept(pair: Pair, visitor: Visitor) -> None:
+    await visitor.initialize(pair.a)
+    await visitor.recall(pair.b)
+    puts = [((pair.a, pair.b)[number % 2], f"key-{number:02}") for number in range(20)]
+    await asyncio.gather(*(visitor.call(url, "remember", key=key, value=key) for url, key in puts))
+    expected = {key: key for _, key in puts}
+    assert await visitor.recall(pair.a) == expected
+    assert await visitor.recall(pair.b) == expected
+
+
+@visited
+async def test_a_session_ended_at_one_hub_is_over_at_the_other(pair: Pair, visitor: Visitor) -> None:
+    await visitor.initialize(pair.a)
+    assert await visitor.recall(pair.b) == {}
+    assert await visitor.leave(pair.b) == 204
+    for url in (pair.a, pair.b):
+        with pytest.raises(Refused) as refused:
+            await visitor.in_session(url, "ping")
+        assert refused.value.status == 404
+
+
+@visited
+async def test_a_task_is_seen_at_the_other_hub_and_cancelled_from_there(pair: Pair, visitor: Visitor) -> None:
+    task = await visitor.start_task(pair.a, "endless", folder=str(pair.folder))
+    await has_begun(pair.folder)
+    assert (await visitor.task(pair.b, task))["status"] == "working"
+    await visitor.stateless(pair.b, "tasks/cancel", {"taskId": task})
+    assert (await visitor.task(pair.b, task))["status"] == "cancelled"
+    await is_stopped(pair.folder)
+    await visitor.task_is(pair.a, task, "cancelled")
+
+
+@visited
+async def test_a_task_that_asks_is_answered_from_the_other_hub(pair: Pair, visitor: Visitor) -> None:
+    task = await visitor.start_task(pair.a, "ask")
+    asking = await visitor.task_is(pair.b, task, "input_required")
+    (key,) = asking["inputRequests"]
+    answer = {key: {"action": "accept", "content": {"name": "Ada"}}}
+    await visitor.stateless(pair.b, "tasks/update", {"taskId": task, "inputResponses": answer})
+    done = await visitor.task_is(pair.b, task, "completed")
+    assert done["result"]["content"][0]["text"] == "Hello, Ada!"
+    assert (await visitor.task(pair.a, task))["result"] == done["result"]
+
+
+@visited
+async def test_the_result_of_a_task_is_waited_for_at_the_other_hub(pair: Pair, visitor: Visitor) -> None:
+    await visitor.initialize(pair.a)
+    wanted = {"name": "endless", "arguments": {"folder": str(pair.folder)}, "task": {"ttl": 60_000}}
+    about = {"taskId": (await visitor.in_session(pair.a, "tools/call", wanted))["task"]["taskId"]}
+    waiting = asyncio.create_task(visitor.in_session(pair.b, "tasks/result", about))
+    await has_begun(pair.folder)
+    assert not waiting.done()
+    await visitor.in_session(pair.a, "tasks/cancel", about)
+    with pytest.raises(Refused, match="cancelled"):
+        await waiting
+
+
+@visited
+async def test_one_hub_survives_the_other_and_says_what_was_lost(pair: Pair, visitor: Visitor) -> None:
+    await visitor.initialize(pair.a)
+    await visitor.call(pair.a, "remember", key="one", value="from a")
+    task = await visitor.start_task(pair.a, "endless", folder=str(pair.folder))
+    done = await visitor.start_task(pair.a, "quick", text="in time")
+    await has_begun(pair.folder)
+    await visitor.task_is(pair.b, done, "completed")
+    kill(pair.first)
+    began = time.monotonic()
+    lost = await visitor.task_is(pair.b, task, "failed")
+    assert time.monotonic() - began < SOON
+    assert lost["error"]["message"] == LOST
+    assert await visitor.recall(pair.b) == {"one": "from a"}
+    assert (await visitor.task(pair.b, done))["result"]["content"][0]["text"] == "in time"
+
+
+@visited
+async def test_a_hub_that_stood_still_too_long_gives_up_the_task_it_lost(pair: Pair, visitor: Visitor) -> None:
+    task = await visitor.start_task(pair.a, "endless", folder=str(pair.folder))
+    await has_begun(pair.folder)
+    pair.first.signal(signal.SIGSTOP)
+    try:
+        lost = await visitor.task_is(pair.b, task, "failed")
+    finally:
+        pair.first.signal(signal.SIGCONT)
+    await is_stopped(pair.folder)
+    for url in (pair.a, pair.b):
+        assert (await visitor.task_is(url, task, "failed"))["error"] == lost["error"]

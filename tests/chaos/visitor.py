@@ -1,0 +1,170 @@
+"""A client over plain HTTP that notices nothing of a hub but what it answers, so that hubs can be changed under it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any, Final, TypeVar
+
+import aiohttp
+
+from waypost.protocol.task_views import TASKS_EXTENSION
+from waypost.wire.params import CLIENT_CAPABILITIES, PROTOCOL_VERSION
+from waypost.wire.versions import V2025_11_25, V2026_07_28
+
+T = TypeVar("T")
+Json = dict[str, Any]
+
+PATIENCE: Final = 15.0
+_ABLE: Final[Json] = {"elicitation": {"form": {}}, "extensions": {TASKS_EXTENSION: {}}}
+_NAMED: Final = {"tools/call": "name", "tasks/get": "taskId", "tasks/update": "taskId", "tasks/cancel": "taskId"}
+
+
+class Refused(Exception):
+    """The hub answered with an error."""
+
+    def __init__(self, status: int, error: Any) -> None:
+        super().__init__(f"{status}: {error}")
+        self.status = status
+        self.error = error
+
+
+class Visitor:
+    """Talks to whichever hub it is told to, with a session or without."""
+
+    def __init__(self, http: aiohttp.ClientSession) -> None:
+        self.session = ""
+        self._http = http
+        self._numbers = count(1)
+
+    async def initialize(self, url: str) -> str:
+        """Open a session; its id."""
+        self.session = ""
+        given = {"protocolVersion": V2025_11_25, "capabilities": {}, "clientInfo": {"name": "visitor", "version": "1"}}
+        async with self._post(url, self._request("initialize", given), {}) as response:
+            assert response.status == 200
+            self.session = response.headers["Mcp-Session-Id"]
+        note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        async with self._post(url, note, self._headers()) as response:
+            assert response.status == 202
+        return self.session
+
+    async def in_session(self, url: str, method: str, params: Json | None = None) -> Json:
+        """The result of a request within the session."""
+        async with self._post(url, self._request(method, params or {}), self._headers()) as response:
+            return await _result(response)
+
+    async def call(self, url: str, tool: str, **arguments: Any) -> str:
+        """What a tool says within the session."""
+        result = await self.in_session(url, "tools/call", {"name": tool, "arguments": arguments})
+        text: str = result["content"][0]["text"]
+        return text
+
+    async def recall(self, url: str) -> Json:
+        """What was kept with the session."""
+        kept: Json = json.loads(await self.call(url, "recall"))
+        return kept
+
+    async def leave(self, url: str) -> int:
+        """End the session; the status."""
+        async with self._http.delete(url, headers=self._headers()) as response:
+            return response.status
+
+    async def stateless(self, url: str, method: str, params: Json) -> Json:
+        """The result of a request without a session."""
+        meta = {PROTOCOL_VERSION: V2026_07_28, CLIENT_CAPABILITIES: _ABLE}
+        headers = {
+            "MCP-Protocol-Version": V2026_07_28,
+            "Mcp-Method": method,
+            **({"Mcp-Name": params[_NAMED[method]]} if method in _NAMED else {}),
+        }
+        async with self._post(url, self._request(method, {**params, "_meta": meta}), headers) as response:
+            return await _result(response)
+
+    async def start_task(self, url: str, tool: str, **arguments: Any) -> str:
+        """The id of a task that was started without a session."""
+        created = await self.stateless(url, "tools/call", {"name": tool, "arguments": arguments})
+        assert created["resultType"] == "task"
+        task_id: str = created["taskId"]
+        return task_id
+
+    async def task(self, url: str, task_id: str) -> Json:
+        """How a task stands."""
+        return await self.stateless(url, "tasks/get", {"taskId": task_id})
+
+    async def task_is(self, url: str, task_id: str, status: str) -> Json:
+        """How a task stands, when it stands so."""
+
+        async def look() -> Json | None:
+            task = await self.task(url, task_id)
+            return task if task["status"] == status else None
+
+        return await eventually(look, f"the task is not {status}")
+
+    @asynccontextmanager
+    async def stream(self, url: str, last: str | None = None) -> AsyncIterator[AsyncIterator[tuple[str, Json]]]:
+        """The session's general stream: ids and messages, from the last one on that was seen."""
+        headers = {**self._headers(), "Accept": "text/event-stream"}
+        if last is not None:
+            headers["Last-Event-ID"] = last
+        async with self._http.get(url, headers=headers) as response:
+            if response.status != 200:
+                raise Refused(response.status, await response.text())
+            yield _events(response)
+
+    def _post(self, url: str, message: Json, headers: dict[str, str]) -> Any:
+        accept = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+        return self._http.post(url, data=json.dumps(message), headers={**accept, **headers})
+
+    def _request(self, method: str, params: Json) -> Json:
+        return {"jsonrpc": "2.0", "id": next(self._numbers), "method": method, "params": params}
+
+    def _headers(self) -> dict[str, str]:
+        return {"Mcp-Session-Id": self.session, "MCP-Protocol-Version": V2025_11_25}
+
+
+@asynccontextmanager
+async def visiting() -> AsyncIterator[Visitor]:
+    """A visitor whose connections are closed in the end."""
+    # A hub that was killed leaves dead connections behind, which a client must not send on.
+    connector = aiohttp.TCPConnector(force_close=True)
+    async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(PATIENCE)) as http:
+        yield Visitor(http)
+
+
+async def eventually(look: Callable[[], Awaitable[T | None]], otherwise: str) -> T:
+    """What is there to see, as soon as there is something."""
+    until = time.monotonic() + PATIENCE
+    while (seen := await look()) is None:
+        assert time.monotonic() < until, otherwise
+        await asyncio.sleep(0.05)
+    return seen
+
+
+async def _result(response: aiohttp.ClientResponse) -> Json:
+    if response.content_type == "text/event-stream":
+        async for _, message in _events(response):
+            if "result" in message or "error" in message:
+                break
+    else:
+        message = await response.json()
+    if "error" in message:
+        raise Refused(response.status, message["error"])
+    result: Json = message["result"]
+    return result
+
+
+async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, Json]]:
+    found: dict[str, str] = {}
+    async for line in response.content:
+        name, _, value = line.decode().rstrip("\r\n").partition(": ")
+        if name:
+            found[name] = value
+        elif found:
+            if found.get("data"):
+                yield found.get("id", ""), json.loads(found["data"])
+            found = {}

@@ -1,0 +1,435 @@
+"""`waypost store`: looking after what a hub keeps, on every kind of target."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.shell import serving, waypost
+from tests.postgres import postgres_server as postgres_server
+from tests.postgres import postgres_url as postgres_url
+from tests.postgres import run_sql
+from waypost.cli import main
+from waypost.stores import migrations, places
+from waypost.stores.instances import Instance
+from waypost.stores.sessions import SessionRecord
+from waypost.stores.store import Store
+from waypost.stores.tasks import TaskRecord
+
+Captured = pytest.CaptureFixture[str]
+
+LATEST = migrations.LATEST
+LOOKING = [["check"], ["backup", "--to", "copy.db"], ["vacuum"]]
+
+
+def printed(capsys: Captured) -> str:
+    """What went to stdout, when nothing went to stderr."""
+    said = capsys.readouterr()
+    assert said.err == ""
+    return str(said.out)
+
+
+def complaint(capsys: Captured) -> str:
+    """The one line on stderr, when nothing went to stdout."""
+    said = capsys.readouterr()
+    assert said.out == ""
+    (line,) = said.err.splitlines()
+    return str(line)
+
+
+def fill(file: Path, old: int = 0) -> None:
+    """Make a store with an instance, two tasks and a session in it, and so many old tasks."""
+
+    async def scenario() -> None:
+        store = Store(places.database(f"sqlite:///{file}", Path("/")))
+        instance = Instance(id="i", version=1, definition="d", principal="p", state="s", status="running")
+        await store.instances.start(instance, time.time(), {})
+        for number in range(2):
+            await store.tasks.save(task(f"new-{number}", time.time() + 600))
+        await asyncio.gather(*(store.tasks.save(task(f"old-{number}", 1.0)) for number in range(old)))
+        await store.sessions.save(
+            SessionRecord(
+                id="s",
+                version="2025-11-25",
+                principal="p",
+                client_info={"name": "c", "version": "1"},
+                client_capabilities={},
+                log_level=0,
+                assigns={},
+                subscriptions=[],
+            )
+        )
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def task(task_id: str, expires_at: float) -> TaskRecord:
+    return TaskRecord(
+        id=task_id,
+        principal="p",
+        status="completed",
+        created_at="",
+        updated_at="",
+        ttl_ms=1000,
+        poll_ms=500,
+        expires_at=expires_at,
+        result={"text": "x" * 1000},
+    )
+
+
+def change(file: Path, *statements: str) -> None:
+    """Do to a store what no hub would do."""
+    with closing(sqlite3.connect(file)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+
+
+@pytest.fixture
+def file(project: Path) -> Path:
+    """The store of the hubs in the project, with something in it."""
+    file = project / ".waypost" / "waypost.db"
+    fill(file)
+    return file
+
+
+# Which store it is
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["waypost.yaml"],
+        ["server.py:hub"],
+        ["deskpackage.server:hub"],
+        ["--data", ".waypost"],
+        ["--url", "sqlite:///waypost.db"],
+        ["--url", "sqlite:///../.waypost/waypost.db?synchronous=NORMAL", "--data", "deskpackage"],
+    ],
+    ids=lambda arguments: " ".join(arguments) or "nothing",
+)
+def test_the_store_is_that_of(arguments: list[str], file: Path, capsys: Captured) -> None:
+    assert main(["store", "check", *arguments]) == 0
+    assert printed(capsys).endswith("waypost.db: ok (1 instances, 2 tasks, 1 sessions)\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "env"), [(["--data", "chosen"], "ignored"), ([], "chosen")], ids=["the option", "the environment"]
+)
+def test_the_data_directory_is_said_by(
+    options: list[str], env: str, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setenv("WAYPOST_DATA", env)
+
+    assert main(["store", "migrate", *options]) == 0
+
+    assert printed(capsys).startswith(f"{project}/chosen/waypost.db: ")
+    assert (project / "chosen" / "waypost.db").exists()
+
+
+def test_the_configuration_names_the_store(project: Path, capsys: Captured) -> None:
+    with (project / "waypost.yaml").open("a") as config:
+        config.write("store: {url: 'sqlite:///other.db'}\n")
+
+    assert main(["store", "migrate"]) == 0
+    assert printed(capsys).startswith(f"{project}/.waypost/other.db: ")
+
+
+def test_a_hub_in_python_names_its_own_store(project: Path, capsys: Captured) -> None:
+    (project / "own.py").write_text(
+        "from waypost import Hub\nhub = Hub('own', version='1', store='sqlite:///own.db')\n"
+    )
+
+    assert main(["store", "migrate", "own.py:hub"]) == 0
+    assert printed(capsys).startswith(f"{project}/.waypost/own.db: ")
+
+
+def test_a_broken_toolkit_is_no_obstacle(file: Path, project: Path, capsys: Captured) -> None:
+    (project / "tools.py").write_text("1 / 0\n")
+
+    assert main(["store", "check"]) == 0
+    assert "ok" in printed(capsys)
+
+
+@pytest.mark.parametrize("arguments", LOOKING, ids=lambda arguments: arguments[0])
+def test_a_store_that_is_not_there_is_not_made_by_looking(
+    arguments: list[str], project: Path, capsys: Captured
+) -> None:
+    assert main(["store", *arguments]) == 1
+
+    assert complaint(capsys).startswith(f"waypost: There is no store {project}/.waypost/waypost.db yet; ")
+    assert not (project / ".waypost").exists()
+
+
+@pytest.mark.parametrize("arguments", [*LOOKING, ["migrate"]], ids=lambda arguments: arguments[0])
+def test_a_store_in_memory_cannot_be_looked_after(arguments: list[str], project: Path, capsys: Captured) -> None:
+    assert main(["store", *arguments, "--url", "sqlite://"]) == 1
+    assert "keeps everything in memory" in complaint(capsys)
+
+
+@pytest.mark.parametrize("url", ["mysql://somebody:secret@db/x", "sqlite://waypost.db", "waypost.db"])
+def test_a_url_that_names_no_store_is_a_sentence(url: str, project: Path, capsys: Captured) -> None:
+    assert main(["store", "check", "--url", url]) == 1
+    assert "secret" not in complaint(capsys)
+
+
+def test_a_configuration_with_mistakes_is_refused(project: Path, capsys: Captured) -> None:
+    (project / "waypost.yaml").write_text("stroe: {}\n")
+
+    assert main(["store", "check"]) == 1
+    assert "did you mean `store`?" in complaint(capsys)
+
+
+# check
+
+
+def test_what_is_there_is_counted_as_json(file: Path, capsys: Captured) -> None:
+    assert main(["store", "check", "--json"]) == 0
+    assert json.loads(printed(capsys)) == {
+        "store": str(file),
+        "ok": True,
+        "problems": [],
+        "instances": 1,
+        "tasks": 2,
+        "sessions": 1,
+    }
+
+
+def test_a_check_leaves_the_file_as_it_is(file: Path) -> None:
+    before = file.read_bytes()
+
+    assert main(["store", "check"]) == 0
+    assert file.read_bytes() == before
+
+
+def test_every_problem_is_one_line(file: Path, capsys: Captured) -> None:
+    change(file, "DELETE FROM history", "INSERT INTO history VALUES ('gone', 1, 0, '{}')")
+
+    assert main(["store", "check"]) == 1
+
+    first, second = printed(capsys).splitlines()
+    assert first.startswith(f"{file}: Instance i is at version 1, ")
+    assert second.startswith(f"{file}: There is a history of gone, ")
+
+
+@pytest.mark.parametrize("content", [b"no database at all" * 100, None], ids=["another file", "a torn page"])
+def test_a_damaged_file_is_a_problem(content: bytes | None, file: Path, capsys: Captured) -> None:
+    file.write_bytes(content or file.read_bytes()[:8192] + b"x" * 4096 + file.read_bytes()[12288:])
+
+    assert main(["store", "check", "--json"]) == 1
+
+    found = json.loads(printed(capsys))
+    assert found["ok"] is False
+    assert found["problems"]
+    assert "tasks" not in found
+
+
+def test_tables_that_are_behind_are_a_problem_and_stay_as_they_are(project: Path, capsys: Captured) -> None:
+    (project / "empty.db").touch()
+
+    assert main(["store", "check", "--url", "sqlite:///empty.db", "--data", "."]) == 1
+
+    assert f"at step 0 of {LATEST}; run `waypost store migrate`" in printed(capsys)
+    assert (project / "empty.db").stat().st_size == 0
+
+
+def test_a_store_of_a_newer_waypost_is_a_problem(file: Path, capsys: Captured) -> None:
+    change(file, "INSERT INTO migrations VALUES (999, 'from tomorrow')")
+
+    assert main(["store", "check"]) == 1
+    assert "written by a newer Waypost" in printed(capsys)
+
+
+# migrate
+
+
+def test_tables_are_made_and_then_there(project: Path, capsys: Captured) -> None:
+    place = project / ".waypost" / "waypost.db"
+
+    assert main(["store", "migrate"]) == 0
+    assert printed(capsys) == f"{place}: brought from step 0 to step {LATEST}\n"
+    assert main(["store", "migrate"]) == 0
+    assert printed(capsys) == f"{place}: at step {LATEST} already\n"
+    assert main(["store", "migrate", "--json"]) == 0
+    assert json.loads(printed(capsys)) == {"store": str(place), "from": LATEST, "to": LATEST}
+
+
+def test_a_newer_store_is_left_alone(file: Path, capsys: Captured) -> None:
+    change(file, "INSERT INTO migrations VALUES (999, 'from tomorrow')")
+
+    assert main(["store", "migrate"]) == 1
+    assert "written by a newer Waypost" in complaint(capsys)
+
+
+# backup
+
+
+def test_a_backup_is_a_store_with_everything_in_it(file: Path, project: Path, capsys: Captured) -> None:
+    assert main(["store", "backup", "--to", "copy.db"]) == 0
+    size = (project / "copy.db").stat().st_size
+    assert printed(capsys) == f"{file}: written to copy.db ({size:,} bytes)\n"
+    assert stat.S_IMODE((project / "copy.db").stat().st_mode) == 0o600
+
+    assert main(["store", "check", "--url", "sqlite:///copy.db", "--data", "."]) == 0
+    assert printed(capsys) == f"{project}/copy.db: ok (1 instances, 2 tasks, 1 sessions)\n"
+
+
+def test_a_backup_is_told_as_json(file: Path, project: Path, capsys: Captured) -> None:
+    assert main(["store", "backup", "--to", "copy.db", "--json"]) == 0
+    size = (project / "copy.db").stat().st_size
+    assert json.loads(printed(capsys)) == {"store": str(file), "backup": "copy.db", "bytes": size}
+
+
+def test_a_file_that_exists_is_not_overwritten(file: Path, project: Path, capsys: Captured) -> None:
+    (project / "copy.db").write_text("mine")
+
+    assert main(["store", "backup", "--to", "copy.db"]) == 1
+
+    assert "copy.db cannot be written: there is such a file already" in complaint(capsys)
+    assert (project / "copy.db").read_text() == "mine"
+
+
+def test_a_backup_that_has_no_place_is_a_sentence(file: Path, project: Path, capsys: Captured) -> None:
+    assert main(["store", "backup", "--to", "nowhere/copy.db"]) == 1
+    assert complaint(capsys).startswith("waypost: ")
+
+
+# vacuum
+
+
+def test_what_is_over_is_swept_and_its_room_given_back(project: Path, capsys: Captured) -> None:
+    file = project / ".waypost" / "waypost.db"
+    fill(file, old=1500)
+    before = file.stat().st_size
+
+    assert main(["store", "vacuum", "--json"]) == 0
+
+    told = json.loads(printed(capsys))
+    assert told == {"store": str(file), "swept": 1500, "before": before, "after": file.stat().st_size}
+    assert told["after"] < before - 1_000_000
+    assert main(["store", "vacuum"]) == 0
+    assert printed(capsys) == f"{file}: swept 0 records, {told['after']:,} bytes before, {told['after']:,} now\n"
+
+
+# On a server
+
+
+def test_a_store_on_a_server_is_looked_after_the_same_way(postgres_url: str, project: Path, capsys: Captured) -> None:
+    url = ("--url", postgres_url)
+
+    assert main(["store", "check", *url]) == 1
+    assert f"at step 0 of {LATEST}; run `waypost store migrate`" in printed(capsys)
+    assert main(["store", "migrate", *url]) == 0
+    assert f": brought from step 0 to step {LATEST}\n" in printed(capsys)
+    assert main(["store", "check", *url]) == 0
+    assert ": ok (0 instances, 0 tasks, 0 sessions)\n" in printed(capsys)
+    assert main(["store", "vacuum", *url, "--json"]) == 0
+    told = json.loads(printed(capsys))
+    assert (told["swept"], told["before"], told["after"]) == (0, None, None)
+
+
+def test_a_store_on_a_server_can_be_moved_to_a_file(postgres_url: str, project: Path, capsys: Captured) -> None:
+    assert main(["store", "migrate", "--url", postgres_url]) == 0
+    run_sql(postgres_url, "INSERT INTO sessions VALUES ('s', 1, 'p', 1e10, '{}')")
+    (project / ".waypost").mkdir()
+    capsys.readouterr()
+
+    assert main(["store", "backup", "--url", postgres_url, "--to", ".waypost/waypost.db"]) == 0
+    assert " bytes)" in printed(capsys)
+    assert main(["store", "check"]) == 0
+    assert printed(capsys).endswith(".waypost/waypost.db: ok (0 instances, 0 tasks, 1 sessions)\n")
+
+
+def test_a_missing_table_is_a_problem(postgres_url: str, project: Path, capsys: Captured) -> None:
+    assert main(["store", "migrate", "--url", postgres_url]) == 0
+    run_sql(postgres_url, "DROP TABLE jobs")
+    capsys.readouterr()
+
+    assert main(["store", "check", "--url", postgres_url]) == 1
+    assert printed(capsys).endswith(": The table jobs is missing.\n")
+
+
+# While a hub runs, and when it cannot
+
+
+@contextmanager
+def locked(file: Path) -> Iterator[None]:
+    """A store that somebody else writes to and does not let go."""
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+
+
+def test_a_store_is_looked_after_while_its_hub_runs(project: Path) -> None:
+    with serving("waypost.yaml", cwd=project) as hub:
+        assert hub.url
+        for arguments in LOOKING:
+            done = waypost("store", *arguments, cwd=project)
+            assert (done.returncode, done.stderr) == (0, ""), arguments
+
+
+def refusal(project: Path, target: str = "waypost.yaml") -> str:
+    """Why a hub does not start."""
+    done = waypost("serve", target, "--port", "0", cwd=project)
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("waypost: ")
+    assert not (project / ".waypost" / "hub.json").exists()
+    return line
+
+
+@pytest.mark.parametrize("target", ["waypost.yaml", "server.py:hub"])
+def test_a_hub_does_not_start_on_a_damaged_store(target: str, file: Path, project: Path) -> None:
+    file.write_bytes(b"no database at all" * 100)
+
+    assert "is damaged" in refusal(project, target)
+
+
+def test_a_hub_does_not_start_on_a_newer_store(file: Path, project: Path) -> None:
+    change(file, "INSERT INTO migrations VALUES (999, 'from tomorrow')")
+
+    assert "written by a newer Waypost" in refusal(project)
+
+
+def test_a_hub_does_not_start_on_a_store_that_cannot_be_made(project: Path) -> None:
+    (project / ".waypost" / "waypost.db").mkdir(parents=True)
+
+    assert "cannot be opened" in refusal(project)
+
+
+def test_a_hub_does_not_start_on_a_store_it_cannot_migrate(project: Path) -> None:
+    empty = project / ".waypost" / "waypost.db"
+    empty.parent.mkdir()
+    change(empty, "PRAGMA journal_mode = WAL")
+
+    with locked(empty):
+        assert "locked by another process" in refusal(project)
+
+
+@pytest.mark.parametrize("target", ["waypost.yaml", "server.py:hub"])
+def test_a_served_hub_keeps_its_store_in_the_data_directory(target: str, project: Path) -> None:
+    with serving(target, "--port", "0", "--data", "chosen", cwd=project) as hub:
+        assert hub.url
+        assert (project / "chosen" / "waypost.db").exists()
+    assert not (project / ".waypost").exists()
+
+
+def test_a_served_hub_that_has_a_store_keeps_it(project: Path) -> None:
+    (project / "own.py").write_text(
+        "from waypost import Hub\nhub = Hub('own', version='1', store='sqlite:///own.db')\n"
+    )
+    with serving("own.py:hub", "--port", "0", cwd=project) as hub:
+        assert hub.url
+        kept: list[Any] = sorted(path.name for path in (project / ".waypost").glob("*.db"))
+        assert kept == ["own.db"]

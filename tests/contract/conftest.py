@@ -1,0 +1,109 @@
+"""Every test of this folder runs over every adapter of the store."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, ParamSpec
+
+import pytest
+
+from tests.postgres import postgres_server as postgres_server
+from tests.postgres import postgres_url as postgres_url
+from waypost.stores.database import Database
+from waypost.stores.postgres import PostgresDatabase
+from waypost.stores.sqlite import SqliteDatabase
+from waypost.stores.store import Store
+
+P = ParamSpec("P")
+
+ADAPTERS: Final = ("sqlite-file", "sqlite-memory", "postgres")
+LASTING: Final = ("sqlite-file", "postgres")
+DEADLINE: Final = 30.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a test keeps things."""
+
+    adapter: str
+    where: Path | str | None
+
+    def database(self) -> Database:
+        """A database there; in memory each is one of its own."""
+        if isinstance(self.where, str):
+            return PostgresDatabase(self.where)
+        return SqliteDatabase(self.where)
+
+    def store(self) -> Store:
+        """A store there."""
+        return Store(self.database())
+
+
+def place_of(adapter: str, request: pytest.FixtureRequest) -> Place:
+    """A place of a kind for one test."""
+    if adapter == "postgres":
+        return Place(adapter, request.getfixturevalue("postgres_url"))
+    if adapter == "sqlite-file":
+        return Place(adapter, request.getfixturevalue("tmp_path") / "store.db")
+    return Place(adapter, None)
+
+
+@pytest.fixture(params=ADAPTERS)
+def place(request: pytest.FixtureRequest) -> Place:
+    """A place of each kind."""
+    return place_of(request.param, request)
+
+
+@pytest.fixture(params=LASTING)
+def lasting_place(request: pytest.FixtureRequest) -> Place:
+    """A place of each kind that more than one store can be at."""
+    return place_of(request.param, request)
+
+
+@pytest.fixture
+def store(place: Place) -> Store:
+    """A store that nobody used yet; a test `on_store` closes it."""
+    return place.store()
+
+
+def asynchronous(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """A plain test that runs an async function on a loop of its own, under a deadline."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        async def bounded() -> None:
+            async with asyncio.timeout(DEADLINE):
+                await test(*args, **kwargs)
+
+        asyncio.run(bounded())
+
+    return run
+
+
+def on_store(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """An asynchronous test that has a `store`, which is closed on the loop it was used on."""
+
+    @functools.wraps(test)
+    async def closing(*args: P.args, **kwargs: P.kwargs) -> None:
+        store = kwargs["store"]
+        assert isinstance(store, Store)
+        try:
+            await test(*args, **kwargs)
+        finally:
+            await store.close()
+
+    return asynchronous(closing)
+
+
+@asynccontextmanager
+async def opened(store: Store) -> AsyncIterator[Store]:
+    """A store that is closed in the end."""
+    try:
+        yield store
+    finally:
+        await store.close()

@@ -1,0 +1,224 @@
+"""Instances: starting, reserving and moving them, and what is asked about them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.contract.conftest import on_store
+from tests.contract.samples import NOW, instance
+from waypost.errors import StaleVersion, StoreError
+from waypost.stores.instances import HistoryEntry, Reservation
+from waypost.stores.requests import RequestRecord
+from waypost.stores.store import Store
+
+MINE = Reservation("mine", NOW + 10, {"step": "pay"})
+THEIRS = Reservation("theirs", NOW + 20)
+REQUEST = RequestRecord("ada", "r1", "d1", {"version": 1})
+
+
+@on_store
+async def test_an_instance_starts_at_version_one_with_one_entry_in_its_history(store: Store) -> None:
+    assert await store.instances.get("i1") is None
+
+    await store.instances.start(instance(version=7), NOW, {"why": "asked"})
+
+    assert await store.instances.get("i1") == instance(version=1)
+    assert await store.instances.history("i1") == [HistoryEntry(1, NOW, {"why": "asked"})]
+
+
+@on_store
+async def test_an_id_that_is_taken_cannot_start_again(store: Store) -> None:
+    await store.instances.start(instance(), NOW, "first")
+
+    with pytest.raises(StaleVersion, match="already"):
+        await store.instances.start(instance(state="other"), NOW, "second")
+    with pytest.raises(StaleVersion, match="already"):
+        await store.instances.start(instance(state="other"), NOW, "third", REQUEST)
+    assert await store.instances.get("i1") == instance()
+    assert [entry.value for entry in await store.instances.history("i1")] == ["first"]
+    assert await store.requests.get("ada", "r1") is None
+
+
+@on_store
+async def test_a_move_changes_everything_it_says_and_adds_to_the_history(store: Store) -> None:
+    await store.instances.start(instance(), NOW, "start")
+    moved = instance(state="paid", status="done", due_at=NOW + 5, value={"n": 1})
+
+    assert await store.instances.commit(moved, NOW + 1, {"event": "pay"}) == 2
+    assert await store.instances.get("i1") == instance(
+        version=2, state="paid", status="done", due_at=NOW + 5, value={"n": 1}
+    )
+    assert await store.instances.history("i1", after=1) == [HistoryEntry(2, NOW + 1, {"event": "pay"})]
+
+
+@on_store
+@pytest.mark.parametrize("version", [0, 1, 3, -1])
+async def test_a_move_from_another_version_changes_nothing(store: Store, version: int) -> None:
+    await store.instances.start(instance(), NOW, 1)
+    await store.instances.commit(instance(state="second"), NOW, 2)
+
+    with pytest.raises(StaleVersion, match="version"):
+        await store.instances.commit(instance(version=version, state="third"), NOW, 3)
+    with pytest.raises(StaleVersion, match="version"):
+        await store.instances.commit(instance(version=version, state="third"), NOW, 3, request=REQUEST)
+    assert await store.instances.get("i1") == instance(version=2, state="second")
+    assert [entry.version for entry in await store.instances.history("i1")] == [1, 2]
+    assert await store.requests.get("ada", "r1") is None
+    assert await store.check() == []
+
+
+@on_store
+async def test_an_instance_that_is_not_there_cannot_be_moved_reserved_or_released(store: Store) -> None:
+    with pytest.raises(StaleVersion):
+        await store.instances.commit(instance(), NOW, 1)
+    assert not await store.instances.reserve("i1", 1, MINE)
+    assert not await store.instances.renew("i1", "mine", NOW)
+    assert not await store.instances.release("i1", "mine")
+    assert await store.instances.history("i1") == []
+
+
+@on_store
+async def test_a_reservation_is_shown_and_keeps_others_out(store: Store) -> None:
+    await store.instances.start(instance(), NOW, 1)
+
+    assert await store.instances.reserve("i1", 1, MINE)
+    assert await store.instances.get("i1") == instance(reservation=MINE)
+    assert not await store.instances.reserve("i1", 1, THEIRS)
+    assert not await store.instances.reserve("i1", 1, THEIRS, instead_of="nobody")
+    with pytest.raises(StaleVersion):
+        await store.instances.commit(instance(), NOW, 2)
+    with pytest.raises(StaleVersion):
+        await store.instances.commit(instance(), NOW, 2, token="theirs")
+    assert await store.instances.get("i1") == instance(reservation=MINE)
+
+
+@on_store
+@pytest.mark.parametrize("version", [0, 2])
+async def test_a_reservation_is_bound_to_the_version(store: Store, version: int) -> None:
+    await store.instances.start(instance(), NOW, 1)
+
+    assert not await store.instances.reserve("i1", version, MINE)
+    assert await store.instances.get("i1") == instance()
+
+
+@on_store
+async def test_whoever_holds_the_reservation_moves_the_instance_and_gives_it_back(store: Store) -> None:
+    await store.instances.start(instance(), NOW, 1)
+    await store.instances.reserve("i1", 1, MINE)
+
+    assert await store.instances.commit(instance(state="paid"), NOW, 2, token="mine") == 2
+    assert await store.instances.get("i1") == instance(version=2, state="paid")
+    with pytest.raises(StaleVersion):
+        await store.instances.commit(instance(state="again"), NOW, 3, token="mine")
+    with pytest.raises(StaleVersion):
+        await store.instances.commit(instance(version=2, state="again"), NOW, 3, token="mine")
+
+
+@on_store
+async def test_an_abandoned_reservation_is_taken_over_and_its_holder_comes_too_late(store: Store) -> None:
+    await store.instances.start(instance(), NOW, 1)
+    await store.instances.reserve("i1", 1, MINE)
+
+    assert await store.instances.reserve("i1", 1, THEIRS, instead_of="mine")
+    assert not await store.instances.reserve("i1", 1, MINE, instead_of="mine")
+    assert not await store.instances.renew("i1", "mine", NOW + 99)
+    assert not await store.instances.release("i1", "mine")
+    with pytest.raises(StaleVersion):
+        await store.instances.commit(instance(), NOW, 2, token="mine")
+    assert await store.instances.get("i1") == instance(reservation=THEIRS)
+    assert await store.instances.commit(instance(), NOW, 2, token="theirs") == 2
+
+
+@on_store
+async def test_a_reservation_is_renewed_and_released_by_its_token_only(store: Store) -> None:
+    await store.instances.start(instance(), NOW, 1)
+    await store.instances.reserve("i1", 1, MINE)
+
+    assert not await store.instances.renew("i1", "theirs", NOW + 99)
+    assert await store.instances.renew("i1", "mine", NOW + 99)
+    assert await store.instances.get("i1") == instance(reservation=Reservation("mine", NOW + 99, MINE.value))
+    assert not await store.instances.release("i1", "theirs")
+    assert await store.instances.release("i1", "mine")
+    assert not await store.instances.release("i1", "mine")
+    assert await store.instances.get("i1") == instance()
+
+
+@on_store
+async def test_a_request_is_recorded_with_the_start_and_with_the_move_it_asked_for(store: Store) -> None:
+    second = RequestRecord("ada", "r2", "d2", {"version": 2}, NOW + 60)
+
+    await store.instances.start(instance(), NOW, 1, REQUEST)
+    await store.instances.reserve("i1", 1, MINE)
+    await store.instances.commit(instance(), NOW, 2, "mine", second)
+
+    assert await store.requests.get("ada", "r1") == REQUEST
+    assert await store.requests.get("ada", "r2") == second
+
+
+@on_store
+async def test_a_move_or_start_for_a_request_that_was_answered_does_not_happen(store: Store) -> None:
+    await store.instances.start(instance(), NOW, 1, REQUEST)
+
+    with pytest.raises(StoreError, match=r"requests|unique"):
+        await store.instances.commit(instance(state="paid"), NOW, 2, request=REQUEST)
+    with pytest.raises(StoreError, match=r"requests|unique"):
+        await store.instances.start(instance(id="i2"), NOW, 1, REQUEST)
+    assert await store.instances.get("i1") == instance()
+    assert await store.instances.get("i2") is None
+    assert len(await store.instances.history("i1")) == 1
+    assert await store.instances.history("i2") == []
+
+
+@on_store
+async def test_instances_are_paged_all_or_by_principal_or_by_definition(store: Store) -> None:
+    for number, (principal, definition) in enumerate(
+        [("ada", "order"), ("bob", "order"), ("ada", "trip"), ("bob", "trip")]
+    ):
+        await store.instances.start(instance(id=f"i{number}", principal=principal, definition=definition), NOW, 1)
+
+    async def ids(after: str = "", limit: int = 100, **which: str) -> list[str]:
+        return [found.id for found in await store.instances.page(after, limit, **which)]
+
+    assert await ids() == ["i0", "i1", "i2", "i3"]
+    assert await ids("i0", 2) == ["i1", "i2"]
+    assert await ids(principal="ada") == ["i0", "i2"]
+    assert await ids("i0", principal="ada") == ["i2"]
+    assert await ids(definition="trip") == ["i2", "i3"]
+    assert await ids("i2", 1, definition="trip") == ["i3"]
+    assert await ids(principal="eve") == await ids(definition="none") == await ids("i3") == []
+
+
+@on_store
+async def test_the_history_is_paged_by_version(store: Store) -> None:
+    await store.instances.start(instance(), NOW, 1)
+    for version in range(1, 12):
+        await store.instances.commit(instance(version=version), NOW + version, version + 1)
+
+    assert [entry.value for entry in await store.instances.history("i1")] == list(range(1, 13))
+    assert [entry.version for entry in await store.instances.history("i1", 8, 3)] == [9, 10, 11]
+    assert await store.instances.history("i1", 12) == []
+
+
+@on_store
+async def test_instances_that_are_due_come_the_longest_due_first(store: Store) -> None:
+    for name, due_at in {"never": 0.0, "late": NOW - 5, "b": NOW, "a": NOW, "later": NOW + 1}.items():
+        await store.instances.start(instance(id=name, due_at=due_at), NOW, 1)
+
+    assert [found.id for found in await store.instances.due(NOW)] == ["late", "a", "b"]
+    assert [found.id for found in await store.instances.due(NOW, 1)] == ["late"]
+    assert await store.instances.due(NOW - 10) == []
+
+
+@on_store
+async def test_instances_whose_reservation_ran_out_are_abandoned(store: Store) -> None:
+    for name, until in {"free": 0.0, "long": NOW - 9, "short": NOW - 1, "held": NOW}.items():
+        await store.instances.start(instance(id=name), NOW, 1)
+        if until:
+            await store.instances.reserve(name, 1, Reservation(f"by {name}", until))
+
+    found = await store.instances.abandoned(NOW)
+    assert [(one.id, one.reservation) for one in found] == [
+        ("long", Reservation("by long", NOW - 9)),
+        ("short", Reservation("by short", NOW - 1)),
+    ]
+    assert len(await store.instances.abandoned(NOW, 1)) == 1

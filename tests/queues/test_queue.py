@@ -1,0 +1,314 @@
+"""The contract of the queue, over every place it can be at."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
+from typing import Final
+
+import pytest
+
+from tests.queues.conftest import OpenQueue, Place, asynchronous
+from tests.queues.takers import taken_by_one_who_was_killed
+from waypost.errors import StaleVersion
+from waypost.queues import Delivery, Queue
+
+SHORT: Final = 0.2
+LONG_ENOUGH: Final = 10.0
+LOOKS_AGAIN_WITHIN: Final = 3.0
+
+SETTLE: Final[dict[str, Callable[[Delivery], Awaitable[None]]]] = {
+    "keep": lambda delivery: delivery.keep(),
+    "done": lambda delivery: delivery.done(),
+    "retry": lambda delivery: delivery.retry(0.0, "again"),
+    "give up": lambda delivery: delivery.give_up("enough"),
+}
+
+
+async def fill(queue: Queue, number: int) -> list[str]:
+    """Put so many jobs; their ids in order."""
+    ids = [f"job-{place:04}" for place in range(number)]
+    for job_id in ids:
+        assert await queue.put(job_id, {"number": job_id})
+    return ids
+
+
+async def only(queue: Queue) -> Delivery:
+    """The one job that comes."""
+    (delivery,) = await queue.take(1, within=LONG_ENOUGH)
+    return delivery
+
+
+# Putting
+
+
+@asynchronous
+async def test_a_job_is_taken_as_it_was_put(place: Place) -> None:
+    async with place.opened() as open_queue:
+        queue = open_queue()
+        value = {"text": "Grüße\n\x7f", "numbers": [1, 2.5, None, True], "deep": {"a": {"b": []}}}
+        assert await queue.put("one", value)
+        delivery = await only(queue)
+        assert (delivery.id, delivery.value, delivery.attempts) == ("one", value, 1)
+
+
+@asynchronous
+async def test_a_job_is_put_once_by_its_id(place: Place) -> None:
+    async with place.opened() as open_queue:
+        queue = open_queue()
+        assert await queue.put("one", "first")
+        assert not await queue.put("one", "second")
+        assert (await only(queue)).value == "first"
+        assert not await queue.put("one", "while it is taken")
+        assert await queue.take() == []
+
+
+@asynchronous
+async def test_of_many_who_put_a_job_at_once_one_puts_it(place: Place) -> None:
+    async with place.opened() as open_queue:
+        queue = open_queue()
+        assert sum(await asyncio.gather(*(queue.put("one", number) for number in range(20)))) == 1
+        assert len(await queue.take(20)) == 1
+
+
+@asynchronous
+async def test_a_job_that_is_done_is_forgotten_and_may_be_put_again(place: Place) -> None:
+    async with place.opened() as open_queue:
+        queue = open_queue()
+        await queue.put("one", 1)
+        await (await only(queue)).done()
+        assert await queue.take() == []
+        assert await queue.put("one", 2)
+        assert (await only(queue)).value == 2
+
+
+@asynchronous
+async def test_queues_do_not_see_each_other(place: Place) -> None:
+    async with place.opened() as open_queue:
+        await open_queue("a").put("one", "of a")
+        assert await open_queue("b").put("one", "of b")
+        assert [delivery.value for delivery in await open_queue("b").take(10)] == ["of b"]
+
+
+# Taking
+
+
+@asynchronous
+async def test_what_was_put_first_is_taken_first(place: Place) -> None:
+    async with place.opened() as open_queue:
+        queue = open_queue()
+        ids = await fill(queue, 5)
+        assert [delivery.id for delivery in await queue.take(3)] == ids[:3]
+        assert [delivery.id for delivery in await queue.take(3)] == ids[3:]
+
+
+@asynchronous
+async def test_a_job_put_back_comes_after_those_that_waited(place: Place) -> None:
+    async with place.opened() as open_queue:
+        queue = open_queue()
+        await fill(queue, 3)
+        first = await only(queue)
+        await first.retry(0.0)
+        assert [delivery.id for delivery in await queue.take(3)] == ["job-0001", "job-0002", "job-0000"]
+
+
+@asynchronous
+async def test_an_empty_queue_is_not_waited_for_unless_asked_to(place: Place) -> None:
+    async with place.opened() as open_queue:
+        queue = open_queue()
+        await queue.take()
+        began = time.monotonic()
+        assert await queue.take(5) == []
+        assert time.monotonic() - began < 1
+        assert await queue.take(within=0.05) == []
+
+
+@asynchronous
+async def test_one_who_waits_is_woken_by_a_put(place: Place) -> None:
+    async with place.opened() as open_queue:
+        queue = open_queue()
+        await queue.take(within=0.01)
+        waiting = asyncio.create_task(queue.take(within=LONG_ENOUGH))
+        await asyncio.sleep(0.1)  # so that it most likely waits by now; it passes either way
+        began = time.monotonic()
+        await queue.put("one", 1)
+        assert [delivery.id for delivery in await waiting] == ["one"]
+        assert time.monotonic() - began < 0.9
+
+
+@asynchronous
+async def test_one_who_waits_hears_before_long_of_what_another_process_put(shared_place: Place) -> None:
+    async with shared_place.opened() as here, shared_place.opened() as elsewhere:
+        await here().take()
+        waiting = asyncio.create_task(here().take(within=LONG_ENOUGH))
+        await asyncio.sleep(0.1)
+        began = time.monotonic()
+        await elsewhere().put("one", 1)
+        assert [delivery.id for delivery in await waiting] == ["one"]
+        assert time.monotonic() - began < LOOKS_AGAIN_WITHIN
+
+
+@asynchronous
+async def test_a_job_is_never_in_two_hands(place: Place) -> None:
+    executions: Counter[str] = Counter()
+
+    async def work(queue: Queue) -> None:
+        while taken := await queue.take(7, within=0.3):
+            for delivery in taken:
+                executions[delivery.id] += 1
+                await delivery.done()
+
+    async with AsyncExitStack() as stack:
+        open_queue: OpenQueue = await stack.enter_async_context(place.opened())
+        ids = await fill(open_queue(), 300)
+        openers = [open_queue] * 4
+        if place.where is not None:
+            openers += [await stack.enter_async_context(place.opened()) for _ in range(2)]
+        await asyncio.gather(*(work(opener()) for opener in openers))
+    assert executions == Counter(ids)
+
+
+# Leases
+
+
+@asynchronous
+async def test_a_job_nobody_speaks_of_comes_back_when_its_lease_is_over(place: Place) -> None:
+    async with place.opened() as open_queue:
+        queue = open_queue(lease=SHORT)
+        await queue.put("one", 1)
+        began = time.monotonic()
+        await only(queue)
+        again = await only(queue)
+        assert time.monotonic() - began >= SHORT * 0.9
+        assert again.attempts == 2
+
+
+@asynchronous
+async def test_a_job_that_is_kept_does_not_come_back(place: Place) -> None:
+    async with place.opened() as open_queue:
+        queue = open_queue(lease=1.0)
+        await queue.put("one", 1)
+        mine = await only(queue)
+
+        async def keep() -> None:
+            while True:
+                await asyncio.sleep(0.1)
+                await mine.keep()
+
+        keeping = asyncio.create_task(keep())
+        assert await queue.take(within=1.5) == []
+        keeping.cancel()
+        with suppress(asyncio.CancelledError):
+            await keeping
+        await mine.done()
+
+
+@pytest.mark.parametrize("settle", SETTLE)
+def test_one_who_lost_a_job_is_told_so_and_changes_nothing(settle: str, place: Place) -> None:
+    @asynchronous
+    async def scenario() -> None:
+        async with place.opened() as open_queue:
+            queue = open_queue(lease=SHORT)
+            await queue.put("one", 1)
+            lost = await only(queue)
+            winner = await only(open_queue(lease=60.0))
+            with pytest.raises(StaleVersion):
+                await SETTLE[settle](lost)
+            await winner.keep()
+            await winner.done()
+            with pytest.raises(StaleVersion):
+                await SETTLE[settle](lost)
+
+    scenario()
+
+
+@pytest.mark.parametrize("settle", [name for name in SETTLE if name != "keep"])
+def test_a_job_is_settled_once(settle: str, place: Place) -> None:
+    @asynchronous
+    async def scenario() -> None:
+        async with place.opened() as open_queue:
+            queue = open_queue()
+            await queue.put("one", 1)
+            mine = await only(queue)
+            await SETTLE[settle](mine)
+            for other in SETTLE.values():
+                with pytest.raises(StaleVersion):
+                    await other(mine)
+
+    scenario()
+
+
+@asynchronous
+async def test_the_jobs_of_a_process_that_was_killed_are_done_by_another(shared_place: Place) -> None:
+    async with shared_place.opened() as open_queue:
+        queue = open_queue(lease=0.5)
+        ids = await fill(queue, 3)
+        taken = await asyncio.to_thread(taken_by_one_who_was_killed, shared_place, 0.5, 2)
+        done: dict[str, int] = {}
+        while len(done) < 3:
+            delivery = await only(queue)
+            done[delivery.id] = delivery.attempts
+            await delivery.done()
+        assert done == {job_id: 1 + (job_id in taken) for job_id in ids}
+        assert len(taken) == 2
+
+
+# Trying again, and giving up
+
+
+@asynchronous
+async def test_a_job_put_back_waits_for_its_time(place: Place) -> None:
+    async with place.opened() as open_queue:
+        queue = open_queue()
+        await queue.put("one", 1)
+        began = time.monotonic()
+        await (await only(queue)).retry(0.4, "not yet")
+        again = await only(queue)
+        assert time.monotonic() - began >= 0.36
+        assert again.attempts == 2
+
+
+@asynchronous
+async def test_a_job_that_was_given_up_stays_and_is_not_taken(place: Place) -> None:
+    async with place.opened() as open_queue:
+        queue = open_queue()
+        await queue.put("one", 1)
+        await (await only(queue)).give_up("it cannot be done")
+        assert await queue.take(within=0.1) == []
+        assert not await queue.put("one", 2)
+
+
+@asynchronous
+async def test_a_job_put_back_too_often_is_given_up(place: Place) -> None:
+    async with place.opened() as open_queue:
+        queue = open_queue(most_attempts=3)
+        await queue.put("one", 1)
+        seen = []
+        while taken := await queue.take(within=0.1):
+            seen.append(taken[0].attempts)
+            await taken[0].retry(0.0, "failed again")
+        assert seen == [1, 2, 3]
+        assert not await queue.put("one", 2)
+
+
+@asynchronous
+async def test_a_job_whose_takers_fall_silent_too_often_is_given_up(place: Place) -> None:
+    async with place.opened() as open_queue:
+        queue = open_queue(lease=0.05, most_attempts=2)
+        await queue.put("one", 1)
+        assert [(await only(queue)).attempts for _ in range(2)] == [1, 2]
+        assert await queue.take(within=0.5) == []
+        assert not await queue.put("one", 2)
+
+
+@asynchronous
+async def test_a_job_that_is_given_up_does_not_hold_up_the_others(place: Place) -> None:
+    async with place.opened() as open_queue:
+        queue = open_queue(lease=0.05, most_attempts=1)
+        await queue.put("poison", 1)
+        await only(queue)
+        await queue.put("sound", 2)
+        assert (await only(queue)).id == "sound"

@@ -1,0 +1,38 @@
+"""The queue in the store: what is left of jobs for people to look at."""
+
+from __future__ import annotations
+
+from tests.queues.conftest import Place, asynchronous
+from waypost.queues import StoreQueue
+from waypost.stores.jobs import GIVEN_UP
+
+
+@asynchronous
+async def test_what_was_given_up_says_why(place: Place) -> None:
+    store = place.store()
+    try:
+        queue = StoreQueue(store, "jobs", lease=0.05, most_attempts=1)
+        for job_id in ("by hand", "by trying", "in silence"):
+            await queue.put(job_id, job_id)
+        by_hand, by_trying, _ = await queue.take(3)
+        await by_hand.give_up("it cannot be done")
+        await by_trying.retry(0.0, "it failed")
+        assert await queue.take(within=0.4) == []
+        jobs = {job.id: job for job in await store.jobs.page("jobs")}
+        assert {job.status for job in jobs.values()} == {GIVEN_UP}
+        assert jobs["by hand"].reason == "it cannot be done"
+        assert jobs["by trying"].reason == "it failed"
+        assert "silent" in jobs["in silence"].reason
+    finally:
+        await store.close()
+
+
+@asynchronous
+async def test_a_file_that_is_opened_again_has_its_jobs(shared_place: Place) -> None:
+    async with shared_place.opened() as open_queue:
+        await open_queue().put("one", 1)
+        await open_queue().put("two", 2)
+        (taken,) = await open_queue().take()
+        await taken.retry(0.0, "later")
+    async with shared_place.opened() as open_queue:
+        assert {(one.id, one.attempts) for one in await open_queue().take(5)} == {("one", 2), ("two", 1)}

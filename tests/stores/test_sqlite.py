@@ -1,0 +1,399 @@
+"""What goes wrong with SQLite files is said in one sentence, and nothing is half-written."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sqlite3
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract.conftest import asynchronous, opened
+from tests.contract.samples import NOW, instance
+from waypost.errors import StoreDamaged, StoreUnavailable
+from waypost.stores import sqlite_writer
+from waypost.stores.database import MOST_TOGETHER, Point
+from waypost.stores.sqlite import SqliteDatabase
+from waypost.stores.store import Store
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+@pytest.fixture(params=[-1.0, 60.0], ids=["in a hurry", "at ease"])
+def any_pace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Statements take all their rows at once, or some after the other."""
+    monkeypatch.setattr(sqlite_writer, "_PATIENCE", request.param)
+
+
+def connection_of(database: SqliteDatabase) -> sqlite3.Connection:
+    """The connection that writes."""
+    assert database._writer is not None
+    return database._writer.opened.result()
+
+
+def wait_for_refusal(database: SqliteDatabase) -> None:
+    """Return when whoever could not open the file has refused everybody, so that the next one is asked anew."""
+    assert database._writer is not None
+    database._writer._thread.join()
+
+
+def written(file: Path, **values: Any) -> None:
+    """A file with documents in it."""
+
+    async def write() -> None:
+        async with opened(Store(SqliteDatabase(file))) as store:
+            await asyncio.gather(*(store.skills.put(name, value) for name, value in values.items()))
+
+    asyncio.run(write())
+
+
+@asynchronous
+async def test_a_missing_directory_is_made_and_the_file_is_its_users_alone(tmp_path: Path) -> None:
+    file = tmp_path / "not" / "there" / "store.db"
+    async with opened(Store(SqliteDatabase(file))) as store:
+        await store.skills.put("a", 1)
+
+        modes = {entry.name: stat.S_IMODE(entry.stat().st_mode) for entry in os.scandir(file.parent)}
+    assert modes == {"store.db": 0o600, "store.db-wal": 0o600, "store.db-shm": 0o600}
+
+
+@asynchronous
+async def test_a_full_disk_refuses_writes_while_reads_go_on_until_there_is_room(file: Path) -> None:
+    database = SqliteDatabase(file)
+    async with opened(Store(database)) as store:
+        await store.instances.start(instance(), NOW, 1)
+        pages = connection_of(database).execute("PRAGMA page_count").fetchone()[0]
+        connection_of(database).execute(f"PRAGMA max_page_count = {pages}")
+
+        with pytest.raises(StoreUnavailable, match=r"disk of .*store\.db is full; nothing was written"):
+            await store.instances.commit(instance(state="big", value="x" * 100_000), NOW, 2)
+        outcomes = await asyncio.gather(
+            *(store.skills.put(f"s{n}", "x" * 100_000) for n in range(20)), return_exceptions=True
+        )
+        assert {type(outcome) for outcome in outcomes} == {StoreUnavailable}
+        assert await store.instances.get("i1") == instance()
+        assert await store.skills.page() == []
+        assert await store.check() == []
+        assert await store.health() == "ok"
+
+        connection_of(database).execute(f"PRAGMA max_page_count = {pages + 10_000}")
+        assert await store.instances.commit(instance(value="x" * 100_000), NOW, 2) == 2
+        assert await store.check() == []
+
+
+@asynchronous
+async def test_on_a_full_disk_what_fits_is_written(file: Path) -> None:
+    database = SqliteDatabase(file)
+    async with opened(Store(database)) as store:
+        await store.skills.put("a", 1)
+        pages = connection_of(database).execute("PRAGMA page_count").fetchone()[0]
+        connection_of(database).execute(f"PRAGMA max_page_count = {pages}")
+
+        values = {"big": "x" * 100_000, "small": "x"}
+        outcomes = await asyncio.gather(
+            *(store.skills.put(name, value) for name, value in values.items()), return_exceptions=True
+        )
+
+        assert [isinstance(outcome, StoreUnavailable) for outcome in outcomes] == [True, False]
+        assert [found.id for found in await store.skills.page()] == ["a", "small"]
+
+
+@asynchronous
+async def test_a_file_somebody_else_locks_for_too_long_refuses_writes_until_it_is_free(file: Path) -> None:
+    async with opened(Store(SqliteDatabase(file, busy=0.1))) as store:
+        await store.skills.put("a", 1)
+        with closing(sqlite3.connect(file, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StoreUnavailable, match=r"locked by another process.*nothing was written"):
+                await store.skills.put("b", 1)
+            assert [found.id for found in await store.skills.page()] == ["a"]
+        await store.skills.put("b", 1)
+        assert [found.id for found in await store.skills.page()] == ["a", "b"]
+
+
+@asynchronous
+async def test_a_file_that_is_locked_when_it_is_opened_opens_when_it_is_free(file: Path) -> None:
+    database = SqliteDatabase(file, busy=0.1)
+    async with opened(Store(database)) as store:
+        with closing(sqlite3.connect(file, isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            with pytest.raises(StoreUnavailable, match="locked by another process"):
+                await store.open()
+            with pytest.raises(StoreUnavailable, match="locked by another process"):
+                await store.skills.put("a", 1)
+            assert await store.health() == "unavailable"
+            wait_for_refusal(database)
+        await store.skills.put("a", 1)
+        assert await store.health() == "ok"
+
+
+def _overwrite(file: Path, start: int, content: bytes) -> None:
+    with file.open("r+b") as opened_file:
+        opened_file.seek(start)
+        opened_file.write(content)
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "header": lambda file: _overwrite(file, 0, b"\xff" * 100),
+    "middle": lambda file: _overwrite(file, 3 * 4096, b"\xff" * 4 * 4096),
+    "first page": lambda file: _overwrite(file, 100, b"\xff" * 3996),
+    "text": lambda file: file.write_text("Dear diary,\n" * 1000),
+    "truncated": lambda file: os.truncate(file, 6 * 4096),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_refused_and_works_again_once_it_is_replaced(file: Path, damage: str) -> None:
+    written(file, **{f"s{n}": "x" * 3000 for n in range(20)})
+    backup = file.with_suffix(".backup")
+    shutil.copy(file, backup)
+    DAMAGES[damage](file)
+    damaged = file.read_bytes()
+
+    def replace() -> None:
+        assert file.read_bytes() == damaged
+        shutil.copy(backup, file)
+
+    async def use() -> None:
+        database = SqliteDatabase(file)
+        async with opened(Store(database)) as store:
+            with pytest.raises(StoreDamaged, match=r"store\.db is damaged.*restore a backup"):
+                await store.open()
+            with pytest.raises(StoreDamaged, match="restore a backup"):
+                await store.skills.put("new", 1)
+            assert await store.health() == "unavailable"
+            wait_for_refusal(database)
+            replace()
+            await store.skills.put("new", 1)
+            assert len(await store.skills.page()) == 21
+            assert await store.check() == []
+
+    asyncio.run(use())
+
+
+@asynchronous
+async def test_damage_done_while_the_file_is_open_is_found_by_a_check(file: Path) -> None:
+    async with opened(Store(SqliteDatabase(file))) as store:
+        await asyncio.gather(*(store.skills.put(f"s{n}", "x" * 3000) for n in range(20)))
+        await store.vacuum()
+        await store.close()
+        await store.open()
+        _overwrite(file, 3 * 4096, b"\xff" * 4 * 4096)
+
+        found = await store.check()
+
+        assert found
+        assert all("\n" not in sentence for sentence in found)
+
+
+def test_an_empty_file_becomes_a_store(file: Path) -> None:
+    file.touch()
+    written(file, a=1)
+
+
+@asynchronous
+async def test_a_directory_in_the_place_of_the_file_is_refused(tmp_path: Path) -> None:
+    async with opened(Store(SqliteDatabase(tmp_path))) as store:
+        with pytest.raises(StoreUnavailable, match="cannot be opened"):
+            await store.open()
+        assert await store.health() == "unavailable"
+
+
+@asynchronous
+async def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").touch()
+    async with opened(Store(SqliteDatabase(tmp_path / "data" / "store.db"))) as store:
+        with pytest.raises(StoreUnavailable, match="cannot be made"):
+            await store.open()
+
+
+READ_ONLY = """
+import asyncio, json, os, sys
+import concurrent.futures.thread
+from pathlib import Path
+from waypost.errors import StoreError
+from waypost.stores.sqlite import SqliteDatabase
+from waypost.stores.store import Store
+
+if os.geteuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+directory = Path(sys.argv[1])
+
+def protected():
+    files = list(directory.glob("store.db*"))
+    return {"file": files, "directory": [directory], "both": [*files, directory]}[sys.argv[2]]
+
+async def said(doing):
+    try:
+        await doing
+    except StoreError as error:
+        return [type(error).__name__, error.message]
+    return "ok"
+
+async def main():
+    store = Store(SqliteDatabase(directory / "store.db"))
+    before = [await said(store.skills.put("a", 1))]
+    await store.close()
+    for path in protected():
+        path.chmod(0o555 if path.is_dir() else 0o400)
+    refused = [await said(store.skills.put("b", 1))]
+    await store.close()
+    for path in protected():
+        path.chmod(0o755 if path.is_dir() else 0o600)
+    after = [await said(store.skills.put("c", 1))]
+    kept = [found.id for found in await store.skills.page()]
+    await store.close()
+    print(json.dumps([before, refused, after, kept]))
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """A directory that belongs to nobody in particular; those of pytest are closed to others."""
+    directory = Path(tempfile.mkdtemp(prefix="waypost-"))
+    directory.chmod(0o755)
+    if os.geteuid() == 0:
+        os.chown(directory, 65534, 65534)
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.mark.parametrize("what", ["file", "directory", "both"])
+def test_what_is_read_only_refuses_writes_until_it_is_not(open_directory: Path, what: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", READ_ONLY, str(open_directory), what], capture_output=True, check=False, text=True
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    before, refused, after, kept = json.loads(ran.stdout)
+    assert before == after == ["ok"]
+    assert kept == ["a", "c"]
+    ((name, sentence),) = refused
+    assert name == "StoreUnavailable"
+    assert "store.db" in sentence
+    assert "read-only" in sentence or "cannot be opened" in sentence
+
+
+class Points(list[Point]):
+    """The places in transactions that were come by."""
+
+    def __call__(self, point: Point) -> None:
+        self.append(point)
+
+
+@asynchronous
+@pytest.mark.usefixtures("any_pace")
+async def test_writes_that_wait_share_a_transaction(file: Path) -> None:
+    points = Points()
+    async with opened(Store(SqliteDatabase(file, at=points))) as store:
+        await store.open()
+        await asyncio.gather(*(store.skills.put(f"{n}", n) for n in range(64)))
+
+        assert 1 <= points.count("committed") <= 2
+        assert len(await store.skills.page()) == 64
+
+
+@asynchronous
+@pytest.mark.usefixtures("any_pace")
+async def test_a_fence_that_does_not_hold_costs_one_more_transaction_at_most(file: Path) -> None:
+    points = Points()
+    async with opened(Store(SqliteDatabase(file, at=points))) as store:
+        await store.open()
+        outcomes = await asyncio.gather(*(store.jobs.add("q", f"{n % 40}", n, NOW) for n in range(64)))
+
+        assert sum(outcomes) == 40
+        assert points.count("committed") <= 2
+        assert points.count("begun") <= 4
+
+
+@asynchronous
+@pytest.mark.usefixtures("any_pace")
+async def test_more_writes_than_fit_into_one_transaction_take_several(file: Path) -> None:
+    points = Points()
+    async with opened(Store(SqliteDatabase(file, at=points))) as store:
+        await store.open()
+        some = [store.skills.put(f"{n:03}", n) for n in range(MOST_TOGETHER + 88)]
+        others = [store.instances.start(instance(id=f"{n:03}"), NOW, n) for n in range(300)]
+        await asyncio.gather(*some, *others)
+
+        assert 2 <= points.count("committed") <= 3
+        assert [found.value for found in await store.skills.page()] == list(range(600))
+        assert len(await store.instances.page(limit=1000)) == 300
+        assert await store.check() == []
+
+
+@asynchronous
+async def test_a_transaction_that_fails_before_its_commit_leaves_nothing(file: Path) -> None:
+    failing: set[Point] = set()
+
+    def at(point: Point) -> None:
+        if point in failing:
+            raise sqlite3.OperationalError("pulled the plug")
+
+    async with opened(Store(SqliteDatabase(file, at=at))) as store:
+        await store.open()
+        for point in ("begun", "written"):
+            failing.add(point)
+            outcomes = await asyncio.gather(
+                *(store.instances.start(instance(id=f"{n}"), NOW, n) for n in range(5)), return_exceptions=True
+            )
+            failing.clear()
+            assert all("pulled the plug" in str(outcome) for outcome in outcomes)
+            assert await store.instances.page() == []
+        await store.instances.start(instance(), NOW, 1)
+
+
+def test_several_loops_may_use_one_store(file: Path) -> None:
+    store = Store(SqliteDatabase(file))
+
+    async def write(loop: int) -> None:
+        for some in range(5):
+            await asyncio.gather(*(store.skills.put(f"{loop}-{some}-{n}", n) for n in range(10)))
+            assert await store.health() == "ok"
+
+    threads = [threading.Thread(target=lambda loop=loop: asyncio.run(write(loop))) for loop in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    async def count() -> int:
+        async with opened(store):
+            return len(await store.skills.page())
+
+    assert asyncio.run(count()) == 200
+
+
+def test_a_loop_that_ends_while_its_writes_wait_does_not_hold_up_the_next(file: Path) -> None:
+    store = Store(SqliteDatabase(file))
+
+    async def leave() -> None:
+        await store.open()
+        waiting = [asyncio.ensure_future(store.skills.put(f"left {n}", n)) for n in range(5)]
+        await asyncio.sleep(0)
+        assert not any(future.done() for future in waiting)
+
+    async def come() -> None:
+        async with opened(store):
+            await store.skills.put("a", 1)
+            assert await store.skills.get("a") is not None
+
+    asyncio.run(leave())
+    asyncio.run(come())

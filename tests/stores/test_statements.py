@@ -1,0 +1,149 @@
+"""SQL that is written once."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+
+import pytest
+
+from waypost.stores.statements import (
+    INTEGER,
+    REAL,
+    TEXT,
+    Change,
+    Query,
+    Row,
+    Statement,
+    Table,
+    delete,
+    delete_where,
+    insert,
+    numbered,
+    page,
+    select,
+    update,
+)
+
+CARS = Table("cars", id=TEXT, version=INTEGER, colour=TEXT)
+SEATS = Table("seats", keys=2, car=TEXT, number=INTEGER, price=REAL)
+
+
+@pytest.fixture
+def cars() -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection.execute("CREATE TABLE cars (id TEXT PRIMARY KEY, version INTEGER, colour TEXT)")
+    connection.executemany("INSERT INTO cars VALUES (?, ?, ?)", [("a", 1, "red"), ("b", 1, "blue"), ("c", 3, "red")])
+    yield connection
+    connection.close()
+
+
+def everything(connection: sqlite3.Connection) -> list[tuple[object, ...]]:
+    return connection.execute("SELECT * FROM cars ORDER BY id").fetchall()
+
+
+Run = Callable[[sqlite3.Connection, Statement, Sequence[Row]], int]
+
+
+def one_by_one(connection: sqlite3.Connection, statement: Statement, rows: Sequence[Row]) -> int:
+    return connection.executemany(statement.single, rows).rowcount
+
+
+def all_at_once(connection: sqlite3.Connection, statement: Statement, rows: Sequence[Row]) -> int:
+    return connection.execute(statement.wide(len(rows)), list(chain.from_iterable(rows))).rowcount
+
+
+BOTH_WAYS = pytest.mark.parametrize("run", [one_by_one, all_at_once])
+"""A statement does the same for many rows whether they are given one by one or all at once."""
+
+
+def test_a_table_has_its_key_first() -> None:
+    assert CARS.key == ("id",)
+    assert SEATS.key == ("car", "number")
+    assert SEATS.types(["price", "car"]) == (REAL, TEXT)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("SELECT 1", "SELECT 1"), ("a = ?", "a = $1"), ("a = ? AND b > ? LIMIT ?", "a = $1 AND b > $2 LIMIT $3")],
+)
+def test_parameters_are_numbered_for_postgresql(text: str, expected: str) -> None:
+    assert numbered(text) == Query(text).postgres == expected
+    assert Query(text).sqlite == text
+
+
+@BOTH_WAYS
+def test_rows_are_added_and_a_taken_key_fails_is_skipped_or_replaced(cars: sqlite3.Connection, run: Run) -> None:
+    given = [("a", 9, "green"), ("d", 1, "white")]
+
+    with pytest.raises(sqlite3.IntegrityError):
+        run(cars, insert(CARS), given)
+    assert run(cars, insert(CARS, "skip"), given) == 1
+    assert everything(cars) == [("a", 1, "red"), ("b", 1, "blue"), ("c", 3, "red"), ("d", 1, "white")]
+    assert run(cars, insert(CARS, "replace"), [*given[:1], ("e", 1, "pink")]) == 2
+    assert everything(cars)[0] == ("a", 9, "green")
+
+
+@BOTH_WAYS
+def test_rows_are_changed_where_the_version_fits_and_the_version_moves_on(cars: sqlite3.Connection, run: Run) -> None:
+    given = [("a", 1, "grey"), ("b", 2, "grey"), ("x", 1, "grey")]
+
+    assert run(cars, update(CARS, ["version"], ["colour"]), given) == 1
+    assert everything(cars) == [("a", 2, "grey"), ("b", 1, "blue"), ("c", 3, "red")]
+
+
+@BOTH_WAYS
+def test_a_change_may_leave_the_version_and_set_constants(cars: sqlite3.Connection, run: Run) -> None:
+    statement = update(CARS, ["colour"], [], moves=False, constants={"colour": "'none'"})
+
+    assert run(cars, statement, [("a", "red"), ("b", "red")]) == 1
+    assert everything(cars)[:2] == [("a", 1, "none"), ("b", 1, "blue")]
+
+
+@BOTH_WAYS
+def test_rows_are_removed_by_key_or_by_version(cars: sqlite3.Connection, run: Run) -> None:
+    assert run(cars, delete(CARS, ["version"]), [("a", 1), ("b", 9)]) == 1
+    assert run(cars, delete(CARS), [("b",), ("x",)]) == 1
+    assert everything(cars) == [("c", 3, "red")]
+
+
+def test_a_condition_with_a_limit_removes_so_many_rows(cars: sqlite3.Connection) -> None:
+    assert cars.execute(delete_where(CARS, "version < ?", [INTEGER], limit=2).single, [9]).rowcount == 2
+    assert len(everything(cars)) == 1
+
+
+def test_a_condition_without_a_limit_removes_everything_it_holds_for(cars: sqlite3.Connection) -> None:
+    statement = delete_where(CARS, "colour = ?", [TEXT])
+
+    assert statement.alone
+    assert cars.execute(statement.single, ["red"]).rowcount == 2
+
+
+def test_whole_rows_are_selected_in_an_order_and_with_a_limit(cars: sqlite3.Connection) -> None:
+    query = select(CARS, "version < ?", order=["id DESC"], limit=True)
+
+    assert cars.execute(query.sqlite, [9, 2]).fetchall() == [("c", 3, "red"), ("b", 1, "blue")]
+
+
+def test_a_page_is_behind_a_key_and_what_is_pinned_comes_first(cars: sqlite3.Connection) -> None:
+    assert cars.execute(page(CARS).sqlite, ["a", 1]).fetchall() == [("b", 1, "blue")]
+    assert cars.execute(page(CARS, "colour").sqlite, ["red", "a", 9]).fetchall() == [("c", 3, "red")]
+    assert page(SEATS, "car").sqlite.endswith("WHERE car = ? AND (number) > (?) ORDER BY number LIMIT ?")
+
+
+def test_a_change_of_several_statements_is_one_text_for_postgresql() -> None:
+    change = Change(update(CARS, ["version"], ["colour"]), insert(SEATS))
+
+    assert change.postgres.startswith("WITH fence AS (UPDATE cars SET version = cars.version + 1")
+    assert "RETURNING cars.id), then1 AS (INSERT INTO seats" in change.postgres
+    assert change.postgres.endswith("SELECT * FROM fence")
+    assert [f"${number}::" in change.postgres for number in range(1, 9)] == [True] * 7 + [False]
+
+
+def test_a_change_tells_rows_apart_by_their_key() -> None:
+    one, two, alone = Change(insert(CARS)), Change(insert(SEATS)), Change(delete_where(CARS, "version > ?", [INTEGER]))
+
+    assert one.key_of(("a", 1, "red")) == "a"
+    assert two.key_of(("a", 1, 9.5)) == ("seats", "a", 1)
+    assert alone.key_of((5,)) == ("cars",)
