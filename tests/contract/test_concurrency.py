@@ -121,7 +121,7 @@ async def test_of_those_who_bring_the_same_request_at_once_one_moves(store: Stor
 
 
 @on_store
-@pytest.mark.parametrize("bad", [{"state": "\ud800"}, {"principal": object()}], ids=["surrogate", "object"])
+@pytest.mark.parametrize("bad", [{"state": "\ud800"}, {"state": object()}], ids=["surrogate", "object"])
 async def test_a_write_that_cannot_be_bound_leaves_its_neighbours_alone(store: Store, bad: dict[str, Any]) -> None:
     def made(number: int) -> Any:
         return instance(id=f"i{number:02}", **(bad if number == 20 else {}))

@@ -213,7 +213,7 @@ def test_a_server_that_was_lost_at_any_statement_is_finished_the_next_time(postg
         statement += 1
         run_sql(postgres_url, f"DROP SCHEMA {schema} CASCADE", f"CREATE SCHEMA {schema}")
         interrupted = asyncio.run(interrupted_at(postgres_url, statement))
-        assert in_postgres(postgres_url)[0] == ({} if interrupted else EXPECTED)
+        assert in_postgres(postgres_url)[0] in (({}, EXPECTED) if interrupted else (EXPECTED,))
         if statement % 8 == 0:
             asyncio.run(migrate_server(postgres_url))
             assert in_postgres(postgres_url) == whole

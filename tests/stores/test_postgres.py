@@ -17,7 +17,6 @@ from tests.contract.conftest import asynchronous, opened
 from tests.contract.samples import NOW, instance
 from tests.postgres import SECRETIVE, run_sql
 from waypost.errors import StaleVersion, StoreError, StoreUnavailable
-from waypost.stores import postgres
 from waypost.stores.postgres import PostgresDatabase
 from waypost.stores.store import Store
 
@@ -54,12 +53,6 @@ def changed(url: str, *, user: str | None = None, password: str = "", path: str 
     query = "&".join([parts.query, *(f"{name}={value}" for name, value in options.items())]).strip("&")
     netloc = parts.netloc if user is None else f"{user}:{password}@{host}"
     return urlunsplit((parts.scheme, netloc, parts.path if path is None else path, query, ""))
-
-
-@pytest.fixture(autouse=True)
-def lost_connections_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until `postgres.py` says so itself: this is what asyncpg raises when the server ended an idle connection."""
-    monkeypatch.setattr(postgres, "_GONE", (*postgres._GONE, asyncpg.InternalClientError))
 
 
 @pytest.fixture

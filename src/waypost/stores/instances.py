@@ -90,8 +90,8 @@ class Instances:
             checked(instance.id),
             1,
             *("", 0.0, ""),
-            instance.definition,
-            instance.principal,
+            checked(instance.definition),
+            checked(instance.principal),
             instance.state,
             instance.status,
             instance.due_at,
@@ -117,11 +117,11 @@ class Instances:
 
     async def renew(self, instance_id: str, token: str, until: float) -> bool:
         """Keep a reservation for longer; false when it is not there any more."""
-        return bool(await self._database.write(_RENEW, (instance_id, token, until)))
+        return bool(token) and bool(await self._database.write(_RENEW, (instance_id, token, until)))
 
     async def release(self, instance_id: str, token: str) -> bool:
         """Give a reservation back without a move; false when it is not there any more."""
-        return bool(await self._database.write(_RELEASE, (instance_id, token)))
+        return bool(token) and bool(await self._database.write(_RELEASE, (instance_id, token)))
 
     async def commit(
         self, moved: Instance, at: float, entry: Any, token: str = "", request: RequestRecord | None = None

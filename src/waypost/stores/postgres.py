@@ -127,8 +127,7 @@ class PostgresDatabase:
         async def ask() -> int:
             connection = await self._connect()
             try:
-                known = await connection.fetchval("SELECT to_regclass('migrations') IS NOT NULL")
-                return int(await connection.fetchval(migrations.NEWEST)) if known else 0
+                return await _newest(connection)
             finally:
                 await connection.close(timeout=_CONNECT_WITHIN)
 
@@ -212,6 +211,8 @@ class PostgresDatabase:
             if isinstance(error, ValueError):
                 raise
             self._drop_connection()
+            if isinstance(error, asyncpg.InternalClientError) and "cannot switch to state" in str(error):
+                raise ConnectionError("the connection had ended before anything was sent") from error
             raise StoreUnavailable(
                 f"{self.name} was lost while it was writing; whether that happened is not known: {_told(error)}."
             ) from error
@@ -329,9 +330,15 @@ def _columns(rows: Sequence[Row]) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
+async def _newest(connection: asyncpg.Connection) -> int:
+    """The last step that was taken."""
+    known = await connection.fetchval("SELECT to_regclass('migrations') IS NOT NULL")
+    return int(await connection.fetchval(migrations.NEWEST)) if known else 0
+
+
 async def _migrate(connection: asyncpg.Connection, name: str) -> None:
     """Take the steps that are missing, one transaction each, while others wait."""
-    while True:
+    while migrations.missing(await _newest(connection), name):
         async with connection.transaction():
             await connection.execute("SET LOCAL statement_timeout = 0")
             await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK, timeout=600)
@@ -340,8 +347,6 @@ async def _migrate(connection: asyncpg.Connection, name: str) -> None:
             missing = migrations.missing(await connection.fetchval(migrations.NEWEST), name)
             for statement in missing[0].statements(migrations.POSTGRES_WORDS) if missing else ():
                 await connection.execute(statement, timeout=3600)
-        if len(missing) <= 1:
-            return
 
 
 def _told(error: BaseException) -> str:

@@ -25,21 +25,16 @@ def encoded(value: Any) -> str:
 
 def is_key(text: str) -> bool:
     """Whether something could be stored under that key."""
-    return 0 < len(text) <= LONGEST_KEY and "\0" not in text and (text.isascii() or _is_unicode(text))
-
-
-def _is_unicode(text: str) -> bool:
     try:
-        text.encode()
+        return 0 < len(text.encode()) <= LONGEST_KEY and "\0" not in text
     except UnicodeEncodeError:
         return False
-    return True
 
 
 def checked(key: str) -> str:
     """The key, if something can be stored under it."""
     if not is_key(key):
-        raise StoreError(f"{key[:60]!r} cannot be a key: it takes 1 to {LONGEST_KEY} characters, none of them NUL.")
+        raise StoreError(f"{key[:60]!r} cannot be a key: it takes 1 to {LONGEST_KEY} bytes, none of them NUL.")
     return key
 
 

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from queue import SimpleQueue
 from typing import Any, Final
 
-from waypost.errors import Busy
+from waypost.errors import Busy, StoreError
 from waypost.loops import running_loop
 from waypost.stores import sqlite_files
 from waypost.stores.statements import Row
@@ -69,7 +69,7 @@ class Readers:
             except sqlite3.DatabaseError as error:
                 answer = sqlite_files.explained(error, self._name)
             except Exception as error:
-                answer = error
+                answer = StoreError(f"{self._name} cannot be asked that: {error}.")
             with suppress(RuntimeError):  # the loop is over, and nobody waits
                 future.get_loop().call_soon_threadsafe(_settle, future, answer)
         if connection is not None and self._owned:
