@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Final
 
 from benchmarks.stores.moves import INSTANCES, Mover, name_of
-
-_SEED: Final = 7
 
 
 @dataclass(frozen=True)
@@ -41,7 +37,6 @@ class Clients:
     def __init__(self, mover: Mover) -> None:
         self._mover = mover
         self._names = [name_of(number) for number in range(INSTANCES)]
-        random.Random(_SEED).shuffle(self._names)
         self._versions = [1] * INSTANCES
         self._latencies: list[float] = []
         self._stopping = False

@@ -49,8 +49,8 @@ class Mover(Protocol):
 
 
 def name_of(number: int) -> str:
-    """The id of an instance: as scattered as real ones, so that the trees of the indexes are as well."""
-    return f"wf_{blake2b(number.to_bytes(8), digest_size=10).hexdigest()}"
+    """The id of an instance: its time first, so that ids sort as they were made, then something random."""
+    return f"wf_{number:012x}{blake2b(number.to_bytes(8), digest_size=5).hexdigest()}"
 
 
 def fill(path: Path, count: int) -> None:
