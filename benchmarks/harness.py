@@ -21,6 +21,7 @@ ROOT = Path(__file__).parent.parent
 HOST = "127.0.0.1"
 CONTENDERS = {
     "waypost": "benchmarks.contenders.waypost_hub",
+    "guarded": "benchmarks.contenders.guarded_hub",
     "mcp lowlevel": "benchmarks.contenders.mcp_lowlevel",
     "fastmcp": "benchmarks.contenders.fastmcp4",
     "static": "benchmarks.contenders.static_asgi",

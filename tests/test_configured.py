@@ -852,3 +852,134 @@ def test_a_key_whose_hash_is_none_is_a_finding_at_its_line(tmp_path: Path) -> No
     file.write_text('version: "1"\nauth:\n  keys:\n    - {id: ci, hash: secret}\n')
     (found,) = check(file)
     assert (found.line, found.key) == (4, "auth.keys[0].hash")
+
+
+# Policies, skills and the audit
+
+RULE = "policies:\n  - {name: quiet, type: mcp_restriction, config: {tool_pattern: speak}}\n"
+
+
+@pytest.mark.parametrize(
+    ("rule", "sentence"),
+    [
+        ("type: rate_limit, config: {max_calls: many}", "Policy 'r': "),
+        ("type: rate_limit, config: {max: 1}", "Policy 'r': "),
+        ("type: rate_limit, config: {per: [color]}", "Policy 'r': per knows principal, capability and permission"),
+        ("type: time_window, config: {timezone: Mars/Olympus}", "Policy 'r': there is no time zone 'Mars/Olympus'."),
+        ("type: time_window, config: {deny_end_hour: 25}", "Policy 'r': hours go from 0 to 24."),
+        ("type: allow_list, config: {}", "Policy 'r': "),
+        ("type: permission_override, config: {permission: a, action: allow}", "Policy 'r': a permission_override can"),
+        ("type: permission_override, config: {permission: a, expires_at: '2027-01-01T00:00:00'}", "Policy 'r': "),
+    ],
+)
+def test_a_rule_that_does_not_fit_its_type_is_a_finding_at_its_line(rule: str, sentence: str, folder: Folder) -> None:
+    folder.write("waypost.yaml", f"policies:\n  - {{name: r, {rule}}}\n")
+    (found,) = folder.findings()
+    assert (found.code, found.line) == ("CFG063", 2)
+    assert found.message.startswith(sentence)
+
+
+def test_two_rules_with_one_name_are_a_finding(folder: Folder) -> None:
+    folder.write("waypost.yaml", RULE + "  - {name: quiet, type: chain_restriction, config: {caller_pattern: a}}\n")
+    (found,) = folder.findings()
+    assert (found.code, found.key) == ("CFG063", "policies[1].name")
+    assert found.message == "two policies are called `quiet`; give one of them another name"
+
+
+def test_a_changed_rule_counts_from_the_next_call_on_and_a_bad_one_changes_nothing(folder: Folder) -> None:
+    async def scenario() -> None:
+        hub = folder.hub()
+        async with using(hub) as client:
+            assert (await client.call_tool("speak")).text == "one"
+            folder.write("waypost.yaml", CONFIG + RULE)
+            assert await hub.reload()
+            with pytest.raises(RemoteError, match="tool 'speak' blocked by pattern 'speak'") as denied:
+                await client.call_tool("speak")
+            assert denied.value.code == -32000
+            folder.write("waypost.yaml", CONFIG + RULE.replace("speak", "other") + "  - {name: b, type: allow_list}\n")
+            assert not await hub.reload()
+            with pytest.raises(RemoteError, match="MCP restriction"):
+                await client.call_tool("speak")
+            folder.write("waypost.yaml", CONFIG)
+            assert await hub.reload()
+            assert (await client.call_tool("speak")).text == "one"
+
+    asyncio.run(scenario())
+
+
+def test_rules_that_stay_keep_what_they_counted(folder: Folder) -> None:
+    limit = CONFIG + "policies:\n  - {name: once, type: rate_limit, config: {max_calls: 1, window_seconds: 3600}}\n"
+    folder.write("waypost.yaml", limit)
+
+    async def scenario() -> None:
+        hub = folder.hub()
+        async with using(hub) as client:
+            await client.call_tool("speak")
+            folder.write("waypost.yaml", limit + RULE.replace("policies:\n", "").replace("speak", "other"))
+            assert await hub.reload()
+            with pytest.raises(RemoteError, match="rate limit exceeded: max 1/3600s"):
+                await client.call_tool("speak")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("sink", "entries"), [("", 2), ("audit: {sink: store}\n", 2), ("audit: {sink: none}\n", 0)])
+def test_calls_go_on_record_where_the_file_says(sink: str, entries: int, folder: Folder) -> None:
+    folder.write("waypost.yaml", CONFIG + sink)
+
+    async def scenario() -> None:
+        hub = folder.hub()
+        async with using(hub) as client:
+            await client.call_tool("speak")
+            if hub.guard.audit is not None:
+                await hub.guard.audit.written()
+            assert len(await hub.store.audit.latest()) == entries
+
+    asyncio.run(scenario())
+
+
+def test_the_audit_can_be_a_file_for_its_owner_alone(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WAYPOST_DATA", raising=False)
+    folder.write("waypost.yaml", CONFIG + "audit: {sink: file}\n")
+    run(folder, lambda client: client.call_tool("speak"))
+    file = folder.path / ".waypost" / "audit.jsonl"
+    assert '"capability":"speak"' in file.read_text()
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+CORE = ["api_request", "llm_transform", "rss_collector", "system_info", "web_browse", "web_search"]
+
+
+@pytest.mark.parametrize(
+    ("section", "skills"),
+    [
+        ("", []),
+        ("skills: {}\n", CORE),
+        ("skills: {core: []}\n", []),
+        ("skills: {core: [shell, web_search]}\n", ["shell", "web_search"]),
+        ("skills: {core: [], dynamic: ./made}\n", ["echo"]),
+        ("skills: {core: [], dynamic: ./made, autoload: false}\n", []),
+    ],
+)
+def test_there_are_the_skills_that_the_file_asks_for(section: str, skills: list[str], folder: Folder) -> None:
+    (folder.path / "made").mkdir()
+    folder.write("made/echo.py", "def run(args):\n    return args['input']\n")
+    folder.write("waypost.yaml", CONFIG + section)
+    found = run(folder, lambda client: client.list_tools())
+    assert names(found) == [*(f"skill:{name}" for name in skills), "speak"]
+
+
+def test_one_principal_runs_no_more_at_once_than_the_file_says(folder: Folder) -> None:
+    folder.write("waypost.yaml", CONFIG.replace("name: desk", "name: desk, maxRunning: 1"))
+    slow = KIT.replace("        return", "        await gate.wait()\n        return")
+    folder.write("tools.py", "import asyncio\n\ngate = asyncio.Event()\n" + slow)
+
+    async def scenario() -> None:
+        hub = folder.hub()
+        async with using(hub) as client:
+            calls = [asyncio.create_task(client.call_tool("speak")) for _ in range(2)]
+            await until(lambda: hub.guard.bulkheads is not None and hub.guard.bulkheads._waiting == 1)
+            sys.modules["waypost_file_tools"].gate.set()
+            assert [(await call).text for call in calls] == ["one", "one"]
+
+    asyncio.run(scenario())

@@ -39,6 +39,8 @@ EXPORTED = {
     "Prompt",
     "ProtocolError",
     "RemoteError",
+    "PolicyDenied",
+    "CircuitOpen",
     "StoreUnavailable",
     "StoreError",
     "StoreDamaged",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from benchmarks.contenders.common import extra_tools, lookup, options
 from waypost import Hub
 
 
-def build(total: int) -> Hub:
-    hub = Hub("bench", version="1.0.0")
+def build(total: int, **settings: Any) -> Hub:
+    hub = Hub("bench", version="1.0.0", **settings)
 
     @hub.tool
     async def add(a: float, b: float) -> float:
@@ -30,10 +32,14 @@ def build(total: int) -> Hub:
     return hub
 
 
-if __name__ == "__main__":
+def main(**settings: Any) -> None:
     chosen = options()
-    bench = build(chosen.tools)
+    bench = build(chosen.tools, **settings)
     if chosen.stdio:
         bench.run()
     else:
         bench.run("http", port=chosen.port)
+
+
+if __name__ == "__main__":
+    main()

@@ -25,20 +25,20 @@ def run(settings: Settings) -> Report:
         for name in CONTENDERS:
             server = fleet.start(name)
             if server is not None:
-                fleet.attempt(server, partial(_prepare, server, requests, max(connections)))
+                fleet.attempt(server, partial(prepare, server, requests, max(connections)))
         for era in wire.ERAS:
             for count in connections:
                 for _ in range(settings.rounds):
                     for server in list(fleet.servers):
                         sent = requests[server.name, era][:count]
-                        fleet.attempt(server, partial(_measure, report, server, era, sent, settings))
+                        fleet.attempt(server, partial(measure, report, server, era, sent, settings))
         for server in fleet.servers:
             report.row(server.name, MEMORY, "MB").add(server.rss_mb())
     report.targets = _targets()
     return report
 
 
-def _prepare(server: Server, requests: Requests, count: int) -> None:
+def prepare(server: Server, requests: Requests, count: int) -> None:
     """One request for each connection; in 2025-11-25 every connection has a session of its own."""
     port = server.port
     with Client(port) as client:
@@ -47,8 +47,8 @@ def _prepare(server: Server, requests: Requests, count: int) -> None:
     requests[server.name, wire.MODERN] = [wire.modern(port, "tools/call", wire.ADD)] * count
 
 
-def _measure(report: Report, server: Server, era: str, requests: list[bytes], settings: Settings) -> None:
-    case = _case(era, len(requests))
+def measure(report: Report, server: Server, era: str, requests: list[bytes], settings: Settings) -> None:
+    case = case_of(era, len(requests))
     seen, busy = _load(server, requests, settings)
     if _disturbed(busy, requests):
         seen, busy = max((seen, busy), _load(server, requests, settings), key=lambda attempt: attempt[1])
@@ -78,12 +78,12 @@ def _disturbed(busy: float, requests: list[bytes]) -> bool:
     return len(requests) > 1 and busy < BUSY
 
 
-def _case(era: str, connections: int) -> str:
+def case_of(era: str, connections: int) -> str:
     return f"{era}, {connections} connection{'s' if connections > 1 else ''}"
 
 
 def _targets() -> list[Target]:
-    case = _case(wire.MODERN, 16)
+    case = case_of(wire.MODERN, 16)
     own = Key("waypost", case)
     return [
         Target(f"{case}: over fastmcp", own, Key("fastmcp", case), at_least=20),

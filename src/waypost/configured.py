@@ -17,6 +17,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+import msgspec
+
 from waypost import config
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.components import Component
@@ -28,13 +30,15 @@ from waypost.config import references
 from waypost.config.findings import KeyPath
 from waypost.errors import ConfigError, DefinitionError, StoreError
 from waypost.hub import Hub
+from waypost.policy.rules import Rule, decider
 from waypost.stores import places
 
 if TYPE_CHECKING:
     from waypost.policy import Authentication
+    from waypost.skills.section import SkillSection
 
 _log: Final = logging.getLogger(__name__)
-_AT_START: Final = ("server", "store", "bus")
+_AT_START: Final = ("server", "store", "bus", "skills", "audit")
 """Sections that are looked at when the hub starts, and not again."""
 
 
@@ -60,6 +64,11 @@ class ConfiguredHub(Hub):
             task_after=server.task_after_ms / 1000,
             auth=authentication(loaded.config.auth),
             store=loaded.config.store.url,
+            policies=rules(loaded.config.policies),
+            audit=loaded.config.audit.sink,
+            breakers=True,
+            max_running=server.max_running,
+            max_waiting=server.max_waiting,
         )
         self.settle_in(places.data_directory(path.absolute()))
         self.loaded = loaded
@@ -69,6 +78,23 @@ class ConfiguredHub(Hub):
         self._stop_watching = asyncio.Event()
         self._watchers: list[asyncio.Task[None]] = []
         self.registry.add(capabilities)
+        self._skills = self._skill_section(loaded.config.skills)
+
+    def _skill_section(self, settings: config.Skills | None) -> SkillSection | None:
+        if settings is None:
+            return None
+        from waypost.skills.section import SkillSection
+
+        section = SkillSection(
+            settings,
+            self.registry,
+            lambda: self.store,
+            self._data,
+            lambda uri, ctx: self._pipeline.read(uri, ctx.caller),
+        )
+        self.registry.add(section.core)
+        self.skills = section.dynamic
+        return section
 
     async def reload(self) -> bool:
         """Read the file again; on any mistake everything stays as it is, and the log says what is wrong."""
@@ -76,6 +102,8 @@ class ConfiguredHub(Hub):
             try:
                 loaded, capabilities = await asyncio.to_thread(_read, self.loaded.path)
                 self.registry.replace(self._configured, capabilities)
+                hidden = self._hiding()
+                self.guard.policy.replace(rules(loaded.config.policies))
             except (ConfigError, DefinitionError) as error:
                 _log.error("the configuration was not reloaded: %s", error)
                 return False
@@ -84,14 +112,23 @@ class ConfiguredHub(Hub):
                     _log.warning("changes in the section %s take effect at the next start", section)
             self._pipeline.timeout = loaded.config.tool_timeout
             self.loaded, self._configured = loaded, capabilities
+            if self._hiding() != hidden:
+                for kind in ("tools", "prompts", "resources"):
+                    await self.notify_changed(kind)
             _log.info("the configuration was reloaded")
             return True
+
+    def _hiding(self) -> list[Rule]:
+        """The rules that keep something out of lists."""
+        return [rule for rule in self.guard.policy.rules if rule.hide and rule.enabled]
 
     async def start(self) -> None:
         """Begin to serve and to watch the files."""
         await super().start()
         if self._watchers:
             return
+        if self._skills is not None:
+            await self._skills.start()
         self._hangups, self._stop_watching = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
         self._watchers = [loop.create_task(self._watch_files()), loop.create_task(self._watch_hangups())]
@@ -106,6 +143,8 @@ class ConfiguredHub(Hub):
             watcher.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
         self._watchers = []
+        if self._skills is not None:
+            await self._skills.close()
         await super().stop()
 
     async def _watch_files(self) -> None:
@@ -153,7 +192,7 @@ def _anonymous(given: config.Anonymous | bool | None) -> Principal | Literal[Fal
 def build(loaded: config.Loaded) -> list[Capability]:
     """Everything a configuration asks for; mistakes are collected and raised as one `ConfigError`."""
     capabilities: list[tuple[KeyPath, Capability]] = []
-    findings = _check_store(loaded)
+    findings = [*_check_store(loaded), *_check_policies(loaded)]
     seen: set[tuple[object, str]] = set()
     place: KeyPath
     for index, entry in enumerate(loaded.config.toolkits):
@@ -190,6 +229,28 @@ def _check_store(loaded: config.Loaded) -> list[config.Finding]:
     except StoreError as error:
         return [loaded.finding(("store", "url"), error.message, "CFG061")]
     return []
+
+
+def _check_policies(loaded: config.Loaded) -> list[config.Finding]:
+    """What is wrong with rules that fit their model."""
+    findings = []
+    for place, rule in enumerate(rules(loaded.config.policies)):
+        try:
+            decider(rule)
+        except DefinitionError as error:
+            where: KeyPath = ("policies", place, "config") if rule.config else ("policies", place)
+            findings.append(loaded.finding(where, error.message, "CFG063"))
+    names = [policy.name for policy in loaded.config.policies]
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            message = f"two policies are called `{name}`; give one of them another name"
+            findings.append(loaded.finding(("policies", place, "name"), message, "CFG063"))
+    return findings
+
+
+def rules(policies: list[config.Policy]) -> list[Rule]:
+    """The rules of a configuration."""
+    return [msgspec.convert(policy, Rule, from_attributes=True) for policy in policies]
 
 
 def _prompt(name: str, prompt: config.PromptTemplate) -> Capability:

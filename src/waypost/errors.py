@@ -9,6 +9,7 @@ WaypostError
 │   ├── InvalidOutput
 │   ├── DeadlineExceeded
 │   ├── Busy
+│   ├── CircuitOpen            it failed too often lately and is left alone for a while
 │   ├── SchemaNotAllowed       a form that no client can show
 │   ├── InvalidAnswer          the client's answer does not fit what was asked
 │   └── NoAnswer               the client was asked and did not answer in time
@@ -16,6 +17,7 @@ WaypostError
 │   ├── UnknownTool
 │   ├── UnknownPrompt
 │   └── UnknownResource
+├── PolicyDenied               a rule, or what the caller lacks, is against it
 ├── RemoteError                another server answered with an error; carries its JSON-RPC code
 ├── StoreError                 the store refuses what it was asked for
 │   ├── StaleVersion           somebody else changed it since it was read
@@ -89,6 +91,10 @@ class Busy(CallError):
     """Too much is running already; try again later."""
 
 
+class CircuitOpen(CallError):
+    """The circuit is open."""
+
+
 class SchemaNotAllowed(CallError):
     """The schema is not allowed in a form."""
 
@@ -119,6 +125,10 @@ class UnknownResource(UnknownCapability):
     def __init__(self, uri: str) -> None:
         super().__init__(f"Resource not found: {uri}")
         self.uri = uri
+
+
+class PolicyDenied(WaypostError):
+    """That is not allowed."""
 
 
 class RemoteError(WaypostError):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
 from msgspec import UNSET
 
@@ -14,26 +17,38 @@ from waypost.capabilities.context import Caller
 from waypost.capabilities.expansion import expand
 from waypost.capabilities.functions import tool_from_function
 from waypost.capabilities.options import Options, ResourceOptions, ToolOptions, parse
+from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.capabilities.prompts import prompt_from_function
 from waypost.capabilities.registry import Registry
 from waypost.capabilities.resources import resource_from_function
 from waypost.capabilities.results import Result
 from waypost.capabilities.session import ListKind
 from waypost.capabilities.toolkits import tool_options
-from waypost.errors import DefinitionError, ToolError, UnknownCapability, UnknownTool, WaypostError
+from waypost.errors import DefinitionError, PolicyDenied, StoreError, ToolError, UnknownTool, WaypostError
+from waypost.execution.counters import Counters
 from waypost.execution.pipeline import Pipeline
 from waypost.lifecycle import Lifecycle, ListName
+from waypost.policy.audit import AuditLog, Sink
+from waypost.policy.audit import writer as audit_writer
+from waypost.policy.guard import stand_guard, tokens_under
+from waypost.policy.rules import Rule
 from waypost.protocol.engine import Engine, EngineSettings, Hook
-from waypost.protocol.session import LegacySession
+from waypost.protocol.sealing import Seal
 from waypost.stores import places
+from waypost.stores.secrets import hub_secret
 from waypost.stores.store import Store
 from waypost.version import __version__
 from waypost.wire import versions
 from waypost.wire.definitions import Implementation
 
 if TYPE_CHECKING:
+    from waypost.api import Api
     from waypost.policy import Authentication
-    from waypost.transports.http.app import HttpApp
+    from waypost.policy.key_ring import KeyRing
+    from waypost.skills.skill_set import SkillSet
+    from waypost.transports.http.app import HttpApp, OperatorAnswer, OperatorRequest
+
+_REFRESH_EVERY: Final = 2.0
 
 F = TypeVar("F", bound=Callable[..., Any])
 Names = Literal["canonical", "portable"]
@@ -41,6 +56,9 @@ Names = Literal["canonical", "portable"]
 
 class Hub(Lifecycle):
     """One server for everything an agent can reach: add capabilities, then run it."""
+
+    skills: SkillSet | None = None
+    """The skills that are loaded and unloaded while the hub runs, where a configuration asks for them."""
 
     def __init__(
         self,
@@ -66,6 +84,11 @@ class Hub(Lifecycle):
         auth: Authentication | None = None,
         task_after: float = 1.0,
         store: Store | str | None = None,
+        policies: Iterable[Rule] = (),
+        audit: Sink = "none",
+        breakers: bool = False,
+        max_running: int | None = None,
+        max_waiting: int = 10_000,
     ) -> None:
         if not name or not version:
             raise DefinitionError(f"A hub needs a {'version' if name else 'name'}: Hub('my-server', version='1.0.0').")
@@ -81,6 +104,7 @@ class Hub(Lifecycle):
         self.auth = auth
         self._allow_anonymous_remote = allow_anonymous_remote
         self._given_store = store
+        self._secret = secret
         self.registry = Registry()
         self._hooks: dict[str, Hook | None] = {}
         self._capabilities = capabilities
@@ -102,6 +126,24 @@ class Hub(Lifecycle):
             ),
             self._kept_in(places.data_directory(), places.MEMORY),
         )
+        self._data = places.data_directory()
+        self._api: Api | None = None
+        self._refreshing: asyncio.Task[None] | None = None
+        self.counters = Counters()
+        self.guard = stand_guard(
+            policies,
+            self._audit_log(audit),
+            secret=secret,
+            counters=self.counters,
+            breakers=breakers,
+            max_running=max_running,
+            max_waiting=max_waiting,
+        )
+        self._pipeline.guard = self.guard
+
+    def _audit_log(self, sink: Sink) -> AuditLog | None:
+        writer = audit_writer(sink, lambda: self.store, lambda: self._data)
+        return None if writer is None else AuditLog(writer, self.engine.background)
 
     def add(
         self,
@@ -187,12 +229,30 @@ class Hub(Lifecycle):
         """Everything registered of one kind, registration overrides applied, hidden items included."""
         return list(self.registry[Kind(kind)])
 
-    async def invoke(self, name: str, arguments: dict[str, Any], caller: Caller) -> Result:
+    async def invoke(
+        self, name: str, arguments: dict[str, Any], caller: Caller, by: Capability | None = None
+    ) -> Result:
         """Call a tool on behalf of `caller`, out of another one; a name nobody has is that one's mistake."""
+        if by is not None:
+            caller = caller.behind(self.guard.behind(by, caller))
         try:
             return await self._pipeline.call(name, arguments, caller)
-        except UnknownTool as error:
+        except (UnknownTool, PolicyDenied) as error:
             raise ToolError(error.message) from None
+
+    @property
+    def hides(self) -> bool:
+        """Whether a rule keeps what it denies out of lists."""
+        return self.guard.policy.hides
+
+    def is_hidden(self, principal: Principal, capability: Capability) -> bool:
+        """Whether a rule keeps a capability out of somebody's lists."""
+        return self.guard.policy.is_hidden(principal, capability.id)
+
+    def require(self, permission: str, caller: Caller, by: Capability | None) -> None:
+        """Refuse a running capability a permission it does not have."""
+        if by is not None:
+            self.guard.require(by, caller, permission)
 
     async def notify_changed(self, kind: ListKind) -> None:
         """Tell every client that one of its lists changed."""
@@ -202,30 +262,6 @@ class Hub(Lifecycle):
         """Tell the clients that subscribed to `uri` that it changed."""
         self.engine.broadcast.resource_updated(uri)
 
-    async def send(self, session_id: str, event: Any) -> None:
-        """Hand an event to a session's `on_event`, after what was sent there before."""
-        await self.engine.on_own_loop(self._tell(session_id, "event", event))
-
-    async def call(self, session_id: str, request: Any) -> Any:
-        """Ask a session's `on_call` and wait for its reply."""
-        return await self.engine.on_own_loop(self._tell(session_id, "call", request))
-
-    async def cast(self, session_id: str, request: Any) -> None:
-        """Hand a request to a session's `on_cast` and do not wait."""
-        await self.engine.on_own_loop(self._cast(session_id, request))
-
-    async def _tell(self, session_id: str, hook: str, what: Any) -> Any:
-        return await self.engine.tell(self._session(session_id), hook, what)
-
-    async def _cast(self, session_id: str, request: Any) -> None:
-        self.engine.background(self.engine.tell(self._session(session_id), "cast", request))
-
-    def _session(self, session_id: str) -> LegacySession:
-        session = self.engine.sessions.get(session_id)
-        if session is None:
-            raise UnknownCapability(f"There is no session {session_id}.")
-        return session
-
     @property
     def store(self) -> Store:
         """Everything that outlives a request."""
@@ -233,6 +269,7 @@ class Hub(Lifecycle):
 
     def settle_in(self, data: Path) -> None:
         """Keep what has to last in a directory, unless the hub was given a store that is somewhere else."""
+        self._data = data
         self.engine.store = self._kept_in(data, places.DEFAULT)
 
     def _kept_in(self, data: Path, otherwise: str) -> Store:
@@ -246,6 +283,11 @@ class Hub(Lifecycle):
 
     async def stop(self) -> None:
         """End all sessions and streams; transports call it."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            self._refreshing = None
+        if self.guard.audit is not None:
+            self.guard.audit.stop()
         await self.engine.stop()
         await self.store.close()
         self._pipeline.pool.close()
@@ -256,6 +298,48 @@ class Hub(Lifecycle):
         """What `/health` answers."""
         db = await self.store.health()
         return {"status": "ok" if db == "ok" else "degraded", "version": __version__, "db": db, "mcp": "running"}
+
+    @cached_property
+    def keys(self) -> KeyRing:
+        """Keys that are made and revoked while the hub runs."""
+        from waypost.policy.key_ring import KeyRing
+
+        return KeyRing(self.authentication.keys, lambda: self.store)
+
+    @property
+    def authentication(self) -> Authentication:
+        """Who is let in: as given, else everybody, with or without a key."""
+        if self.auth is None:
+            from waypost.policy import Authentication
+
+            self.auth = Authentication(anonymous=ANONYMOUS, lenient=True)
+        return self.auth
+
+    async def operate(self, request: OperatorRequest) -> OperatorAnswer:
+        """Answer somebody who looks after the hub."""
+        if self._api is None:
+            from waypost.api import Api
+
+            self._api = Api(self)
+        return await self._api.answer(request)
+
+    async def _open(self) -> None:
+        """Have everything ready that a hub on HTTP needs."""
+        await self.store.open()
+        if self._secret is None:
+            self._secret = await asyncio.to_thread(hub_secret, self._data)
+            self.engine.seal = Seal(self._secret)
+            self.guard.tokens = tokens_under(self._secret)
+        await self.keys.refresh()
+        if self.store.database.is_shared and self._refreshing is None:
+            self._refreshing = asyncio.get_running_loop().create_task(self._refresh_keys())
+
+    async def _refresh_keys(self) -> None:
+        """Notice keys that other hubs made or revoked."""
+        while True:
+            await asyncio.sleep(_REFRESH_EVERY)
+            with suppress(StoreError):
+                await self.keys.refresh()
 
     def asgi(self, *, allowed_hosts: Iterable[str] = ()) -> HttpApp:
         """The hub as an ASGI app, for any ASGI server."""
@@ -288,12 +372,13 @@ class Hub(Lifecycle):
             hosts = bound_hosts(host)
             if hosts:
                 self._check_open_to_all(host)
+            assert self.authentication is not None  # so that keys made later let somebody in
             app = self.asgi(allowed_hosts=hosts)
             serve(
                 app,
                 host,
                 port,
-                opening=self.store.open,
+                opening=self._open,
                 ready=ready or self._say_where,
                 closing=self.engine.release,
             )
@@ -302,7 +387,7 @@ class Hub(Lifecycle):
 
     def _check_open_to_all(self, host: str) -> None:
         """Refuse to let just anybody in."""
-        open_to_all = self.auth is None or self.auth.allows_anonymous
+        open_to_all = self.authentication.allows_anonymous
         if open_to_all and not self._allow_anonymous_remote:
             raise WaypostError(
                 f"{host} can be reached from outside and nobody has to show a key; listen on 127.0.0.1, "

@@ -8,11 +8,12 @@ from typing import Any, Final, Literal, TypeVar, cast
 from waypost.capabilities.capability import Kind
 from waypost.capabilities.context import Context
 from waypost.capabilities.session import Session
-from waypost.errors import DefinitionError
+from waypost.errors import DefinitionError, UnknownCapability
 from waypost.protocol import dispatch, methods
 from waypost.protocol.engine import Engine, Hook
 from waypost.protocol.exchange import Exchange
 from waypost.protocol.listing import Page
+from waypost.protocol.session import LegacySession
 
 F = TypeVar("F", bound=Callable[..., Any])
 ListName = Literal["tools", "prompts", "resources", "resource_templates"]
@@ -139,3 +140,27 @@ class Lifecycle:
     def list_registered(self, kind: ListName, cursor: str | None = None, *, include_hidden: bool = False) -> Page:
         """One page of what is registered, for use in list hooks."""
         return self.engine.listing.registered(Kind(kind), cursor, include_hidden=include_hidden)
+
+    async def send(self, session_id: str, event: Any) -> None:
+        """Hand an event to a session's `on_event`, after what was sent there before."""
+        await self.engine.on_own_loop(self._tell(session_id, "event", event))
+
+    async def call(self, session_id: str, request: Any) -> Any:
+        """Ask a session's `on_call` and wait for its reply."""
+        return await self.engine.on_own_loop(self._tell(session_id, "call", request))
+
+    async def cast(self, session_id: str, request: Any) -> None:
+        """Hand a request to a session's `on_cast` and do not wait."""
+        await self.engine.on_own_loop(self._cast(session_id, request))
+
+    async def _tell(self, session_id: str, hook: str, what: Any) -> Any:
+        return await self.engine.tell(self._session(session_id), hook, what)
+
+    async def _cast(self, session_id: str, request: Any) -> None:
+        self.engine.background(self.engine.tell(self._session(session_id), "cast", request))
+
+    def _session(self, session_id: str) -> LegacySession:
+        session = self.engine.sessions.get(session_id)
+        if session is None:
+            raise UnknownCapability(f"There is no session {session_id}.")
+        return session

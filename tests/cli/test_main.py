@@ -16,8 +16,17 @@ from waypost.cli.main import parser
 from waypost.errors import ConfigError, WaypostError
 from waypost.version import __version__
 
-COMMANDS = ["serve", "list", "describe", "call", "read", "check", "schema", "init", "store"]
-ACTIONS = {"store": ["check", "migrate", "backup", "vacuum"]}
+COMMANDS = [
+    *("serve", "list", "describe", "call", "read", "check", "schema", "init", "store"),
+    *("skills", "keys", "policy", "audit"),
+]
+ACTIONS = {
+    "store": ["check", "migrate", "backup", "vacuum"],
+    "skills": ["list", "create", "load", "unload", "reload", "rollback"],
+    "keys": ["create", "list", "revoke"],
+    "policy": ["list", "test"],
+    "audit": ["tail", "verify"],
+}
 EVERY = [*COMMANDS, *(f"{command} {action}" for command, actions in ACTIONS.items() for action in actions)]
 
 WRONG_USAGE = [
@@ -35,6 +44,15 @@ WRONG_USAGE = [
     ["store", "check", "waypost.yaml", "extra"],
     ["store", "check", "--to", "copy.db"],
     ["store", "backup"],
+    ["keys"],
+    ["keys", "create"],
+    ["keys", "create", "--id", "ci", "--expires", "soon"],
+    ["keys", "revoke"],
+    ["policy", "test", "--principal", "ci"],
+    ["policy", "test", "--principal", "ci", "--capability", "add", "--args", "[1]"],
+    ["audit", "tail", "--limit", "0"],
+    ["audit", "tail", "--decision", "maybe"],
+    ["skills", "load"],
 ]
 
 

@@ -62,7 +62,20 @@ def test_several_mistakes_give_several_findings_in_the_order_of_the_lines(folder
         ("server: {allowedHosts: x}", "expected a list, got text"),
         ("server: {surface: ful}", "expected `gateway`, `full` or `both`; did you mean `full`?"),
         ("server: {names: x}", "expected `canonical` or `portable`"),
+        ("server: {maxRunning: 0}", "expected an integer >= 1"),
         ("server: 5", "expected a mapping, got an integer"),
+        ("skills: {dynamic: 5}", "expected text or nothing, got an integer"),
+        ("skills: {timeoutMs: 0}", "expected an integer >= 1"),
+        ("skills: {shell: [ls]}", "expected a list, got text"),
+        ("skills: {shell: [[]]}", "expected a list of length >= 1"),
+        ("policies: [{type: rate_limit}]", "the key `name` is missing; add it"),
+        (
+            "policies: [{name: a, type: rate_limit, callers: [nobody]}]",
+            "expected `mcp`, `core`, `dynamic`, `worker`, `workflow` or `console`",
+        ),
+        ("policies: [{name: a, type: rate_limit, config: []}]", "expected a mapping, got a list"),
+        ("policies: {}", "expected a list, got a mapping"),
+        ("audit: {sink: syslog}", "expected `store`, `file`, `stderr` or `none`"),
         ("toolkits: x", "expected a list, got text"),
         ("toolkits: [[x]]", "expected text or a mapping, got a list"),
         ("prompts: []", "expected a mapping, got a list"),
@@ -74,6 +87,22 @@ def test_several_mistakes_give_several_findings_in_the_order_of_the_lines(folder
 )
 def test_a_finding_says_in_one_sentence_what_is_wrong(folder: Folder, text: str, sentence: str) -> None:
     assert folder.only(text).message == sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("skills: {core: [shel]}", "`web_browse` or `web_search`; did you mean `shell`?"),
+        ("policies: [{name: a, type: rate_limits}]", "or `allow_list`; did you mean `rate_limit`?"),
+    ],
+)
+def test_a_word_out_of_many_is_answered_with_the_nearest(folder: Folder, text: str, hint: str) -> None:
+    assert folder.only(text).message.endswith(hint)
+
+
+def test_what_a_rule_says_is_not_respelled(folder: Folder) -> None:
+    text = "policies: [{name: a, type: rate_limit, config: {maxCalls: 1, window_seconds: 2}}]\n"
+    assert folder.load(text).config.policies[0].config == {"maxCalls": 1, "window_seconds": 2}
 
 
 def test_an_empty_file_is_all_defaults(folder: Folder) -> None:

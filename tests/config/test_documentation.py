@@ -35,7 +35,7 @@ EVERY_SETTING = [(name, default) for name, default in settings(Config) if not na
 def test_every_setting_is_on_the_page_with_its_default(name: str, default: Any) -> None:
     assert name in ROWS
     if default not in (NODEFAULT, None):
-        shown = str(default).lower() if isinstance(default, bool) else str(default)
+        shown = str(default).lower() if isinstance(default, bool) else str(default) or '""'
         assert f"| `{shown}` |" in ROWS[name]
 
 

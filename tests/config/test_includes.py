@@ -182,3 +182,12 @@ def test_what_is_watched_are_files_toolkits_and_the_folders_of_patterns(folder: 
         folder.path / "later",
         folder.path,
     )
+
+
+def test_rules_add_up_and_directories_belong_to_the_file_they_stand_in(folder: Folder) -> None:
+    rule = "policies: [{name: %s, type: allow_list, config: {allow: []}}]\n"
+    folder.write("team/a.yaml", rule % "a" + "skills: {dynamic: made}\n")
+    config = folder.load("include: [team/a.yaml]\n" + rule % "b").config
+    assert [policy.name for policy in config.policies] == ["a", "b"]
+    assert config.skills is not None
+    assert config.skills.dynamic == str(folder.path / "team" / "made")

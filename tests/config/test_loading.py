@@ -2,19 +2,36 @@ import msgspec
 import pytest
 
 from tests.config.conftest import Folder
-from waypost.config import Bus, PromptArgument, PromptTemplate, Server, Store, ToolkitUse, check, load
+from waypost.config import (
+    Audit,
+    Bus,
+    Policy,
+    PromptArgument,
+    PromptTemplate,
+    Server,
+    Skills,
+    Store,
+    ToolkitUse,
+    check,
+    load,
+)
 from waypost.errors import ConfigError
 
 EVERYTHING = """\
 version: "1"
 server: {name: demo, version: 1.2.3, instructions: Use me., host: 0.0.0.0, port: 0, surface: both, names: portable,
   toolTimeoutMs: 1, taskAfterMs: 0, pageSize: 2, sessionIdleMs: 3, maxBodyBytes: 1024, maxSessions: 4,
-  allowedHosts: [a], allowedOrigins: ["https://a"], allowAnonymousRemote: true}
+  allowedHosts: [a], allowedOrigins: ["https://a"], allowAnonymousRemote: true, maxRunning: 5}
 store: {url: "postgresql://db/waypost"}
 bus: {url: "local://"}
 toolkits: [os, {use: "os:path", category: Admin, hidden: true, visible: false, name: n, description: d}]
 prompts: {p: {title: T, description: D, arguments: [{name: to, description: whom, required: true}],
   template: "{{ to }}"}}
+skills: {core: [shell], dynamic: made, autoload: false, watch: true, timeoutMs: 9, permissions: [email],
+  allowPrivate: true, searxng: "http://127.0.0.1:8888", shell: [[git, log]]}
+policies: [{name: r, type: rate_limit, config: {max_calls: 1}, description: Why., priority: -1, enabled: false,
+  principals: [ci], roles: [agent], callers: [mcp], capabilities: ["a.*"], hide: true}]
+audit: {sink: stderr}
 mcp: {tool_timeout_ms: 1}
 """
 
@@ -38,6 +55,7 @@ def test_every_setting_reaches_the_configuration(folder: Folder) -> None:
         allowed_hosts=["a"],
         allowed_origins=["https://a"],
         allow_anonymous_remote=True,
+        max_running=5,
     )
     assert config.store == Store(url="postgresql://db/waypost")
     assert config.bus == Bus(url="local://")
@@ -53,6 +71,33 @@ def test_every_setting_reaches_the_configuration(folder: Folder) -> None:
             template="{{ to }}",
         )
     }
+    assert config.skills == Skills(
+        core=["shell"],
+        dynamic=str(folder.path / "made"),
+        autoload=False,
+        watch=True,
+        timeout_ms=9,
+        permissions=["email"],
+        allow_private=True,
+        searxng="http://127.0.0.1:8888",
+        shell=[["git", "log"]],
+    )
+    assert config.policies == [
+        Policy(
+            name="r",
+            type="rate_limit",
+            config={"max_calls": 1},
+            description="Why.",
+            priority=-1,
+            enabled=False,
+            principals=["ci"],
+            roles=["agent"],
+            callers=["mcp"],
+            capabilities=["a.*"],
+            hide=True,
+        )
+    ]
+    assert config.audit == Audit(sink="stderr")
     assert config.tool_timeout == 0.001
 
 

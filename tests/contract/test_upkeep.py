@@ -116,9 +116,9 @@ async def test_only_what_is_over_is_swept_and_counted(store: Store) -> None:
     await store.holders.beat("old", over)
     await store.holders.beat("new", soon)
     await store.sessions.save(session())
-    await store.audit.append(audited(at=1.0))
+    await store.audit.append(audited(number=1, at=1.0), audited(number=2, at=time.time()))
 
-    assert await store.sweep() == 1103
+    assert await store.sweep() == 1104
     assert await store.sweep() == 0
     left = {name: len(rows) for name, rows in (await content(store)).items() if rows}
     assert left == {"sessions": 1, "tasks": 1, "events": 1, "requests": 1, "holders": 1, "audit": 1}

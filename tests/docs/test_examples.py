@@ -10,20 +10,23 @@ from typing import Final
 
 import pytest
 
-from tests.docs import exercises_capabilities, exercises_running
+from tests.docs import exercises_capabilities, exercises_policy, exercises_running
 from tests.docs.exercises import EXERCISES
 from tests.docs.pages import EXAMPLE_FILES, EXAMPLES, ROOT, name
 from waypost.cli.targets import load_hub
 from waypost.testing import connect
 from waypost.wire.versions import ALL
 
-MODULES: Final = (exercises_capabilities, exercises_running)
+MODULES: Final = (exercises_capabilities, exercises_policy, exercises_running)
 """Their exercises are registered once they are imported."""
 
 OTHERWISE: Final = {
     "test_counter.py": "run by pytest, below",
     "test_asking.py": "run by pytest, below",
     "configuration/tools.py": "used by configuration/waypost.yaml",
+    "policies_tools.py": "used by policies.yaml",
+    "skills/longer.py": "loaded by skills.yaml",
+    "skills/word_count.py": "loaded by skills.yaml",
     "configuration/admin.py": "used by configuration/waypost.yaml",
     "configuration/base.yaml": "included by configuration/includes.yaml",
     "configuration/team/prompts.yaml": "included by configuration/includes.yaml",

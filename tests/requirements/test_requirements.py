@@ -3,11 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.requirements import toolkits
+from tests.requirements import skills_and_policy, toolkits
 
 TESTS = Path(__file__).parents[1]
 
-CHECKLISTS = {"toolkits": (toolkits.REQUIREMENTS, range(1, 51))}
+CHECKLISTS = {
+    "toolkits": (toolkits.REQUIREMENTS, range(1, 51)),
+    "skills_and_policy": (skills_and_policy.REQUIREMENTS, (5, 6, 10, 11, 12, 15, 16)),
+}
 
 
 def functions_in(path: Path) -> set[str]:
@@ -15,7 +18,7 @@ def functions_in(path: Path) -> set[str]:
     return {
         node.name
         for node in ast.parse(path.read_text()).body
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
     }
 
 

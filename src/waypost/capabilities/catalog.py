@@ -27,8 +27,7 @@ class Catalog(Tool, name="catalog", annotations={"read_only_hint": True}):
 
     async def execute(self, ctx: Context) -> dict[str, Any]:
         """The requested sections, filtered."""
-        scopes = ctx.principal.scopes
-        sections = everything(ctx.registry, lambda row: row.open_to(scopes) and self._shows(row))
+        sections = everything(ctx.registry, lambda row: ctx.shows(row) and self._shows(row))
         return sections if self.type == "all" else {self.type: sections[self.type]}
 
     def _shows(self, row: Capability) -> bool:

@@ -20,6 +20,7 @@ from waypost.capabilities.asking import (
     sampling_question,
     url_question,
 )
+from waypost.capabilities.chain import Chain
 from waypost.capabilities.elicitation import ElicitationAnswer
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.results import Result
@@ -28,6 +29,7 @@ from waypost.wire.definitions import Implementation
 from waypost.wire.messages import RequestId
 
 if TYPE_CHECKING:
+    from waypost.capabilities.capability import Capability
     from waypost.capabilities.registry import Registry
 
 
@@ -43,6 +45,8 @@ class Caller(Protocol):
     @property
     def session(self) -> Session: ...
     @property
+    def chain(self) -> Chain: ...
+    @property
     def cancelled(self) -> bool: ...
     @property
     def version(self) -> str: ...
@@ -53,6 +57,8 @@ class Caller(Protocol):
     async def progress(self, value: float, total: float | None, message: str | None) -> None: ...
     async def log(self, level: str, message: str, data: Mapping[str, Any] | None) -> None: ...
     async def close_stream(self) -> None: ...
+    def behind(self, chain: Chain) -> Caller:
+        """The same caller, of a call that stands behind others."""
 
 
 class Pausable(Protocol):
@@ -68,19 +74,30 @@ class Services(Protocol):
 
     @property
     def registry(self) -> Registry: ...
-    async def invoke(self, name: str, arguments: dict[str, Any], caller: Caller) -> Result: ...
+    async def invoke(
+        self, name: str, arguments: dict[str, Any], caller: Caller, by: Capability | None = None
+    ) -> Result: ...
+    def require(self, permission: str, caller: Caller, by: Capability | None) -> None: ...
+    def is_hidden(self, principal: Principal, capability: Capability) -> bool: ...
     async def notify_resource_updated(self, uri: str) -> None: ...
 
 
 class Context:
     """One call: who asked, on which session, and the ways to answer before the answer."""
 
-    __slots__ = ("_assigns", "_caller", "_deadline", "_services")
+    __slots__ = ("_assigns", "_caller", "_capability", "_deadline", "_services")
 
-    def __init__(self, caller: Caller, services: Services, deadline: Pausable | None = None) -> None:
+    def __init__(
+        self,
+        caller: Caller,
+        services: Services,
+        deadline: Pausable | None = None,
+        capability: Capability | None = None,
+    ) -> None:
         self._caller = caller
         self._services = services
         self._deadline = deadline
+        self._capability = capability
         self._assigns: dict[str, Any] | None = None
 
     @property
@@ -124,6 +141,10 @@ class Context:
     def registry(self) -> Registry:
         """Everything the hub offers."""
         return self._services.registry
+
+    def shows(self, capability: Capability) -> bool:
+        """Whether whoever is calling may see a capability."""
+        return capability.open_to(self.principal.scopes) and not self._services.is_hidden(self.principal, capability)
 
     async def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:
         """Report how far the work is; does nothing when the client did not ask."""
@@ -176,8 +197,12 @@ class Context:
             return await self._caller.ask(question)
 
     async def invoke(self, capability: str, arguments: dict[str, Any] | None = None) -> Result:
-        """Call another tool through the same pipeline."""
-        return await self._services.invoke(capability, arguments or {}, self._caller)
+        """Call another tool through the same pipeline, with no more rights than this one has."""
+        return await self._services.invoke(capability, arguments or {}, self._caller, self._capability)
+
+    def require(self, permission: str) -> None:
+        """Refuse to go on without a permission: `PolicyDenied` when this call does not have it."""
+        self._services.require(permission, self._caller, self._capability)
 
     async def notify_resource_updated(self, uri: str) -> None:
         """Tell everybody who subscribed to `uri` that it changed."""

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from waypost.cli import checking, inspecting, serving, starting, storing
+from waypost.cli import auditing, checking, inspecting, keys, policies, serving, skills, starting, storing
 from waypost.errors import ConfigError, WaypostError
 from waypost.version import __version__
 
@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"waypost {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
-    for group in (serving, inspecting, checking, starting, storing):
+    for group in (serving, inspecting, checking, starting, storing, skills, keys, policies, auditing):
         group.register(commands)
     return top
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from waypost.cli.logs import log_to_stderr
+from waypost.cli.remote import NOTE, Note, remove_note, write_note
 from waypost.cli.targets import DEFAULT, HELP, is_config, load_hub
 from waypost.errors import WaypostError
 from waypost.stores import places
@@ -53,7 +53,7 @@ def run(given: argparse.Namespace) -> int:
         data.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise WaypostError(f"The data directory {data} cannot be made: {error.strerror}.") from None
-    hub.run("http", host=host, port=port, ready=lambda address: _ready(hub, address, data))
+    _serve(hub, host, port, data / NOTE)
     return 0
 
 
@@ -75,10 +75,21 @@ def data_directory(given: argparse.Namespace) -> Path:
     return data.absolute()
 
 
-def _ready(hub: Hub, address: str, data: Path) -> None:
-    """Say where the hub is: on stderr for people, in its data directory for programs."""
-    fresh = data / f"hub.json.{os.getpid()}"
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        json.dump({"url": address, "pid": os.getpid()}, file)
-    fresh.replace(data / "hub.json")
-    sys.stderr.write(f"{hub.info.name} is ready at {address}/mcp\n")
+def _serve(hub: Hub, host: str, port: int, file: Path) -> None:
+    """Serve over HTTP, and say where: on stderr for people, in the data directory for programs of the same user."""
+    from waypost.policy import Key, digest, new_key
+
+    key = new_key()
+    hub.authentication.admit(Key("hub", digest(key), roles=("admin",)))
+    left: list[Note] = []
+
+    def ready(address: str) -> None:
+        left.append(Note(address, key, os.getpid()))
+        write_note(file, left[0])
+        sys.stderr.write(f"{hub.info.name} is ready at {address}/mcp\n")
+
+    try:
+        hub.run("http", host=host, port=port, ready=ready)
+    finally:
+        for note in left:
+            remove_note(file, note)

@@ -46,8 +46,10 @@ def recognise(node: Node, annotation: Annotation, findings: list[Finding], path:
             return replace(node, value={k: recognise(v, entry[1], findings, (*path, k)) for k, v in value.items()})
     if isinstance(value, list) and (item := shapes.item(annotation)) is not None:
         return replace(node, value=[recognise(v, item, findings, (*path, i)) for i, v in enumerate(value)])
-    if isinstance(value, str) and shapes.path_kind(annotation) == "toolkit":
-        return replace(node, value=references.absolute(value, os.path.dirname(node.file)))
+    if isinstance(value, str) and value and (kind := shapes.path_kind(annotation)) is not None:
+        folder = os.path.dirname(node.file)
+        absolute = references.absolute(value, folder) if kind == "toolkit" else os.path.join(folder, value)
+        return replace(node, value=absolute)
     return node
 
 

@@ -39,6 +39,7 @@ CODES = {
     "CFG060": "The tool timeout is given twice, with different values.",
     "CFG061": "The URL names no store that can be used.",
     "CFG062": "The URL names no bus that can be used.",
+    "CFG063": "A policy does not fit its type, or two have one name.",
 }
 """Every code a finding can carry, with its meaning."""
 

@@ -1,6 +1,6 @@
 """The settings of a configuration file; each section is one field of `Config` with its own model."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -11,6 +11,10 @@ DEFAULT_STORE = "sqlite:///waypost.db"
 DEFAULT_BUS = "local://"
 
 Name = Annotated[str, Meta(min_length=1)]
+Directory = Annotated[str, Meta(min_length=1, extra={"path": "directory"})]
+CoreSkillName = Literal[
+    "api_request", "llm_transform", "rss_collector", "shell", "system_info", "web_browse", "web_search"
+]
 ToolkitReference = Annotated[
     str,
     Meta(
@@ -60,6 +64,12 @@ class Server(Struct, frozen=True, kw_only=True, rename="camel"):
     allowed_origins: Annotated[
         list[str], Meta(description="Values of the Origin header to accept besides the loopback ones.")
     ] = []
+    max_running: Annotated[
+        int, Meta(ge=1, le=100_000, description="How many executions of one principal run at once; more wait.")
+    ] = 64
+    max_waiting: Annotated[
+        int, Meta(ge=1, le=10_000_000, description="How many executions wait in all; more are refused.")
+    ] = 10_000
     allow_anonymous_remote: Annotated[
         bool, Meta(description="Whether callers without a key may use a hub that listens beyond loopback.")
     ] = False
@@ -159,6 +169,64 @@ class Auth(Struct, frozen=True, kw_only=True, rename="camel"):
     oauth: Annotated[OAuth | None, Meta(description="The authorization server whose tokens are accepted.")] = None
 
 
+class Skills(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Executable skills: those that ship with Waypost, and those in a directory."""
+
+    core: Annotated[
+        list[CoreSkillName] | None,
+        Meta(description="Which of the skills that ship with Waypost there are; left out, all but `shell`."),
+    ] = None
+    dynamic: Annotated[Directory | None, Meta(description="The directory of skills that are loaded at run time.")] = (
+        None
+    )
+    autoload: Annotated[bool, Meta(description="Whether new files of the directory are loaded at start.")] = True
+    watch: Annotated[bool, Meta(description="Whether a skill is loaded again when its file changes.")] = False
+    timeout_ms: Annotated[
+        Annotated[int, Meta(ge=1, le=DAY_MS)] | None,
+        Meta(description="How long a skill may run; left out, as long as any other tool."),
+    ] = None
+    permissions: Annotated[list[Name], Meta(description="Permissions that skills may declare beside the usual.")] = []
+    allow_private: Annotated[bool, Meta(description="Whether core skills may reach private addresses.")] = False
+    searxng: Annotated[str | None, Meta(description="The SearXNG that `web_search` asks; left out, DuckDuckGo.")] = None
+    shell: Annotated[
+        list[Annotated[list[Name], Meta(min_length=1)]],
+        Meta(description="What `shell` may run: beginnings of commands, word by word."),
+    ] = []
+
+
+class Policy(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A rule about who may do what."""
+
+    name: Annotated[Name, Meta(description="What it is called in reasons and on record.")]
+    type: Annotated[
+        Literal[
+            "rate_limit", "time_window", "chain_restriction", "permission_override", "mcp_restriction", "allow_list"
+        ],
+        Meta(description="What kind of rule it is."),
+    ]
+    config: Annotated[dict[str, Any], Meta(description="What the rule says; the keys depend on its type.")] = {}
+    description: Annotated[str, Meta(description="Why it is there.")] = ""
+    priority: Annotated[int, Meta(description="Rules with a higher one are looked at first.")] = 0
+    enabled: Annotated[bool, Meta(description="Whether it counts.")] = True
+    principals: Annotated[list[str], Meta(description="Whom it is about; left out, everybody.")] = []
+    roles: Annotated[list[str], Meta(description="Which roles it is about; left out, all.")] = []
+    callers: Annotated[
+        list[Literal["mcp", "core", "dynamic", "worker", "workflow", "console"]],
+        Meta(description="Which kinds of callers it is about; left out, all."),
+    ] = []
+    capabilities: Annotated[list[str], Meta(description="What it is about, `*` for anything; left out, all.")] = []
+    hide: Annotated[bool, Meta(description="Whether what it denies is not listed either.")] = False
+
+
+class Audit(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Where decisions and executions go on record."""
+
+    sink: Annotated[
+        Literal["store", "file", "stderr", "none"],
+        Meta(description="The store, `audit.jsonl` in the data directory, standard error, or nowhere."),
+    ] = "store"
+
+
 class Config(Struct, frozen=True, kw_only=True, rename="camel"):
     """A whole configuration."""
 
@@ -181,6 +249,11 @@ class Config(Struct, frozen=True, kw_only=True, rename="camel"):
     auth: Annotated[
         Auth | None, Meta(description="Who may use the hub over HTTP; left out, anybody who reaches it.")
     ] = None
+    skills: Annotated[Skills | None, Meta(description="Executable skills; left out, there are none.")] = None
+    policies: Annotated[list[Policy], Meta(description="Rules about who may do what.")] = []
+    audit: Annotated[Audit, Meta(description="Where decisions and executions go on record.")] = msgspec.field(
+        default_factory=Audit
+    )
     mcp: Annotated[Mcp, Meta(description="Settings that also have a place in `server`.")] = msgspec.field(
         default_factory=Mcp
     )

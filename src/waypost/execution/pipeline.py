@@ -1,7 +1,7 @@
 """The one way a capability runs: resolve, admit the arguments, run under a deadline, check the output.
 
-Every way in (MCP, the shell, another handler) calls `call`, `read` or `prompt`. The steps stand in one place, in order;
-what a later step of the house adds to every call (who may, how often, on record) is one more line here.
+Every way in (MCP, the shell, another handler) calls `call`, `read` or `prompt`. The steps stand in one place, in order.
+Who may, how often, how many at once and what goes on record is the guard's business, where there is one.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from waypost.errors import (
     InsufficientScope,
     InvalidArguments,
     InvalidOutput,
+    PolicyDenied,
     ProtocolError,
     UnknownCapability,
     UnknownResource,
 )
 from waypost.execution import tracing
 from waypost.execution.deadline import Deadline
+from waypost.execution.guard import Guard
 from waypost.execution.pool import Pool
 from waypost.loops import awaited
 from waypost.wire.content import Contents
@@ -42,6 +44,7 @@ class Pipeline:
         self.registry = registry
         self.timeout = timeout
         self.pool = Pool() if pool is None else pool
+        self.guard: Guard | None = None
         self._services = services
 
     async def call(
@@ -54,19 +57,46 @@ class Pipeline:
         tool = self.registry.tool(name)
         if tool.scopes:
             check_scopes(tool, caller)
+        guard = self.guard
+        if guard is not None and (guard.is_on or tool.permissions or caller.chain.depth):
+            return await self._guarded(guard, tool, arguments, caller, longest)
         try:
-            admitted = tool.arguments.admit(arguments)
-            seconds = tool.timeout or longest or self.timeout
-            if tool.is_async and not tracing.is_on():
-                with Deadline(seconds) as deadline:
-                    value = await tool.handler(admitted, Context(caller, self._services, deadline))
-            else:
-                value = await self._run(tool, admitted, caller, seconds)
-            result = shape(value)
-            if tool.output is not None:
-                check_output(tool, result)
+            return await self._attempt(tool, arguments, caller, longest)
         except (Exception, asyncio.CancelledError, SystemExit) as error:
             return failed_call(tool.id, error)
+
+    async def _guarded(
+        self, guard: Guard, tool: Capability, arguments: dict[str, Any], caller: Caller, longest: float | None
+    ) -> Result:
+        try:
+            permit = guard.enter(tool, tool.id, caller, "call", arguments)
+            if permit.waits:
+                await guard.wait(permit)
+        except CallError as error:
+            return failed_call(tool.id, error)
+        try:
+            result = await self._attempt(tool, arguments, caller, longest)
+        except BaseException as error:
+            guard.leave(permit, error)
+            if not isinstance(error, (Exception, asyncio.CancelledError, SystemExit)):
+                raise
+            return failed_call(tool.id, error)
+        guard.leave(permit, None, is_error=result.is_error)
+        return result
+
+    async def _attempt(
+        self, tool: Capability, arguments: dict[str, Any], caller: Caller, longest: float | None
+    ) -> Result:
+        admitted = tool.arguments.admit(arguments)
+        seconds = tool.timeout or longest or self.timeout
+        if tool.is_async and not tracing.is_on():
+            with Deadline(seconds) as deadline:
+                value = await tool.handler(admitted, Context(caller, self._services, deadline, tool))
+        else:
+            value = await self._run(tool, admitted, caller, seconds)
+        result = shape(value)
+        if tool.output is not None:
+            check_output(tool, result)
         return result
 
     async def read(self, uri: str, caller: Caller) -> list[Contents]:
@@ -75,7 +105,7 @@ class Pipeline:
             try:
                 check_scopes(capability, caller)
                 admitted = capability.arguments.admit(variables)
-                value = await _sound(self._run(capability, admitted, caller))
+                value = await self._watched(capability, uri, "read", admitted, caller)
             except (InvalidArguments, UnknownResource):
                 continue
             mime_type = getattr(capability.definition, "mime_type", None) or None
@@ -87,7 +117,23 @@ class Pipeline:
         prompt = self.registry.prompt(name)
         check_scopes(prompt, caller)
         admitted = prompt.arguments.admit(arguments)
-        return as_messages(await _sound(self._run(prompt, admitted, caller)))
+        return as_messages(await self._watched(prompt, prompt.id, "prompt", admitted, caller))
+
+    async def _watched(self, capability: Capability, name: str, action: str, admitted: Any, caller: Caller) -> Any:
+        """Run what is not a tool, if the guard lets it."""
+        guard = self.guard
+        if guard is None or not (guard.is_on or capability.permissions or caller.chain.depth):
+            return await _sound(self._run(capability, admitted, caller))
+        permit = guard.enter(capability, name, caller, action, admitted)
+        if permit.waits:
+            await guard.wait(permit)
+        try:
+            value = await _sound(self._run(capability, admitted, caller))
+        except BaseException as error:
+            guard.leave(permit, error)
+            raise
+        guard.leave(permit, None)
+        return value
 
     def _run(
         self, capability: Capability, admitted: Any, caller: Caller, seconds: float | None = None
@@ -101,7 +147,7 @@ class Pipeline:
 
     async def _supervised(self, capability: Capability, admitted: Any, caller: Caller, seconds: float) -> Any:
         with Deadline(seconds) as deadline:
-            context = Context(caller, self._services, deadline)
+            context = Context(caller, self._services, deadline, capability)
             if capability.is_async:
                 return await capability.handler(admitted, context)
             return await self.off_loop(capability.id, capability.handler, admitted, context)
@@ -124,7 +170,7 @@ def failed_call(name: str, error: BaseException) -> Result:
         return failure(f"Invalid arguments for tool {name}: {error.message}")
     if isinstance(error, CallError):
         return failure(error.message)
-    if isinstance(error, (ProtocolError, UnknownCapability)):
+    if isinstance(error, (ProtocolError, UnknownCapability, PolicyDenied)):
         raise error
     if isinstance(error, asyncio.CancelledError) and _is_cancelled():
         raise error

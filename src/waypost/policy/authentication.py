@@ -49,7 +49,8 @@ class Authentication:
 
     A key or token that is sent is always checked: a bad one is refused even where anonymous callers are welcome.
     `anonymous` is the principal of callers who send none, or `False`; when it is not said, they are let in only where
-    there are neither keys nor OAuth.
+    there are neither keys nor OAuth. With `lenient`, a key or token counts for nothing while there is nothing that it
+    could be.
     """
 
     def __init__(
@@ -58,8 +59,10 @@ class Authentication:
         oauth: OAuthSettings | None = None,
         anonymous: Principal | Literal[False] | None = None,
         *,
+        lenient: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        self._lenient = lenient
         self.keys = keys if isinstance(keys, Keys) else Keys(keys, clock=clock)
         self.oauth = oauth
         self._own = Keys(clock=clock)
@@ -101,6 +104,8 @@ class Authentication:
         principal = self.known(headers)
         if principal is not None:
             return principal
+        if self._anonymous is not None and self._ignores(headers[b"authorization"]):
+            return self._anonymous
         token = self._presented(headers.get(b"authorization"))
         if self._verifier is None or token.startswith(PREFIX):
             raise Unauthorized(INVALID, challenge=self._token_challenge)
@@ -126,6 +131,10 @@ class Authentication:
 
     def _remembered(self, hashed: bytes) -> Principal | None:
         return self.keys.find(hashed) or self._own.find(hashed) or self._tokens.get(hashed)
+
+    def _ignores(self, given: bytes) -> bool:
+        """Whether what was sent counts for nothing; a key of a hub never does, as it may have been revoked."""
+        return self._lenient and not self.is_configured and PREFIX.encode() not in given
 
     def _presented(self, given: bytes | None) -> str:
         """The token of a header whose caller is not known yet."""

@@ -87,6 +87,10 @@ class Keys:
             del self._entries[hashed]
         return len(gone)
 
+    def drop(self, hashed: str) -> None:
+        """Refuse one key from now on, by its hash."""
+        self._entries.pop(bytes.fromhex(hashed.removeprefix("sha256:")), None)
+
     def principal(self, key: str) -> Principal | None:
         """Whose key this is; nobody's when it is unknown, revoked or expired."""
         return self.find(sha256(key.encode()).digest())

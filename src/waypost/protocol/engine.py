@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from waypost.capabilities.capability import Kind
+from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.context import Caller, Context, Services
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.registry import Registry
@@ -41,6 +41,9 @@ _SWEEP_EVERY: Final = 30.0
 class Host(Services, Protocol):
     """The hub behind an engine: what it says about itself, and what its user wrote for it."""
 
+    @property
+    def hides(self) -> bool: ...
+    def is_hidden(self, principal: Principal, capability: Capability) -> bool: ...
     def hook(self, name: str) -> Hook | None: ...
     def server_info(self) -> Implementation | Mapping[str, Any]: ...
     def server_capabilities(self) -> dict[str, Any] | None: ...
@@ -197,6 +200,15 @@ class Engine:
             except Exception:
                 _log.exception("the hook %s failed", name)
                 raise
+
+    @property
+    def hides(self) -> bool:
+        """Whether somebody may not see what others do."""
+        return self._host.hides
+
+    def shows(self, principal: Principal, capability: Capability) -> bool:
+        """Whether somebody may see a capability in lists."""
+        return capability.open_to(principal.scopes) and not (self.hides and self._host.is_hidden(principal, capability))
 
     async def task_status(self, task_id: str, principal: Principal) -> bytes:
         """The notification that tells a session how one of its tasks stands."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any, Final, Protocol
 
 from msgspec import UNSET
 
 from waypost.capabilities.asking import Question
+from waypost.capabilities.chain import FROM_OUTSIDE, Chain
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.capabilities.session import ListKind, Session
 from waypost.errors import CapabilityNotSupported, InvalidParams
@@ -54,6 +56,7 @@ class Exchange:
     asker: Asker | None = None
     log_level: int = SILENT
     principal: Principal = ANONYMOUS
+    chain: Chain = FROM_OUTSIDE
     cancelled: bool = False
     task: asyncio.Task[Any] | None = None
     _told: float | None = None
@@ -96,6 +99,12 @@ class Exchange:
         if self._session is None:
             self._session = RequestSession(self)
         return self._session
+
+    def behind(self, chain: Chain) -> Exchange:
+        """The same request, for a call that was made on its behalf out of another one."""
+        other = copy(self)
+        other.chain = chain
+        return other
 
     def lasting(self, outlet: Outlet) -> Exchange:
         """The same conversation, for work that goes on after this request was answered."""

@@ -11,6 +11,7 @@ from waypost.errors import (
     CallError,
     InsufficientScope,
     InvalidArguments,
+    PolicyDenied,
     ProtocolError,
     UnknownCapability,
     UnknownResource,
@@ -60,7 +61,7 @@ def failure(error: Exception, version: str) -> Failure:
             return Failure(INVALID_PARAMS, f"Invalid arguments: {error.message}")
         case UnknownCapability():
             return Failure(INVALID_PARAMS, error.message)
-        case CallError():
+        case CallError() | PolicyDenied():
             return Failure(CALL_FAILED, error.message)
         case WaypostError():
             return Failure(INTERNAL_ERROR, error.message)

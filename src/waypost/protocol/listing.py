@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -74,12 +74,17 @@ class Listing:
         return body
 
     def registered(
-        self, kind: Kind, cursor: str | None, *, include_hidden: bool = False, scopes: Sequence[str] | None = None
+        self,
+        kind: Kind,
+        cursor: str | None,
+        *,
+        include_hidden: bool = False,
+        shows: Callable[[Capability], bool] | None = None,
     ) -> Page:
-        """A page of what is registered; with `scopes`, of what is open to somebody who has them."""
+        """A page of what is registered, or of what is to be shown of it."""
         items: list[Capability] = []
         for capability in self._registry[kind].after(key_before(cursor)):
-            if (capability.hidden and not include_hidden) or not (scopes is None or capability.open_to(scopes)):
+            if (capability.hidden and not include_hidden) or not (shows is None or shows(capability)):
                 continue
             if len(items) == self._page_size:
                 return Page(items, cursor_after(items[-1].id))

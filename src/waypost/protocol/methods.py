@@ -100,10 +100,9 @@ def tool_answer(result: Result, version: str) -> Answer:
 def _list(kind: Kind) -> Run:
     async def run(engine: Engine, given: params.List, exchange: Exchange) -> Answer:
         hook = engine.hooks(f"list_{kind.value}")
-        if hook is None and engine.registry[kind].scoped:
-            scopes = exchange.principal.scopes
-            open_to_caller = engine.listing.registered(kind, given.cursor, scopes=scopes)
-            return Answer(engine.listing.encode(kind, open_to_caller, exchange.version), private=True)
+        if hook is None and (engine.registry[kind].scoped or engine.hides):
+            shown = engine.listing.registered(kind, given.cursor, shows=partial(engine.shows, exchange.principal))
+            return Answer(engine.listing.encode(kind, shown, exchange.version), private=True)
         if hook is None:
             return Answer(engine.listing.page(kind, given.cursor, exchange.version))
         page = as_page(await awaited(hook(given.cursor, engine.context(exchange))))

@@ -55,7 +55,7 @@ class Database(Protocol):
         """Finish what waits, then let everything go."""
 
     def write(self, change: Change, *rows: Row) -> Awaitable[int]:
-        """Change something durably; 0 when the fence did not hold and nothing changed."""
+        """Change something durably; how many rows changed: 0 when the fence did not hold and nothing did."""
 
     async def read(self, query: Query, *given: Any) -> Sequence[Row]:
         """Rows as they were last committed."""
@@ -140,7 +140,7 @@ def rounds(batch: Sequence[Write]) -> list[Round]:
     depths: dict[Any, int] = {}
     for write in batch:
         change = write.change
-        key = change.key_of(write.rows[0])
+        key = write if change.bulk else change.key_of(write.rows[0])
         depth = depths.get(key, 0)
         depths[key] = depth + 1
         if depth == 0:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -22,7 +21,7 @@ class StoredEvent(NamedTuple):
     message: str
 
 
-_APPEND: Final = Change(insert(EVENTS, "skip"))
+_APPEND: Final = Change(insert(EVENTS, "skip"), bulk=True)
 _AFTER: Final = Query(
     "SELECT number, message FROM events WHERE session = ? AND stream = ? AND number > ? ORDER BY number LIMIT ?"
 )
@@ -38,7 +37,7 @@ class EventLog:
     async def append(self, events: Sequence[StoredEvent]) -> None:
         """Keep messages; a number that is taken stays as it is."""
         if events:
-            await asyncio.gather(*(self._database.write(_APPEND, event) for event in events))
+            await self._database.write(_APPEND, *events)
 
     async def after(self, session: str, stream: str, number: int, limit: int = 1000) -> list[tuple[int, bytes]]:
         """The messages behind a number, in order."""

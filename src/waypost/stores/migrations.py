@@ -84,7 +84,7 @@ CREATE TABLE audit (
     capability {text} NOT NULL, decision {text} NOT NULL, entry {text} NOT NULL, digest {text} NOT NULL,
     PRIMARY KEY (chain, number));
 CREATE INDEX audit_by_time ON audit (at, chain, number);
-CREATE INDEX audit_by_decision ON audit (decision, at, chain, number);
+CREATE INDEX audit_of_denials ON audit (at, chain, number) WHERE decision = 'deny';
 
 CREATE TABLE jobs (
     queue {text} NOT NULL, id {text} NOT NULL, version {integer} NOT NULL, status {text} NOT NULL,

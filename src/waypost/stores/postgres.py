@@ -186,7 +186,7 @@ class PostgresDatabase:
         connection = await self._writing()
         changed: dict[Write, int] = {}
         turns = rounds(batch)
-        if len(turns) == 1 and len(turns[0]) == 1 and not batch[0].change.fence.alone:
+        if len(turns) == 1 and len(turns[0]) == 1 and _is_one_statement(batch):
             self._at("written")
             await self._surely(connection, _run(connection, turns[0], changed))
         else:
@@ -306,12 +306,21 @@ def _parsed(url: str) -> tuple[str, str, dict[str, Any]]:
     return name, parts._replace(query=urlencode(query, doseq=True)).geturl(), options
 
 
+def _is_one_statement(batch: Sequence[Write]) -> bool:
+    change = batch[0].change
+    return not change.fence.alone and not (change.bulk and len(batch) > 1)
+
+
 async def _run(connection: asyncpg.Connection, turn: Round, changed: dict[Write, int]) -> None:
     """Run one round: each change once, for all its writes."""
     for change, writes in turn.items():
         if change.fence.alone:
             for write in writes:
                 changed[write] = int((await connection.execute(change.postgres, *write.rows[0])).rpartition(" ")[2])
+            continue
+        if change.bulk:
+            for write in writes:
+                changed[write] = len(await connection.fetch(change.postgres, *_columns(write.rows)))
             continue
         if len(writes) > 1:  # so that replicas take locks in one order
             writes.sort(key=lambda write: change.key_of(write.rows[0]))

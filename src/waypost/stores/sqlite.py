@@ -76,7 +76,7 @@ class SqliteDatabase:
 
     async def read(self, query: Query, *given: Any) -> Sequence[Row]:
         """Rows as they were last committed; a file that cannot be written may still be read."""
-        if self._readers is None:
+        if self._readers is None or self._writer is None or self._writer.has_failed:
             with suppress(StoreUnavailable):
                 await self.open()
             self._readers = self._readers or self._reading()

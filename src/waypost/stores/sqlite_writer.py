@@ -155,6 +155,8 @@ def _in_turn(connection: sqlite3.Connection, batch: Sequence[Write]) -> Sequence
 
 def _run_change(connection: sqlite3.Connection, write: Write) -> int:
     fence, *then = write.change.statements
+    if write.change.bulk:
+        return connection.executemany(fence.single, write.rows).rowcount
     changed = connection.execute(fence.single, write.rows[0]).rowcount
     if changed:
         for statement, row in zip(then, write.rows[1:], strict=True):
@@ -176,6 +178,10 @@ class _Pace:
                 if change.fence.alone:
                     for write in writes:
                         changed[write] = _run_change(connection, write)
+                    continue
+                if change.bulk:
+                    for write in writes:
+                        changed[write] = self._run(connection, change.fence, write.rows)
                     continue
                 for position, statement in enumerate(change.statements):
                     if self._run(connection, statement, [write.rows[position] for write in writes]) != len(writes):

@@ -57,9 +57,11 @@ class Statement:
 class Change:
     """What happens in one step: nothing at all, or the first statement on one row and then all others, which insert."""
 
-    def __init__(self, fence: Statement, *then: Statement) -> None:
+    def __init__(self, fence: Statement, *then: Statement, bulk: bool = False) -> None:
         self.fence = fence
         self.statements = (fence, *then)
+        self.bulk = bulk
+        """Whether one write is many rows of one statement, each of which may find its place taken."""
         self.keys = keys = 0 if fence.alone else len(fence.table.key)
         # One column is by far the most common key; the others tell rows of their tables apart by the table's name.
         self.key_of: Callable[[Row], Any] = itemgetter(0) if keys == 1 else lambda row: (fence.table.name, *row[:keys])

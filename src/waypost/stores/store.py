@@ -15,6 +15,7 @@ from typing import Final
 
 from waypost.errors import StoreError
 from waypost.stores import tables
+from waypost.stores.audit import KEPT as AUDIT_KEPT
 from waypost.stores.audit import Audit
 from waypost.stores.database import Database
 from waypost.stores.documents import Documents
@@ -99,6 +100,8 @@ class Store:
         for part in (self.sessions, self.tasks, self.events, self.requests, self.holders):
             while some := await part.sweep(now):
                 swept += some
+        while some := await self.audit.sweep(now - AUDIT_KEPT):
+            swept += some
         return swept
 
     async def check(self) -> list[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from waypost.capabilities.principals import ANONYMOUS
+from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.transports.http.asgi import JSON, Receive, Scope, Send, headers_of, refuse, respond
 from waypost.transports.http.endpoint import Endpoint
-from waypost.transports.http.gate import Gate
+from waypost.transports.http.gate import Gate, Refusal
 from waypost.wire import messages
 
 if TYPE_CHECKING:
@@ -20,6 +21,30 @@ class Served(Protocol):
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
     async def health(self) -> dict[str, str]: ...
+    async def operate(self, request: OperatorRequest) -> OperatorAnswer: ...
+
+
+_OPEN: Final = ("/metrics", "/api/openapi.json")
+"""Paths that may be asked for without a key; whether they are answered is another question."""
+
+
+class OperatorRequest(NamedTuple):
+    """A request to `/api/...` or `/metrics`, by somebody whose key, if any, is good."""
+
+    scope: Scope
+    path: str
+    headers: Mapping[bytes, bytes]
+    principal: Principal
+    body: bytes
+
+
+class OperatorAnswer(NamedTuple):
+    """What it is answered with."""
+
+    status: int
+    body: bytes
+    content_type: bytes = b"application/json"
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 class HttpApp:
@@ -58,6 +83,8 @@ class HttpApp:
             return await self._serve(self._auth, scope, receive, send, headers)
         if path == "/health" and scope["method"] in ("GET", "HEAD"):
             return await respond(send, 200, messages.encode(await self._hub.health()))
+        if path == "/metrics" or path.startswith("/api/"):
+            return await self._operate(scope, receive, send, headers, path)
         if self._auth is not None and path in self._auth.metadata_paths and scope["method"] in ("GET", "HEAD"):
             return await respond(send, 200, messages.encode(self._auth.metadata()))
         return await refuse(send, 404, f"There is nothing at {path}; MCP is at {self._path}.")
@@ -66,14 +93,38 @@ class HttpApp:
         self, auth: Authentication, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes]
     ) -> None:
         """Find out who is calling before anything is read."""
+        principal = auth.known(headers) or await self._authenticated(auth, send, headers)
+        if principal is not None:
+            await self._endpoint(scope, receive, send, headers, principal)
+
+    async def _authenticated(self, auth: Authentication, send: Send, headers: dict[bytes, bytes]) -> Principal | None:
+        """Who is calling; nobody, when they were turned away."""
         from waypost.policy import Unauthorized
 
         try:
-            principal = auth.known(headers) or await auth.authenticate(headers)
+            return await auth.authenticate(headers)
         except Unauthorized as error:
             challenge = () if error.challenge is None else ((b"www-authenticate", error.challenge.encode()),)
-            return await respond(send, error.status, messages.encode(error.body), (JSON, *challenge))
-        return await self._endpoint(scope, receive, send, headers, principal)
+            await respond(send, error.status, messages.encode(error.body), (JSON, *challenge))
+            return None
+
+    async def _operate(
+        self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes], path: str
+    ) -> None:
+        """Serve those who look after the hub."""
+        principal: Principal | None = ANONYMOUS
+        is_open = path in _OPEN and b"authorization" not in headers
+        if self._auth is not None and not is_open:
+            principal = await self._authenticated(self._auth, send, headers)
+        if principal is None:
+            return
+        body = await self._gate.body(receive)
+        if isinstance(body, Refusal):
+            await refuse(send, body.status, body.message)
+        elif body is not None:
+            request = OperatorRequest(scope, path, headers, principal, body)
+            answer = await self._hub.operate(request)
+            await respond(send, answer.status, answer.body, ((b"content-type", answer.content_type), *answer.headers))
 
     async def _start(self) -> None:
         self._started = True

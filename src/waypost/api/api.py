@@ -1,0 +1,120 @@
+"""From a request of an operator to its answer."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from waypost.api import audit, keys, policies, skills, tools
+from waypost.api.answers import Answer, answered, failed, refused
+from waypost.api.metrics import measured
+from waypost.api.openapi import document
+from waypost.api.operated import Operated
+from waypost.api.prometheus import CONTENT_TYPE, exposition
+from waypost.api.routing import Found, Routes
+from waypost.capabilities.principals import ANONYMOUS, Principal
+from waypost.errors import InvalidParams
+from waypost.policy.authentication import INVALID, MISSING
+from waypost.transports.http.app import OperatorAnswer, OperatorRequest
+
+ADMIN: Final = "admin"
+METRICS: Final = "/metrics"
+OPENAPI: Final = "/api/openapi.json"
+ROUTES: Final = Routes((*keys.ROUTES, *policies.ROUTES, *audit.ROUTES, *skills.ROUTES, *tools.ROUTES))
+
+_LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})
+_FORWARDED: Final = (b"forwarded", b"x-forwarded-for", b"x-real-ip")
+
+
+class Api:
+    """Everything under `/api/`, and `/metrics`."""
+
+    def __init__(self, hub: Operated) -> None:
+        self._hub = hub
+        self._counters = hub.counters
+
+    async def answer(self, request: OperatorRequest) -> OperatorAnswer:
+        """Answer a request."""
+        try:
+            answer = await self._answer(request)
+        except Exception as error:  # whatever happens, an operator gets an answer and the log the rest
+            answer = failed(error)
+        return OperatorAnswer(answer.status, answer.body, answer.content_type, answer.headers)
+
+    async def _answer(self, request: OperatorRequest) -> Answer:
+        method, path = request.scope["method"], request.path
+        if path in (METRICS, OPENAPI):
+            if method != "GET":
+                return _not_allowed(method, path, ["GET"])
+            return await self._metrics(request) if path == METRICS else answered(document(ROUTES))
+        refusal = _refusal(request)
+        if refusal is not None:
+            return refusal
+        found = ROUTES.find(method, path)
+        if isinstance(found, Found):
+            return answered(await self._run(found, request), found.route.status)
+        if found:
+            return _not_allowed(method, path, found)
+        return refused(404, f"There is nothing at {path}; {OPENAPI} says what there is.")
+
+    async def _run(self, found: Found, request: OperatorRequest) -> Any:
+        given: dict[str, Any] = dict(found.variables)
+        if found.route.query is not None:
+            given["query"] = _query(request.scope.get("query_string", b""), found.route.query)
+        if found.route.body is not None:
+            given["body"] = _body(request.body, found.route.body)
+        return await found.route.handler(self._hub, **given)
+
+    async def _metrics(self, request: OperatorRequest) -> Answer:
+        if not _is_local(request):
+            refusal = _refusal(request)
+            if refusal is not None:
+                return refusal
+        metrics = await measured(self._hub, self._counters, request.principal)
+        if b"application/json" in request.headers.get(b"accept", b""):
+            return answered(metrics)
+        return Answer(200, exposition(metrics, self._counters).encode(), CONTENT_TYPE)
+
+
+def _refusal(request: OperatorRequest) -> Answer | None:
+    """Why somebody may not look after the hub."""
+    if _is_admin(request.principal):
+        return None
+    if request.principal.id == ANONYMOUS.id:
+        sentence = INVALID if b"authorization" in request.headers else MISSING
+        return refused(401, sentence, (b"www-authenticate", b"Bearer"))
+    return refused(403, f"{request.principal.id} does not have the role {ADMIN}.")
+
+
+def _is_admin(principal: Principal) -> bool:
+    return ADMIN in principal.roles
+
+
+def _is_local(request: OperatorRequest) -> bool:
+    """Whether a request comes from this machine; behind a proxy on it everybody seems to."""
+    client = request.scope.get("client") or ("",)
+    return client[0] in _LOOPBACK and not any(name in request.headers for name in _FORWARDED)
+
+
+def _not_allowed(method: str, path: str, allowed: list[str]) -> Answer:
+    methods = ", ".join(allowed)
+    return refused(405, f"{path} does not take {method}; it takes {methods}.", (b"allow", methods.encode()))
+
+
+def _query(text: bytes, kind: Any) -> Any:
+    try:
+        pairs = parse_qsl(text.decode("ascii"), keep_blank_values=True, strict_parsing=bool(text), errors="strict")
+        if len(dict(pairs)) < len(pairs):
+            raise InvalidParams("A parameter is given more than once.")
+        return msgspec.convert(dict(pairs), kind, strict=False)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise InvalidParams(f"The query is not understood: {error}.") from None
+
+
+def _body(body: bytes, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidParams(f"The body is not what is expected: {error}.") from None

@@ -1,0 +1,159 @@
+"""Keys: who may use the hub; a key is shown once, when it is made."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from waypost.api.operated import Operated
+from waypost.api.routing import Route
+from waypost.errors import DefinitionError, InvalidParams, StoreError
+from waypost.policy.key_ring import KeyEntry
+from waypost.policy.keys import Key
+
+HUB: Final = "hub"
+"""The id of the key that a hub leaves for programs on its machine."""
+
+# `$` alone would let a line break through at the end.
+KeyId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@:+-]{0,127}$(?!\n)", description="Whose key it is")]
+Name = Annotated[str, Meta(min_length=1, max_length=128)]
+
+
+class NewKey(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A key to be made."""
+
+    id: KeyId
+    roles: tuple[Name, ...] = ()
+    permissions: tuple[Name, ...] = ()
+    scopes: tuple[Name, ...] = ()
+    expires_at: Annotated[datetime, Meta(tz=True)] | None = None
+
+
+class MadeKey(msgspec.Struct, frozen=True):
+    """A key that was just made; nobody can show it again."""
+
+    id: str
+    key: str
+
+
+class KnownKey(msgspec.Struct, frozen=True, rename="camel"):
+    """What is known of a key."""
+
+    id: str
+    source: Literal["configuration", "store"]
+    status: Literal["good", "expired", "revoked"]
+    roles: tuple[str, ...] = ()
+    permissions: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
+    created_at: datetime | None = None
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+
+class KnownKeys(msgspec.Struct, frozen=True):
+    """All keys, by id."""
+
+    keys: list[KnownKey]
+
+
+class Revoked(msgspec.Struct, frozen=True):
+    """The key that is refused from now on."""
+
+    id: str
+    status: Literal["revoked"] = "revoked"
+
+
+async def list_keys(hub: Operated) -> KnownKeys:
+    """All keys, without the keys themselves."""
+    now = time.time()
+    entries = await hub.keys.entries()
+    written = [_of_configuration(key, now) for key in _configured(hub, entries)]
+    return KnownKeys(sorted([*written, *(_of_store(entry, now) for entry in entries)], key=lambda key: key.id))
+
+
+async def create_key(hub: Operated, body: NewKey) -> MadeKey:
+    """Make a key."""
+    if body.expires_at is not None and body.expires_at.timestamp() <= time.time():
+        raise InvalidParams("expiresAt is in the past.")
+    if body.id == HUB:
+        raise StoreError(f"The id {HUB} belongs to the hub itself; choose another.")
+    if any(key.id == body.id for key in _configured(hub, await hub.keys.entries())):
+        raise StoreError(f"There is a key for {body.id} in the configuration already; choose another id.")
+    expires = None if body.expires_at is None else body.expires_at.timestamp()
+    try:
+        key = await hub.keys.create(
+            body.id, roles=body.roles, permissions=body.permissions, scopes=body.scopes, expires_at=expires
+        )
+    except DefinitionError as error:
+        raise InvalidParams(error.message) from None
+    return MadeKey(body.id, key)
+
+
+async def revoke_key(hub: Operated, id: str) -> Revoked:
+    """Refuse a key from now on."""
+    entries = await hub.keys.entries()
+    if all(entry.id != id for entry in entries) and any(key.id == id for key in _configured(hub, entries)):
+        raise StoreError(f"The key of {id} is in the configuration; take it out there.")
+    await hub.keys.revoke(id)
+    return Revoked(id)
+
+
+def _configured(hub: Operated, entries: list[KeyEntry]) -> list[Key]:
+    """The keys that are not in the store."""
+    stored = {entry.hash for entry in entries}
+    return [key for key in hub.authentication.keys if key.hash not in stored]
+
+
+def _of_configuration(key: Key, now: float) -> KnownKey:
+    expired = key.expires is not None and key.expires.timestamp() <= now
+    return KnownKey(
+        key.id,
+        "configuration",
+        "expired" if expired else "good",
+        key.roles,
+        key.permissions,
+        key.scopes,
+        expires_at=key.expires,
+    )
+
+
+def _of_store(entry: KeyEntry, now: float) -> KnownKey:
+    status: Literal["good", "expired", "revoked"] = "good" if entry.is_good(now) else "expired"
+    return KnownKey(
+        entry.id,
+        "store",
+        "revoked" if entry.revoked_at is not None else status,
+        entry.roles,
+        entry.permissions,
+        entry.scopes,
+        _moment(entry.created_at),
+        _moment(entry.expires_at),
+        _moment(entry.revoked_at),
+    )
+
+
+def _moment(at: float | None) -> datetime | None:
+    return None if at is None else datetime.fromtimestamp(at, UTC)
+
+
+_NEW: Final = NewKey("ci", ("agent",), ("deploy",), (), datetime(2030, 1, 1, tzinfo=UTC))
+_KNOWN: Final = KnownKey(
+    "ci",
+    "store",
+    "good",
+    ("agent",),
+    ("deploy",),
+    (),
+    datetime(2029, 1, 1, tzinfo=UTC),
+    datetime(2030, 1, 1, tzinfo=UTC),
+)
+
+ROUTES: Final = (
+    Route("GET", "/api/v1/keys", list_keys, "All keys", answer=KnownKeys([_KNOWN])),
+    Route("POST", "/api/v1/keys", create_key, "Make a key", 201, _NEW, MadeKey("ci", "wp_shown-only-now")),
+    Route("DELETE", "/api/v1/keys/{id}", revoke_key, "Revoke a key", answer=Revoked("ci")),
+)

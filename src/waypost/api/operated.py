@@ -1,0 +1,56 @@
+"""What the API needs of a hub."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from waypost.capabilities.registry import Registry
+from waypost.execution.counters import Counters
+from waypost.policy import Authentication
+from waypost.policy.guard import PolicyGuard
+from waypost.policy.key_ring import KeyRing
+from waypost.protocol.engine import Engine
+from waypost.stores.store import Store
+
+
+class Operated(Protocol):
+    """A hub that somebody looks after."""
+
+    @property
+    def authentication(self) -> Authentication: ...
+    @property
+    def counters(self) -> Counters: ...
+    @property
+    def engine(self) -> Engine: ...
+    @property
+    def guard(self) -> PolicyGuard: ...
+    @property
+    def keys(self) -> KeyRing: ...
+    @property
+    def registry(self) -> Registry: ...
+    @property
+    def skills(self) -> Skills | None: ...
+    @property
+    def store(self) -> Store: ...
+
+
+class Skills(Protocol):
+    """The executable skills of a hub; a `DefinitionError` refuses, an `UnknownCapability` knows no such skill."""
+
+    async def listing(self) -> Any:
+        """All skills."""
+
+    async def create(self, name: str) -> Any:
+        """Write a file to start from."""
+
+    async def load(self, file: str) -> Any:
+        """Take a file of the skills directory in."""
+
+    async def reload(self, name: str) -> Any:
+        """Take the file of a skill in again."""
+
+    async def rollback(self, name: str) -> Any:
+        """Go back to the version before."""
+
+    async def unload(self, name: str) -> Any:
+        """Take a skill out; its file stays."""

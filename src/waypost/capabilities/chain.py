@@ -1,0 +1,29 @@
+"""How a call came about: from outside, or out of another call, and with which rights."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+CallerType = Literal["mcp", "core", "dynamic", "worker", "workflow", "console"]
+
+DEEPEST: Final = 3
+"""How many calls may stand behind a call."""
+
+
+class Chain(msgspec.Struct, frozen=True):
+    """What stands behind a call: who made it, how deep it is, which run it belongs to.
+
+    `token` carries the rights of the one who made it; without one only rules and its principal's rights count.
+    """
+
+    caller: str
+    type: CallerType
+    depth: int = 0
+    run: str = ""
+    token: str | None = None
+
+
+FROM_OUTSIDE: Final = Chain("mcp", "mcp")
+"""A call that a client made."""

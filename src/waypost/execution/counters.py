@@ -1,0 +1,72 @@
+"""Counters: how many calls ended how, and how long they took, for `/metrics`."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Final
+
+BOUNDS: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0)
+"""Seconds at which the buckets of the histogram end; the last one is open."""
+
+OTHER: Final = "other"
+_MOST_NAMES: Final = 2_000
+
+
+class Counters:
+    """What was counted since `began`; only ever added to."""
+
+    __slots__ = ("_buckets", "_calls", "_clock", "_names", "_seconds", "began")
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.began = clock()
+        self._calls: dict[tuple[str, str], int] = {}
+        self._names: set[str] = set()
+        self._buckets = [0] * (len(BOUNDS) + 1)
+        self._seconds = 0.0
+
+    def count(self, capability: str, outcome: str, seconds: float) -> None:
+        """One more call of a capability ended with an outcome, after so many seconds."""
+        key = (capability, outcome)
+        try:
+            self._calls[key] += 1
+        except KeyError:
+            self._begin(capability, outcome)
+        self._buckets[bisect_left(BOUNDS, seconds)] += 1
+        self._seconds += seconds
+
+    def _begin(self, capability: str, outcome: str) -> None:
+        # Names that callers make up, such as URIs of a template, must not fill the memory.
+        if capability not in self._names and len(self._names) >= _MOST_NAMES:
+            capability = OTHER
+        self._names.add(capability)
+        key = (capability, outcome)
+        self._calls[key] = self._calls.get(key, 0) + 1
+
+    @property
+    def uptime(self) -> float:
+        """Seconds since counting began."""
+        return self._clock() - self.began
+
+    @property
+    def seconds(self) -> float:
+        """How long all calls took together."""
+        return self._seconds
+
+    def calls(self) -> dict[tuple[str, str], int]:
+        """How many calls ended how, by capability and outcome."""
+        return dict(sorted(self._calls.items()))
+
+    def by_outcome(self) -> dict[str, int]:
+        """How many calls ended how."""
+        found: dict[str, int] = {}
+        for (_, outcome), number in self.calls().items():
+            found[outcome] = found.get(outcome, 0) + number
+        return dict(sorted(found.items()))
+
+    def buckets(self) -> dict[float, int]:
+        """How many calls took at most so many seconds; all of them at infinity."""
+        return dict(zip((*BOUNDS, float("inf")), accumulate(self._buckets), strict=True))

@@ -1,0 +1,226 @@
+"""The audit: every decision and execution on record, in a chain that shows when something was changed or taken out.
+
+Each process writes a chain of its own. An entry's digest covers the entry and the digest before it; the first entry
+of a chain names the ends of the chains that were there, so that the end of one cannot go missing unseen. Entries are
+written behind the calls they are about, many in one transaction; when too many wait, calls fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import secrets
+import sys
+from collections import deque
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol
+
+import msgspec
+
+from waypost.errors import Busy, StaleVersion, StoreError
+from waypost.stores.audit import AuditEntry
+from waypost.stores.store import Store
+
+Sink = Literal["store", "file", "stderr", "none"]
+
+FILE: Final = "audit.jsonl"
+_MOST_WAITING: Final = 20_000
+_AT_ONCE: Final = 500
+_GATHER: Final = 0.02
+"""Seconds in which entries gather, so that few commits carry many."""
+_LONGEST_PAUSE: Final = 5.0
+_log: Final = logging.getLogger(__name__)
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
+
+
+class Record(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What is put on record about one decision, and the execution if there was one."""
+
+    at: float
+    principal: str
+    caller_type: str
+    capability: str
+    decision: str
+    action: str = "call"
+    reason: str = ""
+    rule: str = ""
+    caller: str = ""
+    depth: int = 0
+    run: str = ""
+    arguments: str = ""
+    """The SHA-256 of the arguments, never the arguments."""
+    duration_ms: float = 0.0
+    outcome: str = ""
+    previous: str = ""
+    """The digest of the entry before, and when that was made: what may be gone only after its time."""
+    previous_at: float = 0.0
+
+
+class Writer(Protocol):
+    """Where records go."""
+
+    async def write(self, records: list[Record]) -> None:
+        """Keep records, in order."""
+
+
+class StoreWriter:
+    """Records as a chain in the store."""
+
+    def __init__(self, store: Callable[[], Store]) -> None:
+        self._store = store
+        self._chain = secrets.token_hex(8)
+        self._last: AuditEntry | None = None
+        self._begin: Record | None = None
+
+    async def write(self, records: list[Record]) -> None:
+        """Add records to the chain; what fails is written again under the same numbers."""
+        audit = self._store().audit
+        if self._last is None:
+            if self._begin is None:
+                ends = await ends_of(audit_of=self._store())
+                self._begin = Record(records[0].at, "hub", "console", "audit", "allow", "begin", _encode(ends).decode())
+            records = [self._begin, *records]
+        last, entries = self._last, []
+        for record in records:
+            number, digest, at = (0, "", 0.0) if last is None else (last.number, last.digest, last.at)
+            last = chained(self._chain, number + 1, record, digest, at)
+            entries.append(last)
+        assert last is not None
+        try:
+            await audit.append(*entries)
+        except StaleVersion:
+            found = await audit.last(self._chain)
+            if found is None or found.digest != last.digest:  # else it was written before, when nobody could know
+                self._chain, self._last, self._begin = secrets.token_hex(8), None, None
+                raise
+        self._last = last
+
+
+def chained(chain: str, number: int, record: Record, before: str, before_at: float = 0.0) -> AuditEntry:
+    """A record as the next entry of a chain."""
+    text = _encode(msgspec.structs.replace(record, previous=before, previous_at=before_at))
+    return AuditEntry(
+        chain=chain,
+        number=number,
+        at=record.at,
+        principal=record.principal,
+        capability=record.capability,
+        decision=record.decision,
+        value=msgspec.Raw(text),
+        digest=_digest(chain, number, text),
+    )
+
+
+def digest_of(entry: AuditEntry) -> str:
+    """What ties an entry that was read to all before it."""
+    return _digest(entry.chain, entry.number, _encode(entry.value))
+
+
+def _digest(chain: str, number: int, text: bytes) -> str:
+    return hashlib.sha256(b"%b %d %b" % (chain.encode(), number, text)).hexdigest()
+
+
+async def all_chains(store: Store) -> list[str]:
+    """The names of all chains."""
+    chains: list[str] = []
+    while page := await store.audit.chains(chains[-1] if chains else ""):
+        chains += page
+    return chains
+
+
+async def ends_of(audit_of: Store) -> dict[str, list[Any]]:
+    """The last number, digest and time of each chain."""
+    ends: dict[str, list[Any]] = {}
+    for chain in await all_chains(audit_of):
+        last = await audit_of.audit.last(chain)
+        if last is not None:
+            ends[chain] = [last.number, last.digest, last.at]
+    return ends
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+class LineWriter:
+    """Records as lines of JSON, in a file of the data directory or on stderr."""
+
+    def __init__(self, data: Callable[[], Path] | None) -> None:
+        self._data = data
+
+    async def write(self, records: list[Record]) -> None:
+        """Add lines."""
+        await asyncio.to_thread(self._write, b"".join(_encode(record) + b"\n" for record in records))
+
+    def _write(self, lines: bytes) -> None:
+        if self._data is None:
+            sys.stderr.write(lines.decode())
+            return
+        self._data().mkdir(parents=True, exist_ok=True)
+        with open(self._data() / FILE, "ab", opener=_private) as file:
+            file.write(lines)
+
+
+def writer(sink: Sink, store: Callable[[], Store], data: Callable[[], Path]) -> Writer | None:
+    """Where records go, by name."""
+    match sink:
+        case "store":
+            return StoreWriter(store)
+        case "file":
+            return LineWriter(data)
+        case "stderr":
+            return LineWriter(None)
+        case _:
+            return None
+
+
+class AuditLog:
+    """Records on their way to where they are kept."""
+
+    def __init__(self, writer: Writer, background: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]]) -> None:
+        self._writer = writer
+        self._background = background
+        self._waiting: deque[Record] = deque()
+        self._writing: asyncio.Task[Any] | None = None
+        self._stopping = False
+
+    def check_room(self) -> None:
+        """Refuse to do what could not be put on record."""
+        if len(self._waiting) >= _MOST_WAITING:
+            raise Busy("The audit cannot be written, so nothing is done that would belong there; try again later.")
+
+    def add(self, record: Record) -> None:
+        """Put something on record."""
+        self._waiting.append(record)
+        if self._writing is None or self._writing.done():
+            self._writing = self._background(self._write())
+
+    async def written(self) -> None:
+        """Wait until everything so far is on record."""
+        if self._writing is not None:
+            await asyncio.wait({self._writing})
+
+    def stop(self) -> None:
+        """Write what waits, once; what cannot be written now is lost, and the log says so."""
+        self._stopping = True
+
+    async def _write(self) -> None:
+        pause = 0.1
+        while self._waiting:
+            if len(self._waiting) < _AT_ONCE and not self._stopping:
+                await asyncio.sleep(_GATHER)
+            some = [self._waiting[place] for place in range(min(_AT_ONCE, len(self._waiting)))]
+            try:
+                await self._writer.write(some)
+            except (StoreError, Busy, OSError) as error:
+                _log.error("the audit is not written: %s", error)
+                if self._stopping:
+                    return
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+                continue
+            for _ in some:
+                self._waiting.popleft()

@@ -1,0 +1,106 @@
+"""May this be done: one answer from all rules, the most important first."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
+from typing import Final
+
+import msgspec
+
+from waypost.capabilities.chain import DEEPEST, FROM_OUTSIDE
+from waypost.capabilities.principals import Principal
+from waypost.errors import DefinitionError
+from waypost.policy.rules import Decider, Question, Rule, decider
+
+_log: Final = logging.getLogger(__name__)
+_MOST_KNOWN: Final = 10_000
+
+_Compiled = tuple[Rule, Decider]
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """Whether something may be done, and why not, by which rule."""
+
+    allowed: bool
+    reason: str = ""
+    rule: str = ""
+
+    @property
+    def word(self) -> str:
+        """`allow` or `deny`."""
+        return "allow" if self.allowed else "deny"
+
+
+ALLOWED: Final = Decision(True)
+
+
+class Policy:
+    """All rules that are enabled; the first that denies decides, and without one everything is allowed."""
+
+    def __init__(self, rules: Iterable[Rule] = (), *, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self.rules: tuple[Rule, ...] = ()
+        self._compiled: tuple[_Compiled, ...] = ()
+        self._relevant: dict[tuple[str, str], tuple[_Compiled, ...]] = {}
+        self.hides = False
+        self.replace(rules)
+
+    def replace(self, rules: Iterable[Rule]) -> None:
+        """Go by these rules from now on; a mistake in any leaves the old ones. Rules that stay keep their counts."""
+        ordered = tuple(sorted(rules, key=lambda rule: (-rule.priority, rule.name)))
+        names = [rule.name for rule in ordered]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise DefinitionError(f"Two policies are called {sorted(twice)[0]!r}; give one of them another name.")
+        before = {rule.name: (rule, one) for rule, one in self._compiled}
+        compiled = [
+            before[rule.name] if before.get(rule.name, (None,))[0] == rule else (rule, decider(rule, self._clock))
+            for rule in ordered
+        ]
+        self.rules = ordered
+        self._compiled = tuple((rule, one) for rule, one in compiled if rule.enabled)
+        self.hides = any(rule.hide and one.is_steady for rule, one in self._compiled)
+        self._relevant = {}
+
+    def decide(self, question: Question, *, counts: bool = True) -> Decision:
+        """The answer; unless it is only to be explained, it counts."""
+        if question.chain.depth > DEEPEST:
+            return Decision(False, f"chain depth {question.chain.depth} exceeds maximum {DEEPEST}", "chain depth")
+        if not self._compiled:
+            return ALLOWED
+        for rule, one in self._of(question):
+            try:
+                # What kind of caller and which capability it is about was looked at before.
+                is_for_all = not (rule.principals or rule.roles)
+                reason = one.deny(question, counts) if is_for_all or rule.concerns(question) else None
+            except Exception as error:
+                _log.exception("the policy %s failed", rule.name)
+                reason = f"policy '{rule.name}' failed: {type(error).__name__}"
+            if reason is not None:
+                return Decision(False, reason, rule.name)
+        return ALLOWED
+
+    def is_hidden(self, principal: Principal, capability: str) -> bool:
+        """Whether a rule that hides what it denies denies this to a client."""
+        question = Question(principal, capability, FROM_OUTSIDE)
+        return any(
+            rule.hide and one.is_steady and rule.concerns(question) and one.deny(question, False) is not None
+            for rule, one in self._of(question)
+        )
+
+    def _of(self, question: Question) -> tuple[_Compiled, ...]:
+        """The rules that may have something to do with a capability, whoever asks."""
+        key = (question.capability, question.chain.type)
+        found = self._relevant.get(key)
+        if found is None:
+            if len(self._relevant) >= _MOST_KNOWN:
+                self._relevant.clear()
+            found = self._relevant[key] = tuple(
+                (rule, one)
+                for rule, one in self._compiled
+                if (not rule.callers or question.chain.type in rule.callers)
+                and (not rule.capabilities or any(fnmatchcase(question.capability, name) for name in rule.capabilities))
+            )
+        return found

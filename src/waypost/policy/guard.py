@@ -1,0 +1,264 @@
+"""What stands guard over the pipeline: permissions, rules, breakers, places, the audit.
+
+A call from outside has the rights of its principal. A call out of another one has at most the rights of that one, which
+its token carries: a dynamic skill has the permissions it declares, and whatever it calls has no more than those.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+
+from waypost.capabilities.capability import Capability
+from waypost.capabilities.chain import DEEPEST, CallerType, Chain
+from waypost.capabilities.context import Caller
+from waypost.errors import (
+    Busy,
+    CallError,
+    CircuitOpen,
+    DeadlineExceeded,
+    InvalidArguments,
+    PolicyDenied,
+    ProtocolError,
+    UnknownCapability,
+)
+from waypost.execution.breakers import Breakers
+from waypost.execution.bulkheads import Bulkheads
+from waypost.execution.counters import Counters
+from waypost.execution.guard import Permit
+from waypost.policy.audit import AuditLog, Record
+from waypost.policy.capability_tokens import CapabilityTokens, TokenRefused
+from waypost.policy.decisions import Decision, Policy
+from waypost.policy.rules import Question, Rule
+
+AUDIENCE: Final = "waypost"
+SKILLS: Final = ("core", "dynamic")
+"""Owners whose permissions are what they may do, not what it takes to call them."""
+_LASTS: Final = 3600.0
+"""Seconds a token is good for; what it is minted for has a deadline of its own."""
+_encode: Final = msgspec.json.Encoder(order="deterministic", enc_hook=repr).encode
+
+
+class PolicyGuard:
+    """Decides about every execution of a hub, and puts it on record."""
+
+    def __init__(
+        self,
+        policy: Policy | None = None,
+        *,
+        tokens: CapabilityTokens | None = None,
+        audit: AuditLog | None = None,
+        breakers: Breakers | None = None,
+        bulkheads: Bulkheads | None = None,
+        counters: Counters | None = None,
+    ) -> None:
+        self.policy = policy or Policy()
+        self.tokens = tokens or CapabilityTokens()
+        self.audit = audit
+        self.breakers = breakers
+        self.bulkheads = bulkheads
+        self.counters = counters or Counters()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is anything beside the permissions that a capability asks for itself."""
+        return (
+            self.audit is not None or self.breakers is not None or self.bulkheads is not None or bool(self.policy.rules)
+        )
+
+    def enter(self, capability: Capability, name: str, caller: Caller, action: str, arguments: Any) -> Permit:
+        """Let something run, unless anything is against it."""
+        began = time.perf_counter()
+        if self.audit is not None:
+            self.audit.check_room()
+        decision = self.decide(capability, name, caller)
+        if not decision.allowed:
+            self._record(name, caller, action, decision, arguments, began, "denied")
+            raise PolicyDenied(decision.reason)
+        waits = False
+        try:
+            if self.breakers is not None and action == "call":
+                self.breakers.enter(name)
+            if self.bulkheads is not None and not caller.chain.depth:
+                waits = not self.bulkheads.try_enter(caller.principal.id)
+        except CircuitOpen as error:
+            self._record(name, caller, action, Decision(True, error.message), arguments, began, "circuit open")
+            raise
+        return Permit(capability, name, caller, action, arguments, began, waits)
+
+    async def wait(self, permit: Permit) -> None:
+        """Wait for a place; who leaves the line has not run."""
+        assert self.bulkheads is not None
+        try:
+            await self.bulkheads.enter(permit.caller.principal.id)
+        except (Busy, asyncio.CancelledError) as error:
+            self._end(permit, error, is_error=False)
+            raise
+
+    def leave(self, permit: Permit, error: BaseException | None, *, is_error: bool = False) -> None:
+        """Give the place back, tell the breaker, put it on record."""
+        if self.bulkheads is not None and not permit.caller.chain.depth:
+            self.bulkheads.leave(permit.caller.principal.id)
+        self._end(permit, error, is_error)
+
+    def decide(self, capability: Capability, name: str, caller: Caller, *, counts: bool = True) -> Decision:
+        """Whether a caller may use a capability now, and why not."""
+        chain, principal = caller.chain, caller.principal
+        if chain.depth > DEEPEST:
+            return self.policy.decide(Question(principal, name, chain), counts=counts)
+        if capability.permissions and capability.owner not in SKILLS:
+            for permission in capability.permissions:
+                if permission not in principal.permissions:
+                    return Decision(False, f"permission '{permission}' is not granted to {principal.id}", "permissions")
+        if chain.token is not None:
+            try:
+                rights = self.tokens.check(chain.token, depth=chain.depth, audience=AUDIENCE)
+                rights.require(_to_invoke(name))
+                if capability.owner != "dynamic":
+                    for permission in capability.permissions:
+                        rights.require(permission)
+            except TokenRefused as error:
+                return Decision(False, error.message, "capability token")
+        return self.policy.decide(Question(principal, name, chain), counts=counts)
+
+    def require(self, capability: Capability, caller: Caller, permission: str) -> None:
+        """Refuse a running capability what neither it nor those behind it may do."""
+        reason = self._lack(capability, caller, permission)
+        if reason is not None:
+            decision = Decision(False, reason, "permissions")
+        else:
+            decision = self.policy.decide(Question(caller.principal, capability.id, caller.chain, permission))
+        if not decision.allowed:
+            self._record(capability.id, caller, permission, decision, None, time.perf_counter(), "denied")
+            raise PolicyDenied(decision.reason)
+
+    def behind(self, capability: Capability, caller: Caller) -> Chain:
+        """What stands behind a call that a running capability makes."""
+        chain = caller.chain
+        kind: CallerType = "dynamic" if capability.owner == "dynamic" else "core"
+        token = chain.token
+        if kind == "dynamic":
+            limits = {"depth": DEEPEST, "expires_at": time.time() + _LASTS, "audience": AUDIENCE}
+            if token is None:
+                token = self.tokens.mint(capability.permissions, **limits, run=chain.run or None)  # type: ignore[arg-type]
+            else:
+                token = self.tokens.narrow(token, capability.permissions)
+        return Chain(capability.id, kind, chain.depth + 1, chain.run, token)
+
+    def _lack(self, capability: Capability, caller: Caller, permission: str) -> str | None:
+        if capability.owner == "dynamic" and permission not in capability.permissions:
+            return f"permission {permission} not declared"
+        chain, principal = caller.chain, caller.principal
+        if capability.owner not in SKILLS and permission not in principal.permissions:
+            return f"permission '{permission}' is not granted to {principal.id}"
+        if chain.token is None:
+            return None
+        try:
+            self.tokens.check(chain.token, depth=chain.depth, audience=AUDIENCE).require(permission)
+        except TokenRefused as error:
+            return error.message
+        return None
+
+    def _end(self, permit: Permit, error: BaseException | None, is_error: bool) -> None:
+        outcome = _outcome(error, is_error)
+        if self.breakers is not None and permit.action == "call":
+            if outcome in ("crashed", "timed out"):
+                self.breakers.failed(permit.name, str(error) or type(error).__name__)
+            elif outcome == "ok":
+                self.breakers.succeeded(permit.name)
+            else:
+                self.breakers.gave_up(permit.name)
+        self._record(permit.name, permit.caller, permit.action, _ALLOWED, permit.arguments, permit.began, outcome)
+
+    def _record(
+        self, name: str, caller: Caller, action: str, decision: Decision, arguments: Any, began: float, outcome: str
+    ) -> None:
+        seconds = time.perf_counter() - began
+        self.counters.count(name, outcome, seconds)
+        if self.audit is None:
+            return
+        chain = caller.chain
+        self.audit.add(
+            Record(
+                time.time(),
+                caller.principal.id,
+                chain.type,
+                name,
+                decision.word,
+                action,
+                decision.reason,
+                decision.rule,
+                chain.caller,
+                chain.depth,
+                chain.run,
+                "" if arguments is None else _digest(arguments),
+                round(seconds * 1000, 3),
+                outcome,
+            )
+        )
+
+
+def stand_guard(
+    rules: Iterable[Rule],
+    audit: AuditLog | None,
+    *,
+    secret: bytes | None,
+    counters: Counters,
+    breakers: bool,
+    max_running: int | None,
+    max_waiting: int,
+) -> PolicyGuard:
+    """The guard of a hub, by its settings."""
+    return PolicyGuard(
+        Policy(rules),
+        tokens=tokens_under(secret),
+        audit=audit,
+        breakers=Breakers() if breakers else None,
+        bulkheads=None if max_running is None else Bulkheads(max_running, max_waiting),
+        counters=counters,
+    )
+
+
+def tokens_under(secret: bytes | None) -> CapabilityTokens:
+    """Tokens under a hub's secret, however long that is."""
+    return CapabilityTokens(None if secret is None else sha256(secret).digest())
+
+
+_ALLOWED: Final = Decision(True)
+
+
+def _digest(arguments: Any) -> str:
+    try:
+        text = _encode(arguments)
+    except (TypeError, ValueError, RecursionError):  # what no client sends, but a handler may
+        text = repr(arguments).encode(errors="backslashreplace")
+    return sha256(text).hexdigest()
+
+
+def _to_invoke(name: str) -> str:
+    return "workflow_run" if name.startswith("workflow:") else "skill_invoke"
+
+
+def _outcome(error: BaseException | None, is_error: bool) -> str:
+    match error:
+        case None:
+            return "error" if is_error else "ok"
+        case DeadlineExceeded():
+            return "timed out"
+        case InvalidArguments():
+            return "invalid arguments"
+        case asyncio.CancelledError():
+            return "cancelled"
+        case CallError() | PolicyDenied() | UnknownCapability() | ProtocolError():
+            return "error"
+        case _ if getattr(error, "is_refusal", False):
+            return "error"
+        case Exception() | SystemExit():
+            return "crashed"
+        case _:
+            return "asked"

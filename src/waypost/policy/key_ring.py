@@ -1,0 +1,121 @@
+"""Keys that are made and revoked while the hub runs; the store has their hashes, callers the keys themselves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from waypost.errors import DefinitionError, StoreError, UnknownCapability
+from waypost.policy.keys import Key, Keys, digest, new_key
+from waypost.stores.store import Store
+
+_PAGE: Final = 1000
+
+
+class KeyEntry(msgspec.Struct, frozen=True, rename="camel"):
+    """What is known of a key."""
+
+    id: str
+    hash: str
+    roles: tuple[str, ...] = ()
+    permissions: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
+    expires_at: float | None = None
+    created_at: float = 0.0
+    revoked_at: float | None = None
+
+    def is_good(self, now: float) -> bool:
+        """Whether somebody may use it."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+    def shown(self) -> dict[str, Any]:
+        """What people may see of it."""
+        return {**msgspec.to_builtins(self), "hash": self.hash[:15] + "…"}
+
+
+class KeyRing:
+    """The keys in a store, put on and taken off those a hub accepts."""
+
+    def __init__(self, keys: Keys, store: Callable[[], Store], clock: Callable[[], float] = time.time) -> None:
+        self._keys = keys
+        self._store = store
+        self._clock = clock
+        self._accepted: dict[str, str] = {}
+
+    async def refresh(self) -> None:
+        """Accept the good keys of the store and no others of its keys."""
+        now = self._clock()
+        good = {entry.id: entry for entry in await self.entries() if entry.is_good(now)}
+        for key_id, hashed in list(self._accepted.items()):
+            if key_id not in good or good[key_id].hash != hashed:
+                self._refuse(key_id)
+        for entry in good.values():
+            if entry.id not in self._accepted:
+                self._accept(entry)
+
+    async def create(
+        self,
+        key_id: str,
+        *,
+        roles: Iterable[str] = (),
+        permissions: Iterable[str] = (),
+        scopes: Iterable[str] = (),
+        expires_at: float | None = None,
+    ) -> str:
+        """Make a key; it is returned once and never again."""
+        key = new_key()
+        entry = KeyEntry(
+            key_id, digest(key), tuple(roles), tuple(permissions), tuple(scopes), expires_at, self._clock()
+        )
+        self._as_key(entry)  # refuses what cannot be a key before anything is kept
+        if key_id not in self._accepted and any(known.id == key_id for known in self._keys):
+            raise StoreError(f"The configuration has a key for {key_id}; choose another id.")
+        found = await self._store().keys.get(key_id)
+        if found is not None and _entry(found.value).is_good(self._clock()):
+            raise StoreError(f"There is a key for {key_id} already; revoke it first.")
+        await self._store().keys.put(key_id, msgspec.to_builtins(entry), 0 if found is None else found.version)
+        self._refuse(key_id)
+        self._accept(entry)
+        return key
+
+    async def revoke(self, key_id: str) -> None:
+        """Refuse a key from now on."""
+        found = await self._store().keys.get(key_id)
+        if found is None or _entry(found.value).revoked_at is not None:
+            raise UnknownCapability(f"There is no key for {key_id} that could be revoked.")
+        self._refuse(key_id)
+        entry = msgspec.structs.replace(_entry(found.value), revoked_at=self._clock())
+        await self._store().keys.put(key_id, msgspec.to_builtins(entry), found.version)
+
+    async def entries(self) -> list[KeyEntry]:
+        """All keys there ever were, by id."""
+        entries: list[KeyEntry] = []
+        while page := await self._store().keys.page(entries[-1].id if entries else "", _PAGE):
+            entries += [_entry(document.value) for document in page]
+            if len(page) < _PAGE:
+                break
+        return entries
+
+    def _accept(self, entry: KeyEntry) -> None:
+        self._keys.add(self._as_key(entry))
+        self._accepted[entry.id] = entry.hash
+
+    def _refuse(self, key_id: str) -> None:
+        hashed = self._accepted.pop(key_id, None)
+        if hashed is not None:
+            self._keys.drop(hashed)
+
+    def _as_key(self, entry: KeyEntry) -> Key:
+        try:
+            expires = None if entry.expires_at is None else datetime.fromtimestamp(entry.expires_at, UTC)
+        except (ValueError, OverflowError, OSError):
+            raise DefinitionError(f"The expiry of key {entry.id!r} is no time that there is.") from None
+        return Key(entry.id, entry.hash, entry.roles, entry.permissions, entry.scopes, expires)
+
+
+def _entry(value: Any) -> KeyEntry:
+    return msgspec.convert(value, KeyEntry)

@@ -1,0 +1,1 @@
+"""The program a dynamic skill runs in, a process of its own; of the hub it loads nothing but this folder."""

@@ -1,0 +1,150 @@
+"""`ctx` in a skill's process: every method is a question to the hub, awaited by async skills, waited for by others."""
+
+from __future__ import annotations
+
+import builtins
+import itertools
+import threading
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from waypost.skills.child.connection import Connection
+from waypost.skills.child.messages import Ask, Call, Reply
+
+if TYPE_CHECKING:
+    import asyncio  # takes long to load, and most skills are not async
+
+_ids: Final = itertools.count(1)
+
+
+class Principal(NamedTuple):
+    """Who is calling."""
+
+    id: str
+    roles: tuple[str, ...]
+
+
+class Answer(dict[str, Any]):
+    """What the hub answered; its keys can be read as attributes too."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+class Context:
+    """One call: who asked, and what the skill may ask the hub for; an async skill awaits each answer."""
+
+    def __init__(self, call: Call, connection: Connection) -> None:
+        self.principal = Principal(call.principal, call.roles)
+        self.request_id = call.request_id
+        self._call = call.number
+        self._connection = connection
+        self._is_over = False
+
+    def progress(self, value: float, total: float | None = None, message: str | None = None) -> Any:
+        """Report how far the work is."""
+        return self._ask("progress", value=value, total=total, message=message)
+
+    def log(self, level: str, message: str, data: dict[str, Any] | None = None) -> Any:
+        """Send a log message to the client."""
+        return self._ask("log", level=level, message=message, data=data)
+
+    def invoke(self, name: str, args: dict[str, Any] | None = None) -> Any:
+        """Call another tool: `text`, `structured` and `isError` of its answer."""
+        return self._ask("invoke", name=name, args=args or {})
+
+    def sample(self, messages: Any, **options: Any) -> Any:
+        """Ask the client's model: `text`, `content`, `role` and `model` of its answer."""
+        return self._ask("sample", messages=messages, options=options)
+
+    def elicit(self, message: str, schema: Any = None, **options: Any) -> Any:
+        """Ask the person behind the client: `action` and `content` of the answer."""
+        return self._ask("elicit", message=message, schema=schema, options=options)
+
+    def state_get(self, key: str) -> Any:
+        """A value the skill kept; `None` if there is none."""
+        return self._ask("state_get", key=key)
+
+    def state_put(self, key: str, value: Any) -> Any:
+        """Keep a value for later calls."""
+        return self._ask("state_put", key=key, value=value)
+
+    def state_delete(self, key: str) -> Any:
+        """Forget a value."""
+        return self._ask("state_delete", key=key)
+
+    def read_resource(self, uri: str) -> Any:
+        """The contents of a resource, a list."""
+        return self._ask("read_resource", uri=uri)
+
+    def _ask(self, method: str, **params: Any) -> Any:
+        raise NotImplementedError
+
+    def _sent(self, method: str, params: dict[str, Any]) -> int:
+        if self._is_over:
+            raise RuntimeError("the call is over")
+        ask = Ask(self._call, next(_ids), method, params)
+        self._connection.send(ask)
+        return ask.id
+
+
+class BlockingContext(Context):
+    """For skills that are not async; threads of a skill take turns."""
+
+    _turn: Final = threading.Lock()
+
+    def _ask(self, method: str, **params: Any) -> Any:
+        with self._turn:
+            asked = self._sent(method, params)
+            while True:
+                reply = self._connection.receive()
+                if isinstance(reply, Reply) and reply.id == asked:
+                    return outcome(reply)
+
+    def close(self) -> None:
+        """Leave the socket to whoever waits for the next call, once no thread of the skill reads from it."""
+        with self._turn:
+            self._is_over = True
+
+
+class AsyncContext(Context):
+    """For async skills; several questions may be open at once."""
+
+    def __init__(self, call: Call, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(call, connection)
+        self._loop = loop
+        self._waiting: dict[int, asyncio.Future[Reply]] = {}
+        self._is_listening = False
+
+    async def _ask(self, method: str, **params: Any) -> Any:
+        if not self._is_listening:
+            self._is_listening = True
+            self._loop.add_reader(self._connection.fileno(), self._readable)
+        asked = self._sent(method, params)
+        waiter = self._waiting[asked] = self._loop.create_future()
+        try:
+            return outcome(await waiter)
+        finally:
+            del self._waiting[asked]
+
+    def _readable(self) -> None:
+        self._connection.read()
+        while (reply := self._connection.next()) is not None:
+            if isinstance(reply, Reply) and (waiter := self._waiting.get(reply.id)) and not waiter.done():
+                waiter.set_result(reply)
+
+    def close(self) -> None:
+        """Leave the socket to whoever waits for the next call."""
+        self._is_over = True
+        if self._is_listening:
+            self._loop.remove_reader(self._connection.fileno())
+
+
+def outcome(reply: Reply) -> Any:
+    """The hub's answer, or the exception it stands for."""
+    if reply.error is not None:
+        kind = getattr(builtins, reply.error, RuntimeError)
+        raise kind(reply.message)
+    return Answer(reply.value) if isinstance(reply.value, dict) else reply.value

@@ -1,0 +1,132 @@
+"""A guardrail, not a sandbox: what a skill must not do is refused where Python notices it.
+
+A skill that means harm finds a way around it. What holds against that are the limits of the process and, for a hub that
+serves strangers' skills, a container or a user of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_NETWORK: Final = (
+    "socket.bind",
+    "socket.connect",
+    "socket.getaddrinfo",
+    "socket.gethostbyaddr",
+    "socket.gethostbyname",
+    "socket.getnameinfo",
+    "socket.sendmsg",
+    "socket.sendto",
+)
+_PROCESSES: Final = (
+    "os.exec",
+    "os.fork",
+    "os.forkpty",
+    "os.posix_spawn",
+    "os.spawn",
+    "os.startfile",
+    "os.system",
+    "pty.spawn",
+    "subprocess.Popen",
+)
+_MEMORY: Final = (
+    "ctypes.addressof",
+    "ctypes.call_function",
+    "ctypes.cdata",
+    "ctypes.cdata/buffer",
+    "ctypes.dlopen",
+    "ctypes.dlsym",
+    "ctypes.dlsym/handle",
+    "ctypes.PyObj_FromPtr",
+    "ctypes.string_at",
+    "ctypes.wstring_at",
+)
+
+
+class Guard:
+    """Refuses the network to those who may not use it, and to all other processes, foreign memory and own limits."""
+
+    def __init__(self) -> None:
+        self.network = False
+        self._own = False
+
+    def install(self) -> None:
+        """Watch from now on; there is no way back."""
+        _without_children()
+        checks: dict[str, Callable[[tuple[Any, ...]], None]] = {
+            **dict.fromkeys(_NETWORK, self._check_network),
+            **dict.fromkeys(_PROCESSES, _refuse_process),
+            **dict.fromkeys(_MEMORY, _refuse_memory),
+            **dict.fromkeys(("os.kill", "os.killpg"), _check_kill),
+            **dict.fromkeys(("resource.setrlimit", "resource.prlimit"), self._check_limit),
+            "open": _check_open,
+        }
+
+        def hook(event: str, args: tuple[Any, ...]) -> None:
+            check = checks.get(event)
+            if check is not None:
+                check(args)
+
+        sys.addaudithook(hook)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """While this program sets a limit itself."""
+        self._own = True
+        try:
+            yield
+        finally:
+            self._own = False
+
+    def _check_network(self, _: tuple[Any, ...]) -> None:
+        if not self.network:
+            raise PermissionError("A skill may use the network only with the permission web_read.")
+
+    def _check_limit(self, _: tuple[Any, ...]) -> None:
+        if not self._own:
+            raise PermissionError("A skill may not change the limits of its process.")
+
+
+def _refuse_process(_: tuple[Any, ...]) -> None:
+    raise PermissionError("A skill may not start other processes.")
+
+
+def _refuse_memory(_: tuple[Any, ...]) -> None:
+    raise PermissionError("A skill may not use ctypes.")
+
+
+def _check_kill(args: tuple[Any, ...]) -> None:
+    if args[0] != os.getpid():
+        raise PermissionError("A skill may not send signals to other processes.")
+
+
+def _check_open(args: tuple[Any, ...]) -> None:
+    """Keep the environment and memory of other processes, the hub's first, out of easy reach."""
+    path = args[0]
+    if isinstance(path, bytes):
+        path = os.fsdecode(path)
+    if not isinstance(path, str) or "proc" not in path:
+        return
+    parts = os.path.abspath(path).split("/")
+    if len(parts) > 2 and parts[1] == "proc" and parts[2].isdigit() and int(parts[2]) != os.getpid():
+        raise PermissionError("A skill may not look into other processes.")
+
+
+def _without_children() -> None:
+    """Close the one way to a process of its own that Python does not notice."""
+    try:
+        import _posixsubprocess
+    except ImportError:
+        return
+
+    def fork_exec(*_: object) -> NoReturn:
+        raise PermissionError("A skill may not start other processes.")
+
+    _posixsubprocess.fork_exec = fork_exec

@@ -1,0 +1,80 @@
+"""The core skill that runs commands the operator allowed, word by word and never through a shell.
+
+An allowed command is a prefix of words. One that ends with `--` keeps callers from adding options, for programs that
+understand it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from waypost.errors import ToolError
+from waypost.skills.core.arguments import needed
+from waypost.skills.core.processes import environment, run_process
+from waypost.skills.core.settings import CoreSettings
+
+if TYPE_CHECKING:
+    from waypost.capabilities.context import Context
+    from waypost.skills.core.settings import Run
+
+description = "Run a command that the operator of this hub allowed."
+version = "1.0.0"
+permissions: tuple[str, ...] = ()
+routes = ("on_success", "on_error")
+external = False
+input_schema: dict[str, Any] = {
+    "command": {"type": "string", "description": "The command and its arguments; there are no pipes or variables"}
+}
+
+MOST_BYTES: Final = 256 * 1024
+LONGEST: Final = 32 * 1024
+
+
+def make(settings: CoreSettings) -> Run:
+    """The skill; without allowed commands it refuses everything."""
+
+    async def run(args: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
+        argv = admitted(needed(args, "command"), settings.shell_allowed)
+        return await _run(argv, settings)
+
+    return run
+
+
+def branch(result: Mapping[str, Any]) -> str:
+    """The route that a result takes."""
+    return "on_success" if result["exit_code"] == 0 else "on_error"
+
+
+def admitted(command: str, allowed: Sequence[tuple[str, ...]]) -> list[str]:
+    """The words of a command, if they begin with an allowed one."""
+    if not allowed:
+        raise ToolError("The shell skill is off; only the operator's configuration can allow commands.")
+    if len(command) > LONGEST or "\0" in command:
+        raise ToolError("The command is too long or holds a NUL.")
+    try:
+        argv = shlex.split(command)
+    except ValueError:
+        raise ToolError("The command has an open quotation or ends with a backslash.") from None
+    if not any(tuple(argv[: len(prefix)]) == prefix for prefix in allowed):
+        raise ToolError("The command is not among those the operator allows.")
+    return argv
+
+
+async def _run(argv: list[str], settings: CoreSettings) -> dict[str, Any]:
+    directory = settings.shell_directory
+    try:
+        ended = await run_process(
+            argv, directory, environment(directory), within=settings.timeout, most_bytes=MOST_BYTES
+        )
+    except TimeoutError:
+        raise ToolError(f"The command did not end within {settings.timeout:g} s.") from None
+    except (OSError, ValueError) as error:
+        raise ToolError(f"The command cannot be run: {type(error).__name__}.") from None
+    return {
+        "exit_code": ended.code,
+        "stdout": ended.out.decode("utf-8", "replace"),
+        "stderr": ended.err.decode("utf-8", "replace"),
+        "truncated": ended.cut,
+    }

@@ -1,0 +1,20 @@
+"""What is said to somebody whose skill is not taken."""
+
+from __future__ import annotations
+
+from waypost.errors import DefinitionError, UnknownCapability
+
+
+class SkillRefused(DefinitionError):
+    """The skill is refused."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class SkillNotFound(SkillRefused, UnknownCapability):
+    """There is no such skill."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("not_found", f"There is no dynamic skill {name[:80]}.")

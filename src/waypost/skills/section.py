@@ -1,0 +1,81 @@
+"""What the section `skills` of a configuration asks for, put together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from waypost.capabilities.registry import Registry
+from waypost.config import Skills
+from waypost.skills.answers import ReadResource
+from waypost.skills.core import CORE
+from waypost.skills.core.settings import CoreSettings
+from waypost.skills.core_tools import core_tools
+from waypost.skills.skill_set import SkillSet
+from waypost.stores.store import Store
+from waypost.upstreams.egress import Egress
+
+_TIMEOUT: Final = 30.0
+
+
+class SkillSection:
+    """The core skills that are wanted, and the skills of a directory."""
+
+    def __init__(
+        self,
+        settings: Skills,
+        registry: Registry,
+        store: Callable[[], Store],
+        data: Path,
+        read_resource: ReadResource,
+    ) -> None:
+        timeout = None if settings.timeout_ms is None else settings.timeout_ms / 1000
+        self._egress = Egress(settings.allow_private)
+        self._inside = Egress(allow_private=True)
+        surroundings = CoreSettings(
+            egress=self._egress,
+            inside=self._inside,
+            searxng=settings.searxng,
+            shell_allowed=tuple(tuple(words) for words in settings.shell),
+            data_directory=data,
+            timeout=timeout or _TIMEOUT,
+        )
+        self.core = core_tools(settings.core, surroundings, timeout)
+        self.dynamic: SkillSet | None = None
+        if settings.dynamic is not None:
+            self.dynamic = SkillSet(
+                registry,
+                store,
+                Path(settings.dynamic),
+                permissions=settings.permissions,
+                core=[skill.name for skill in CORE],
+                timeout=timeout,
+                autoload=settings.autoload,
+                read_resource=read_resource,
+            )
+        self._watches = settings.watch
+        self._watching: asyncio.Task[None] | None = None
+        self._stop_watching = asyncio.Event()
+
+    async def start(self) -> None:
+        """Serve the skills of the directory, and look after its files if that is wanted."""
+        if self.dynamic is None:
+            return
+        await self.dynamic.start()
+        if self._watches and self._watching is None:
+            self._stop_watching = asyncio.Event()
+            self._watching = asyncio.get_running_loop().create_task(self.dynamic.watch(self._stop_watching))
+
+    async def close(self) -> None:
+        """End all processes and connections."""
+        self._stop_watching.set()
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait({self._watching})
+            self._watching = None
+        if self.dynamic is not None:
+            await self.dynamic.close()
+        await self._egress.close()
+        await self._inside.close()

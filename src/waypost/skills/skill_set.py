@@ -1,0 +1,272 @@
+"""The dynamic skills of a hub: loaded, exchanged and taken out while it serves, and back after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from waypost.capabilities.capability import Capability
+from waypost.capabilities.registry import Registry
+from waypost.config.watching import changes
+from waypost.skills import files, records
+from waypost.skills.answers import Answers, ReadResource
+from waypost.skills.declarations import PERMISSIONS, Declaration, examined
+from waypost.skills.files import Source
+from waypost.skills.limits import Limits
+from waypost.skills.listing import SkillInfo, core_info, dynamic_info
+from waypost.skills.pool import Pool
+from waypost.skills.process import Program
+from waypost.skills.records import Kept
+from waypost.skills.refusals import SkillNotFound, SkillRefused
+from waypost.skills.tools import dynamic_tool, handler, tool_name
+from waypost.skills.trial import tried
+from waypost.stores.documents import Documents
+from waypost.stores.store import Store
+
+_log: Final = logging.getLogger(__name__)
+
+
+class _Serving(msgspec.Struct, frozen=True):
+    """A skill that can be called."""
+
+    kept: Kept
+    capability: Capability
+    program: Program
+
+
+class SkillSet:
+    """All dynamic skills of one directory; a change that fails changes nothing."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        store: Callable[[], Store],
+        directory: Path,
+        *,
+        permissions: Iterable[str] = (),
+        core: Collection[str] = (),
+        limits: Limits | None = None,
+        timeout: float | None = None,
+        autoload: bool = True,
+        read_resource: ReadResource | None = None,
+        alert: Callable[[str], None] = _log.warning,
+    ) -> None:
+        self.directory = directory
+        self.known = frozenset((*PERMISSIONS, *permissions))
+        self.core = frozenset(core)
+        self.limits = Limits() if limits is None else limits
+        self.pool = Pool(self.limits)
+        self._registry = registry
+        self._store = store
+        self._timeout = timeout
+        self._autoload = autoload
+        self._read_resource = read_resource
+        self._alert = alert
+        self._serving: dict[str, _Serving] = {}
+        self._refused: dict[str, str] = {}
+        self._turn = asyncio.Lock()
+
+    @property
+    def _documents(self) -> Documents:
+        return self._store().executables
+
+    async def start(self) -> None:
+        """Serve what is on record and unchanged, and with autoload what is new."""
+        async with self._turn:
+            on_record = await records.everything(self._documents)
+            for kept in on_record:
+                if kept.record.enabled and kept.name not in self._serving:
+                    await self._alerting(kept.name, self._restore(kept))
+            if self._autoload:
+                known = {kept.record.file for kept in on_record}
+                for file in await asyncio.to_thread(files.found, self.directory):
+                    if file not in known:
+                        await self._alerting(file, self._load(file))
+
+    async def close(self) -> None:
+        """Take the tools out of the registry and end all processes."""
+        self._registry.remove([serving.capability for serving in self._serving.values()])
+        self._serving.clear()
+        await self.pool.close()
+
+    async def load(self, file: str) -> SkillInfo:
+        """Serve the skill in a file, named relative to the directory."""
+        async with self._turn:
+            return await self._load(file)
+
+    async def unload(self, name: str) -> None:
+        """Serve a skill no more; its file and versions stay."""
+        async with self._turn:
+            kept = await self._kept(name)
+            disabled = msgspec.structs.replace(kept.record, enabled=False)
+            await records.keep(self._documents, name, disabled, kept.revision)
+            self._refused.pop(name, None)
+            serving = self._serving.pop(name, None)
+            if serving is not None:
+                self._registry.remove([serving.capability])
+                self.pool.retire(serving.program)
+
+    async def reload(self, name: str) -> SkillInfo:
+        """Serve what a skill's file holds now, whatever its version."""
+        async with self._turn:
+            kept = await self._kept(name)
+            return await self._exchange(await self._read(kept.record.file), kept)
+
+    async def rollback(self, name: str, to: str | None = None) -> SkillInfo:
+        """Serve the version before, or one by its version or the start of its sha256; the file holds it again."""
+        async with self._turn:
+            kept = await self._kept(name)
+            source = _earlier(kept, to)
+            with files.exchanged(self.directory, source):
+                return await self._exchange(source, kept)
+
+    async def create(self, name: str) -> Path:
+        """Write a file with a skill to start from; it is not loaded yet."""
+        self._check_not_core(name)
+        return await asyncio.to_thread(files.create, self.directory, name)
+
+    async def listing(self) -> list[SkillInfo]:
+        """Every skill there is, core ones too, in the order of their names."""
+        on_record = await records.everything(self._documents)
+        return sorted(
+            [*map(core_info, filter(self._is_tool, self.core)), *map(self._info, on_record)],
+            key=lambda info: info.name,
+        )
+
+    async def watch(self, stop: asyncio.Event) -> None:
+        """Reload skills whose files change, and with autoload load new ones, until `stop` is set."""
+        async for changed in changes(self._watched, stop):
+            for path in sorted(changed):
+                if path.suffix == files.SUFFIX and path.exists():
+                    await self._notice(files.given_name(self.directory, path))
+
+    def _watched(self) -> list[Path]:
+        root = self.directory.resolve()
+        return [root, *(root / file for file in files.found(root))]
+
+    async def _notice(self, file: str) -> None:
+        async with self._turn:
+            kept = await records.kept(self._documents, Path(file).stem)
+            if kept is not None and kept.record.file == file:
+                if kept.record.enabled:
+                    await self._alerting(kept.name, self._follow(kept))
+            elif self._autoload:
+                await self._alerting(file, self._load(file))
+
+    async def _follow(self, kept: Kept) -> None:
+        source = await self._read(kept.record.file)
+        if source.sha256 != kept.record.sha256 or kept.name not in self._serving:
+            await self._exchange(source, kept)
+
+    async def _alerting(self, what: str, change: Awaitable[object]) -> None:
+        """Do what may be refused; a refusal is told, and what served goes on serving."""
+        try:
+            await change
+        except SkillRefused as error:
+            self._refused[what] = error.message
+            self._alert(f"The skill {what} is refused ({error.code}): {error.message}")
+
+    async def _restore(self, kept: Kept) -> None:
+        """Serve what is on record, if its file still holds the same."""
+        source = await self._read(kept.record.file)
+        if source.sha256 != kept.record.sha256:
+            raise SkillRefused(
+                "checksum_mismatch",
+                f"{source.file} changed since it was loaded; look at it, then reload the skill {kept.name}.",
+            )
+        self._check_free(kept.name)
+        declaration = await asyncio.to_thread(examined, source, self.known)
+        self._serve(kept, declaration, _program(source, declaration))
+
+    async def _load(self, file: str) -> SkillInfo:
+        source = await self._read(file)
+        self._check_free(source.name)
+        kept = await records.kept(self._documents, source.name)
+        if kept is not None and kept.record.enabled and kept.record.file != source.file:
+            raise SkillRefused(
+                "name_taken", f"The skill {source.name} is in {kept.record.file}; unload it, or rename {source.file}."
+            )
+        return await self._exchange(source, kept, is_forced=source.name not in self._serving)
+
+    async def _exchange(self, source: Source, kept: Kept | None, *, is_forced: bool = True) -> SkillInfo:
+        """Serve a source from now on instead of what served under its name before."""
+        declaration = await asyncio.to_thread(examined, source, self.known)
+        if not is_forced and kept is not None and (declaration.version or "") == kept.record.version:
+            raise SkillRefused(
+                "same_version",
+                f"The skill {source.name} is loaded in version {kept.record.version or 'without a number'!s} already; "
+                "give it another version, or reload it.",
+            )
+        program = _program(source, declaration)
+        process = await tried(source, program, self.limits)
+        try:
+            before = None if kept is None else kept.record
+            record = records.record(source, declaration, before)
+            written = await records.keep(self._documents, source.name, record, 0 if kept is None else kept.revision)
+            self._serve(written, declaration, program)
+        except BaseException:
+            self.pool.discard(process)
+            raise
+        self.pool.adopt(process)
+        return self._info(written)
+
+    def _serve(self, kept: Kept, declaration: Declaration, program: Program) -> None:
+        """Exchange the tool in one step; calls that run end on the version they began on."""
+        run = handler(program, self.pool, Answers(kept.name, self._store, self._read_resource))
+        tool = dynamic_tool(kept.name, declaration, run, revision=kept.revision, timeout=self._timeout)
+        old = self._serving.get(kept.name)
+        self._registry.replace([] if old is None else [old.capability], [tool])
+        self._serving[kept.name] = _Serving(kept, tool, program)
+        self._refused.pop(kept.name, None)
+        if old is not None:
+            self.pool.retire(old.program)
+
+    async def _read(self, file: str) -> Source:
+        return await asyncio.to_thread(files.read, self.directory, file)
+
+    async def _kept(self, name: str) -> Kept:
+        """The record of a skill that is loaded, or was refused at the start."""
+        if name in self.core:
+            raise SkillRefused("cannot_unload_core", f"{name} is a core skill; only dynamic skills can be changed.")
+        kept = await records.kept(self._documents, name)
+        if kept is None or not kept.record.enabled:
+            raise SkillNotFound(name)
+        return kept
+
+    def _check_not_core(self, name: str) -> None:
+        if name in self.core:
+            raise SkillRefused("name_conflicts_with_core", f"There is a core skill {name}; choose another name.")
+
+    def _check_free(self, name: str) -> None:
+        """Refuse a name that belongs to a core skill, or to a tool that somebody else registered."""
+        self._check_not_core(name)
+        if name not in self._serving and self._is_tool(name):
+            raise SkillRefused("name_conflicts_with_core", f"There is a tool {tool_name(name)}; choose another name.")
+
+    def _is_tool(self, name: str) -> bool:
+        return tool_name(name) in self._registry.tools
+
+    def _info(self, kept: Kept) -> SkillInfo:
+        return dynamic_info(kept, is_serving=kept.name in self._serving, reason=self._refused.get(kept.name, ""))
+
+
+def _program(source: Source, declaration: Declaration) -> Program:
+    return Program(source.name, source.file, source.text.encode(), declaration.permissions or ())
+
+
+def _earlier(kept: Kept, to: str | None) -> Source:
+    """The source of an earlier version."""
+    fitting = [
+        version
+        for version in kept.record.previous
+        if to is None or version.version == to or (len(to) >= 6 and version.sha256.startswith(to))
+    ]
+    if not fitting:
+        wanted = "earlier version" if to is None else f"earlier version {to[:80]}"
+        raise SkillRefused("no_earlier_version", f"The skill {kept.name} has no {wanted}.")
+    return files.source(kept.name, kept.record.file, fitting[-1].source)

@@ -1,0 +1,50 @@
+"""The secret of a hub: what it seals and signs with, the same after a restart."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+from waypost.errors import StoreUnavailable, WaypostError
+
+VARIABLE: Final = "WAYPOST_SECRET"
+FILE: Final = "secret"
+LEAST: Final = 32
+
+
+def hub_secret(data: Path) -> bytes:
+    """`WAYPOST_SECRET`, which hubs that share a store have in common, else a file in the data directory."""
+    given = os.environ.get(VARIABLE)
+    if given is not None:
+        if len(given.encode()) < LEAST:
+            raise WaypostError(f"{VARIABLE} takes at least {LEAST} bytes.")
+        return given.encode()
+    file = data / FILE
+    try:
+        return _read(file) if file.exists() else _made(file)
+    except OSError as error:
+        raise StoreUnavailable(f"The secret {file} cannot be used: {error.strerror}.") from None
+
+
+def _read(file: Path) -> bytes:
+    secret = file.read_bytes()
+    if len(secret) < LEAST:
+        raise WaypostError(f"The secret {file} is too short; remove it, and the hub makes a new one.")
+    return secret
+
+
+def _made(file: Path) -> bytes:
+    """Make the secret, whole or not at all; who comes second takes the first one's."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    fresh = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
+    with os.fdopen(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as written:
+        written.write(secrets.token_bytes(LEAST))
+    try:
+        os.link(fresh, file)
+    except FileExistsError:
+        pass
+    finally:
+        fresh.unlink()
+    return _read(file)

@@ -1,0 +1,205 @@
+"""The door of the API: who is let in, what is found, and how refusals look."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.api.conftest import ADMIN, AGENT, Operator, operated_hub, operating
+from tests.protocol.conftest import Json, asynchronous
+from waypost import Hub
+from waypost.api.api import ROUTES
+from waypost.errors import StoreUnavailable
+
+EVERY = [(route.method, route.path.replace("{id}", "x").replace("{name}", "x")) for route in ROUTES.all]
+
+
+@pytest.mark.parametrize(("verb", "path"), EVERY)
+@asynchronous
+async def test_everything_needs_the_role_admin(verb: str, path: str) -> None:
+    async with operating() as operator:
+        assert await operator.refused(verb, path, key=None) == (401, "Missing Authorization header")
+        status, sentence = await operator.refused(verb, path, key=AGENT)
+        assert (status, sentence) == (403, "agent does not have the role admin.")
+
+
+@asynchronous
+async def test_a_key_that_is_not_good_is_refused() -> None:
+    async with operating() as operator:
+        assert await operator.refused("GET", "/api/v1/keys", key="wp_nobody") == (401, "Invalid API key")
+
+
+@asynchronous
+async def test_a_hub_without_keys_lets_no_one_operate_it() -> None:
+    hub = Hub("bare", version="1")
+    assert hub.authentication.allows_anonymous
+    async with operating(hub) as operator:
+        assert await operator.refused("GET", "/api/v1/keys", key=None) == (401, "Missing Authorization header")
+        assert await operator.refused("GET", "/api/v1/keys", key="wp_made-up") == (401, "Invalid API key")
+
+
+@asynchronous
+async def test_what_is_not_there_is_404_and_says_where_to_look() -> None:
+    async with operating() as operator:
+        for path in ("/api/v1/nothing", "/api/v2/keys", "/api/", "/api/v1/keys/", "/api/v1/keys/a/b"):
+            status, sentence = await operator.refused("GET", path)
+            assert status == 404
+            assert "/api/openapi.json" in sentence
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "takes"),
+    [
+        ("PUT", "/api/v1/keys", "GET, POST"),
+        ("GET", "/api/v1/keys/ci", "DELETE"),
+        ("GET", "/api/v1/policies/test", "POST"),
+        ("GET", "/api/v1/skills/greet", "DELETE, POST"),
+        ("POST", "/metrics", "GET"),
+        ("DELETE", "/api/openapi.json", "GET"),
+    ],
+)
+@asynchronous
+async def test_a_method_that_is_not_taken_is_405_with_what_is(verb: str, path: str, takes: str) -> None:
+    async with operating() as operator:
+        status, sentence = await operator.refused(verb, path, body={})
+        assert (status, sentence) == (405, f"{path} does not take {verb}; it takes {takes}.")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"{", b"[]", b'"x"', b'{"id": 1}', b'{"id": "a", "extra": 1}', b"\xff\xfe", b"[" * 100_000, b'{"id": "a"} x'],
+)
+@asynchronous
+async def test_a_body_that_does_not_fit_is_400(raw: bytes) -> None:
+    async with operating() as operator:
+        status, sentence = await operator.refused("POST", "/api/v1/keys", raw=raw)
+        assert status == 400
+        assert sentence.startswith("The body is not what is expected: ")
+
+
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=1001", "limit=x", "limit=1&limit=2", "colour=red", "decision=maybe", "x", "limit=%FF"]
+)
+@asynchronous
+async def test_a_query_that_does_not_fit_is_400(query: str) -> None:
+    async with operating() as operator:
+        status, _ = await operator.refused("GET", f"/api/v1/audit?{query}")
+        assert status == 400
+
+
+class Broken(Hub):
+    """A hub whose keys are out of order."""
+
+    @property
+    def keys(self) -> Any:
+        """Fails."""
+        raise self.failure
+
+    failure: Exception = RuntimeError("wp_secret")
+
+
+@asynchronous
+async def test_a_failure_is_told_without_its_details() -> None:
+    hub = operated_hub()
+    hub.__class__ = Broken
+    async with operating(hub) as operator:
+        status, sentence = await operator.refused("GET", "/api/v1/keys")
+        assert (status, sentence) == (500, "The hub failed to answer; its log says why.")
+
+
+@asynchronous
+async def test_a_store_that_is_away_is_503(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Broken, "failure", StoreUnavailable("The store is away."))
+    hub = operated_hub()
+    hub.__class__ = Broken
+    async with operating(hub) as operator:
+        assert await operator.refused("GET", "/api/v1/keys") == (503, "The store is away.")
+
+
+@asynchronous
+async def test_tools_are_listed_with_their_owners() -> None:
+    async with operating() as operator:
+        tools = (await operator.told("GET", "/api/v1/tools"))["tools"]
+        assert [tool["name"] for tool in tools] == ["add", "deploy", "note", "skill:shell"]
+        assert tools[0] == {"name": "add", "owner": None, "category": "Maths", "hidden": False}
+        assert tools[3]["hidden"] is True
+
+
+# The OpenAPI document
+
+
+async def document(operator: Operator) -> Json:
+    found: Json = await operator.told("GET", "/api/openapi.json", key=None)
+    return found
+
+
+@asynchronous
+async def test_the_document_needs_no_key_and_names_every_route() -> None:
+    async with operating() as operator:
+        said = await document(operator)
+        assert said["openapi"] == "3.1.0"
+        named = {(verb.upper(), path) for path, verbs in said["paths"].items() for verb in verbs}
+        assert named == {(route.method, route.path) for route in ROUTES.all} | {
+            ("GET", "/metrics"),
+            ("GET", "/api/openapi.json"),
+        }
+        ids = [operation["operationId"] for verbs in said["paths"].values() for operation in verbs.values()]
+        assert len(ids) == len(set(ids))
+
+
+def contents(node: Any) -> list[Json]:
+    """Every part of a document that has a schema and an example."""
+    if isinstance(node, list):
+        return [found for part in node for found in contents(part)]
+    if not isinstance(node, dict):
+        return []
+    own = [node] if "example" in node and "schema" in node else []
+    return own + [found for part in node.values() for found in contents(part)]
+
+
+@asynchronous
+async def test_the_examples_of_the_document_fit_its_schemas() -> None:
+    async with operating() as operator:
+        said = await document(operator)
+        found = contents(said["paths"])
+        bodies = sum(route.body is not None for route in ROUTES.all)
+        assert len(found) == len(ROUTES.all) + bodies
+        for part in found:
+            assert part["example"] is not None
+            schema = {**part["schema"], "components": said["components"]}
+            jsonschema.Draft202012Validator(schema).validate(part["example"])
+
+
+@asynchronous
+async def test_the_schemas_of_the_document_are_schemas() -> None:
+    async with operating() as operator:
+        for schema in (await document(operator))["components"]["schemas"].values():
+            jsonschema.Draft202012Validator.check_schema(schema)
+
+
+@asynchronous
+async def test_answers_fit_the_schemas_of_the_document() -> None:
+    async with operating() as operator:
+        said = await document(operator)
+        await operator.told("POST", "/api/v1/keys", {"id": "ci", "expiresAt": "2099-01-01T00:00:00Z"})
+        await operator.use("add", {"a": 1, "b": 2})
+        for path in ("/api/v1/keys", "/api/v1/policies", "/api/v1/audit", "/api/v1/audit/verify", "/api/v1/tools"):
+            told = await operator.told("GET", path)
+            schema = said["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+            jsonschema.Draft202012Validator({**schema, "components": said["components"]}).validate(told)
+
+
+def test_no_path_leads_to_two_routes() -> None:
+    for verb, path in EVERY:
+        assert sum(route.method == verb and bool(route.pattern.fullmatch(path)) for route in ROUTES.all) == 1
+
+
+@asynchronous
+async def test_keys_do_not_show_in_what_is_refused() -> None:
+    async with operating() as operator:
+        for path in ("/api/v1/keys", "/api/v1/nothing", "/api/v1/policies/test"):
+            call = await operator.ask("PUT", path)
+            assert ADMIN not in json.dumps([call.body.decode(), *call.headers.values()])

@@ -1,0 +1,184 @@
+"""Finding a running hub: by URL and key, or by what it left in its data directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from tests.cli.operated import AGENT, Captured, complaint, note_of, operated
+from tests.cli.shell import waypost
+from waypost.cli import main
+from waypost.cli.remote import Note, Remote, print_table, read_note, remove_note, write_note
+from waypost.errors import WaypostError
+
+LIST = ["keys", "list"]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in a folder without a hub."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WAYPOST_DATA", raising=False)
+
+
+def test_a_hub_leaves_a_key_for_programs_of_the_same_user_and_takes_it_along(tmp_path: Path) -> None:
+    note = tmp_path / ".waypost" / "hub.json"
+    with operated(tmp_path) as hub:
+        left = note_of(tmp_path)
+        assert left.keys() == {"url", "key", "pid", "workers"}
+        assert (left["url"], left["pid"]) == (hub.url.removesuffix("/mcp"), hub.process.pid)
+        assert stat.S_IMODE(note.stat().st_mode) == 0o600
+        assert [file.name for file in note.parent.iterdir() if "hub.json" in file.name] == ["hub.json"]
+        assert waypost(*LIST, cwd=tmp_path).returncode == 0
+    assert not note.exists()
+
+
+def test_every_start_makes_another_key(tmp_path: Path) -> None:
+    keys = set()
+    for _ in range(2):
+        with operated(tmp_path):
+            keys.add(note_of(tmp_path)["key"])
+    assert len(keys) == 2
+
+
+def test_a_hub_is_found_by_its_directory_the_environment_or_its_address(tmp_path: Path) -> None:
+    away = tmp_path / "away"
+    away.mkdir()
+    with operated(tmp_path, "--data", "kept") as hub:
+        key = json.loads((tmp_path / "kept" / "hub.json").read_text())["key"]
+        assert waypost(*LIST, "--data", tmp_path / "kept", cwd=away).returncode == 0
+        assert waypost(*LIST, cwd=away, WAYPOST_DATA=str(tmp_path / "kept")).returncode == 0
+        for url in (hub.url, hub.url.removesuffix("/mcp"), f"{hub.url}/"):
+            assert waypost(*LIST, "--url", url, "--key", key, cwd=away).returncode == 0
+
+
+def test_who_has_no_key_or_not_the_role_is_refused_in_one_sentence(tmp_path: Path, capsys: Captured) -> None:
+    with operated(tmp_path) as hub:
+        for more, told in (
+            ([], "Missing Authorization header"),
+            (["--key", "wp_nobody"], "Invalid API key"),
+            (["--key", AGENT], "agent does not have the role admin"),
+        ):
+            assert main([*LIST, "--url", hub.url, *more]) == 1
+            assert told in complaint(capsys)
+        assert main([*LIST, "--key", "wp_\nX: y"]) == 1
+        assert complaint(capsys) == "waypost: The key cannot be sent: it holds characters that no key has."
+
+
+def test_the_key_in_the_data_directory_is_not_sent_to_another_address(tmp_path: Path, capsys: Captured) -> None:
+    with operated(tmp_path) as hub:
+        other = hub.url.replace("127.0.0.1", "localhost")
+        assert main([*LIST, "--url", other]) == 1
+        assert "Missing Authorization header" in complaint(capsys)
+
+
+def test_no_hub_here_is_one_sentence(capsys: Captured) -> None:
+    assert main(LIST) == 1
+    line = complaint(capsys)
+    assert line.startswith("waypost: No hub is running here: there is no .waypost/hub.json")
+    assert "--url" in line
+
+
+def test_a_hub_that_is_gone_is_one_sentence(tmp_path: Path, capsys: Captured) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    write_note(tmp_path / "hub.json", Note("http://127.0.0.1:1", "wp_x", process.pid))
+    assert main([*LIST, "--data", str(tmp_path)]) == 1
+    assert f"is gone (process {process.pid})" in complaint(capsys)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"url": 1}', '{"url": "http://127.0.0.1:1", "pid": 1}'])
+def test_a_note_that_makes_no_sense_is_one_sentence(text: str, tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "hub.json").write_text(text)
+    assert main([*LIST, "--data", str(tmp_path)]) == 1
+    assert "hub.json cannot be read: " in complaint(capsys)
+
+
+@pytest.mark.parametrize("pid", [0, -1, 2**70])
+def test_a_process_that_cannot_be_is_gone(pid: int, tmp_path: Path) -> None:
+    (tmp_path / "hub.json").write_text(json.dumps({"url": "http://127.0.0.1:1", "key": "wp_x", "pid": pid}))
+    with pytest.raises(WaypostError):
+        read_note(tmp_path / "hub.json")
+
+
+def test_nobody_at_an_address_is_one_sentence(capsys: Captured) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        assert main([*LIST, "--url", url]) == 1
+    assert complaint(capsys) == f"waypost: No hub answers at {url}: Connection refused."
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8420", "ftp://127.0.0.1", "http://", "http://127.0.0.1:many", "http://[::"])
+def test_what_is_no_address_is_one_sentence(url: str, capsys: Captured) -> None:
+    assert main([*LIST, "--url", url]) == 1
+    assert "is no address of a hub" in complaint(capsys)
+
+
+class Stranger(BaseHTTPRequestHandler):
+    """A server that is no hub."""
+
+    def do_GET(self) -> None:
+        self.server.__dict__["asked"] = self.path
+        self.send_response(302 if "moved" in self.path else 200)
+        self.send_header("Location", "http://127.0.0.1:1/")
+        self.send_header("Content-Length", "5")
+        self.end_headers()
+        self.wfile.write(b"hello")
+
+    def log_message(self, format: str, *args: object) -> None:
+        return
+
+
+@contextmanager
+def stranger() -> Iterator[HTTPServer]:
+    with HTTPServer(("127.0.0.1", 0), Stranger) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(("path", "status"), [("", 200), ("/moved", 302)])
+def test_a_server_that_is_no_hub_is_one_sentence(path: str, status: int, capsys: Captured) -> None:
+    with stranger() as server:
+        url = f"http://127.0.0.1:{server.server_port}{path}"
+        assert main([*LIST, "--url", f"{url}/mcp", "--key", "wp_x"]) == 1
+        assert complaint(capsys) == f"waypost: {url} answered {status} and no JSON; is it a Waypost hub?"
+        assert server.__dict__["asked"] == f"{path}/api/v1/keys"
+
+
+def test_a_hub_that_listens_everywhere_is_reached_nearby() -> None:
+    assert Remote("http://0.0.0.0:8420", None)._host == "127.0.0.1"
+    assert Remote("http://[::]:8420", None)._host == "::1"
+
+
+def test_a_note_that_is_another_hubs_by_now_stays(tmp_path: Path) -> None:
+    file = tmp_path / "hub.json"
+    mine, other = (Note("http://127.0.0.1:1", key, os.getpid()) for key in ("wp_mine", "wp_other"))
+    write_note(file, mine)
+    write_note(file, other)
+    remove_note(file, mine)
+    assert read_note(file) == other
+    remove_note(file, other)
+    assert not file.exists()
+    remove_note(file, other)
+
+
+def test_a_table_shows_control_characters_as_what_they_are(capsys: Captured) -> None:
+    print_table(("A", "B"), [("\x1b[31mred\n", "ü")])
+    assert capsys.readouterr().out.splitlines()[1] == r"\x1b[31mred\n  ü"

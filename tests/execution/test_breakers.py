@@ -1,0 +1,220 @@
+"""Circuit breakers: three failures open one, after five minutes exactly one call tries, and its end decides."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from tests.policy.issuer import Clock
+from waypost.errors import CallError, CircuitOpen
+from waypost.execution.breakers import FAILURES, PAUSE, Breakers
+
+
+def opened(clock: Clock) -> Breakers:
+    """Breakers of which that of `deploy` is open."""
+    breakers = Breakers(clock=clock)
+    fail(breakers, 3)
+    return breakers
+
+
+def fail(breakers: Breakers, times: int) -> None:
+    for _ in range(times):
+        breakers.enter("deploy")
+        breakers.failed("deploy", "OSError: no route")
+
+
+def refused(breakers: Breakers, name: str = "deploy") -> str:
+    with pytest.raises(CircuitOpen) as circuit:
+        breakers.enter(name)
+    return circuit.value.message
+
+
+def state(breakers: Breakers) -> object:
+    return breakers.states().get("deploy", {}).get("state")
+
+
+def test_three_failures_in_a_row_open_a_circuit_for_five_minutes() -> None:
+    assert (FAILURES, PAUSE) == (3, 300.0)
+    breakers = Breakers(clock=Clock())
+
+    fail(breakers, 2)
+    breakers.enter("deploy")
+    breakers.failed("deploy", "again")
+    assert refused(breakers) == "Circuit open for deploy, retry in 300 s"
+
+
+def test_that_a_circuit_is_open_is_an_error_of_the_call() -> None:
+    assert issubclass(CircuitOpen, CallError)
+
+
+def test_the_seconds_left_are_rounded_up_and_never_none() -> None:
+    clock = Clock()
+    breakers = opened(clock)
+
+    for passed, left in ((0.5, 300), (1.0, 299), (298.5, 2), (299.9, 1)):
+        clock.now = Clock().now + passed
+        assert refused(breakers) == f"Circuit open for deploy, retry in {left} s"
+
+
+def test_other_capabilities_are_not_concerned() -> None:
+    opened(Clock()).enter("status")
+
+
+def test_a_success_in_between_begins_the_count_anew() -> None:
+    breakers = Breakers(clock=Clock())
+    fail(breakers, 2)
+    breakers.enter("deploy")
+    breakers.succeeded("deploy")
+    fail(breakers, 2)
+
+    breakers.enter("deploy")
+
+
+def test_an_end_that_tells_nothing_neither_counts_nor_heals() -> None:
+    breakers = Breakers(clock=Clock())
+    fail(breakers, 2)
+    for _ in range(5):
+        breakers.enter("deploy")
+        breakers.gave_up("deploy")
+    assert state(breakers) == "closed"
+
+    fail(breakers, 1)
+    assert state(breakers) == "open"
+
+
+def test_half_open_lets_exactly_one_call_try() -> None:
+    clock = Clock()
+    breakers = opened(clock)
+    clock.now += 300
+
+    assert state(breakers) == "half_open"
+    breakers.enter("deploy")
+    for _ in range(3):
+        assert refused(breakers) == "Circuit open for deploy, retry in 1 s"
+
+
+def test_a_success_of_the_one_who_tries_closes_the_circuit() -> None:
+    clock = Clock()
+    breakers = opened(clock)
+    clock.now += 300
+    breakers.enter("deploy")
+    breakers.succeeded("deploy")
+
+    assert breakers.states() == {}
+    fail(breakers, 2)
+    breakers.enter("deploy")
+
+
+def test_a_failure_of_the_one_who_tries_opens_it_for_another_five_minutes() -> None:
+    clock = Clock()
+    breakers = opened(clock)
+    clock.now += 300
+    breakers.enter("deploy")
+    breakers.failed("deploy", "still")
+
+    assert refused(breakers) == "Circuit open for deploy, retry in 300 s"
+    clock.now += 300
+    breakers.enter("deploy")
+
+
+def test_when_the_one_who_tries_gives_up_another_may() -> None:
+    clock = Clock()
+    breakers = opened(clock)
+    clock.now += 300
+    breakers.enter("deploy")
+    breakers.gave_up("deploy")
+
+    breakers.enter("deploy")
+    refused(breakers)
+
+
+def test_states_are_what_the_metrics_show() -> None:
+    clock = Clock()
+    breakers = Breakers(clock=clock)
+    assert breakers.states() == {}
+
+    breakers.failed("b", "TypeError: x")
+    fail(breakers, 3)
+    assert breakers.states() == {
+        "b": {"state": "closed", "failure_count": 1, "last_error": "TypeError: x"},
+        "deploy": {"state": "open", "failure_count": 3, "last_error": "OSError: no route"},
+    }
+    assert list(breakers.states()) == ["b", "deploy"]
+
+
+def test_what_is_reset_begins_anew() -> None:
+    breakers = opened(Clock())
+    breakers.reset("deploy")
+    breakers.reset("never heard of")
+
+    breakers.enter("deploy")
+    assert breakers.states() == {}
+
+
+def test_what_never_failed_takes_no_room() -> None:
+    breakers = Breakers()
+    for number in range(1000):
+        breakers.enter(f"tool{number}")
+        breakers.succeeded(f"tool{number}")
+        breakers.gave_up(f"tool{number}")
+
+    assert breakers._breakers == {}
+
+
+def test_both_numbers_can_be_chosen() -> None:
+    clock = Clock()
+    breakers = Breakers(failures=1, pause=10, clock=clock)
+    breakers.failed("deploy", "x")
+
+    assert refused(breakers) == "Circuit open for deploy, retry in 10 s"
+
+
+class OneAtATime(RuleBasedStateMachine):
+    """Calls one after the other, against a model that only counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock(0.0)
+        self.breakers = Breakers(clock=self.clock)
+        self.in_a_row = 0
+        self.closed_until = 0.0
+
+    @property
+    def may_try(self) -> bool:
+        return self.in_a_row < 3 or self.clock.now >= self.closed_until
+
+    @rule(seconds=st.sampled_from([1.0, 100.0, 299.0, 300.0]))
+    def wait(self, seconds: float) -> None:
+        self.clock.now += seconds
+
+    @precondition(lambda self: self.may_try)
+    @rule(end=st.sampled_from(["succeeded", "failed", "gave_up"]))
+    def call(self, end: str) -> None:
+        self.breakers.enter("deploy")
+        if self.in_a_row >= 3:
+            refused(self.breakers)
+        match end:
+            case "succeeded":
+                self.breakers.succeeded("deploy")
+                self.in_a_row = 0
+            case "failed":
+                self.breakers.failed("deploy", "x")
+                self.in_a_row += 1
+                self.closed_until = self.clock.now + 300
+            case _:
+                self.breakers.gave_up("deploy")
+
+    @precondition(lambda self: not self.may_try)
+    @rule()
+    def be_refused(self) -> None:
+        left = refused(self.breakers).removeprefix("Circuit open for deploy, retry in ").removesuffix(" s")
+        assert 0 <= int(left) - (self.closed_until - self.clock.now) < 1
+
+    @invariant()
+    def the_state_is_what_it_was_counted_to_be(self) -> None:
+        expected = None if not self.in_a_row else "closed" if self.in_a_row < 3 else "half_open"
+        assert state(self.breakers) == (expected if self.may_try else "open")
+
+
+TestOneAtATime = OneAtATime.TestCase

@@ -1,0 +1,317 @@
+"""The pipeline under guard, through whole hubs: breakers, places and a full audit, as clients see them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.policy.issuer import Clock
+from tests.protocol.conftest import Peer, asynchronous, cancelled, idle, in_session, request, until
+from waypost import Context, Hub, ToolError
+from waypost.execution.breakers import Breakers
+from waypost.policy import audit as audits
+from waypost.policy.rules import Rule
+from waypost.testing import connect
+
+OPEN = "Circuit open for fragile, retry in 300 s"
+
+
+class Fragile:
+    """A hub with a tool that does what it is told, and that opens circuits by a clock of ours."""
+
+    def __init__(self, **options: Any) -> None:
+        self.clock = Clock()
+        self.runs = 0
+        self.hub = Hub("h", version="1", breakers=True, tool_timeout=0.05, **options)
+        self.hub.guard.breakers = Breakers(clock=self.clock)
+        self.hub.tool(self.fragile)
+
+    async def fragile(self, how: str, ctx: Context) -> str:
+        """Break in one way or another."""
+        self.runs += 1
+        match how:
+            case "crash":
+                raise OSError("no route")
+            case "exit":
+                raise SystemExit(1)
+            case "hang":
+                await asyncio.Event().wait()
+            case "tell":
+                raise ToolError("not today")
+            case "want":
+                ctx.require("web_read")
+            case "ask":
+                await ctx.elicit("Sure?", {"sure": "boolean"})
+            case "call":
+                await ctx.invoke("nobody")
+        return "well"
+
+    def state(self) -> object:
+        assert self.hub.guard.breakers is not None
+        return self.hub.guard.breakers.states().get("fragile", {}).get("state")
+
+
+def call(number: int, how: Any = "work") -> dict[str, Any]:
+    return request(number, "tools/call", {"name": "fragile", "arguments": {"how": how}})
+
+
+async def texts(peer: Peer, *hows: Any) -> list[str]:
+    """What the tool says, call after call."""
+    said = []
+    for how in hows:
+        response = await peer.ask(call(len(peer.received) + 100, how))
+        said.append(response["error"]["message"] if "error" in response else response["result"]["content"][0]["text"])
+    return said
+
+
+def shares(hub: Hub) -> Mapping[str, object]:
+    assert hub.guard.bulkheads is not None
+    return hub.guard.bulkheads._shares
+
+
+@asynchronous
+async def test_what_crashed_three_times_is_left_alone_for_five_minutes() -> None:
+    it = Fragile()
+    async with in_session(it.hub) as peer:
+        await texts(peer, "crash", "crash", "crash")
+        result = await peer.result(call(1))
+        it.clock.now += 299.5
+        almost = await peer.result(call(2))
+
+    assert result == {"content": [{"type": "text", "text": OPEN}], "isError": True}
+    assert almost["content"][0]["text"] == "Circuit open for fragile, retry in 1 s"
+    assert it.runs == 3
+
+
+@pytest.mark.parametrize("how", ["crash", "exit", "hang"])
+@asynchronous
+async def test_crashes_exits_and_timeouts_count(how: str) -> None:
+    it = Fragile()
+    async with in_session(it.hub) as peer:
+        await texts(peer, how, how, how)
+        assert await texts(peer, "work") == [OPEN]
+
+
+@pytest.mark.parametrize("how", ["tell", 5, "call"])
+@asynchronous
+async def test_what_a_tool_says_itself_and_what_it_never_got_do_not_count(how: Any) -> None:
+    it = Fragile()
+    async with in_session(it.hub) as peer:
+        await texts(peer, *[how] * 5)
+        assert await texts(peer, "work") == ["well"]
+    assert it.state() is None
+
+
+@asynchronous
+async def test_denials_do_not_count() -> None:
+    it = Fragile()
+    async with in_session(it.hub) as peer:
+        it.hub.guard.policy.replace([Rule(name="no", type="allow_list", config={"allow": []})])
+        await texts(peer, *["work"] * 5)
+        it.hub.guard.policy.replace([])
+        assert await texts(peer, "work") == ["well"]
+    assert it.state() is None
+
+
+@asynchronous
+async def test_a_permission_denied_to_a_running_tool_does_not_count() -> None:
+    rule = Rule(name="no", type="permission_override", config={"permission": "web_read"})
+    it = Fragile(policies=[rule])
+    async with in_session(it.hub) as peer:
+        said = await texts(peer, *["want"] * 4)
+    assert len(set(said)) == 1, said
+    assert "permission" in said[0]
+    assert it.state() is None
+
+
+@asynchronous
+async def test_cancellations_do_not_count() -> None:
+    it = Fragile()
+    it.hub._pipeline.timeout = 30.0
+    async with in_session(it.hub) as peer:
+        for number in range(4):
+            peer.send(call(number, "hang"))
+            await until(lambda: it.runs == number + 1)  # noqa: B023
+            peer.send(cancelled(number))
+        await idle()
+        assert await texts(peer, "work") == ["well"]
+    assert it.state() is None
+
+
+@asynchronous
+async def test_asking_the_client_does_not_count() -> None:
+    it = Fragile(max_running=1)
+    async with connect(it.hub, elicitation=lambda _: {"action": "accept", "content": {"sure": True}}) as client:
+        for _ in range(4):
+            result = await client.call_tool("fragile", {"how": "ask"})
+            assert result["content"][0]["text"] == "well"
+    assert it.state() is None
+    assert shares(it.hub) == {}
+
+
+@asynchronous
+async def test_after_the_pause_one_call_tries_while_others_are_refused() -> None:
+    it = Fragile()
+    it.hub._pipeline.timeout = 30.0
+    async with in_session(it.hub) as peer:
+        await texts(peer, "crash", "crash", "crash")
+        it.clock.now += 300
+        peer.send(call(1, "hang"))
+        await until(lambda: it.runs == 4)
+        assert await texts(peer, "work", "work") == ["Circuit open for fragile, retry in 1 s"] * 2
+        peer.send(cancelled(1))
+        await idle()
+        assert await texts(peer, "work", "work") == ["well", "well"]
+    assert it.state() is None
+
+
+@asynchronous
+async def test_a_failure_of_the_one_who_tries_opens_the_circuit_again() -> None:
+    it = Fragile()
+    async with in_session(it.hub) as peer:
+        await texts(peer, "crash", "crash", "crash")
+        it.clock.now += 300
+        said = await texts(peer, "crash", "work")
+    assert said == ["Tool crashed: OSError: no route", OPEN]
+
+
+@asynchronous
+async def test_a_prompt_named_like_a_tool_has_nothing_to_do_with_its_circuit() -> None:
+    it = Fragile()
+    it.hub.prompt(lambda: "Be careful.", name="fragile")
+    async with in_session(it.hub) as peer:
+        await texts(peer, "crash", "crash", "crash")
+        await peer.result(request(1, "prompts/get", {"name": "fragile"}))
+        it.clock.now += 300
+        await peer.result(request(2, "prompts/get", {"name": "fragile"}))
+        assert await texts(peer, "work") == ["well"], "the prompt was not the one who tries"
+
+
+@asynchronous
+async def test_without_breakers_nothing_is_left_alone() -> None:
+    it = Fragile()
+    it.hub.guard.breakers = None
+    async with in_session(it.hub) as peer:
+        await texts(peer, "crash", "crash", "crash")
+        assert await texts(peer, "work") == ["well"]
+
+
+class Crowd:
+    """A hub in which so many may run at once, and a tool that waits to be let go."""
+
+    def __init__(self, most: int = 1, **options: Any) -> None:
+        self.hub = Hub("h", version="1", max_running=most, **options)
+        self.running: list[int] = []
+        self.order: list[int] = []
+        self.go = asyncio.Event()
+
+        @self.hub.tool
+        async def hold(number: int) -> int:
+            """Wait to be let go."""
+            self.running.append(number)
+            self.order.append(number)
+            try:
+                await self.go.wait()
+            finally:
+                self.running.remove(number)
+            return number
+
+        @self.hub.tool
+        async def outer(ctx: Context) -> str:
+            """Call another tool."""
+            return (await ctx.invoke("inner")).text
+
+        @self.hub.tool
+        async def inner() -> str:
+            """Be called."""
+            return "inside"
+
+
+def hold(number: int) -> dict[str, Any]:
+    return request(number, "tools/call", {"name": "hold", "arguments": {"number": number}})
+
+
+@asynchronous
+async def test_so_many_run_at_once_and_the_others_in_order() -> None:
+    crowd = Crowd(2)
+    async with in_session(crowd.hub) as peer:
+        for number in range(6):
+            peer.send(hold(number))
+        await until(lambda: len(crowd.running) == 2)
+        await idle()
+        assert crowd.running == [0, 1]
+        crowd.go.set()
+        for number in range(6):
+            await peer.response(number)
+    assert crowd.order == [0, 1, 2, 3, 4, 5]
+    assert shares(crowd.hub) == {}
+
+
+@asynchronous
+async def test_who_is_cancelled_in_line_never_runs_and_leaves_no_hole() -> None:
+    crowd = Crowd(1)
+    async with in_session(crowd.hub) as peer:
+        for number in range(3):
+            peer.send(hold(number))
+        await until(lambda: crowd.running == [0])
+        await idle()
+        peer.send(cancelled(1))
+        await idle()
+        crowd.go.set()
+        await peer.response(2)
+    assert crowd.order == [0, 2]
+    assert shares(crowd.hub) == {}
+
+
+@asynchronous
+async def test_a_call_out_of_a_call_does_not_wait_for_its_own_place() -> None:
+    crowd = Crowd(1, tool_timeout=2.0)
+    async with in_session(crowd.hub) as peer:
+        result = await peer.result(request(1, "tools/call", {"name": "outer", "arguments": {}}))
+    assert result["content"][0]["text"] == "inside"
+    assert shares(crowd.hub) == {}
+
+
+@asynchronous
+async def test_more_than_the_line_holds_are_told_which_limit_it_was() -> None:
+    crowd = Crowd(1)
+    assert crowd.hub.guard.bulkheads is not None
+    crowd.hub.guard.bulkheads._most_waiting = 1
+    async with in_session(crowd.hub) as peer:
+        for number in range(2):
+            peer.send(hold(number))
+        await until(lambda: crowd.running == [0])
+        await idle()
+        result = await peer.result(hold(2))
+        crowd.go.set()
+        await peer.response(1)
+    assert result["isError"]
+    assert result["content"][0]["text"] == "1 executions are waiting already (maxWaiting); try again later."
+    assert shares(crowd.hub) == {}
+
+
+@asynchronous
+async def test_crashes_denials_and_open_circuits_give_their_places_back() -> None:
+    it = Fragile(max_running=1)
+    async with in_session(it.hub) as peer:
+        await texts(peer, "crash", "hang", 5, "tell", "exit", "crash", "work")
+        it.hub.guard.policy.replace([Rule(name="no", type="allow_list", config={"allow": []})])
+        await texts(peer, "work")
+    assert shares(it.hub) == {}
+
+
+@asynchronous
+async def test_nothing_is_done_that_could_not_be_put_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audits, "_MOST_WAITING", 0)
+    it = Fragile(audit="store", max_running=1)
+    it.hub.prompt(lambda: "Be careful.", name="careful")
+    async with in_session(it.hub) as peer:
+        result = await peer.result(call(1))
+        error = await peer.error(request(2, "prompts/get", {"name": "careful"}))
+    sentence = "The audit cannot be written, so nothing is done that would belong there; try again later."
+    assert result == {"content": [{"type": "text", "text": sentence}], "isError": True}
+    assert (error["code"], error["message"]) == (-32000, sentence)
+    assert it.runs == 0

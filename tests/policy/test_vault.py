@@ -1,0 +1,74 @@
+"""Credentials for servers behind the hub: readable for their owner, useless to everybody else."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tests.protocol.conftest import asynchronous
+from waypost.errors import StoreDamaged
+from waypost.policy.vault import Vault
+from waypost.stores.sqlite import SqliteDatabase
+from waypost.stores.store import Store
+
+SECRET = b"s" * 32
+TOKEN = {"token": "ghp_very_secret"}
+
+
+def vault(store: Store, secret: bytes = SECRET) -> Vault:
+    return Vault(lambda: secret, lambda: store)
+
+
+def everything_in(folder: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in folder.iterdir())
+
+
+@asynchronous
+async def test_a_credential_comes_back_for_its_owner_and_connection_only() -> None:
+    kept = vault(Store(SqliteDatabase()))
+    await kept.put("ada", "github", TOKEN)
+    assert await kept.get("ada", "github") == TOKEN
+    assert await kept.get("ada", "wiki") is None
+    assert await kept.get("bob", "github") is None
+    assert await kept.connections("ada") == ["github"]
+    assert await kept.connections("bob") == []
+
+
+@asynchronous
+async def test_the_later_one_wins_and_forgetting_forgets() -> None:
+    kept = vault(Store(SqliteDatabase()))
+    await asyncio.gather(*(kept.put("ada", "github", number) for number in range(10)))
+    await kept.put("ada", "github", "last")
+    assert await kept.get("ada", "github") == "last"
+    assert await kept.forget("ada", "github")
+    assert not await kept.forget("ada", "github")
+    assert await kept.get("ada", "github") is None
+
+
+@asynchronous
+async def test_nothing_readable_is_on_the_disk(tmp_path: Path) -> None:
+    store = Store(SqliteDatabase(tmp_path / "store.db"))
+    await vault(store).put("ada@example.com", "github", TOKEN)
+    await store.close()
+    written = everything_in(tmp_path)
+    assert b"ghp_very_secret" not in written
+    assert b"ada@example.com" not in written
+
+
+@asynchronous
+async def test_what_was_changed_or_moved_or_sealed_under_another_secret_is_refused(tmp_path: Path) -> None:
+    store = Store(SqliteDatabase(tmp_path / "store.db"))
+    kept = vault(store)
+    await kept.put("ada", "github", TOKEN)
+    await kept.put("ada", "wiki", "other")
+    with pytest.raises(StoreDamaged, match="ada for github cannot be read"):
+        await vault(store, b"t" * 32).get("ada", "github")
+    with sqlite3.connect(tmp_path / "store.db") as file:
+        file.execute("UPDATE state SET value = (SELECT value FROM state WHERE key = 'wiki') WHERE key = 'github'")
+    file.close()
+    with pytest.raises(StoreDamaged):
+        await kept.get("ada", "github")
+    await store.close()

@@ -1,0 +1,147 @@
+"""What the catalogue shows of the core skills, how their arguments are read, and that they stay inside."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.protocol.conftest import asynchronous
+from tests.skills.core.calling import calling, serving, skill
+from waypost.errors import DefinitionError, ToolError
+from waypost.skills.core import CORE, CoreSettings
+from waypost.skills.core.arguments import field, needed, text, whole
+from waypost.upstreams.egress import Egress
+
+FIELDS = {
+    "api_request": {"url", "method", "headers", "body"},
+    "llm_transform": {"system_prompt", "model"},
+    "rss_collector": {"url", "urls", "max_items"},
+    "shell": {"command"},
+    "system_info": set(),
+    "web_browse": {"url", "extract"},
+    "web_search": {"query", "max_results"},
+}
+KNOWN = {"web_read", "llm"}
+
+
+def test_every_core_skill_is_there_with_its_typed_fields() -> None:
+    assert {one.name: set(one.input_schema) for one in CORE} == FIELDS
+    assert [one.name for one in CORE] == sorted(FIELDS)
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_skill_describes_itself_and_its_fields(name: str) -> None:
+    one = skill(name)
+
+    assert one.description.endswith(".")
+    assert one.version == "1.0.0"
+    assert set(one.permissions) <= KNOWN
+    assert "on_error" in one.routes
+    assert all(field["type"] and field["description"] for field in one.input_schema.values())
+
+
+def test_the_skills_that_bring_in_foreign_text_say_so() -> None:
+    assert {one.name for one in CORE if one.external} == {"api_request", "rss_collector", "web_browse", "web_search"}
+
+
+@pytest.mark.parametrize(
+    ("name", "result", "route"),
+    [
+        ("web_search", {"results": [{}]}, "on_results"),
+        ("web_search", {"results": []}, "on_empty"),
+        ("rss_collector", {"items": [{}]}, "on_items"),
+        ("rss_collector", {"items": []}, "on_empty"),
+        ("api_request", {"status": 204}, "on_2xx"),
+        ("api_request", {"status": 404}, "on_4xx"),
+        ("api_request", {"status": 503}, "on_5xx"),
+        ("shell", {"exit_code": 0}, "on_success"),
+        ("shell", {"exit_code": 2}, "on_error"),
+        ("web_browse", {"text": ""}, "on_success"),
+        ("llm_transform", "text", "on_success"),
+    ],
+)
+def test_a_result_takes_a_declared_route(name: str, result: Any, route: str) -> None:
+    assert skill(name).branch(result) == route
+    assert route in skill(name).routes
+
+
+def test_importing_the_skills_loads_none_of_their_libraries() -> None:
+    libraries = ["aiohttp", "selectolax", "feedparser", "ddgs", "lxml", "primp"]
+    code = f"import sys, waypost.skills.core; print([name for name in {libraries} if name in sys.modules])"
+
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert said.stdout.strip() == "[]"
+
+
+def test_a_typed_field_wins_over_config_and_config_over_input() -> None:
+    args = {"input": "c", "config": {"query": "b"}, "query": "a"}
+
+    assert needed(args, "query") == "a"
+    assert needed(args | {"query": None}, "query") == "b"
+    assert needed({"input": " c ", "config": {}}, "query") == "c"
+    assert needed({"input": {"k": 1}}, "query") == '{"k":1}'
+
+
+@pytest.mark.parametrize("args", [{}, {"input": ""}, {"input": " ", "config": {}}, {"config": None}, {"config": "x"}])
+def test_a_needed_field_that_is_nowhere_is_missing(args: dict[str, Any]) -> None:
+    with pytest.raises(ToolError, match="query is missing"):
+        needed(args, "query")
+
+
+@pytest.mark.parametrize(("given", "read"), [(3, 3), ("7", 7), (1000, 50), (None, 10)])
+def test_a_number_is_read_and_cut(given: Any, read: int) -> None:
+    assert whole({"config": {"n": given}}, "n", 10, 50) == read
+
+
+@pytest.mark.parametrize("given", [0, -1, True, "many", "", 1.5, [], "9" * 5000, "\u0663"])
+def test_what_is_no_number_above_zero_is_an_error(given: Any) -> None:
+    with pytest.raises(ToolError, match="whole number"):
+        whole({"n": given}, "n", 10, 50)
+
+
+def test_a_field_of_another_type_is_an_error() -> None:
+    with pytest.raises(ToolError, match="url must be text"):
+        text({"url": 5}, "url")
+    assert field({"config": {"url": 0}}, "url") == 0
+
+
+@pytest.mark.parametrize("prefix", [(), ("",), ("git", "")])
+def test_an_empty_word_in_an_allowed_command_is_a_mistake(prefix: tuple[str, ...]) -> None:
+    with pytest.raises(DefinitionError):
+        CoreSettings(Egress(), shell_allowed=(prefix,))
+
+
+@pytest.mark.parametrize("name", ["web_browse", "api_request", "rss_collector", "web_search"])
+@asynchronous
+async def test_no_skill_fetches_from_a_private_address_unless_allowed(name: str) -> None:
+    seen: list[str] = []
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        seen.append(request.path)
+        return web.Response(text="secret")
+
+    async with serving(answer) as base, calling(allow_private=False, searxng=base) as call:
+        said = await call(name, **({"query": "x"} if name == "web_search" else {"url": base}))
+        redirected = await call(name, config={"allow_private": True}, input=base.replace("127.0.0.1", "localhost"))
+
+    assert said.is_error
+    assert redirected.is_error
+    assert "private address" in said.text
+    assert seen == []
+
+
+@asynchronous
+async def test_the_operators_search_server_may_be_private_while_pages_may_not() -> None:
+    async def answer(request: web.BaseRequest) -> web.Response:
+        return web.json_response({"results": []})
+
+    inside = Egress(allow_private=True)
+    async with serving(answer) as base, calling(allow_private=False, inside=inside, searxng=base) as call:
+        assert (await call("web_search", query="x")).structured == {"results": []}
+        assert (await call("web_browse", url=base)).is_error
+    await inside.close()

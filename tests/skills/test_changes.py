@@ -1,0 +1,365 @@
+"""Loading, exchanging and taking out while the hub serves: all or nothing, one change each, back after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract.conftest import asynchronous
+from tests.skills.workbench import ECHO, Workbench, workbench
+from waypost.errors import RemoteError, StaleVersion, StoreError
+from waypost.skills.records import MOST_KEPT
+from waypost.skills.refusals import SkillRefused
+from waypost.stores.documents import Documents
+
+
+def says(answer: str, version: str = "1") -> str:
+    """A skill that always says the same."""
+    return f"version = {version!r}\ndef run(args):\n    return {answer!r}\n"
+
+
+async def tool(bench: Workbench, name: str) -> dict[str, Any]:
+    """What clients see of a skill."""
+    (found,) = [tool for tool in await bench.client.list_tools() if tool["name"] == f"skill:{name}"]
+    return dict(found)
+
+
+@asynchronous
+async def test_a_tool_says_what_its_skill_says(tmp_path: Path) -> None:
+    async with workbench(tmp_path) as bench:
+        await bench.load("bare", ECHO)
+        await bench.load(
+            "full",
+            """
+            description = "Sorts things"
+            version = "2.1"
+            permissions = ["web_read", "llm"]
+            routes = ["on_items", "on_empty"]
+            input_schema = {"query": {"type": "string"}, "count": {"type": "integer"}}
+
+            async def run(args, ctx):
+                return args
+            """,
+        )
+        bare, full = await tool(bench, "bare"), await tool(bench, "full")
+        row = bench.hub.registry.tool("skill:full")
+
+    said = "Input data passed to the skill (string, or JSON-encoded)"
+    assert bare["description"] == "bare skill [dynamic]"
+    assert bare["inputSchema"] == {
+        "type": "object",
+        "properties": {"input": {"type": "string", "description": said}, "config": {"type": "object"}},
+    }
+    assert full["description"] == "Sorts things [dynamic]"
+    assert set(full["inputSchema"]["properties"]) == {"input", "config", "query", "count"}
+    assert full["inputSchema"]["properties"]["input"]["description"] == (
+        f"{said} Possible output branches: on_items, on_empty."
+    )
+    assert "required" not in full["inputSchema"]
+    assert (row.owner, row.permissions, row.task) == ("dynamic", ("web_read", "llm"), "forbidden")
+
+
+@asynchronous
+async def test_typed_fields_reach_the_skill_beside_and_inside_config(tmp_path: Path) -> None:
+    async with workbench(tmp_path) as bench:
+        schema = {
+            "type": "object",
+            "properties": {"query": {"type": "string"}, "count": {"type": "integer"}},
+            "required": ["query"],
+        }
+        await bench.load("show", f"input_schema = {schema!r}\ndef run(args):\n    return args\n")
+
+        assert await bench.value("show", query="q", count=2, config={"count": 5, "own": 1}) == {
+            "query": "q",
+            "count": 2,
+            "input": "",
+            "config": {"query": "q", "count": 5, "own": 1},
+        }
+        missing = await bench.call("show")
+        assert missing["isError"]
+        assert missing["content"][0]["text"].startswith("Invalid arguments for tool skill:show:")
+        assert (await bench.call("show", query="q", count="many"))["isError"]
+
+
+@asynchronous
+async def test_each_change_is_one_change_of_the_list_for_every_client(tmp_path: Path) -> None:
+    async with workbench(tmp_path) as bench:
+        file = bench.write("say", says("one"))
+
+        async def told_once() -> None:
+            await bench.client.assert_notification("tools/list_changed")
+            await bench.client.ping()
+            await bench.client.refute_notification("tools/list_changed")
+
+        await bench.skills.load(file)
+        await told_once()
+        assert "skill:say" in [tool["name"] for tool in await bench.client.list_tools()]
+        await bench.skills.reload("say")
+        await told_once()
+        bench.write("say", says("two"))
+        await bench.skills.reload("say")
+        await told_once()
+        await bench.skills.rollback("say")
+        await told_once()
+        await bench.skills.unload("say")
+        await told_once()
+        assert "skill:say" not in [tool["name"] for tool in await bench.client.list_tools()]
+        assert len(bench.changes) == 5
+
+
+@asynchronous
+async def test_a_failed_reload_leaves_the_old_version_serving(tmp_path: Path) -> None:
+    async with workbench(tmp_path) as bench:
+        await bench.load("say", says("old"))
+        before = await bench.skills.listing()
+        for broken in ("def run(", "raise ValueError", "permissions = ['x']\n" + ECHO, "import socket\n" + ECHO):
+            bench.write("say", broken)
+            with pytest.raises(SkillRefused):
+                await bench.skills.reload("say")
+            with pytest.raises(SkillRefused):
+                await bench.skills.load("say.py")
+        (tmp_path / "say.py").unlink()
+        with pytest.raises(SkillRefused):
+            await bench.skills.reload("say")
+
+        assert await bench.text("say") == "old"
+        assert await bench.skills.listing() == before
+        assert len(bench.changes) == 1
+
+
+@asynchronous
+async def test_a_store_that_refuses_leaves_the_old_version_serving(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with workbench(tmp_path) as bench:
+        await bench.load("say", says("one"))
+        await bench.load("say", says("two", "2"))
+
+        async def refuse(*_: object) -> None:
+            raise StaleVersion
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Documents, "put", refuse)
+            bench.write("say", says("three", "3"))
+            for change in (bench.skills.reload, bench.skills.rollback, bench.skills.unload):
+                with pytest.raises(StoreError):
+                    await change("say")
+
+        assert await bench.text("say") == "two"
+        assert (tmp_path / "say.py").read_text() == says("three", "3")
+        assert len(bench.changes) == 2
+        assert len(bench.skills.pool.pids) == 1
+
+
+@asynchronous
+async def test_a_call_in_flight_ends_on_the_version_it_began_on(tmp_path: Path) -> None:
+    async with workbench(tmp_path) as bench:
+        await bench.load(
+            "say",
+            """
+            async def run(args, ctx):
+                await ctx.progress(1)
+                return (await ctx.elicit("go on?", {"type": "object", "properties": {}})).action + " on the old"
+            """,
+        )
+        reached, go_on = asyncio.Event(), asyncio.Event()
+
+        async def answer(_: object) -> dict[str, Any]:
+            reached.set()
+            await go_on.wait()
+            return {"action": "accept", "content": {}}
+
+        async with asyncio.TaskGroup() as group, _second_client(bench, answer) as client:
+            call = group.create_task(client.call_tool("skill:say", {}))
+            await reached.wait()
+            bench.write("say", says("new", "2"))
+            await bench.skills.reload("say")
+            assert await bench.text("say") == "new"
+            await bench.skills.unload("say")
+            go_on.set()
+            answered = await call
+
+        assert answered["content"][0]["text"] == "accept on the old"
+        assert bench.skills.pool.pids == []
+
+
+def _second_client(bench: Workbench, answer: Any) -> Any:
+    from waypost.testing import connect
+    from waypost.wire.versions import V2025_11_25
+
+    return connect(bench.hub, V2025_11_25, elicitation=answer)
+
+
+@asynchronous
+async def test_a_rollback_serves_the_version_before_and_the_file_holds_it(tmp_path: Path) -> None:
+    async with workbench(tmp_path) as bench:
+        for number in ("1", "2", "3"):
+            await bench.load("say", says(f"number {number}", number))
+
+        assert (await bench.skills.rollback("say")).version == "2"
+        assert await bench.text("say") == "number 2"
+        assert (tmp_path / "say.py").read_text() == says("number 2", "2")
+        assert (await bench.skills.rollback("say")).version == "3"
+        assert (await bench.skills.rollback("say", "1")).version == "1"
+        with pytest.raises(SkillRefused) as refused:
+            await bench.skills.rollback("say", "9")
+        assert refused.value.code == "no_earlier_version"
+        (info,) = await bench.skills.listing()
+        assert await bench.text("say") == "number 1"
+        assert len(info.previous) == 2
+        assert (await bench.skills.rollback("say", info.previous[0])).version == "2"
+
+
+@asynchronous
+async def test_ten_versions_are_kept(tmp_path: Path) -> None:
+    async with workbench(tmp_path) as bench:
+        for number in range(MOST_KEPT + 3):
+            await bench.load("say", says("something", str(number)))
+            await bench.skills.reload("say")
+
+        kept = await bench.hub.store.executables.get("say")
+        assert kept is not None
+        assert kept.value["version"] == str(MOST_KEPT + 2)
+        assert [version["version"] for version in kept.value["previous"]] == [
+            str(number) for number in range(2, MOST_KEPT + 2)
+        ]
+        with pytest.raises(SkillRefused):
+            await bench.skills.rollback("say", "0")
+
+
+@asynchronous
+async def test_skills_survive_a_restart(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/store.db"
+    async with workbench(tmp_path / "skills", store=store, autoload=False) as bench:
+        for name in ("same", "gone", "changed", "unloaded"):
+            await bench.load(name, says(name))
+        await bench.skills.unload("unloaded")
+    (tmp_path / "skills" / "gone.py").unlink()
+    (tmp_path / "skills" / "changed.py").write_text(says("something else"))
+    (tmp_path / "skills" / "new.py").write_text(says("new"))
+
+    async with workbench(tmp_path / "skills", store=store, autoload=False) as bench:
+        assert await bench.text("same") == "same"
+        for name in ("gone", "changed", "unloaded", "new"):
+            with pytest.raises(RemoteError, match=f"Unknown skill: {name}"):
+                await bench.call(name)
+        assert len(bench.alerts) == 2
+        assert "The skill changed is refused (checksum_mismatch)" in bench.alerts[0]
+        assert "The skill gone is refused (file_not_found)" in bench.alerts[1]
+        assert {info.name: info.status for info in await bench.skills.listing()} == {
+            "same": "serving",
+            "gone": "refused",
+            "changed": "refused",
+            "unloaded": "unloaded",
+        }
+
+        await bench.skills.reload("changed")
+        assert await bench.text("changed") == "something else"
+
+    async with workbench(tmp_path / "skills", store=store, autoload=False) as bench:
+        assert await bench.text("changed") == "something else"
+
+
+@asynchronous
+async def test_new_files_are_loaded_at_the_start_and_bad_ones_are_told(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "good.py").write_text(ECHO)
+    (tmp_path / "sub" / "deep.py").write_text(ECHO)
+    (tmp_path / "bad.py").write_text("def run(")
+    (tmp_path / "_part.py").write_text("x = 1")
+    (tmp_path / "bad-name.py").write_text(ECHO)
+
+    async with workbench(tmp_path, store=f"sqlite:///{tmp_path}/store.db") as bench:
+        assert [info.file for info in await bench.skills.listing()] == ["sub/deep.py", "good.py"]
+        assert await bench.text("deep", input="x") == "x"
+        assert [alert.partition(":")[0] for alert in bench.alerts] == [
+            "The skill bad-name.py is refused (bad_name)",
+            "The skill bad.py is refused (compilation_error)",
+        ]
+        await bench.skills.unload("good")
+
+    async with workbench(tmp_path, store=f"sqlite:///{tmp_path}/store.db") as bench:
+        assert {info.name: info.status for info in await bench.skills.listing()} == {
+            "deep": "serving",
+            "good": "unloaded",
+        }
+        await bench.skills.load("good.py")
+        assert await bench.text("good", input="again") == "again"
+
+
+@asynchronous
+async def test_permissions_that_are_no_more_known_are_refused_at_the_start(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/store.db"
+    async with workbench(tmp_path / "skills", store=store, permissions=["paint"]) as bench:
+        await bench.load("say", "permissions = ['paint']\n" + ECHO)
+    async with workbench(tmp_path / "skills", store=store) as bench:
+        assert "unknown_permissions" in bench.alerts[0]
+        assert len(bench.hub.registry.tools) == 0
+
+
+@asynchronous
+async def test_changed_and_new_files_are_noticed(tmp_path: Path) -> None:
+    async with workbench(tmp_path) as bench:
+        await bench.load("say", says("one"))
+        changed: asyncio.Queue[None] = asyncio.Queue()
+        bench.hub.registry.subscribe(lambda _: changed.put_nowait(None))
+        stop = asyncio.Event()
+        watching = asyncio.create_task(bench.skills.watch(stop))
+        await asyncio.sleep(0)
+
+        bench.write("say", says("two"))
+        await changed.get()
+        assert await bench.text("say") == "two"
+        bench.write("other", says("new"))
+        await changed.get()
+        assert await bench.text("other") == "new"
+
+        stop.set()
+        await watching
+
+
+@asynchronous
+async def test_changes_at_once_take_turns(tmp_path: Path) -> None:
+    async with workbench(tmp_path) as bench:
+        await bench.load("say", says("one"))
+        await asyncio.gather(*(bench.skills.reload("say") for _ in range(10)))
+
+        (info,) = await bench.skills.listing()
+        assert info.revision == 11
+        assert len(bench.changes) == 11
+        assert len(bench.skills.pool.pids) == 1
+
+
+@asynchronous
+async def test_a_directory_that_is_not_there_holds_no_skills(tmp_path: Path) -> None:
+    async with workbench(tmp_path / "skills") as bench:
+        (tmp_path / "skills").rmdir()
+        await bench.skills.start()
+        assert await bench.skills.listing() == []
+        with pytest.raises(SkillRefused):
+            await bench.skills.load("any.py")
+
+
+@asynchronous
+async def test_a_record_that_cannot_be_read_does_not_keep_the_others_from_serving(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/store.db"
+    async with workbench(tmp_path / "skills", store=store) as bench:
+        await bench.load("say", says("one"))
+        await bench.hub.store.executables.put("broken", {"file": 5})
+    async with workbench(tmp_path / "skills", store=store) as bench:
+        assert await bench.text("say") == "one"
+        assert [info.name for info in await bench.skills.listing()] == ["say"]
+
+
+@asynchronous
+async def test_starting_twice_changes_nothing(tmp_path: Path) -> None:
+    async with workbench(tmp_path) as bench:
+        await bench.load("say", says("one"))
+        pids = bench.skills.pool.pids
+        await bench.skills.start()
+
+        assert bench.skills.pool.pids == pids
+        assert len(bench.changes) == 1

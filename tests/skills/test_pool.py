@@ -1,0 +1,173 @@
+"""Warm processes: the same one again, never more than allowed, gone after a while."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.contract.conftest import DEADLINE, asynchronous
+from tests.skills.workbench import is_running, until, workbench
+from waypost.skills.limits import Limits
+
+PID = "import os\ndef run(args):\n    return os.getpid()\n"
+
+
+@asynchronous
+async def test_successive_calls_share_a_process(tmp_path: Path) -> None:
+    async with workbench(tmp_path) as bench:
+        await bench.load("pid", PID)
+        (warm,) = bench.skills.pool.pids
+
+        assert {await bench.text("pid") for _ in range(20)} == {str(warm)}
+
+
+@asynchronous
+async def test_two_hundred_calls_at_once_share_a_few_processes(tmp_path: Path) -> None:
+    async with workbench(tmp_path, limits=Limits(processes=3)) as bench:
+        await bench.load("pid", PID)
+        pids = await asyncio.gather(*(bench.text("pid") for _ in range(200)))
+
+        assert all(pid.isdigit() for pid in pids)
+        assert 1 <= len(set(pids)) <= 3
+        assert len(bench.skills.pool.pids) <= 3
+
+
+@asynchronous
+async def test_calls_at_once_run_at_once(tmp_path: Path) -> None:
+    async with workbench(tmp_path, limits=Limits(processes=3)) as bench:
+        meeting = tmp_path / "meeting"
+        await bench.load(
+            "meet",
+            f"""
+            import os, time
+
+            def run(args):
+                open({str(meeting)!r} + str(os.getpid()), "w").close()
+                while len([name for name in os.listdir({str(tmp_path)!r}) if name.startswith("meeting")]) < 3:
+                    time.sleep(0.001)
+                return os.getpid()
+            """,
+        )
+
+        assert len(set(await asyncio.gather(*(bench.text("meet") for _ in range(3))))) == 3
+
+
+@asynchronous
+async def test_the_oldest_idle_process_makes_room(tmp_path: Path) -> None:
+    async with workbench(tmp_path, limits=Limits(processes=2)) as bench:
+        pids = {}
+        for name in ("one", "two", "three"):
+            await bench.load(name, PID)
+            pids[name] = int(await bench.text(name))
+        await until(lambda: not is_running(pids["one"]))
+
+        assert set(bench.skills.pool.pids) == {pids["two"], pids["three"]}
+        assert int(await bench.text("two")) == pids["two"]
+        assert int(await bench.text("one")) != pids["one"]
+        assert set(bench.skills.pool.pids) > {pids["two"]}
+
+
+@asynchronous
+async def test_idle_processes_are_let_go_after_a_while(tmp_path: Path) -> None:
+    async with workbench(tmp_path, limits=Limits(idle=0.05)) as bench:
+        await bench.load("pid", PID)
+        pid = int(await bench.text("pid"))
+        await until(lambda: not is_running(pid))
+
+        assert bench.skills.pool.pids == []
+        assert int(await bench.text("pid")) != pid
+
+
+@asynchronous
+async def test_a_process_that_died_while_idle_is_not_used(tmp_path: Path) -> None:
+    async with workbench(tmp_path) as bench:
+        await bench.load("pid", PID)
+        first = int(await bench.text("pid"))
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: bench.skills.pool.pids == [])
+
+        assert int(await bench.text("pid")) != first
+
+
+@asynchronous
+async def test_skills_that_call_skills_do_not_wait_for_one_another(tmp_path: Path) -> None:
+    async with workbench(tmp_path, limits=Limits(processes=2)) as bench:
+        await bench.load("inner", PID)
+        await bench.load(
+            "outer",
+            "permissions = ['skill_invoke']\ndef run(args, ctx):\n    return ctx.invoke('skill:inner').text\n",
+        )
+        answers = await asyncio.gather(*(bench.text("outer") for _ in range(20)))
+
+        assert all(answer.isdigit() for answer in answers)
+        assert len(bench.skills.pool.pids) <= 4
+
+
+@asynchronous
+async def test_too_many_waiting_calls_are_told_to_come_later(tmp_path: Path) -> None:
+    async with workbench(tmp_path, limits=Limits(processes=1, waiting=2)) as bench:
+        await bench.load("pid", PID)
+        answers = await asyncio.gather(*(bench.text("pid") for _ in range(10)))
+
+        assert sum(answer.isdigit() for answer in answers) == 3
+        assert answers.count("2 calls of skills are waiting for a process already; try again later.") == 7
+
+
+@asynchronous
+async def test_a_process_that_ran_out_of_memory_is_not_used_again(tmp_path: Path) -> None:
+    async with workbench(tmp_path) as bench:
+        await bench.load(
+            "hog", "import os\ndef run(args):\n    return bytearray(10 ** 10) if args['input'] else os.getpid()\n"
+        )
+        first = int(await bench.text("hog"))
+        assert "memory limit" in await bench.text("hog", input="much")
+
+        assert int(await bench.text("hog")) != first
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="uvloop is not for Windows")
+def test_skills_run_on_the_loop_of_the_http_server_too(tmp_path: Path) -> None:
+    import uvloop
+
+    async def calls() -> None:
+        async with asyncio.timeout(DEADLINE), workbench(tmp_path, timeout=1.0) as bench:
+            await bench.load("pid", PID)
+            await bench.load("busy", "def run(args):\n    while True: pass\n")
+            await bench.load(
+                "chatty", "async def run(args, ctx):\n    print(1)\n    await ctx.progress(1)\n    return 'x'\n"
+            )
+            assert {await bench.text("pid") for _ in range(5)} < set(map(str, bench.skills.pool.pids))
+            assert await bench.text("chatty") == "x"
+            assert await bench.text("busy") == "Tool execution timed out"
+
+    uvloop.run(calls())
+
+
+@asynchronous
+async def test_messages_that_nobody_asked_for_are_dropped(tmp_path: Path) -> None:
+    async with workbench(tmp_path) as bench:
+        await bench.load(
+            "flood",
+            """
+            import threading
+
+            def forge(ctx):
+                ctx._is_over = False
+                for _ in range(1000):
+                    ctx._sent("progress", {"value": 1, "total": None, "message": None})
+
+            def run(args, ctx):
+                thread = threading.Thread(target=forge, args=(ctx,))
+                thread.start()
+                if args["input"]:
+                    thread.join()
+                return "well"
+            """,
+        )
+        for given in ("", "wait", "", "wait", ""):
+            assert await bench.text("flood", input=given) == "well"

@@ -1,0 +1,104 @@
+"""A hub with a skills directory and a client, for tests of dynamic skills."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from textwrap import dedent
+from typing import Any, Final
+
+from waypost import Hub
+from waypost.capabilities.context import Context
+from waypost.capabilities.registry import Change
+from waypost.skills.skill_set import SkillSet
+from waypost.testing import TestClient, connect
+from waypost.wire.versions import V2025_11_25
+
+ECHO: Final = "def run(args, ctx):\n    return args['input']\n"
+
+
+class Workbench:
+    """Skills in a directory, the hub that serves them, and a client of it."""
+
+    def __init__(self, hub: Hub, skills: SkillSet, client: TestClient) -> None:
+        self.hub = hub
+        self.skills = skills
+        self.client = client
+        self.alerts: list[str] = []
+        self.changes: list[Change] = []
+        hub.registry.subscribe(self.changes.append)
+
+    def write(self, name: str, source: str) -> str:
+        """A file in the directory."""
+        path = self.skills.directory / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(dedent(source))
+        return f"{name}.py"
+
+    async def load(self, name: str, source: str) -> None:
+        """A file in the directory, loaded."""
+        await self.skills.load(self.write(name, source))
+
+    async def call(self, name: str, /, **arguments: Any) -> dict[str, Any]:
+        """What a skill answers."""
+        return await self.client.call_tool(f"skill:{name}", arguments)
+
+    async def text(self, name: str, /, **arguments: Any) -> str:
+        """The text a skill answers with."""
+        answer = await self.call(name, **arguments)
+        return "\n".join(block["text"] for block in answer["content"])
+
+    async def value(self, name: str, /, **arguments: Any) -> Any:
+        """The data a skill answers with."""
+        answer = await self.call(name, **arguments)
+        assert not answer.get("isError"), answer
+        return answer["structuredContent"]
+
+
+@asynccontextmanager
+async def workbench(directory: Path, *, store: str | None = None, **options: Any) -> AsyncIterator[Workbench]:
+    """A hub, its skills started, and a client with a session."""
+    of_client = {key: options.pop(key) for key in ("elicitation", "sampling", "protocol") if key in options}
+    version = of_client.pop("protocol", V2025_11_25)
+    hub = Hub("bench", version="1", store=store, tool_timeout=options.pop("tool_timeout", 20.0))
+    alerts: list[str] = []
+
+    async def read(uri: str, ctx: Context) -> Any:
+        return await hub.engine.pipeline.read(uri, ctx.caller)
+
+    os.makedirs(directory, exist_ok=True)
+    skills = SkillSet(
+        hub.registry, lambda: hub.store, directory, **{"read_resource": read, "alert": alerts.append, **options}
+    )
+    async with connect(hub, version, **of_client) as client:
+        try:
+            await skills.start()
+            bench = Workbench(hub, skills, client)
+            bench.alerts = alerts
+            yield bench
+        finally:
+            await skills.close()
+            await hub.stop()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until something has come true that nobody tells about, as the end of a foreign process."""
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process, not counting one that is only waiting to be buried."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def scratch_directories() -> set[str]:
+    """What processes of skills left behind."""
+    return {name for name in os.listdir(tempfile.gettempdir()) if name.startswith("waypost-skill-")}
