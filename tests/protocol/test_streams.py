@@ -290,3 +290,20 @@ def test_readers_that_come_and_go_see_every_event_once_and_in_order(actions: lis
         assert visits.seen == list(range(1, visits.appended + 1))
 
     scenario()
+
+
+@asynchronous
+async def test_who_was_taken_over_cannot_send_the_next_one_away() -> None:
+    stream, first, second = EventStream("g"), object(), object()
+    early = stream.follow(0, None, first)
+    stream.append(b"one")
+    assert (await anext(early)) is not None
+    late = stream.follow(1, None, second)
+    stream.append(b"two")
+    heard = await anext(late)
+    assert heard is not None
+    assert heard.message == b"two"
+    stream.release(first)
+    assert stream.has_reader
+    stream.release(second)
+    assert not stream.has_reader

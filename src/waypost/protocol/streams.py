@@ -107,20 +107,24 @@ class EventStream:
         self.closed = True
         self._news.set()
 
-    def release(self) -> None:
-        """Send the reader away; it may come back for the rest."""
+    def release(self, reader: object | None = None) -> None:
+        """Send the reader away, or a certain one if it still reads; it may come back for the rest."""
+        if reader is not None and self._reader is not reader:
+            return
         self._reader = None
         self._met = True
         self._news.set()
         self._room.set()
 
-    async def follow(self, after: int, heartbeat: float | None = None) -> AsyncIterator[Event | None]:
+    async def follow(
+        self, after: int, heartbeat: float | None = None, reader: object | None = None
+    ) -> AsyncIterator[Event | None]:
         """Events behind number `after`, kept ones first, then new ones as they come; a later reader takes over.
 
         After `heartbeat` seconds without news there is a `None`.
         """
         self.release()
-        me = self._reader = object()
+        me = self._reader = reader or object()
         self._read = after
         try:
             while True:

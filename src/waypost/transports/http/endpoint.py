@@ -176,9 +176,10 @@ class Endpoint:
             parts = await _resumed(session, resumed.decode("latin-1"))
             if not parts:
                 return await refuse(send, 400, "Last-Event-ID names no event of this session.")
-        watch = asyncio.get_running_loop().create_task(_release_when_gone(receive, [stream for stream, _ in parts]))
+        reader = object()
+        watch = asyncio.get_running_loop().create_task(_release_when_gone(receive, parts, reader))
         try:
-            await pump(send, parts, numbered=True)
+            await pump(send, parts, numbered=True, reader=reader)
         finally:
             watch.cancel()
         return None
@@ -233,10 +234,11 @@ async def _resumed(session: LegacySession, event: str) -> list[tuple[EventStream
     return [(left, number), *general]
 
 
-async def _release_when_gone(receive: Receive, streams: list[EventStream]) -> None:
+async def _release_when_gone(receive: Receive, parts: list[tuple[EventStream, int]], reader: object) -> None:
+    """Let a client's streams go with it, but not those that somebody else has taken over."""
     await gone(receive)
-    for stream in streams:
-        stream.release()
+    for stream, _ in parts:
+        stream.release(reader)
 
 
 async def _malformed(send: Send, error: ProtocolError, body: bytes) -> None:

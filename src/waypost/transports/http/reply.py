@@ -110,13 +110,20 @@ async def gone(receive: Receive) -> None:
         pass
 
 
-async def pump(send: Send, parts: Sequence[tuple[EventStream, int]], *, numbered: bool, prime: bool = False) -> None:
+async def pump(
+    send: Send,
+    parts: Sequence[tuple[EventStream, int]],
+    *,
+    numbered: bool,
+    prime: bool = False,
+    reader: object | None = None,
+) -> None:
     """Write events to a client, stream after stream, each behind a number, until they end or it is sent away."""
     await send({"type": "http.response.start", "status": 200, "headers": EVENT_HEADERS})
     if prime:
         await _write(send, f"id: {parts[0][0].name}_0\nretry: {RETRY_MS}\ndata: \n\n".encode())
     for stream, after in parts:
-        async for event in stream.follow(after, KEEP_ALIVE):
+        async for event in stream.follow(after, KEEP_ALIVE, reader):
             if event is None:
                 await _write(send, b": keep-alive\n\n")
             elif numbered:
