@@ -20,7 +20,7 @@ test: $(VENV)/.development
 soak: $(VENV)/.development
 	WAYPOST_SOAK_ROUNDS=$(or $(ROUNDS),200) $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 tests/chaos
 
-bench: $(VENV)/.benchmarks
+bench: $(VENV)/.development
 	$(BIN)/python -m benchmarks $(ARGS)
 
 format: $(VENV)/.development
@@ -40,7 +40,3 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.development: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) install --constraint constraints.txt --editable '.[dev]'
 	touch $@ $(VENV)/.installed
-
-$(VENV)/.benchmarks: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install --constraint constraints.txt --editable '.[dev,bench]'
-	touch $@ $(VENV)/.development $(VENV)/.installed

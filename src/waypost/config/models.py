@@ -187,6 +187,9 @@ class Skills(Struct, frozen=True, kw_only=True, rename="camel"):
     ] = None
     permissions: Annotated[list[Name], Meta(description="Permissions that skills may declare beside the usual.")] = []
     allow_private: Annotated[bool, Meta(description="Whether core skills may reach private addresses.")] = False
+    sanitize: Annotated[
+        bool, Meta(description="Whether results of external skills are cleaned of what nobody sees.")
+    ] = False
     searxng: Annotated[str | None, Meta(description="The SearXNG that `web_search` asks; left out, DuckDuckGo.")] = None
     shell: Annotated[
         list[Annotated[list[Name], Meta(min_length=1)]],

@@ -13,18 +13,22 @@ from waypost.capabilities.results import Result, shape
 from waypost.skills.core import CORE, CoreSkill
 from waypost.skills.core.settings import CoreSettings
 from waypost.skills.declarations import Declaration
+from waypost.skills.sanitising import cleaning
 from waypost.skills.tools import BRANCH, skill_args, tool_name
 
 OWNER = "core"
 
 
-def core_tools(names: Collection[str] | None, settings: CoreSettings, timeout: float | None) -> list[Capability]:
+def core_tools(
+    names: Collection[str] | None, settings: CoreSettings, timeout: float | None, *, sanitize: bool = False
+) -> list[Capability]:
     """The tools of the skills that are wanted: those named, else all but the shell."""
     wanted = {skill.name for skill in CORE} - {"shell"} if names is None else set(names)
-    return [_tool(skill, settings, timeout) for skill in CORE if skill.name in wanted]
+    return [_tool(skill, settings, timeout, sanitize) for skill in CORE if skill.name in wanted]
 
 
-def _tool(skill: CoreSkill, settings: CoreSettings, timeout: float | None) -> Capability:
+def _tool(skill: CoreSkill, settings: CoreSettings, timeout: float | None, sanitize: bool) -> Capability:
+    run = _handler(skill, settings)
     declared = Declaration(
         description=skill.description,
         version=skill.version,
@@ -38,7 +42,7 @@ def _tool(skill: CoreSkill, settings: CoreSettings, timeout: float | None) -> Ca
         ToolOptions(timeout=timeout, permissions=skill.permissions),
         arguments=declared.arguments,
         output=None,
-        handler=_handler(skill, settings),
+        handler=cleaning(run) if sanitize and skill.external else run,
         arity=2,
         asynchronous=True,
         description=skill.description,

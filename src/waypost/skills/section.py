@@ -42,7 +42,7 @@ class SkillSection:
             data_directory=data,
             timeout=timeout or _TIMEOUT,
         )
-        self.core = core_tools(settings.core, surroundings, timeout)
+        self.core = core_tools(settings.core, surroundings, timeout, sanitize=settings.sanitize)
         self.dynamic: SkillSet | None = None
         if settings.dynamic is not None:
             self.dynamic = SkillSet(
@@ -53,6 +53,7 @@ class SkillSection:
                 core=[skill.name for skill in CORE],
                 timeout=timeout,
                 autoload=settings.autoload,
+                sanitize=settings.sanitize,
                 read_resource=read_resource,
             )
         self._watches = settings.watch

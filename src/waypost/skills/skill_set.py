@@ -23,6 +23,7 @@ from waypost.skills.pool import Pool
 from waypost.skills.process import Program
 from waypost.skills.records import Kept
 from waypost.skills.refusals import SkillNotFound, SkillRefused
+from waypost.skills.sanitising import cleaning
 from waypost.skills.tools import dynamic_tool, handler, tool_name
 from waypost.skills.trial import tried
 from waypost.stores.documents import Documents
@@ -53,6 +54,7 @@ class SkillSet:
         limits: Limits | None = None,
         timeout: float | None = None,
         autoload: bool = True,
+        sanitize: bool = False,
         read_resource: ReadResource | None = None,
         alert: Callable[[str], None] = _log.warning,
     ) -> None:
@@ -65,6 +67,7 @@ class SkillSet:
         self._store = store
         self._timeout = timeout
         self._autoload = autoload
+        self._sanitize = sanitize
         self._read_resource = read_resource
         self._alert = alert
         self._serving: dict[str, _Serving] = {}
@@ -218,6 +221,8 @@ class SkillSet:
     def _serve(self, kept: Kept, declaration: Declaration, program: Program) -> None:
         """Exchange the tool in one step; calls that run end on the version they began on."""
         run = handler(program, self.pool, Answers(kept.name, self._store, self._read_resource))
+        if self._sanitize and declaration.external:
+            run = cleaning(run)
         tool = dynamic_tool(kept.name, declaration, run, revision=kept.revision, timeout=self._timeout)
         old = self._serving.get(kept.name)
         self._registry.replace([] if old is None else [old.capability], [tool])
