@@ -25,7 +25,6 @@ from waypost.capabilities.results import Result
 from waypost.capabilities.session import ListKind
 from waypost.capabilities.toolkits import tool_options
 from waypost.errors import DefinitionError, PolicyDenied, StoreError, ToolError, UnknownTool, WaypostError
-from waypost.execution.counters import Counters
 from waypost.execution.pipeline import Pipeline
 from waypost.lifecycle import Lifecycle, ListName
 from waypost.policy.audit import AuditLog, Sink
@@ -129,7 +128,7 @@ class Hub(Lifecycle):
         self._data = places.data_directory()
         self._api: Api | None = None
         self._refreshing: asyncio.Task[None] | None = None
-        self.counters = Counters()
+        self.counters = self._pipeline.counters
         self.guard = stand_guard(
             policies,
             self._audit_log(audit),

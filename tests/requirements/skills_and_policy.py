@@ -1,6 +1,47 @@
-"""What policy, tokens, audit, breakers and keys promise, by the rows of the checklist, and the tests that show it."""
+"""What skills, policy, tokens, audit, breakers and keys promise, row by row, and the tests that show it."""
 
 REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
+    1: (
+        "Every skill is a tool skill:<name>; dynamic ones end with [dynamic], one that says nothing has a description "
+        "all the same, and the description of input names the routes.",
+        (
+            "skills/test_as_tools.py::test_every_skill_is_a_tool_and_the_dynamic_ones_say_so",
+            "skills/test_changes.py::test_a_tool_says_what_its_skill_says",
+            "skills/core/test_core.py::test_every_core_skill_is_there_with_its_typed_fields",
+            "test_configured.py::test_there_are_the_skills_that_the_file_asks_for",
+        ),
+    ),
+    2: (
+        "A skill takes input, config and exactly the fields it declares, none of them required unless it says so: "
+        "web_search has query and max_results, a plain one has nothing more.",
+        (
+            "skills/test_as_tools.py::test_a_tool_takes_exactly_the_fields_of_its_skill_and_requires_none",
+            "skills/test_changes.py::test_a_tool_says_what_its_skill_says",
+            "skills/core/test_core.py::test_every_core_skill_is_there_with_its_typed_fields",
+        ),
+    ),
+    3: (
+        "Typed fields reach the skill beside config and in it, where the own keys of config win; core skills look at "
+        "the typed field first; without llm_tier the model of the client is left to it.",
+        (
+            "skills/test_as_tools.py::test_typed_fields_reach_the_skill_at_the_top_and_in_config_whose_own_keys_win",
+            "skills/test_changes.py::test_typed_fields_reach_the_skill_beside_and_inside_config",
+            "skills/core/test_core.py::test_a_typed_field_wins_over_config_and_config_over_input",
+            "skills/core/test_llm_transform.py::test_a_tier_becomes_a_preference",
+            "skills/core/test_llm_transform.py::test_without_options_the_model_gets_only_the_input",
+        ),
+    ),
+    4: (
+        "Each load, reload, rollback and unload is one tools/list_changed for every client that is connected, which "
+        "was told to expect it, and the next list shows it.",
+        (
+            "skills/test_as_tools.py::test_clients_are_told_that_the_list_of_tools_may_change",
+            "skills/test_as_tools.py::test_each_load_reload_and_unload_is_told_once_and_the_next_list_shows_it",
+            "skills/test_changes.py::test_each_change_is_one_change_of_the_list_for_every_client",
+            "skills/test_changes.py::test_a_failed_reload_leaves_the_old_version_serving",
+            "skills/test_changes.py::test_a_call_in_flight_ends_on_the_version_it_began_on",
+        ),
+    ),
     5: (
         "What is unknown is -32602 even where a rule would deny it.",
         ("policy/test_decisions.py::test_unknown_beats_denied",),
@@ -21,6 +62,28 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
             "policy/test_guard.py::test_rules_are_for_tools_prompts_resources_and_what_templates_find",
             "policy/test_guard.py::test_what_a_rule_hides_is_in_nobodys_list_whom_it_is_denied_to",
             "policy/test_guard.py::test_what_is_denied_without_hiding_stays_listed",
+        ),
+    ),
+    7: (
+        "A skill whose time is up is answered with the exact words and its process is gone with its children; the time "
+        "can be changed while the hub runs; a crash is told by type and message; the next call works.",
+        (
+            "skills/test_as_tools.py::test_the_time_a_skill_has_can_be_changed_while_the_hub_runs_and_ends_its_work",
+            "skills/test_isolation.py::test_a_deadline_kills_a_busy_skill",
+            "skills/test_isolation.py::test_a_deadline_kills_the_children_of_a_skill_too",
+            "skills/test_isolation.py::test_a_cancelled_call_kills_the_skill_and_its_children",
+            "skills/test_as_tools.py::test_a_crash_is_told_and_the_next_call_works",
+            "skills/test_isolation.py::test_a_failure_names_itself_and_costs_one_call",
+            "skills/core/test_shell.py::test_a_command_that_does_not_end_is_killed_with_its_children",
+        ),
+    ),
+    8: (
+        "Text is text; objects, lists and other values are structured and written out as JSON; a pair of a value and a "
+        "text is a result and its branch.",
+        (
+            "skills/test_as_tools.py::test_text_objects_lists_and_values_with_a_branch_each_have_their_form",
+            "skills/test_context.py::test_results_are_told_as_those_of_any_tool",
+            "skills/core/test_core.py::test_a_result_takes_a_declared_route",
         ),
     ),
     10: (
@@ -89,6 +152,25 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
             "policy/test_verification.py::test_an_older_chain_that_was_cut_off_is_found",
             "policy/test_verification.py::test_an_older_chain_that_was_written_anew_is_found",
             "policy/test_verification.py::test_what_was_let_go_in_its_time_is_not_missed",
+        ),
+    ),
+    13: (
+        "Traversal, missing files, wrong modules, unknown permissions, undeclared reaching out, names of core skills "
+        "and the same version are refused; a reload is not; core skills stay; a file that changed while the hub was "
+        "down is left out and told; skills survive a restart.",
+        (
+            "skills/test_refusals.py::test_a_file_that_may_not_be_named_is_refused",
+            "skills/test_refusals.py::test_a_source_that_cannot_be_a_skill_is_refused",
+            "skills/test_refusals.py::test_reaching_out_has_to_be_declared",
+            "skills/test_refusals.py::test_declared_or_harmless_use_is_taken",
+            "skills/test_refusals.py::test_a_file_that_is_too_large_or_no_text_is_refused",
+            "skills/test_refusals.py::test_names_of_core_skills_and_of_other_tools_are_not_free",
+            "skills/test_refusals.py::test_the_same_version_is_not_loaded_twice_but_can_be_reloaded",
+            "skills/test_refusals.py::test_core_and_unknown_skills_cannot_be_changed",
+            "skills/test_refusals.py::test_an_import_that_takes_too_long_is_refused",
+            "skills/test_changes.py::test_skills_survive_a_restart",
+            "skills/test_changes.py::test_permissions_that_are_no_more_known_are_refused_at_the_start",
+            "skills/test_changes.py::test_new_files_are_loaded_at_the_start_and_bad_ones_are_told",
         ),
     ),
     15: (

@@ -1,15 +1,28 @@
+from __future__ import annotations
+
 import ast
+import importlib
+from math import prod
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.requirements import skills_and_policy, toolkits
+from tests.requirements import security, skills_and_policy, toolkits
 
 TESTS = Path(__file__).parents[1]
 
-CHECKLISTS = {
+CHECKLISTS: dict[str, tuple[dict[Any, tuple[str, tuple[str, ...]]], Any]] = {
     "toolkits": (toolkits.REQUIREMENTS, range(1, 51)),
-    "skills_and_policy": (skills_and_policy.REQUIREMENTS, (5, 6, 10, 11, 12, 15, 16)),
+    "skills_and_policy": (skills_and_policy.REQUIREMENTS, (*range(1, 9), *range(10, 14), 15, 16)),
+    "security": (
+        {name: (threat.sentence, threat.shown_by) for name, threat in security.THREATS.items()},
+        (
+            *("DNS rebinding", "Token audience", "Token passthrough", "State-handle hijack", "SSRF"),
+            *("Header/body mismatch", "Tool names", "Prompt injection", "Shell injection", "Path traversal"),
+            *("Zip bombs", "JSON depth and size", "ReDoS"),
+        ),
+    ),
 }
 
 
@@ -31,7 +44,7 @@ def test_every_statement_of_a_checklist_is_there(checklist: str) -> None:
 @pytest.mark.parametrize(
     ("checklist", "number"), [(name, number) for name, (statements, _) in CHECKLISTS.items() for number in statements]
 )
-def test_every_statement_names_tests_that_exist(checklist: str, number: int) -> None:
+def test_every_statement_names_tests_that_exist(checklist: str, number: int | str) -> None:
     sentence, shown_by = CHECKLISTS[checklist][0][number]
     assert sentence.endswith(".")
     assert shown_by, f"no test shows: {sentence}"
@@ -40,3 +53,25 @@ def test_every_statement_names_tests_that_exist(checklist: str, number: int) -> 
         file, _, name = test.partition("::")
         assert (TESTS / file).is_file(), f"there is no file {file}"
         assert name in functions_in(TESTS / file), f"there is no test {test}"
+
+
+def cases_of(test: str) -> int:
+    """How many cases a test tries: its parameters, and the rows of the table it goes through."""
+    file, _, name = test.partition("::")
+    module = importlib.import_module("tests." + file.removesuffix(".py").replace("/", "."))
+    marks = [mark for mark in getattr(getattr(module, name), "pytestmark", []) if mark.name == "parametrize"]
+    table = security.TABLES.get(test)
+    return prod(len(list(mark.args[1])) for mark in marks) * (len(getattr(module, table)) if table else 1)
+
+
+@pytest.mark.parametrize("threat", security.THREATS)
+def test_as_many_cases_of_a_threat_are_tried_as_it_says(threat: str) -> None:
+    said = security.THREATS[threat].cases
+    counted = sum(cases_of(test) for test in security.THREATS[threat].shown_by)
+    assert counted >= said > 0, f"{threat}: {counted} cases are tried, {said} are claimed"
+
+
+def test_what_comes_later_has_a_reason_and_no_tests_yet() -> None:
+    assert all(reason.endswith(".") for reason in security.LATER.values())
+    assert not set(security.LATER) & set(security.THREATS)
+    assert set(security.TABLES) <= {test for threat in security.THREATS.values() for test in threat.shown_by}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from time import perf_counter
 from typing import Any, Final
 
 from waypost.capabilities.capability import Capability
@@ -28,6 +29,7 @@ from waypost.errors import (
     UnknownResource,
 )
 from waypost.execution import tracing
+from waypost.execution.counters import Counters
 from waypost.execution.deadline import Deadline
 from waypost.execution.guard import Guard
 from waypost.execution.pool import Pool
@@ -45,6 +47,7 @@ class Pipeline:
         self.timeout = timeout
         self.pool = Pool() if pool is None else pool
         self.guard: Guard | None = None
+        self.counters = Counters()
         self._services = services
 
     async def call(
@@ -60,10 +63,13 @@ class Pipeline:
         guard = self.guard
         if guard is not None and (guard.is_on or tool.permissions or caller.chain.depth):
             return await self._guarded(guard, tool, arguments, caller, longest)
+        began = perf_counter()
         try:
-            return await self._attempt(tool, arguments, caller, longest)
+            result = await self._attempt(tool, arguments, caller, longest)
         except (Exception, asyncio.CancelledError, SystemExit) as error:
-            return failed_call(tool.id, error)
+            result = failed_call(tool.id, error)
+        self.counters.count(tool.id, "error" if result.is_error else "ok", perf_counter() - began)
+        return result
 
     async def _guarded(
         self, guard: Guard, tool: Capability, arguments: dict[str, Any], caller: Caller, longest: float | None

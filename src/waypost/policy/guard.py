@@ -63,13 +63,12 @@ class PolicyGuard:
         self.breakers = breakers
         self.bulkheads = bulkheads
         self.counters = counters or Counters()
+        self._looks_at_all = audit is not None or breakers is not None or bulkheads is not None
 
     @property
     def is_on(self) -> bool:
         """Whether there is anything beside the permissions that a capability asks for itself."""
-        return (
-            self.audit is not None or self.breakers is not None or self.bulkheads is not None or bool(self.policy.rules)
-        )
+        return self._looks_at_all or bool(self.policy.rules)
 
     def enter(self, capability: Capability, name: str, caller: Caller, action: str, arguments: Any) -> Permit:
         """Let something run, unless anything is against it."""

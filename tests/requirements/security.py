@@ -1,0 +1,212 @@
+"""The attacks the hub is made to withstand, how many cases of each are tried, and the tests that try them.
+
+The number is a floor: parameters are counted, and where a test goes through a table by itself the rows of it. What must
+be let through is among them, as a check that refuses everything shows nothing. Fuzzed tests count as one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Threat(NamedTuple):
+    """An attack: what the hub does about it, at least how many cases are tried, and the tests."""
+
+    sentence: str
+    cases: int
+    shown_by: tuple[str, ...]
+
+
+TABLES = {
+    "upstreams/test_egress_urls.py::test_no_trick_of_the_table_makes_a_connection": "TABLE",
+    "skills/core/test_shell.py::test_a_quoted_injection_arrives_as_one_word_exactly_as_it_was": "PAYLOADS",
+    "skills/core/test_shell.py::test_an_injection_without_quotes_is_split_into_words_or_refused": "PAYLOADS",
+    "skills/core/test_shell.py::test_an_injection_in_place_of_the_command_is_refused": "PAYLOADS",
+    "requirements/test_security_gaps.py::test_depth_is_a_bad_request_however_deep": "DEEP",
+}
+
+THREATS = {
+    "DNS rebinding": Threat(
+        "Whoever comes under a strange Host or from a strange Origin is refused with 403 on every route.",
+        186,
+        (
+            "transports/http/test_gate.py::test_other_hosts_are_strangers",
+            "transports/http/test_gate.py::test_other_origins_are_strangers",
+            "transports/http/test_gate.py::test_a_stranger_is_refused_again_when_asked_again",
+            "transports/http/test_gate.py::test_a_named_host_and_origin_pass_and_their_neighbours_do_not",
+            "transports/http/test_gate.py::test_a_good_origin_does_not_excuse_a_strange_host",
+            "transports/http/test_gate.py::test_a_server_on_loopback_expects_no_other_host",
+            "transports/http/test_gate.py::test_no_bytes_as_host_or_origin_do_worse_than_a_refusal",
+            "transports/http/test_app.py::test_strangers_are_refused_on_every_route",
+            "transports/http/test_app.py::test_a_stranger_cannot_hide_behind_a_repeated_header",
+        ),
+    ),
+    "Token audience": Threat(
+        "A token that is not for this hub, from its issuer, in its time and under one of its keys is refused with 401.",
+        99,
+        (
+            "policy/test_tokens.py::test_a_hostile_token_is_refused",
+            "policy/test_tokens.py::test_an_algorithm_without_a_public_key_cannot_be_allowed",
+            "policy/test_tokens.py::test_issuer_and_audience_must_be_given",
+            "policy/test_tokens.py::test_a_path_is_another_audience_with_a_slash",
+            "policy/test_tokens.py::test_a_key_is_used_only_for_what_it_is_meant_for",
+            "policy/test_tokens.py::test_a_private_key_that_was_published_is_not_used",
+            "policy/test_key_source.py::test_keys_are_fetched_over_tls_or_loopback_only",
+        ),
+    ),
+    "Token passthrough": Threat(
+        "What a caller shows to get in is sent to nobody else and is in no log, and keys stay with their origin.",
+        6,
+        (
+            "requirements/test_security_gaps.py::test_the_key_of_the_caller_is_never_sent_on",
+            "policy/test_authentication.py::test_the_token_itself_is_kept_and_logged_nowhere",
+            "upstreams/test_egress.py::test_keys_stay_with_the_origin_they_were_meant_for",
+        ),
+    ),
+    "State-handle hijack": Threat(
+        "A session, stream, task or state of somebody else is answered as if it were not there.",
+        40,
+        (
+            "transports/http/test_auth.py::test_a_session_is_not_there_for_anybody_else",
+            "transports/http/test_auth.py::test_a_session_without_its_key_is_not_enough",
+            "transports/http/test_endpoint.py::test_an_unknown_session_is_not_found",
+            "transports/http/test_reply.py::test_another_session_cannot_take_up_a_stream",
+            "transports/http/test_reply.py::test_another_session_cannot_cancel_a_call",
+            "transports/http/test_endpoint.py::test_taking_up_a_stream_never_shows_another",
+            "protocol/test_task_methods.py::test_a_foreign_task_and_an_unknown_one_are_refused_alike",
+            "protocol/test_task_methods.py::test_a_listener_hears_of_the_tasks_it_named_and_may_see",
+            "protocol/test_rounds.py::test_a_state_is_of_no_use_to_somebody_else",
+            "protocol/test_rounds.py::test_a_state_counts_only_for_the_request_it_was_made_for",
+            "protocol/test_sealing.py::test_what_was_sealed_for_one_request_is_nothing_for_another",
+            "protocol/test_sealing.py::test_every_single_altered_byte_is_noticed",
+            "protocol/test_sealing.py::test_what_was_never_sealed_is_refused",
+        ),
+    ),
+    "SSRF": Threat(
+        "No spelling, name, redirect or change of a name makes the hub connect to a private address.",
+        171,
+        (
+            "upstreams/test_egress_urls.py::test_no_trick_of_the_table_makes_a_connection",
+            "upstreams/test_egress_urls.py::test_odd_spellings_are_refused_even_where_private_addresses_are_allowed",
+            "upstreams/test_egress.py::test_no_redirect_leads_to_a_private_address",
+            "upstreams/test_egress.py::test_a_name_is_looked_up_once_and_the_checked_address_is_dialled",
+            "upstreams/test_egress.py::test_a_name_that_turns_private_is_never_connected_to",
+            "upstreams/test_egress.py::test_a_name_that_turns_private_within_a_redirect_is_refused",
+            "upstreams/test_egress.py::test_https_is_checked_by_name_and_never_redirected_to_http",
+            "upstreams/test_egress.py::test_proxies_of_the_environment_are_ignored",
+            "upstreams/test_egress.py::test_a_header_that_changes_the_message_is_refused",
+            "upstreams/test_egress.py::test_an_unusual_method_is_refused",
+            "skills/core/test_core.py::test_no_skill_fetches_from_a_private_address_unless_allowed",
+            "policy/test_key_source.py::test_redirects_are_not_followed",
+        ),
+    ),
+    "Header/body mismatch": Threat(
+        "A header that says something else than the body, or that is given twice, is refused.",
+        64,
+        (
+            "transports/http/test_endpoint.py::test_a_stateless_request_is_checked_in_order",
+            "transports/http/test_endpoint.py::test_a_routing_header_given_twice_is_a_mismatch",
+            "transports/http/test_endpoint.py::test_two_headers_do_not_add_up_to_one_argument",
+            "transports/http/test_endpoint.py::test_parameter_headers_agree_with_the_arguments",
+            "transports/http/test_endpoint.py::test_an_envelope_without_the_header_is_a_mismatch",
+            "transports/http/test_endpoint.py::test_an_envelope_under_the_header_of_an_older_version_is_refused",
+            "capabilities/test_headers.py::test_a_header_that_cannot_be_sent_is_refused",
+        ),
+    ),
+    "Tool names": Threat(
+        "A name has up to 128 plain letters, digits and five signs, so none can hide or imitate; no two are the same.",
+        46,
+        (
+            "requirements/test_security_gaps.py::test_a_name_that_deceives_is_refused",
+            "capabilities/test_naming.py::test_other_names_are_refused",
+            "capabilities/test_naming.py::test_wire_names_pass",
+            "capabilities/test_naming.py::test_portable_names_are_unique_and_both_names_find_the_tool",
+            "capabilities/test_toolkits.py::test_two_registrations_of_one_name_are_refused_and_change_nothing",
+            "skills/test_refusals.py::test_names_of_core_skills_and_of_other_tools_are_not_free",
+        ),
+    ),
+    "Prompt injection": Threat(
+        "Texts are data: they are passed on as they are, are never templates, and no tool is called because of one.",
+        69,
+        (
+            "requirements/test_security_gaps.py::test_text_that_gives_orders_is_passed_on_as_it_is_and_nothing_follows_from_it",
+            "test_configured.py::test_a_value_is_data_and_never_a_template",
+            "test_configured.py::test_a_template_cannot_reach_behind_its_values",
+            "skills/core/test_llm_transform.py::test_a_template_holds_the_input_and_nothing_else",
+            "skills/core/test_core.py::test_the_skills_that_bring_in_foreign_text_say_so",
+        ),
+    ),
+    "Shell injection": Threat(
+        "A command is a list of words that begins with allowed ones; no shell reads it, and each word arrives exactly.",
+        1083,
+        (
+            "skills/core/test_shell.py::test_a_quoted_injection_arrives_as_one_word_exactly_as_it_was",
+            "skills/core/test_shell.py::test_an_injection_without_quotes_is_split_into_words_or_refused",
+            "skills/core/test_shell.py::test_an_injection_in_place_of_the_command_is_refused",
+            "skills/core/test_shell.py::test_a_command_must_begin_with_exactly_the_allowed_words",
+            "skills/core/test_shell.py::test_an_allowed_command_that_ends_with_two_dashes_takes_no_options_before_them",
+            "skills/core/test_shell.py::test_a_malformed_command_is_told_in_one_sentence",
+            "skills/core/test_shell.py::test_the_skill_is_off_until_the_operator_allows_something",
+        ),
+    ),
+    "Path traversal": Threat(
+        "A file is named inside its directory, links followed, or it is refused.",
+        24,
+        (
+            "skills/test_refusals.py::test_a_file_that_may_not_be_named_is_refused",
+            "skills/test_refusals.py::test_a_skill_to_start_from_is_written_once_and_works",
+            "skills/test_fuzz.py::test_any_name_of_a_file_is_read_or_refused",
+            "skills/core/test_rss_collector.py::test_the_body_of_a_feed_is_never_taken_for_a_file_or_an_address",
+            "skills/core/test_rss_collector.py::test_entities_neither_explode_nor_read_files",
+        ),
+    ),
+    "Zip bombs": Threat(
+        "What is packed is unpacked up to the limit of a body and no further; entities and aliases do not explode.",
+        10,
+        (
+            "upstreams/test_egress.py::test_a_zip_bomb_is_unpacked_only_up_to_the_limit",
+            "upstreams/test_egress.py::test_a_body_in_another_or_broken_encoding_is_a_failure",
+            "upstreams/test_egress.py::test_a_body_without_end_is_cut_at_the_limit",
+            "skills/core/test_rss_collector.py::test_entities_neither_explode_nor_read_files",
+            "config/test_source.py::test_aliases_cannot_grow_a_small_file_without_bound",
+            "config/test_source.py::test_aliases_cannot_nest_a_file_without_bound",
+        ),
+    ),
+    "JSON depth and size": Threat(
+        "What is too deep is a bad request and what is too large 413, without recursion and without reading on.",
+        113,
+        (
+            "requirements/test_security_gaps.py::test_depth_is_a_bad_request_however_deep",
+            "transports/http/test_endpoint.py::test_what_is_no_message_is_a_bad_request_in_every_era",
+            "transports/http/test_endpoint.py::test_a_message_as_deep_as_allowed_is_served",
+            "transports/http/test_endpoint.py::test_an_unclosed_string_is_refused_in_no_time",
+            "transports/http/test_endpoint.py::test_a_body_over_the_limit_is_refused_with_the_limit",
+            "transports/http/test_gate.py::test_an_announced_body_over_the_limit_is_refused_unread",
+            "transports/http/test_gate.py::test_a_body_over_the_limit_is_refused_with_the_limit",
+            "transports/http/test_gate.py::test_an_endless_body_is_not_read_to_its_end",
+            "wire/test_messages.py::test_depth_is_found_without_recursion",
+            "wire/test_messages.py::test_depth_is_found_in_linear_time",
+            "policy/test_capability_tokens.py::test_json_deeper_than_anybody_can_read_is_refused",
+        ),
+    ),
+    "ReDoS": Threat(
+        "Patterns of schemas are matched in linear time, and schemas and addresses cannot be made to take long.",
+        16,
+        (
+            "requirements/test_security_gaps.py::test_a_pattern_made_to_be_slow_is_quick",
+            "capabilities/schemas/test_validators.py::test_a_hostile_pattern_is_matched_in_linear_time",
+            "capabilities/schemas/test_validators.py::test_nesting_is_bounded",
+            "capabilities/schemas/test_validators.py::test_the_number_of_subschemas_is_bounded",
+            "capabilities/schemas/test_validators.py::test_the_number_of_problems_is_bounded",
+            "capabilities/test_uri_templates.py::test_a_hostile_address_is_refused_quickly",
+        ),
+    ),
+}
+
+LATER = {
+    "Tool poisoning and rug pulls": "The hub offers no tools of other servers yet, so there is nothing to pin.",
+    "Tool shadowing": "Two servers with one name can only meet when the hub offers the tools of both.",
+    "Confused deputy": "The hub is no OAuth client yet and asks nobody for consent on behalf of another.",
+    "stdio upstreams": "The hub starts no servers of others yet; its own skills run without its environment.",
+    "Mix-up, redirects and scopes": "These are attacks on an OAuth client, which the hub is not yet.",
+}
