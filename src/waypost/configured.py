@@ -90,7 +90,8 @@ class ConfiguredHub(Hub):
             self.registry,
             lambda: self.store,
             self._data,
-            lambda uri, ctx: self._pipeline.read(uri, ctx.caller),
+            read_resource=lambda uri, ctx: self._pipeline.read(uri, ctx.caller),
+            exchanged=self.guard.forgive,
         )
         self.registry.add(section.core)
         self.skills = section.dynamic

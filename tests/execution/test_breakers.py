@@ -218,3 +218,18 @@ class OneAtATime(RuleBasedStateMachine):
 
 
 TestOneAtATime = OneAtATime.TestCase
+
+
+def test_what_was_on_its_way_before_the_circuit_opened_counts_for_nothing() -> None:
+    now = [0.0]
+    breakers = Breakers(failures=1, pause=10.0, clock=lambda: now[0])
+    assert not breakers.enter("slow")
+    breakers.failed("slow", "no", is_probe=False)
+    now[0] = 11.0
+    assert breakers.enter("slow")
+    breakers.failed("slow", "late", is_probe=False)
+    breakers.succeeded("slow", is_probe=False)
+    with pytest.raises(CircuitOpen):
+        breakers.enter("slow")
+    breakers.succeeded("slow")
+    assert not breakers.enter("slow")

@@ -36,23 +36,29 @@ class Breakers:
         self._clock = clock
         self._breakers: dict[str, Breaker] = {}
 
-    def enter(self, name: str) -> None:
-        """Let a call through; `CircuitOpen` while nobody is to try, and while one who tries has not come back."""
+    def enter(self, name: str) -> bool:
+        """Let a call through; `CircuitOpen` while nobody is to try, and while one who tries has not come back.
+
+        Whether it is the one who tries: what others come to, who were on their way before, counts for nothing then.
+        """
         breaker = self._breakers.get(name)
         if breaker is None or breaker.failures < self._failures:
-            return
+            return False
         left = breaker.opened_at + self._pause - self._clock()
         if left > 0 or breaker.probing:
             raise CircuitOpen(f"Circuit open for {name}, retry in {max(ceil(left), 1)} s")
         breaker.probing = True
+        return True
 
-    def succeeded(self, name: str) -> None:
+    def succeeded(self, name: str, *, is_probe: bool = True) -> None:
         """All is well again."""
-        if self._breakers:
+        if self._breakers and (is_probe or not self._is_open(name)):
             self._breakers.pop(name, None)
 
-    def failed(self, name: str, reason: str) -> None:
+    def failed(self, name: str, reason: str, *, is_probe: bool = True) -> None:
         """One more failure in a row."""
+        if not is_probe and self._is_open(name):
+            return
         breaker = self._breakers.setdefault(name, Breaker())
         breaker.failures += 1
         breaker.last_error = reason
@@ -65,6 +71,10 @@ class Breakers:
         breaker = self._breakers.get(name)
         if breaker is not None:
             breaker.probing = False
+
+    def _is_open(self, name: str) -> bool:
+        breaker = self._breakers.get(name)
+        return breaker is not None and breaker.failures >= self._failures
 
     def reset(self, name: str) -> None:
         """Forget what happened to a capability."""

@@ -11,7 +11,7 @@ from waypost.capabilities.context import Caller
 class Permit:
     """That something may run now, and what is needed to put its end on record."""
 
-    __slots__ = ("action", "arguments", "began", "caller", "capability", "name", "waits")
+    __slots__ = ("action", "arguments", "began", "caller", "capability", "name", "probes", "waits")
 
     def __init__(
         self, capability: Capability, name: str, caller: Caller, action: str, arguments: Any, began: float, waits: bool
@@ -22,6 +22,8 @@ class Permit:
         self.action = action
         self.arguments = arguments
         self.began = began
+        self.probes = False
+        """Whether it is to find out if a circuit may be closed again."""
         self.waits = waits
         """Whether it has to wait for a place first."""
 

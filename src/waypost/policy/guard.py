@@ -79,16 +79,18 @@ class PolicyGuard:
         if not decision.allowed:
             self._record(name, caller, action, decision, arguments, began, "denied")
             raise PolicyDenied(decision.reason)
-        waits = False
+        waits = probes = False
         try:
             if self.breakers is not None and action == "call":
-                self.breakers.enter(name)
+                probes = self.breakers.enter(name)
             if self.bulkheads is not None and not caller.chain.depth:
                 waits = not self.bulkheads.try_enter(caller.principal.id)
         except CircuitOpen as error:
             self._record(name, caller, action, Decision(True, error.message), arguments, began, "circuit open")
             raise
-        return Permit(capability, name, caller, action, arguments, began, waits)
+        permit = Permit(capability, name, caller, action, arguments, began, waits)
+        permit.probes = probes
+        return permit
 
     async def wait(self, permit: Permit) -> None:
         """Wait for a place; who leaves the line has not run."""
@@ -104,6 +106,11 @@ class PolicyGuard:
         if self.bulkheads is not None and not permit.caller.chain.depth:
             self.bulkheads.leave(permit.caller.principal.id)
         self._end(permit, error, is_error)
+
+    def forgive(self, name: str) -> None:
+        """Forget the failures of a capability that is another one now."""
+        if self.breakers is not None:
+            self.breakers.reset(name)
 
     def decide(self, capability: Capability, name: str, caller: Caller, *, counts: bool = True) -> Decision:
         """Whether a caller may use a capability now, and why not."""
@@ -167,10 +174,11 @@ class PolicyGuard:
         outcome = _outcome(error, is_error)
         if self.breakers is not None and permit.action == "call":
             if outcome in ("crashed", "timed out"):
-                self.breakers.failed(permit.name, str(error) or type(error).__name__)
+                reason = str(error) or type(error).__name__
+                self.breakers.failed(permit.name, reason, is_probe=permit.probes)
             elif outcome == "ok":
-                self.breakers.succeeded(permit.name)
-            else:
+                self.breakers.succeeded(permit.name, is_probe=permit.probes)
+            elif permit.probes:
                 self.breakers.gave_up(permit.name)
         self._record(permit.name, permit.caller, permit.action, _ALLOWED, permit.arguments, permit.began, outcome)
 

@@ -30,6 +30,7 @@ class SkillSection:
         store: Callable[[], Store],
         data: Path,
         read_resource: ReadResource,
+        exchanged: Callable[[str], None],
     ) -> None:
         timeout = None if settings.timeout_ms is None else settings.timeout_ms / 1000
         self._egress = Egress(settings.allow_private)
@@ -55,6 +56,7 @@ class SkillSection:
                 autoload=settings.autoload,
                 sanitize=settings.sanitize,
                 read_resource=read_resource,
+                exchanged=exchanged,
             )
         self._watches = settings.watch
         self._watching: asyncio.Task[None] | None = None

@@ -57,6 +57,7 @@ class SkillSet:
         sanitize: bool = False,
         read_resource: ReadResource | None = None,
         alert: Callable[[str], None] = _log.warning,
+        exchanged: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.directory = directory
         self.known = frozenset((*PERMISSIONS, *permissions))
@@ -70,6 +71,7 @@ class SkillSet:
         self._sanitize = sanitize
         self._read_resource = read_resource
         self._alert = alert
+        self._exchanged = exchanged
         self._serving: dict[str, _Serving] = {}
         self._refused: dict[str, str] = {}
         self._turn = asyncio.Lock()
@@ -113,6 +115,7 @@ class SkillSet:
             if serving is not None:
                 self._registry.remove([serving.capability])
                 self.pool.retire(serving.program)
+                self._exchanged(serving.capability.id)
 
     async def reload(self, name: str) -> SkillInfo:
         """Serve what a skill's file holds now, whatever its version."""
@@ -227,6 +230,7 @@ class SkillSet:
         old = self._serving.get(kept.name)
         self._registry.replace([] if old is None else [old.capability], [tool])
         self._serving[kept.name] = _Serving(kept, tool, program)
+        self._exchanged(tool.id)
         self._refused.pop(kept.name, None)
         if old is not None:
             self.pool.retire(old.program)
