@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable
 from itertools import accumulate
 from typing import Final
@@ -18,21 +19,23 @@ _MOST_NAMES: Final = 2_000
 class Counters:
     """What was counted since `began`; only ever added to."""
 
-    __slots__ = ("_buckets", "_calls", "_clock", "_names", "_seconds", "began")
+    __slots__ = ("_buckets", "_calls", "_clock", "_names", "_seconds", "began", "error", "ok")
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.began = clock()
         self._calls: dict[tuple[str, str], int] = {}
         self._names: set[str] = set()
+        self.ok: defaultdict[str, int] = defaultdict(int)
+        self.error: defaultdict[str, int] = defaultdict(int)
+        """Calls of tools that nobody timed, to be added to where a method call would cost too much."""
         self._buckets = [0] * (len(BOUNDS) + 1)
         self._seconds = 0.0
 
     def count(self, capability: str, outcome: str, seconds: float) -> None:
         """One more call of a capability ended with an outcome, after so many seconds."""
-        key = (capability, outcome)
         try:
-            self._calls[key] += 1
+            self._calls[capability, outcome] += 1
         except KeyError:
             self._begin(capability, outcome)
         self._buckets[bisect_left(BOUNDS, seconds)] += 1
@@ -58,7 +61,11 @@ class Counters:
 
     def calls(self) -> dict[tuple[str, str], int]:
         """How many calls ended how, by capability and outcome."""
-        return dict(sorted(self._calls.items()))
+        found = dict(self._calls)
+        for outcome, tools in (("ok", self.ok), ("error", self.error)):
+            for name, number in tools.items():
+                found[name, outcome] = found.get((name, outcome), 0) + number
+        return dict(sorted(found.items()))
 
     def by_outcome(self) -> dict[str, int]:
         """How many calls ended how."""

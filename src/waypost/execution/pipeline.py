@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from time import perf_counter
 from typing import Any, Final
 
 from waypost.capabilities.capability import Capability
@@ -48,6 +47,7 @@ class Pipeline:
         self.pool = Pool() if pool is None else pool
         self.guard: Guard | None = None
         self.counters = Counters()
+        self._ok, self._error = self.counters.ok, self.counters.error
         self._services = services
 
     async def call(
@@ -60,49 +60,34 @@ class Pipeline:
         tool = self.registry.tool(name)
         if tool.scopes:
             check_scopes(tool, caller)
-        guard = self.guard
-        if guard is not None and (guard.is_on or tool.permissions or caller.chain.depth):
-            return await self._guarded(guard, tool, arguments, caller, longest)
-        began = perf_counter()
+        guard, permit = self.guard, None
         try:
-            result = await self._attempt(tool, arguments, caller, longest)
-        except (Exception, asyncio.CancelledError, SystemExit) as error:
-            result = failed_call(tool.id, error)
-        self.counters.count(tool.id, "error" if result.is_error else "ok", perf_counter() - began)
-        return result
-
-    async def _guarded(
-        self, guard: Guard, tool: Capability, arguments: dict[str, Any], caller: Caller, longest: float | None
-    ) -> Result:
-        try:
-            permit = guard.enter(tool, tool.id, caller, "call", arguments)
-            if permit.waits:
-                await guard.wait(permit)
-        except CallError as error:
-            return failed_call(tool.id, error)
-        try:
-            result = await self._attempt(tool, arguments, caller, longest)
+            if guard is not None and (guard.is_on or tool.permissions or caller.chain.depth):
+                permit = guard.enter(tool, tool.id, caller, "call", arguments)
+                if permit.waits:
+                    waiting, permit = permit, None  # who leaves the line has no place to give back
+                    await guard.wait(waiting)
+                    permit = waiting
+            admitted = tool.arguments.admit(arguments)
+            seconds = tool.timeout or longest or self.timeout
+            if tool.is_async and not tracing.is_on():
+                with Deadline(seconds) as deadline:
+                    value = await tool.handler(admitted, Context(caller, self._services, deadline, tool))
+            else:
+                value = await self._run(tool, admitted, caller, seconds)
+            result = shape(value)
+            if tool.output is not None:
+                check_output(tool, result)
         except BaseException as error:
-            guard.leave(permit, error)
+            if guard is not None and permit is not None:
+                guard.leave(permit, error)
             if not isinstance(error, (Exception, asyncio.CancelledError, SystemExit)):
                 raise
             return failed_call(tool.id, error)
-        guard.leave(permit, None, is_error=result.is_error)
-        return result
-
-    async def _attempt(
-        self, tool: Capability, arguments: dict[str, Any], caller: Caller, longest: float | None
-    ) -> Result:
-        admitted = tool.arguments.admit(arguments)
-        seconds = tool.timeout or longest or self.timeout
-        if tool.is_async and not tracing.is_on():
-            with Deadline(seconds) as deadline:
-                value = await tool.handler(admitted, Context(caller, self._services, deadline, tool))
+        if guard is not None and permit is not None:
+            guard.leave(permit, None, is_error=result.is_error)
         else:
-            value = await self._run(tool, admitted, caller, seconds)
-        result = shape(value)
-        if tool.output is not None:
-            check_output(tool, result)
+            (self._error if result.is_error else self._ok)[tool.id] += 1
         return result
 
     async def read(self, uri: str, caller: Caller) -> list[Contents]:

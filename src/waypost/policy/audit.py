@@ -29,11 +29,11 @@ Sink = Literal["store", "file", "stderr", "none"]
 FILE: Final = "audit.jsonl"
 _MOST_WAITING: Final = 20_000
 _AT_ONCE: Final = 500
-_GATHER: Final = 0.02
+_GATHER: Final = 0.05
 """Seconds in which entries gather, so that few commits carry many."""
 _LONGEST_PAUSE: Final = 5.0
 _log: Final = logging.getLogger(__name__)
-_encode: Final = msgspec.json.Encoder(order="sorted").encode
+_encode: Final = msgspec.json.Encoder().encode
 
 
 class Record(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -46,6 +46,8 @@ class Policy:
         self._compiled: tuple[_Compiled, ...] = ()
         self._relevant: dict[tuple[str, str], tuple[_Compiled, ...]] = {}
         self.hides = False
+        self.changed: Callable[[], None] | None = None
+        """Called when the rules are others."""
         self.replace(rules)
 
     def replace(self, rules: Iterable[Rule]) -> None:
@@ -63,6 +65,8 @@ class Policy:
         self._compiled = tuple((rule, one) for rule, one in compiled if rule.enabled)
         self.hides = any(rule.hide and one.is_steady for rule, one in self._compiled)
         self._relevant = {}
+        if self.changed is not None:
+            self.changed()
 
     def decide(self, question: Question, *, counts: bool = True) -> Decision:
         """The answer; unless it is only to be explained, it counts."""

@@ -64,11 +64,13 @@ class PolicyGuard:
         self.bulkheads = bulkheads
         self.counters = counters or Counters()
         self._looks_at_all = audit is not None or breakers is not None or bulkheads is not None
-
-    @property
-    def is_on(self) -> bool:
+        self.is_on = False
         """Whether there is anything beside the permissions that a capability asks for itself."""
-        return self._looks_at_all or bool(self.policy.rules)
+        self.policy.changed = self._look
+        self._look()
+
+    def _look(self) -> None:
+        self.is_on = self._looks_at_all or bool(self.policy.rules)
 
     def enter(self, capability: Capability, name: str, caller: Caller, action: str, arguments: Any) -> Permit:
         """Let something run, unless anything is against it."""

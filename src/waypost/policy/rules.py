@@ -174,13 +174,21 @@ class _TimeKeeper:
             self._zone = ZoneInfo(config.timezone)
         except (KeyError, ValueError, OSError):
             raise ValueError(f"there is no time zone {config.timezone!r}") from None
+        self._known: tuple[float, int] = (-1.0, 0)
+
+    def _hour(self) -> int:
+        """The hour where the rule applies; it does not change within a minute."""
+        minute = self._clock() // 60
+        if minute != self._known[0]:
+            self._known = (minute, datetime.fromtimestamp(minute * 60, self._zone).hour)
+        return self._known[1]
 
     def deny(self, question: Question, counts: bool) -> str | None:
         config = self._config
         if config.permission is not None and config.permission != question.permission:
             return None
         start, end = config.deny_start_hour, config.deny_end_hour
-        hour = datetime.fromtimestamp(self._clock(), self._zone).hour
+        hour = self._hour()
         inside = start <= hour < end if start <= end else hour >= start or hour < end
         return f"time window: denied between {start:02}:00 and {end:02}:00 {config.timezone}" if inside else None
 

@@ -107,7 +107,7 @@ def _row(entry: AuditEntry) -> tuple[Any, ...]:
         entry.principal,
         entry.capability,
         entry.decision,
-        encoded(entry.value),
+        bytes(entry.value).decode() if isinstance(entry.value, msgspec.Raw) else encoded(entry.value),
         entry.digest,
     )
 
