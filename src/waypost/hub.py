@@ -104,6 +104,7 @@ class Hub(Lifecycle):
         self._allow_anonymous_remote = allow_anonymous_remote
         self._given_store = store
         self._secret = secret
+        self._data = places.data_directory()
         self.registry = Registry()
         self._hooks: dict[str, Hook | None] = {}
         self._capabilities = capabilities
@@ -123,9 +124,8 @@ class Hub(Lifecycle):
                 secret=secret,
                 task_after=task_after,
             ),
-            self._kept_in(places.data_directory(), places.MEMORY),
+            self._kept_in(self._data, places.MEMORY),
         )
-        self._data = places.data_directory()
         self._api: Api | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self.counters = self._pipeline.counters
@@ -371,7 +371,7 @@ class Hub(Lifecycle):
             hosts = bound_hosts(host)
             if hosts:
                 self._check_open_to_all(host)
-            assert self.authentication is not None  # so that keys made later let somebody in
+            self.auth = self.authentication  # so that keys made later let somebody in
             app = self.asgi(allowed_hosts=hosts)
             serve(
                 app,

@@ -11,18 +11,17 @@ from waypost.capabilities.context import Caller
 class Permit:
     """That something may run now, and what is needed to put its end on record."""
 
-    __slots__ = ("action", "arguments", "began", "caller", "capability", "name", "probes", "waits")
+    __slots__ = ("action", "arguments", "began", "caller", "name", "probes", "waits")
 
     def __init__(
-        self, capability: Capability, name: str, caller: Caller, action: str, arguments: Any, began: float, waits: bool
+        self, name: str, caller: Caller, action: str, arguments: Any, began: float, *, probes: bool, waits: bool
     ) -> None:
-        self.capability = capability
         self.name = name
         self.caller = caller
         self.action = action
         self.arguments = arguments
         self.began = began
-        self.probes = False
+        self.probes = probes
         """Whether it is to find out if a circuit may be closed again."""
         self.waits = waits
         """Whether it has to wait for a place first."""

@@ -90,9 +90,7 @@ class PolicyGuard:
         except CircuitOpen as error:
             self._record(name, caller, action, Decision(True, error.message), arguments, began, "circuit open")
             raise
-        permit = Permit(capability, name, caller, action, arguments, began, waits)
-        permit.probes = probes
-        return permit
+        return Permit(name, caller, action, arguments, began, probes=probes, waits=waits)
 
     async def wait(self, permit: Permit) -> None:
         """Wait for a place; who leaves the line has not run."""
@@ -150,12 +148,16 @@ class PolicyGuard:
         chain = caller.chain
         kind: CallerType = "dynamic" if capability.owner == "dynamic" else "core"
         token = chain.token
-        if kind == "dynamic":
-            limits = {"depth": DEEPEST, "expires_at": time.time() + _LASTS, "audience": AUDIENCE}
-            if token is None:
-                token = self.tokens.mint(capability.permissions, **limits, run=chain.run or None)  # type: ignore[arg-type]
-            else:
-                token = self.tokens.narrow(token, capability.permissions)
+        if kind == "dynamic" and token is not None:
+            token = self.tokens.narrow(token, capability.permissions)
+        elif kind == "dynamic":
+            token = self.tokens.mint(
+                capability.permissions,
+                depth=DEEPEST,
+                expires_at=time.time() + _LASTS,
+                audience=AUDIENCE,
+                run=chain.run or None,
+            )
         return Chain(capability.id, kind, chain.depth + 1, chain.run, token)
 
     def _lack(self, capability: Capability, caller: Caller, permission: str) -> str | None:
