@@ -947,7 +947,7 @@ def test_the_audit_can_be_a_file_for_its_owner_alone(folder: Folder, monkeypatch
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-CORE = ["api_request", "llm_transform", "rss_collector", "system_info", "web_browse", "web_search"]
+CORE = ["api_request", "llm_transform", "rss_collector", "send_to_workflow", "system_info", "web_browse", "web_search"]
 
 
 @pytest.mark.parametrize(

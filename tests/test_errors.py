@@ -19,7 +19,7 @@ from waypost.errors import (
     WaypostError,
 )
 
-MOST = 33
+MOST = 35
 INDENT = 4
 
 CLASSES = [thing for thing in vars(errors).values() if isinstance(thing, type) and issubclass(thing, BaseException)]

@@ -24,6 +24,7 @@ EXPORTED = {
     "DeadlineExceeded",
     "DefinitionError",
     "EmbeddedResource",
+    "ExecutorFailed",
     "HeaderMismatch",
     "Hub",
     "Image",
@@ -61,6 +62,7 @@ EXPORTED = {
     "UnknownTool",
     "UnsupportedVersion",
     "WaypostError",
+    "WorkflowRefused",
     "__version__",
     "tool",
 }

@@ -17,10 +17,10 @@ from typing import Any
 
 import uvloop
 
-from benchmarks.harness import StartFailed, all_cores
+from benchmarks.harness import all_cores
 from benchmarks.report import SUBJECT, Key, Report, Settings, Target
-from benchmarks.stores.child import Child
-from benchmarks.stores.closed_loop import Clients
+from benchmarks.stores.closed_loop import UNIT, Clients
+from benchmarks.stores.dbos import DBOS, Dbos
 from benchmarks.stores.moves import Mover
 from benchmarks.stores.sqlite_peers import AioSqlite, GroupLoop, RawLoop
 from benchmarks.stores.waypost_store import WaypostStore
@@ -31,13 +31,8 @@ IN_FLIGHT = (1, 16, 64)
 MOST = 64
 FULL, NORMAL, POSTGRES = "SQLite FULL", "SQLite NORMAL", "PostgreSQL"
 GROUP, THREAD, RAW, AIOSQLITE = "group loop", "thread loop", "sqlite3", "aiosqlite"
-ASYNCPG, STATEMENT, DBOS = "asyncpg", "asyncpg CTE", "dbos"
-UNIT = "tx/s"
+ASYNCPG, STATEMENT = "asyncpg", "asyncpg CTE"
 SYNC = "4 KB written and held by the disk"
-DBOS_MODULE = "benchmarks.contenders.dbos_workflows"
-DBOS_FEWEST = 16
-"""One DBOS workflow at a time tells nothing that 16 do not, and takes long."""
-WORKFLOWS, FEWER_WORKFLOWS = 300, 80
 PATIENCE = 30.0
 SYNCS = 50
 
@@ -59,7 +54,7 @@ def run(settings: Settings) -> Report:
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
         report.notes.append(f"SQLite {sqlite3.sqlite_version}")
         contenders = _on_sqlite(scratch)
-        dbos = _Dbos(report, FEWER_WORKFLOWS if settings.quick else WORKFLOWS)
+        dbos = Dbos(report, quick=settings.quick)
         stack.callback(dbos.stop)
         try:
             contenders += _on_postgres(stack, scratch / "pg", report, dbos)
@@ -72,7 +67,7 @@ def run(settings: Settings) -> Report:
             for _ in range(settings.rounds):
                 report.row("disk", SYNC, "ms").add(_sync_ms(scratch))
                 fleet.measure(count, settings)
-                dbos.measure(count)
+                dbos.measure(count, _case(POSTGRES, count))
     report.rows.sort(key=lambda row: (FULL, NORMAL, POSTGRES, SYNC).index(row.case.partition(",")[0]))
     report.targets = _targets()
     return report
@@ -89,7 +84,7 @@ def _on_sqlite(scratch: Path) -> list[Contender]:
     ]
 
 
-def _on_postgres(stack: ExitStack, directory: Path, report: Report, dbos: _Dbos) -> list[Contender]:
+def _on_postgres(stack: ExitStack, directory: Path, report: Report, dbos: Dbos) -> list[Contender]:
     """Start a server, and DBOS on it; each contender has a database of its own."""
     from benchmarks.stores.postgres_peers import PooledMoves, PooledStatements
     from benchmarks.stores.postgres_server import postgres_server
@@ -148,43 +143,6 @@ class _Fleet:
         del self._clients[contender]
         with suppress(Exception):
             self._runner.run(asyncio.wait_for(contender.mover.close(), PATIENCE))
-
-
-class _Dbos:
-    """DBOS in a process of its own, so that its threads and logging disturb nobody's loop."""
-
-    def __init__(self, report: Report, workflows: int) -> None:
-        self._report = report
-        self._workflows = workflows
-        self._child: Child | None = None
-
-    def start(self, url: str) -> None:
-        try:
-            self._child = Child(DBOS_MODULE, url)
-            self._child.ask({"count": DBOS_FEWEST, "in_flight": DBOS_FEWEST})
-        except StartFailed as error:
-            self._fail(error)
-
-    def measure(self, count: int) -> None:
-        """A bounded number of workflows, as a fixed time would be over before 64 of them are."""
-        if self._child is None or count < DBOS_FEWEST:
-            return
-        try:
-            seen = self._child.ask({"count": self._workflows, "in_flight": count})
-        except StartFailed as error:
-            self._fail(error)
-            return
-        rate = seen.pop("rate")
-        self._report.row(DBOS, _case(POSTGRES, count), UNIT).add(rate, **seen)
-
-    def stop(self) -> None:
-        if self._child is not None:
-            self._child.stop()
-            self._child = None
-
-    def _fail(self, error: StartFailed) -> None:
-        self._report.fail(DBOS, str(error))
-        self.stop()
 
 
 def _case(store: str, in_flight: int) -> str:

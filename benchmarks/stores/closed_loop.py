@@ -6,8 +6,11 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Final
 
 from benchmarks.stores.moves import INSTANCES, Mover, name_of
+
+UNIT: Final = "tx/s"
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,11 @@ class Clients:
         self._versions = [1] * INSTANCES
         self._latencies: list[float] = []
         self._stopping = False
+
+    @property
+    def moved(self) -> int:
+        """How many moves they have made in all."""
+        return sum(self._versions) - INSTANCES
 
     async def drive(self, count: int, *, seconds: float, warmup: float) -> Pace:
         """Let so many of them run for a while."""

@@ -34,7 +34,10 @@ async def discover(client: Client) -> str:
 async def list_tools(client: Client) -> str:
     """The tools an agent sees."""
     names = [entry.name for entry in await client.list_tools()]
-    assert names == ["release.status", "releases", "run_checks", "wait_forever"], names
+    assert names == [
+        *("release.status", "releases", "run_checks", "wait_forever"),
+        *("workflow.explain", "workflow.get", "workflow.start", "workflow.submit", "workflow:ship_release"),
+    ], names
     return ", ".join(names)
 
 
@@ -108,6 +111,58 @@ async def prompt(client: Client) -> str:
     return found.text.splitlines()[0]
 
 
+async def start_workflow(client: Client) -> str:
+    """A workflow answers with its state and links: each is the next call, ready to be made."""
+    found = await client.call_tool("workflow.start", {"definitionId": "ship_release", "input": {"release": "2.2"}})
+    standing.update(found["structuredContent"])
+    assert standing["state"] == "draft" and standing["version"] == 1
+    return f"{standing['workflowId']} is in {standing['state']}: " + ", ".join(link["title"] for link in links())
+
+
+async def be_refused(client: Client) -> str:
+    """A guard says no, and why."""
+    found = await client.call_tool("workflow.submit", links()[1]["args"])
+    error = found["structuredContent"]["error"]
+    assert found.is_error and error["code"] == "GUARD_REJECTED"
+    return f"{error['code']}: {error['message']}"
+
+
+async def follow_a_link(client: Client) -> str:
+    """Following a link runs what stands behind it, durably."""
+    found = await client.call_tool("workflow.submit", links()[0]["args"])
+    standing.update(found["structuredContent"])
+    assert standing["version"] == 2 and standing["context"] == {"passed": 3}
+    return f"version {standing['version']}, context {json.dumps(standing['context'])}"
+
+
+async def reach_a_person(client: Client) -> str:
+    """A human gate parks the workflow until a person has decided."""
+    found = await client.call_tool("workflow.submit", links()[1]["args"])
+    standing.update(found["structuredContent"])
+    assert standing["status"] == "waiting_for_approval" and standing["version"] == 2
+    return f"{standing['status']}: {standing['approval']['prompt']} {json.dumps(standing['approval']['presents'])}"
+
+
+async def be_approved(client: Client) -> str:
+    """A person approves from the shell, and the workflow goes on."""
+    command = [sys.executable, "-m", "waypost", "approvals", "approve", standing["approval"]["id"]]
+    person = await asyncio.create_subprocess_exec(*command, "--data", str(standing["data"]), stdout=subprocess.DEVNULL)
+    assert await person.wait() == 0
+    found = (await client.call_tool("workflow.get", {"workflowId": standing["workflowId"]}))["structuredContent"]
+    assert found["state"] == "shipped" and found["terminal"]
+    return f"{found['state']}, approved by {', '.join(found['context']['approvedBy'])}"
+
+
+standing: dict[str, Any] = {}
+"""How the workflow of the tour stands."""
+
+
+def links() -> list[dict[str, Any]]:
+    """What can be done next in the workflow of the tour."""
+    found: list[dict[str, Any]] = standing["links"]
+    return found
+
+
 STEPS: tuple[Step, ...] = (
     ("discover", discover),
     ("list the tools", list_tools),
@@ -120,6 +175,11 @@ STEPS: tuple[Step, ...] = (
     ("read resources", read),
     ("a resource that is not there", miss),
     ("a prompt", prompt),
+    ("start a workflow", start_workflow),
+    ("a refused guard", be_refused),
+    ("follow a link", follow_a_link),
+    ("a human gate", reach_a_person),
+    ("a person approves", be_approved),
 )
 
 
@@ -171,6 +231,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="waypost-demo-") as data:
         hub, url = serve(Path(data), 0 if given.once else 8420)
         try:
+            standing["data"] = data
             asyncio.run(play(url))
             print("Every step held.")
             if not given.once:

@@ -16,6 +16,7 @@ from waypost.errors import (
     ConfigError,
     DeadlineExceeded,
     DefinitionError,
+    ExecutorFailed,
     HeaderMismatch,
     InsufficientScope,
     InvalidAnswer,
@@ -42,6 +43,7 @@ from waypost.errors import (
     UnknownTool,
     UnsupportedVersion,
     WaypostError,
+    WorkflowRefused,
 )
 from waypost.hub import Hub
 from waypost.version import __version__
@@ -59,6 +61,7 @@ __all__ = [
     "DeadlineExceeded",
     "DefinitionError",
     "EmbeddedResource",
+    "ExecutorFailed",
     "HeaderMismatch",
     "Hub",
     "Image",
@@ -95,6 +98,7 @@ __all__ = [
     "UnknownTool",
     "UnsupportedVersion",
     "WaypostError",
+    "WorkflowRefused",
     "__version__",
     "tool",
 ]

@@ -12,7 +12,9 @@ import importlib.util
 import logging
 import signal
 import sys
+import time
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -30,12 +32,14 @@ from waypost.config import references
 from waypost.config.findings import KeyPath
 from waypost.errors import ConfigError, DefinitionError, StoreError
 from waypost.hub import Hub
+from waypost.policy.audit import Record
 from waypost.policy.rules import Rule, decider
 from waypost.stores import places
 
 if TYPE_CHECKING:
     from waypost.policy import Authentication
     from waypost.skills.section import SkillSection
+    from waypost.workflows.workflows import Workflows
 
 _log: Final = logging.getLogger(__name__)
 _AT_START: Final = ("server", "store", "bus", "skills", "audit")
@@ -79,6 +83,21 @@ class ConfiguredHub(Hub):
         self._watchers: list[asyncio.Task[None]] = []
         self.registry.add(capabilities)
         self._skills = self._skill_section(loaded.config.skills)
+        self._define(loaded.config)
+
+    @cached_property
+    def workflows(self) -> Workflows:
+        """State machines that agents are led through, and the settings that can be read beside them."""
+        made = super().workflows
+        made.show_settings(lambda: self.loaded.config)
+        settings = self.loaded.config
+        made.define(settings.workflows, settings.capabilities, settings.connections)
+        return made
+
+    def _define(self, settings: config.Config) -> None:
+        """Have the workflows that a configuration asks for."""
+        if settings.workflows or self.has_workflows:
+            self.workflows.define(settings.workflows, settings.capabilities, settings.connections)
 
     def _skill_section(self, settings: config.Skills | None) -> SkillSection | None:
         if settings is None:
@@ -102,7 +121,7 @@ class ConfiguredHub(Hub):
         async with self._reloading:
             try:
                 loaded, capabilities = await asyncio.to_thread(_read, self.loaded.path)
-                self.registry.replace(self._configured, capabilities)
+                self._exchange(loaded.config, capabilities)
                 hidden = self._hiding()
                 self.guard.policy.replace(rules(loaded.config.policies))
             except (ConfigError, DefinitionError) as error:
@@ -116,8 +135,27 @@ class ConfiguredHub(Hub):
             if self._hiding() != hidden:
                 for kind in ("tools", "prompts", "resources"):
                     await self.notify_changed(kind)
+            self._record_reload()
             _log.info("the configuration was reloaded")
             return True
+
+    def _record_reload(self) -> None:
+        if self.guard.audit is not None:
+            told = str(self.loaded.path)
+            self.guard.audit.add(
+                Record(time.time(), "hub", "console", "config", "allow", "config.reloaded", told, outcome="ok")
+            )
+
+    def _exchange(self, settings: config.Config, capabilities: list[Capability]) -> None:
+        """Offer what a configuration asks for, all of it or nothing."""
+        self._define(settings)
+        try:
+            self.registry.replace(self._configured, capabilities)
+        except DefinitionError:
+            self._define(self.loaded.config)
+            raise
+        if self.has_workflows:
+            self.workflows.start()
 
     def _hiding(self) -> list[Rule]:
         """The rules that keep something out of lists."""
@@ -161,7 +199,7 @@ class ConfiguredHub(Hub):
 
 def _read(path: Path) -> tuple[config.Loaded, list[Capability]]:
     loaded = config.load(path)
-    return loaded, build(loaded)
+    return loaded, build(loaded)[0]
 
 
 def authentication(auth: config.Auth | None) -> Authentication | None:
@@ -190,8 +228,8 @@ def _anonymous(given: config.Anonymous | bool | None) -> Principal | Literal[Fal
     return Principal("anonymous", tuple(given.roles), tuple(given.permissions), tuple(given.scopes))
 
 
-def build(loaded: config.Loaded) -> list[Capability]:
-    """Everything a configuration asks for; mistakes are collected and raised as one `ConfigError`."""
+def build(loaded: config.Loaded) -> tuple[list[Capability], list[config.Finding]]:
+    """Everything a configuration asks for, and warnings; mistakes are collected and raised as one `ConfigError`."""
     capabilities: list[tuple[KeyPath, Capability]] = []
     findings = [*_check_store(loaded), *_check_policies(loaded)]
     seen: set[tuple[object, str]] = set()
@@ -218,9 +256,28 @@ def build(loaded: config.Loaded) -> list[Capability]:
             message = f"two capabilities are called `{capability.id}`; give one of them another name"
             findings.append(loaded.finding(place, message, "CFG043"))
         seen.add(key)
-    if findings:
-        raise ConfigError(str(findings[0]), findings)
-    return [capability for _, capability in capabilities]
+    found = [capability for _, capability in capabilities]
+    findings += _check_workflows(loaded, found)
+    errors = [one for one in findings if one.severity == "error"]
+    if errors:
+        raise ConfigError(str(errors[0]), findings)
+    return found, findings
+
+
+def _check_workflows(loaded: config.Loaded, capabilities: list[Capability]) -> list[config.Finding]:
+    """What can be proved about the workflows before the first one runs."""
+    settings = loaded.config
+    if not settings.workflows and not settings.capabilities:
+        return []
+    from waypost.skills.core import CORE
+    from waypost.workflows.checking import check_workflows
+
+    known = {capability.id for capability in capabilities} | {f"workflow:{name}" for name in settings.workflows}
+    if settings.skills is not None:
+        known |= {f"skill:{skill.name}" for skill in CORE}
+        if settings.skills.dynamic is not None:
+            known |= {f"skill:{file.stem}" for file in Path(settings.skills.dynamic).glob("*.py")}
+    return check_workflows(loaded, known)
 
 
 def _check_store(loaded: config.Loaded) -> list[config.Finding]:
@@ -270,10 +327,10 @@ def check(path: Path) -> list[config.Finding]:
     if any(found.severity == "error" for found in findings):
         return findings
     try:
-        build(config.load(path))
+        findings += build(config.load(path))[1]
     except ConfigError as error:
-        return [*findings, *error.findings]
-    return findings
+        findings += error.findings
+    return sorted(findings, key=lambda found: (found.file != str(path), found.file, found.line))
 
 
 def _expand_toolkit(entry: str | config.ToolkitUse) -> list[Capability]:

@@ -18,6 +18,8 @@ WaypostError
 │   ├── UnknownPrompt
 │   └── UnknownResource
 ├── PolicyDenied               a rule, or what the caller lacks, is against it
+├── WorkflowRefused            a workflow says no; carries a code and what its answer adds
+├── ExecutorFailed             what a transition runs went wrong; carries the class of the failure
 ├── RemoteError                another server answered with an error; carries its JSON-RPC code
 ├── StoreError                 the store refuses what it was asked for
 │   ├── StaleVersion           somebody else changed it since it was read
@@ -129,6 +131,23 @@ class UnknownResource(UnknownCapability):
 
 class PolicyDenied(WaypostError):
     """That is not allowed."""
+
+
+class WorkflowRefused(WaypostError):
+    """The workflow does not allow that."""
+
+    def __init__(self, message: str | None = None, code: str = "INVALID_TRANSITION", **details: Any) -> None:
+        super().__init__(message)
+        self.code = code
+        self.details = details
+
+
+class ExecutorFailed(WaypostError):
+    """The executor failed."""
+
+    def __init__(self, message: str | None = None, error_class: str = "permanent_error") -> None:
+        super().__init__(message)
+        self.error_class = error_class
 
 
 class RemoteError(WaypostError):

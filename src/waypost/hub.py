@@ -8,22 +8,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from msgspec import UNSET
 
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.context import Caller
-from waypost.capabilities.expansion import expand
-from waypost.capabilities.functions import tool_from_function
-from waypost.capabilities.options import Options, ResourceOptions, ToolOptions, parse
 from waypost.capabilities.principals import ANONYMOUS, Principal
-from waypost.capabilities.prompts import prompt_from_function
 from waypost.capabilities.registry import Registry
-from waypost.capabilities.resources import resource_from_function
 from waypost.capabilities.results import Result
 from waypost.capabilities.session import ListKind
-from waypost.capabilities.toolkits import tool_options
 from waypost.errors import DefinitionError, PolicyDenied, StoreError, ToolError, UnknownTool, WaypostError
 from waypost.execution.pipeline import Pipeline
 from waypost.lifecycle import Lifecycle, ListName
@@ -33,7 +27,9 @@ from waypost.policy.guard import stand_guard, tokens_under
 from waypost.policy.rules import Rule
 from waypost.protocol.engine import Engine, EngineSettings, Hook
 from waypost.protocol.sealing import Seal
+from waypost.registering import Registering
 from waypost.stores import places
+from waypost.stores.definitions import any_created
 from waypost.stores.secrets import hub_secret
 from waypost.stores.store import Store
 from waypost.version import __version__
@@ -42,18 +38,19 @@ from waypost.wire.definitions import Implementation
 
 if TYPE_CHECKING:
     from waypost.api import Api
+    from waypost.config.workflows import Workflow
     from waypost.policy import Authentication
     from waypost.policy.key_ring import KeyRing
     from waypost.skills.skill_set import SkillSet
     from waypost.transports.http.app import HttpApp, OperatorAnswer, OperatorRequest
+    from waypost.workflows.workflows import Workflows
 
 _REFRESH_EVERY: Final = 2.0
 
-F = TypeVar("F", bound=Callable[..., Any])
 Names = Literal["canonical", "portable"]
 
 
-class Hub(Lifecycle):
+class Hub(Registering, Lifecycle):
     """One server for everything an agent can reach: add capabilities, then run it."""
 
     skills: SkillSet | None = None
@@ -144,66 +141,6 @@ class Hub(Lifecycle):
         writer = audit_writer(sink, lambda: self.store, lambda: self._data)
         return None if writer is None else AuditLog(writer, self.engine.background)
 
-    def add(
-        self,
-        source: Any,
-        *,
-        name: str | None = None,
-        description: str | None = None,
-        category: str | None = None,
-        hidden: bool | None = None,
-        visible: bool | None = None,
-    ) -> Self:
-        """Register a toolkit, component or function; what is said here wins over what it says itself."""
-        self.registry.add(
-            expand(source, name=name, description=description, category=category, hidden=hidden, visible=visible)
-        )
-        return self
-
-    def remove(self, *names: str, kind: Kind = Kind.TOOL) -> None:
-        """Take capabilities out again, by name or URI."""
-        found = [self.registry[kind].get(name) for name in names]
-        self.registry.remove(capability for capability in found if capability is not None)
-
-    @overload
-    def tool(self, function: F, /, **options: Any) -> F: ...
-    @overload
-    def tool(self, function: None = None, /, **options: Any) -> Callable[[F], F]: ...
-    def tool(self, function: F | None = None, /, **options: Any) -> F | Callable[[F], F]:
-        """Register a function as a tool; it stays the function it was."""
-
-        def register(target: F) -> F:
-            nearer = tool_options(target) or {}
-            parsed = parse({**options, **nearer}, f"Tool {getattr(target, '__name__', '?')!r}", ToolOptions)
-            self.registry.add([tool_from_function(target, parsed).capability])
-            return target
-
-        return register if function is None else register(function)
-
-    @overload
-    def prompt(self, function: F, /, **options: Any) -> F: ...
-    @overload
-    def prompt(self, function: None = None, /, **options: Any) -> Callable[[F], F]: ...
-    def prompt(self, function: F | None = None, /, **options: Any) -> F | Callable[[F], F]:
-        """Register a function as a prompt; its parameters are the arguments."""
-
-        def register(target: F) -> F:
-            parsed = parse(options, f"Prompt {target.__name__!r}", Options)
-            self.registry.add([prompt_from_function(target, parsed)])
-            return target
-
-        return register if function is None else register(function)
-
-    def resource(self, uri: str, /, **options: Any) -> Callable[[F], F]:
-        """Register a function as the resource at `uri`; variables in it make a template."""
-
-        def register(target: F) -> F:
-            parsed = parse(options, f"Resource {target.__name__!r}", ResourceOptions)
-            self.registry.add([resource_from_function(target, uri, parsed)])
-            return target
-
-        return register
-
     def server_info(self) -> Implementation | Mapping[str, Any]:
         """What the hub says it is; override it to say something else."""
         return self._told("server_info") or self.info
@@ -278,13 +215,19 @@ class Hub(Lifecycle):
 
     async def start(self) -> None:
         """Begin to serve; transports call it."""
+        if self.guard.audit is not None:
+            self.guard.audit.start()
         self.engine.start()
+        if self.has_workflows or await any_created(self.store):
+            await self.workflows.open()
 
     async def stop(self) -> None:
         """End all sessions and streams; transports call it."""
         if self._refreshing is not None:
             self._refreshing.cancel()
             self._refreshing = None
+        if self.has_workflows:
+            await self.workflows.stop()
         if self.guard.audit is not None:
             self.guard.audit.stop()
         await self.engine.stop()
@@ -304,6 +247,23 @@ class Hub(Lifecycle):
         from waypost.policy.key_ring import KeyRing
 
         return KeyRing(self.authentication.keys, lambda: self.store)
+
+    @cached_property
+    def workflows(self) -> Workflows:
+        """State machines that agents are led through; made when first asked for."""
+        from waypost.workflows.workflows import Workflows
+
+        return Workflows(self.registry, self._pipeline, self.guard, lambda: self.store)
+
+    def workflow(self, name: str, model: Workflow) -> Self:
+        """Have a workflow: states with transitions, or steps."""
+        self.workflows.add(name, model)
+        return self
+
+    @property
+    def has_workflows(self) -> bool:
+        """Whether anybody asked for workflows yet."""
+        return "workflows" in self.__dict__
 
     @property
     def authentication(self) -> Authentication:
@@ -334,11 +294,13 @@ class Hub(Lifecycle):
             self._refreshing = asyncio.get_running_loop().create_task(self._refresh_keys())
 
     async def _refresh_keys(self) -> None:
-        """Notice keys that other hubs made or revoked."""
+        """Notice keys and workflows that other hubs made, changed or removed."""
         while True:
             await asyncio.sleep(_REFRESH_EVERY)
             with suppress(StoreError):
                 await self.keys.refresh()
+                if self.has_workflows:
+                    await self.workflows.creating.load()
 
     def asgi(self, *, allowed_hosts: Iterable[str] = ()) -> HttpApp:
         """The hub as an ASGI app, for any ASGI server."""

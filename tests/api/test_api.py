@@ -14,10 +14,10 @@ from waypost import Hub
 from waypost.api.api import ROUTES
 from waypost.errors import StoreUnavailable
 
-EVERY = [(route.method, route.path.replace("{id}", "x").replace("{name}", "x")) for route in ROUTES.all]
+EVERY = {(route.method, route.path.replace("{id}", "x").replace("{name}", "x")): route for route in ROUTES.all}
 
 
-@pytest.mark.parametrize(("verb", "path"), EVERY)
+@pytest.mark.parametrize(("verb", "path"), [place for place, route in EVERY.items() if not route.open])
 @asynchronous
 async def test_everything_needs_the_role_admin(verb: str, path: str) -> None:
     async with operating() as operator:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.api.conftest import AGENT, Operator, operated_hub, operating
 from tests.protocol.conftest import asynchronous
-from waypost.stores.statements import INTEGER, Change, Statement
+from waypost.stores.statements import TEXT, Change, Statement
 from waypost.stores.tables import AUDIT as TABLE
 
 AUDIT = "/api/v1/audit"
@@ -79,8 +79,9 @@ async def test_an_audit_that_was_changed_says_where() -> None:
     async with operating(hub) as operator:
         await use_often(operator)
         await operator.told("GET", AUDIT)
-        tamper = Statement(TABLE, "UPDATE audit SET principal = 'nobody' WHERE number = ?", [INTEGER])
-        await hub.store.database.write(Change(tamper), (3,))
+        tamper = Statement(TABLE, "UPDATE audit SET entries = replace(entries, ?, ?)", [TEXT, TEXT])
+        [entry] = (await operator.told("GET", f"{AUDIT}?limit=6"))["entries"][-1:]
+        await hub.store.database.write(Change(tamper), (f'"at":{entry["at"]}', '"at":77.0'))
         verdict = await operator.told("GET", f"{AUDIT}/verify")
         (problem,) = verdict["problems"]
         assert problem.startswith("Entry 3 of chain ")

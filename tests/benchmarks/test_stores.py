@@ -11,10 +11,11 @@ import pytest
 
 from benchmarks.harness import StartFailed
 from benchmarks.report import Key, Report, Settings
-from benchmarks.scenarios import store, store_growth
+from benchmarks.scenarios import store, store_growth, workflows
 from benchmarks.stores import moves
 from benchmarks.stores.child import Child
 from benchmarks.stores.closed_loop import Clients, pace
+from benchmarks.stores.engine_moves import EngineMoves
 from benchmarks.stores.moves import Mover
 from benchmarks.stores.sqlite_peers import AioSqlite, GroupLoop, RawLoop
 from benchmarks.stores.waypost_store import WaypostStore
@@ -26,6 +27,7 @@ from waypost.stores.store import Store
 BRIEF = Settings(rounds=1, seconds=0.1, warmup=0.02, quick=True)
 MOVERS: dict[str, Callable[[Path], Mover]] = {
     "waypost": lambda path: WaypostStore(lambda: SqliteDatabase(path)),
+    "engine": EngineMoves,
     "group": GroupLoop,
     "thread": lambda path: GroupLoop(path, most=1),
     "raw": RawLoop,
@@ -134,6 +136,16 @@ def test_growth_compares_two_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert report.failed == {}
     assert all(outcome.measured is not None for outcome in report.outcomes())
     assert report.find(Key("waypost", "submit at 200 instances")) is not None
+
+
+def test_workflows_are_measured_beside_their_store_and_their_histories(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"LONG": 300, "QUICK_BLOCKS": 1, "GETS": 5, "_start_dbos": lambda *_: None}.items():
+        monkeypatch.setattr(workflows, name, value)
+    report = workflows.run(BRIEF)
+    assert report.failed == {}
+    assert measured(report, workflows.SUBMIT) == ["waypost", "its store"]
+    assert report.find(Key("waypost", "get with 300 rows of history")) is not None
+    assert [outcome.measured is None for outcome in report.outcomes()] == [False, True, False]
 
 
 def measured(report: Report, case: str) -> list[str]:

@@ -60,7 +60,10 @@ def test_an_audit_that_was_changed_ends_with_1(tmp_path: Path) -> None:
             use(hub.url, "shell", {"command": "ls"}, AGENT)
         assert waypost("audit", "verify", cwd=tmp_path).returncode == 0
         with closing(sqlite3.connect(tmp_path / ".waypost" / "waypost.db")) as connection:
-            connection.execute("UPDATE audit SET decision = 'allow' WHERE number = 2")
+            [[text]] = connection.execute("SELECT entries FROM audit WHERE number = 1")
+            first, second, *others = text.splitlines()
+            spoilt = "\n".join([first, second.replace('"deny"', '"allow"', 1), *others])
+            connection.execute("UPDATE audit SET entries = ? WHERE number = 1", (spoilt,))
             connection.commit()
         found = waypost("audit", "verify", cwd=tmp_path)
         assert found.returncode == 1

@@ -17,12 +17,14 @@ from waypost.errors import ConfigError, WaypostError
 from waypost.version import __version__
 
 COMMANDS = [
-    *("serve", "list", "describe", "call", "read", "check", "schema", "init", "store"),
-    *("skills", "keys", "policy", "audit"),
+    *("serve", "list", "describe", "call", "read", "check", "schema", "graph", "simulate", "replay", "init", "store"),
+    *("skills", "runs", "approvals", "keys", "policy", "audit"),
 ]
 ACTIONS = {
     "store": ["check", "migrate", "backup", "vacuum"],
     "skills": ["list", "create", "load", "unload", "reload", "rollback"],
+    "runs": ["list", "show", "cancel", "resolve"],
+    "approvals": ["list", "approve", "reject"],
     "keys": ["create", "list", "revoke"],
     "policy": ["list", "test"],
     "audit": ["tail", "verify"],
@@ -53,6 +55,17 @@ WRONG_USAGE = [
     ["audit", "tail", "--limit", "0"],
     ["audit", "tail", "--decision", "maybe"],
     ["skills", "load"],
+    ["graph", "waypost.yaml"],
+    ["simulate", "waypost.yaml"],
+    ["simulate", "waypost.yaml", "release", "--walks", "0"],
+    ["replay", "waypost.yaml"],
+    ["replay", "waypost.yaml", "wf_1", "--file", "history.json"],
+    ["runs", "list", "--limit", "none"],
+    ["runs", "show"],
+    ["runs", "resolve", "wf_1"],
+    ["runs", "resolve", "wf_1", "--as", "maybe"],
+    ["runs", "resolve", "wf_1", "--as", "succeeded", "--output", "{"],
+    ["approvals", "approve"],
 ]
 
 
@@ -89,7 +102,7 @@ def test_the_help_names_every_command_and_an_example(capsys: pytest.CaptureFixtu
     shown = capsys.readouterr().out
     assert "example: waypost serve" in shown
     for command in COMMANDS:
-        assert f"\n    {command} " in shown
+        assert f"\n    {command}" in shown
 
 
 def test_no_command_is_left_out_here() -> None:

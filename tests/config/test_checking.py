@@ -66,6 +66,8 @@ def test_several_mistakes_give_several_findings_in_the_order_of_the_lines(folder
         ("server: 5", "expected a mapping, got an integer"),
         ("skills: {dynamic: 5}", "expected text or nothing, got an integer"),
         ("skills: {timeoutMs: 0}", "expected an integer >= 1"),
+        ("skills: {limits: {memoryBytes: 1024}}", "expected an integer >= 33554432"),
+        ("skills: {limits: {cpuSeconds: 0.5}}", "expected an integer, got a number"),
         ("skills: {shell: [ls]}", "expected a list, got text"),
         ("skills: {shell: [[]]}", "expected a list of length >= 1"),
         ("policies: [{type: rate_limit}]", "the key `name` is missing; add it"),
@@ -168,7 +170,8 @@ def test_unknown_keys_are_looked_up_in_the_chosen_model(folder: Folder) -> None:
 
 def test_an_unknown_tag_is_reported(folder: Folder) -> None:
     _, findings = fitted(folder, "items:\n  a: {kind: odd}\n")
-    assert [(found.code, found.line, found.key) for found in findings] == [("CFG013", 2, "items.a")]
+    assert [(found.code, found.line, found.key) for found in findings] == [("CFG013", 2, "items.a.kind")]
+    assert findings[0].message == "the kind `odd` is unknown; use `plain` or `even`"
 
 
 def test_a_rule_of_a_whole_struct_is_reported_near_it(folder: Folder) -> None:

@@ -15,11 +15,20 @@ from waypost.config import CODES, Config, shapes
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
 ROWS = {match[1]: match[0] for match in re.finditer(r"^\| `([^`]+)` \|.*$", PAGE, re.MULTILINE)}
 
+ELSEWHERE = {
+    "connections": "workflow-executors.md",
+    "capabilities": "workflow-reference.md",
+    "workflows": "workflow-reference.md",
+}
+"""Sections whose keys stand in pages of their own, model by model, which tests/docs/test_workflow_pages.py holds."""
+
 
 def settings(model: type[Struct], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for field in msgspec.structs.fields(model):
         name = prefix + field.encode_name
         yield name, field.default
+        if name in ELSEWHERE:
+            continue
         if (entry := shapes.entry(field.type)) and (inner := shapes.model(entry[1], {})):
             yield from settings(inner, f"{name}.<name>.")
         elif (item := shapes.item(field.type)) is not None and (inner := shapes.model(item, {})):
@@ -44,7 +53,13 @@ def test_the_page_names_no_setting_that_does_not_exist() -> None:
     assert documented == {name for name, _ in EVERY_SETTING}
 
 
-@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_a_section_that_is_described_elsewhere_says_where(name: str) -> None:
+    assert f"]({ELSEWHERE[name]}#" in ROWS[name]
+
+
+# Those of workflows have a page of their own: tests/workflows/checking/test_page.py.
+@pytest.mark.parametrize("code", [code for code in CODES if not code.startswith("WF")])
 def test_every_code_is_on_the_page_with_its_meaning(code: str) -> None:
     assert ROWS[code] == f"| `{code}` | {CODES[code]} |"
 
@@ -52,8 +67,8 @@ def test_every_code_is_on_the_page_with_its_meaning(code: str) -> None:
 def test_every_code_is_used_and_every_used_code_is_declared() -> None:
     source = Path(__file__).parents[2] / "src" / "waypost"
     modules = [path for path in (source / "config").glob("*.py") if path.name != "findings.py"]
-    modules.append(source / "configured.py")
-    used = {code for path in modules for code in re.findall(r"CFG\d{3}", path.read_text())}
+    modules += [source / "configured.py", *(source / "workflows" / "checking").glob("*.py")]
+    used = {code for path in modules for code in re.findall(r"CFG\d{3}|WF\d{3}", path.read_text())}
     assert used == set(CODES)
 
 

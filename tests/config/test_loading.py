@@ -9,6 +9,7 @@ from waypost.config import (
     PromptArgument,
     PromptTemplate,
     Server,
+    SkillLimits,
     Skills,
     Store,
     ToolkitUse,
@@ -28,6 +29,8 @@ toolkits: [os, {use: "os:path", category: Admin, hidden: true, visible: false, n
 prompts: {p: {title: T, description: D, arguments: [{name: to, description: whom, required: true}],
   template: "{{ to }}"}}
 skills: {core: [shell], dynamic: made, autoload: false, watch: true, timeoutMs: 9, permissions: [email],
+  limits: {processes: 1, waiting: 2, idleMs: 3, startMs: 400, cpuSeconds: 5, memoryBytes: 33554432, files: 17,
+    fileBytes: 8, resultBytes: 1024, outputBytes: 10},
   allowPrivate: true, searxng: "http://127.0.0.1:8888", shell: [[git, log]]}
 policies: [{name: r, type: rate_limit, config: {max_calls: 1}, description: Why., priority: -1, enabled: false,
   principals: [ci], roles: [agent], callers: [mcp], capabilities: ["a.*"], hide: true}]
@@ -77,6 +80,18 @@ def test_every_setting_reaches_the_configuration(folder: Folder) -> None:
         autoload=False,
         watch=True,
         timeout_ms=9,
+        limits=SkillLimits(
+            processes=1,
+            waiting=2,
+            idle_ms=3,
+            start_ms=400,
+            cpu_seconds=5,
+            memory_bytes=33_554_432,
+            files=17,
+            file_bytes=8,
+            result_bytes=1024,
+            output_bytes=10,
+        ),
         permissions=["email"],
         allow_private=True,
         searxng="http://127.0.0.1:8888",

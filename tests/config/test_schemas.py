@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
@@ -20,10 +21,40 @@ def test_the_schema_is_a_valid_schema_of_the_2020_12_draft() -> None:
 
 def test_every_mapping_is_closed_and_every_setting_described() -> None:
     for definition in schema()["$defs"].values():
-        for setting in definition.get("properties", {}).values():
-            assert setting["description"]
+        for name, setting in definition.get("properties", {}).items():
+            assert setting.get("description") or (name == "kind" and is_one_word(setting))
         if definition["type"] == "object":
             assert definition["additionalProperties"] is False
+
+
+def is_one_word(setting: dict[str, Any]) -> bool:
+    """Whether a setting can only say which of several models a mapping is."""
+    return len(setting["anyOf"][0]["enum"]) == 1
+
+
+def test_a_workflow_that_loads_fits_the_schema() -> None:
+    import yaml
+
+    found = sorted((Path(__file__).parents[2] / "docs" / "examples" / "workflows").glob("*.yaml"))
+    assert found
+    for path in found:
+        jsonschema_rs.Draft202012Validator(schema()).validate(yaml.safe_load(path.read_text()))
+
+
+def test_guards_and_executors_may_stand_inside_each_other_in_the_schema() -> None:
+    inner: dict[str, Any] = {"kind": "not", "guard": {"kind": "all_of", "guards": [{"kind": "role", "role": "a"}]}}
+    runs: dict[str, Any] = {"kind": "parallel", "branches": [{"kind": "pipeline", "steps": [{"kind": "noop"}]}]}
+    assert fits(released(guards=[inner], executor=runs))
+    inner["guard"]["guards"][0]["roll"] = "b"
+    assert not fits(released(guards=[inner]))
+    runs["branches"][0]["steps"][0]["kind"] = "nop"
+    assert not fits(released(executor=runs))
+
+
+def released(**transition: Any) -> dict[str, Any]:
+    """A configuration with one transition."""
+    states = {"a": {"transitions": {"go": {"target": "b", **transition}}}, "b": {"terminal": True}}
+    return {"workflows": {"release": {"initialState": "a", "states": states}}}
 
 
 def test_a_file_that_loads_fits_the_schema() -> None:

@@ -23,6 +23,7 @@ class Model:
         self.instances: dict[str, tuple[int, str, str]] = {}
         """The version, the state and the token."""
         self.history: dict[str, list[str]] = {}
+        self.notes: dict[str, list[str]] = {}
         self.requests: dict[str, str] = {}
         self.documents: dict[str, tuple[int, str]] = {}
         self.values: dict[str, tuple[int, str]] = {}
@@ -40,6 +41,7 @@ class Model:
         self._answer(request)
         self.instances[name] = (1, state, "")
         self.history[name] = [state]
+        self.notes[name] = []
 
     def commit(self, name: str, version: int, state: str, token: str, request: str | None) -> int:
         if name not in self.instances or self.instances[name][::2] != (version, token):
@@ -48,6 +50,13 @@ class Model:
         self.instances[name] = (version + 1, state, "")
         self.history[name].append(state)
         return version + 1
+
+    def settle(self, name: str, version: int, note: str, token: str, request: str | None) -> None:
+        if name not in self.instances or self.instances[name][::2] != (version, token):
+            raise StaleVersion
+        self._answer(request)
+        self.instances[name] = (version, self.instances[name][1], "")
+        self.notes[name].append(note)
 
     def reserve(self, name: str, version: int, token: str, instead_of: str) -> bool:
         return self._hold(name, version, instead_of, token)
@@ -63,6 +72,9 @@ class Model:
             return False
         self.requests[key] = answer
         return True
+
+    def answer_anew(self, key: str, answer: str) -> None:
+        self.requests[key] = answer
 
     def put(self, name: str, version: int, value: str) -> int:
         return self._put(self.documents, name, version, value)
@@ -109,6 +121,9 @@ class Model:
         return {
             "instances": sorted((name, *rest) for name, rest in self.instances.items()),
             "history": self.history,
+            "notes": self.notes,
+            "reserved": sorted(name for name, (_, _, token) in self.instances.items() if token),
+            "due": sorted(name for name, (_, _, token) in self.instances.items() if not token),
             "requests": self.requests,
             "documents": sorted((name, *rest) for name, rest in self.documents.items()),
             "values": sorted((name, *rest) for name, rest in self.values.items()),
@@ -152,11 +167,15 @@ class Real:
         self.store = store
 
     async def start(self, name: str, state: str, request: str | None) -> None:
-        await self.store.instances.start(instance(id=name, state=state), NOW, state, _request(request))
+        await self.store.instances.start(instance(id=name, state=state, due_at=NOW), NOW, state, _request(request))
 
     async def commit(self, name: str, version: int, state: str, token: str, request: str | None) -> int:
-        moved = instance(id=name, version=version, state=state)
+        moved = instance(id=name, version=version, state=state, due_at=NOW)
         return await self.store.instances.commit(moved, NOW, state, token, _request(request))
+
+    async def settle(self, name: str, version: int, note: str, token: str, request: str | None) -> None:
+        settled = instance(id=name, version=version, state="is not looked at", due_at=NOW)
+        await self.store.instances.settle(settled, NOW, note, token, _request(request))
 
     async def reserve(self, name: str, version: int, token: str, instead_of: str) -> bool:
         return await self.store.instances.reserve(name, version, Reservation(token, NOW, token), instead_of)
@@ -169,6 +188,9 @@ class Real:
 
     async def answer(self, key: str, answer: str) -> bool:
         return await self.store.requests.put(RequestRecord(SCOPE, key, "d", answer))
+
+    async def answer_anew(self, key: str, answer: str) -> None:
+        await self.store.requests.replace(RequestRecord(SCOPE, key, "d", answer))
 
     async def put(self, name: str, version: int, value: str) -> int:
         return (await self.store.skills.put(name, value, version)).version
@@ -209,6 +231,9 @@ class Real:
                 (one.id, one.version, one.state, one.reservation.token if one.reservation else "") for one in found
             ],
             "history": {one.id: [entry.value for entry in await self.store.instances.history(one.id)] for one in found},
+            "notes": {one.id: [note.value for note in await self.store.instances.notes(one.id)] for one in found},
+            "reserved": [one.id for one in await self.store.instances.reserved()],
+            "due": [one.id for one in await self.store.instances.due(NOW)],
             "requests": {key: record.answer for key, record in answers.items() if record is not None},
             "documents": [tuple(one) for one in await self.store.skills.page()],
             "values": [tuple(one)[1:] for one in await self.store.state.page(SCOPE)],

@@ -111,6 +111,20 @@ async def test_the_first_answer_to_a_request_stays(store: Store) -> None:
 
 
 @on_store
+async def test_an_answer_is_replaced_where_that_is_asked_for(store: Store) -> None:
+    later = RequestRecord("ada", "r1", "d2", {"answer": 43}, NOW + 1)
+
+    await store.requests.put(RequestRecord("ada", "r1", "d1", {"answer": 42}, NOW))
+    await store.requests.put(RequestRecord("bob", "r1", "d1", "theirs"))
+    await store.requests.replace(later)
+    await store.requests.replace(RequestRecord("ada", "r2", "d3", "new"))
+
+    assert await store.requests.get("ada", "r1") == later
+    assert await store.requests.get("bob", "r1") == RequestRecord("bob", "r1", "d1", "theirs")
+    assert await store.requests.get("ada", "r2") == RequestRecord("ada", "r2", "d3", "new")
+
+
+@on_store
 async def test_answers_are_forgotten_when_their_time_is_over_and_some_never(store: Store) -> None:
     for key, expires_at in {"old": NOW, "new": NOW + 10, "ever": 0.0}.items():
         await store.requests.put(RequestRecord("ada", key, "d", None, expires_at))

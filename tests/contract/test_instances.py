@@ -7,7 +7,7 @@ import pytest
 from tests.contract.conftest import on_store
 from tests.contract.samples import NOW, instance
 from waypost.errors import StaleVersion, StoreError
-from waypost.stores.instances import HistoryEntry, Reservation
+from waypost.stores.instances import HistoryEntry, Note, Reservation
 from waypost.stores.requests import RequestRecord
 from waypost.stores.store import Store
 
@@ -222,3 +222,104 @@ async def test_instances_whose_reservation_ran_out_are_abandoned(store: Store) -
         ("short", Reservation("by short", NOW - 1)),
     ]
     assert len(await store.instances.abandoned(NOW, 1)) == 1
+
+
+@on_store
+async def test_a_move_that_came_to_nothing_is_settled_and_leaves_a_note(store: Store) -> None:
+    await store.instances.start(instance(), NOW, 1)
+    await store.instances.reserve("i1", 1, MINE)
+    settled = instance(state="elsewhere", status="stuck", due_at=NOW + 9, value={"n": 2})
+
+    await store.instances.settle(settled, NOW + 1, {"why": "no money"}, "mine", REQUEST)
+
+    assert await store.instances.get("i1") == instance(status="stuck", due_at=NOW + 9, value={"n": 2})
+    assert await store.instances.notes("i1") == [Note(NOW + 1, {"why": "no money"})]
+    assert await store.instances.history("i1") == [HistoryEntry(1, NOW, 1)]
+    assert await store.requests.get("ada", "r1") == REQUEST
+    assert await store.instances.commit(instance(state="paid"), NOW + 2, 2) == 2
+    assert await store.check() == []
+
+
+@on_store
+@pytest.mark.parametrize(("version", "token"), [(1, ""), (1, "theirs"), (2, "mine"), (0, "mine")])
+async def test_a_move_is_settled_by_its_holder_only(store: Store, version: int, token: str) -> None:
+    await store.instances.start(instance(), NOW, 1)
+    await store.instances.reserve("i1", 1, MINE)
+
+    with pytest.raises(StaleVersion, match="version"):
+        await store.instances.settle(instance(version=version, status="stuck"), NOW, "late", token)
+    with pytest.raises(StaleVersion, match="version"):
+        await store.instances.settle(instance(version=version, status="stuck"), NOW, "late", token, REQUEST)
+    assert await store.instances.get("i1") == instance(reservation=MINE)
+    assert await store.instances.notes("i1") == []
+    assert await store.requests.get("ada", "r1") is None
+
+
+@on_store
+async def test_an_instance_that_nobody_holds_is_settled_too_and_one_that_is_not_there_is_not(store: Store) -> None:
+    await store.instances.start(instance(), NOW, 1)
+
+    await store.instances.settle(instance(status="stuck"), NOW, "halted")
+    with pytest.raises(StaleVersion):
+        await store.instances.settle(instance(id="i2"), NOW, "halted")
+
+    assert await store.instances.get("i1") == instance(status="stuck")
+    assert await store.instances.notes("i2") == []
+
+
+@on_store
+async def test_a_settlement_for_a_request_that_was_answered_does_not_happen(store: Store) -> None:
+    await store.instances.start(instance(), NOW, 1, REQUEST)
+    await store.instances.reserve("i1", 1, MINE)
+
+    with pytest.raises(StoreError, match=r"requests|unique"):
+        await store.instances.settle(instance(status="stuck"), NOW, "again", "mine", REQUEST)
+
+    assert await store.instances.get("i1") == instance(reservation=MINE)
+    assert await store.instances.notes("i1") == []
+
+
+@on_store
+async def test_notes_come_in_order_and_only_so_many(store: Store) -> None:
+    for name in ("i1", "i2"):
+        await store.instances.start(instance(id=name), NOW, 1)
+    for number in range(5):
+        await store.instances.settle(instance(), NOW + number, number)
+    await store.instances.settle(instance(id="i2"), NOW, "theirs")
+
+    assert [note.value for note in await store.instances.notes("i1")] == [0, 1, 2, 3, 4]
+    assert [note.value for note in await store.instances.notes("i1", 2)] == [0, 1]
+    assert await store.instances.notes("i2") == [Note(NOW, "theirs")]
+    assert await store.instances.notes("i3") == []
+
+
+@on_store
+async def test_instances_that_are_reserved_come_in_the_order_of_their_ids_however_long_they_are_held(
+    store: Store,
+) -> None:
+    for name in ("c", "a", "B", "free", "done"):
+        await store.instances.start(instance(id=name), NOW, 1)
+    for name, until in {"c": NOW - 9, "a": NOW + 9, "B": NOW + 99, "done": NOW}.items():
+        await store.instances.reserve(name, 1, Reservation(f"by {name}", until))
+    await store.instances.commit(instance(id="done"), NOW, 2, "by done")
+
+    found = await store.instances.reserved()
+    assert [one.id for one in found] == ["B", "a", "c"]
+    assert found[1].reservation == Reservation("by a", NOW + 9)
+    assert [one.id for one in await store.instances.reserved("B", 1)] == ["a"]
+    assert await store.instances.reserved("c") == []
+
+
+@on_store
+async def test_an_instance_that_somebody_moves_is_not_due_until_it_is_free_again(store: Store) -> None:
+    await store.instances.start(instance(due_at=NOW), NOW, 1)
+    await store.instances.reserve("i1", 1, MINE)
+    assert await store.instances.due(NOW) == []
+
+    await store.instances.release("i1", "mine")
+    assert await store.instances.due(NOW) == [instance(due_at=NOW)]
+
+    await store.instances.reserve("i1", 1, MINE)
+    await store.instances.settle(instance(due_at=NOW + 1), NOW, "no", "mine")
+    assert await store.instances.due(NOW) == []
+    assert [found.id for found in await store.instances.due(NOW + 1)] == ["i1"]

@@ -45,10 +45,12 @@ ACTIONS = st.one_of(
     action("start", TEXTS, REQUEST),
     action("commit", TEXTS, ANY_TOKEN, REQUEST, versioned="instances"),
     action("commit", TEXTS, ANY_TOKEN, REQUEST, versioned="instances"),
+    action("settle", TEXTS, ANY_TOKEN, REQUEST, versioned="instances"),
     action("reserve", TOKENS, ANY_TOKEN, versioned="instances"),
     action("renew", TOKENS),
     action("release", TOKENS),
     st.builds(Action, st.just("answer"), st.none(), st.just(0), st.tuples(st.sampled_from(KEYS), TEXTS)),
+    st.builds(Action, st.just("answer_anew"), st.none(), st.just(0), st.tuples(st.sampled_from(KEYS), TEXTS)),
     action("put", TEXTS, versioned="documents"),
     action("remove", versioned="documents"),
     action("keep", TEXTS, versioned="values"),
@@ -90,6 +92,8 @@ class StoreMachine(RuleBasedStateMachine):
         expected = self.model.content()
         for kind in ("instances", "documents", "values", "jobs"):
             expected[kind].sort(key=lambda row: row[0].encode())
+        for kind in ("reserved", "due"):
+            expected[kind].sort(key=str.encode)
         assert found == expected
 
     def teardown(self) -> None:

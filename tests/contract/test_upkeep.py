@@ -33,6 +33,7 @@ async def fill(store: Store) -> None:
     await store.holders.beat("hub-1", soon)
     await store.instances.start(instance(), NOW, 1, RequestRecord("s", "k", "d", list(VALUES)))
     await store.instances.commit(instance(state="paid", value=list(VALUES)), NOW, list(VALUES))
+    await store.instances.settle(instance(version=2, value=list(VALUES)), NOW, list(VALUES))
     await store.audit.append(audited())
     await store.jobs.add("q", "j", list(VALUES), NOW)
     await asyncio.gather(*(store.state.put("scope", key, key) for key in KEYS))

@@ -1,5 +1,5 @@
-"""Registers the exercise of the page about looking after a hub."""
+"""Registers the exercises of the pages about looking after a hub and about workflows."""
 
-from tests.docs import exercises_operating
+from tests.docs import exercises_operating, exercises_workflows
 
-__all__ = ["exercises_operating"]
+__all__ = ["exercises_operating", "exercises_workflows"]

@@ -25,7 +25,7 @@ BIN: Final = Path(sys.executable).parent
 HOME: Final = "/home/you"
 TRANSCRIPTS: Final = {page: list(found) for page, found in groupby(blocks("console"), key=lambda block: block.page)}
 LINES: Final = [(block, line) for block in blocks("sh") for line in block.text.splitlines()]
-GOOD_HEALTH: Final = next(json.loads(block.text) for block in blocks("json") if '"status"' in block.text)
+GOOD_HEALTH: Final = next(json.loads(block.text) for block in blocks("json") if '"status": "ok"' in block.text)
 
 
 @pytest.fixture

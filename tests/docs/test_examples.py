@@ -27,6 +27,8 @@ OTHERWISE: Final = {
     "policies_tools.py": "used by policies.yaml",
     "skills/longer.py": "loaded by skills.yaml",
     "skills/word_count.py": "loaded by skills.yaml",
+    "workflows/skills/shorten.py": "loaded by workflows/steps.yaml",
+    "workflows/skills/triage.py": "loaded by workflows/steps.yaml",
     "configuration/admin.py": "used by configuration/waypost.yaml",
     "configuration/base.yaml": "included by configuration/includes.yaml",
     "configuration/team/prompts.yaml": "included by configuration/includes.yaml",

@@ -56,7 +56,7 @@ def address(folder: Path) -> Iterator[str]:
 def test_the_commands_of_the_page_print_what_it_says(address: str, folder: Path) -> None:
     assert use(f"{address}/mcp", "discard", {"item": "cup"}, KEY) == 200
     said = transcript()
-    assert len(said) == 10
+    assert len(said) == 11
     for line, shown in said:
         run = subprocess.run(
             shlex.split(line),

@@ -245,6 +245,80 @@ async def test_a_hub_stops_soon_though_its_store_is_away(tmp_path: Path, caplog:
 
 
 @asynchronous
+async def test_a_hub_that_is_stopped_and_started_again_goes_on_recording(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    is_away = False
+
+    def at(point: Point) -> None:
+        if is_away and point == "begun":
+            raise OSError("gone")
+
+    hub = Hub("h", version="1", audit="store", store=Store(SqliteDatabase(tmp_path / "store.db", at=at)))
+    hub.tool(lambda: "x", name="x")
+    call = request(1, "tools/call", {"name": "x", "arguments": {}})
+    async with in_session(hub) as peer:
+        await peer.result(call)
+
+    await hub.start()
+    is_away = True
+    async with in_session(hub) as peer:
+        await peer.result(call)
+        await until(lambda: "the audit is not written" in caplog.text)
+        is_away = False
+        assert hub.guard.audit is not None
+        await hub.guard.audit.written()
+
+    [chain] = (await entries(hub.store)).values()
+    assert kept(chain) == ["x", "x"]
+    assert (await verify(hub.store)).problems == []
+    await hub.store.close()
+
+
+@asynchronous
+async def test_what_could_not_be_written_before_a_stop_is_written_after_a_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audits, "_MOST_WAITING", 3)
+    store, come_back = blocked(tmp_path)
+    log = log_to(store)
+    for number in range(3):
+        log.add(record(number))
+    log.stop()
+    await log.written()
+    with pytest.raises(Busy):
+        log.check_room()
+    await log.written()
+
+    come_back()
+    log.start()
+    await log.written()
+    log.check_room()
+    [chain] = (await entries(store)).values()
+    assert kept(chain) == ["tool0", "tool1", "tool2"]
+    await store.close()
+
+
+@asynchronous
+async def test_a_log_that_was_stopped_writes_again_once_somebody_looks_for_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audits, "_MOST_WAITING", 1)
+    store, come_back = blocked(tmp_path)
+    log = log_to(store)
+    log.add(record(0))
+    log.stop()
+    await log.written()
+
+    come_back()
+    with pytest.raises(Busy):
+        log.check_room()
+    await log.written()
+    log.check_room()
+    await store.close()
+
+
+@asynchronous
 async def test_calls_fail_when_too_many_records_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audits, "_MOST_WAITING", 3)
     store, come_back = blocked(tmp_path)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import closing
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +29,13 @@ LAST = 7
 """The number of the last entry of each chain: its beginning and six calls."""
 
 
-def record(number: int, at: float | None = None) -> Record:
-    when = NOW - 1000 + number if at is None else at
+Line = list[Any]
+"""An entry in its block: time, principal, capability, decision, what it says, digest."""
+AT, PRINCIPAL, CAPABILITY, DECISION, SAID, DIGEST = range(6)
+
+
+def record(number: int, at: float | None = None, apart: float = 1.0) -> Record:
+    when = NOW - 1000 + number * apart if at is None else at
     return Record(when, "ann", "mcp", f"tool{number}", "deny" if number % 3 == 0 else "allow", outcome="ok")
 
 
@@ -67,12 +74,53 @@ def chains_in(file: Path) -> list[str]:
         return [row[0] for row in connection.execute("SELECT chain FROM audit GROUP BY chain ORDER BY min(rowid)")]
 
 
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def entries_in(file: Path, chain: str) -> list[tuple[int, int, Line]]:
+    """The entries of a chain, each with the numbers of its block and its own."""
+    with closing(sqlite3.connect(file)) as connection:
+        rows = list(connection.execute("SELECT number, entries FROM audit WHERE chain = ? ORDER BY number", (chain,)))
+    return [
+        (block, number, msgspec.json.decode(line))
+        for block, text in rows
+        for number, line in enumerate(text.splitlines(), block)
+    ]
+
+
+def file_anew(file: Path, chain: str, entries: list[tuple[int, int, Line]]) -> None:
+    """Put entries in the place of those of a chain, each block filed under what is in it then."""
+    change(file, "DELETE FROM audit WHERE chain = ?", chain)
+    # Numbers without a gap have the same distance from their places.
+    for _, some in groupby(enumerate(entries), key=lambda placed: (placed[1][0], placed[1][1] - placed[0])):
+        block = [entry for _, entry in some]
+        lines = [line for _, _, line in block]
+        filed = (max(line[AT] for line in lines), len(lines), sum(line[DECISION] == "deny" for line in lines))
+        text = msgspec.json.Encoder().encode_lines(lines).decode()
+        change(file, "INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?)", chain, block[0][1], *filed, text)
+
+
+def spoil(file: Path, chain: str, number: int, spoilt: Callable[[Line], None]) -> None:
+    """Change an entry where it stands, and file its block under what it says then."""
+    entries = entries_in(file, chain)
+    for _, own, line in entries:
+        if own == number:
+            spoilt(line)
+    file_anew(file, chain, entries)
+
+
+def take_out(file: Path, chain: str, numbers: Collection[int]) -> None:
+    """Take entries out, the others as they were."""
+    file_anew(file, chain, [entry for entry in entries_in(file, chain) if entry[1] not in numbers])
+
+
+def copied(file: Path, name: object) -> Path:
+    return Path(shutil.copy(file, file.parent / f"{name}.db"))
+
+
+@pytest.fixture(scope="module", params=[1.0, 0.1, 0.001], ids=["an entry a block", "three a block", "one block"])
+def sound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file with two chains, of which the second begins where the first ends."""
     file = tmp_path_factory.mktemp("sound") / "store.db"
     for first in (1, 11):
-        write(file, *(record(number) for number in range(first, first + 6)))
+        write(file, *(record(number, apart=request.param) for number in range(first, first + 6)))
     return file
 
 
@@ -90,54 +138,109 @@ def test_an_empty_audit_is_sound(tmp_path: Path) -> None:
     assert verdict(tmp_path / "store.db") == Verdict(0, 0, [])
 
 
+def set_to(place: int, value: Any) -> Callable[[Line], None]:
+    def spoilt(line: Line) -> None:
+        line[place] = value
+
+    return spoilt
+
+
+def turn(line: Line) -> None:
+    line[DECISION] = "allow" if line[DECISION] == "deny" else "deny"
+
+
+def turn_altogether(line: Line) -> None:
+    turn(line)
+    line[SAID]["decision"] = line[DECISION]
+
+
+def say_otherwise(line: Line) -> None:
+    line[SAID]["outcome"] = "error"
+
+
+def rename(line: Line) -> None:
+    line[CAPABILITY] = line[SAID]["capability"] = "other"
+
+
+def forge(line: Line) -> None:
+    """Change what it says and make its own digest up; it is not known where it stands."""
+    line[SAID]["outcome"] = "error"
+    line[DIGEST] = hashlib.sha256(msgspec.json.encode(line[SAID])).hexdigest()
+
+
 @pytest.mark.parametrize("number", range(1, LAST + 1))
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        set_to(AT, NOW - 998.7654),
+        set_to(PRINCIPAL, "mallory"),
+        set_to(CAPABILITY, "other"),
+        set_to(DIGEST, "0" * 64),
+        set_to(SAID, {}),
+        set_to(SAID, None),
+        turn,
+        turn_altogether,
+        say_otherwise,
+        rename,
+        forge,
+    ],
+)
+def test_a_change_of_any_part_of_any_entry_is_found(file: Path, spoilt: Callable[[Line], None], number: int) -> None:
+    for chain in chains_in(file):
+        changed = copied(file, chain)
+        spoil(changed, chain, number, spoilt)
+        assert verdict(changed).problems, f"entry {number} of {chain}"
+
+
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        ("at", 1.0),
-        ("principal", "'mallory'"),
-        ("capability", "'other'"),
-        ("decision", "CASE decision WHEN 'deny' THEN 'allow' ELSE 'deny' END"),
-        ("entry", "replace(entry, '\"ok\"', '\"error\"')"),
-        ("entry", "replace(replace(entry, 'tool', 'fool'), 'audit', 'auditor')"),
-        ("entry", "'{}'"),
-        ("digest", "'0' || substr(digest, 1, 63)"),
         ("chain", "'elsewhere'"),
         ("number", "number + 100"),
+        ("at", "at + 1"),
+        ("at", "1.0"),
+        ("size", "size + 1"),
+        ("denials", "denials + 1"),
+        ("denials", "-1"),
+        ("entries", "''"),
+        ("entries", "'nonsense'"),
+        ("entries", "entries || entries"),
+        ("entries", "char(10) || entries"),
+        ("entries", "replace(entries, '[', '{')"),
     ],
 )
-def test_a_change_of_any_column_of_any_entry_is_found(file: Path, column: str, value: Any, number: int) -> None:
+def test_a_change_of_any_column_of_any_block_is_found(file: Path, column: str, value: str) -> None:
     for chain in chains_in(file):
-        changed = Path(shutil.copy(file, file.parent / f"{chain}.db"))
-        with closing(sqlite3.connect(changed)) as connection, connection:
-            before = list(connection.execute("SELECT * FROM audit ORDER BY rowid"))
-            connection.execute(f"UPDATE audit SET {column} = {value} WHERE chain = ? AND number = ?", (chain, number))
-            if before == list(connection.execute("SELECT * FROM audit ORDER BY rowid")):
-                continue
-        assert verdict(changed).problems, f"{column} of entry {number} of {chain}"
+        for number in {block for block, _, _ in entries_in(file, chain)}:
+            changed = copied(file, f"{chain}-{number}")
+            where = "WHERE chain = ? AND number = ?"
+            assert change(changed, f"UPDATE audit SET {column} = {value} {where}", chain, number) == 1
+            assert verdict(changed).problems, f"{column} of block {number} of {chain}"
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.integers(1, LAST), st.integers(0, 400), st.integers(32, 126))
-def test_a_change_of_any_character_of_an_entry_is_found(file: Path, number: int, place: int, character: int) -> None:
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, LAST - 1), st.integers(0, 4000), st.integers(32, 126))
+def test_a_change_of_any_character_of_a_block_is_found(file: Path, which: int, place: int, character: int) -> None:
     [chain, _] = chains_in(file)
+    blocks = sorted({block for block, _, _ in entries_in(file, chain)})
+    number = blocks[which % len(blocks)]
     with closing(sqlite3.connect(file)) as connection, connection:
         where = "WHERE chain = ? AND number = ?"
-        text = connection.execute(f"SELECT entry FROM audit {where}", (chain, number)).fetchone()[0]
+        text = connection.execute(f"SELECT entries FROM audit {where}", (chain, number)).fetchone()[0]
         place %= len(text)
         spoilt = text[:place] + chr(character) + text[place + 1 :]
-        connection.execute(f"UPDATE audit SET entry = ? {where}", (spoilt, chain, number))
+        connection.execute(f"UPDATE audit SET entries = ? {where}", (spoilt, chain, number))
     try:
         if not _same(text, spoilt):
             assert verdict(file).problems
     finally:
-        change(file, f"UPDATE audit SET entry = ? {where}", text, chain, number)
+        change(file, f"UPDATE audit SET entries = ? {where}", text, chain, number)
 
 
 def _same(one: str, other: str) -> bool:
     """Whether two texts say the same, so that nothing was changed but its writing."""
     try:
-        return bool(msgspec.json.decode(one) == msgspec.json.decode(other))
+        return [*map(msgspec.json.decode, one.splitlines())] == [*map(msgspec.json.decode, other.splitlines())]
     except msgspec.DecodeError:
         return False
 
@@ -145,7 +248,7 @@ def _same(one: str, other: str) -> bool:
 @pytest.mark.parametrize("number", range(2, LAST + 1))
 def test_an_entry_that_was_taken_out_of_an_older_chain_is_missed(file: Path, number: int) -> None:
     older, _ = chains_in(file)
-    assert change(file, "DELETE FROM audit WHERE chain = ? AND number = ?", older, number) == 1
+    take_out(file, older, [number])
 
     assert verdict(file).problems
 
@@ -153,15 +256,26 @@ def test_an_entry_that_was_taken_out_of_an_older_chain_is_missed(file: Path, num
 @pytest.mark.parametrize("number", range(2, LAST))
 def test_an_entry_that_was_taken_out_of_the_newest_chain_is_missed(file: Path, number: int) -> None:
     _, newest = chains_in(file)
-    change(file, "DELETE FROM audit WHERE chain = ? AND number = ?", newest, number)
+    take_out(file, newest, [number])
 
     assert verdict(file).problems
 
 
+@pytest.mark.parametrize("number", range(1, LAST))
+def test_an_entry_is_missed_though_those_behind_it_moved_up(file: Path, number: int) -> None:
+    for chain in chains_in(file):
+        changed = copied(file, chain)
+        left = [entry for entry in entries_in(file, chain) if entry[1] != number]
+        moved = [(min(block, place), place, line) for place, (block, _, line) in enumerate(left, 1)]
+        file_anew(changed, chain, moved)
+
+        assert verdict(changed).problems
+
+
 def test_the_beginning_of_a_chain_cannot_be_taken_out_before_its_time(file: Path) -> None:
     for chain in chains_in(file):
-        changed = Path(shutil.copy(file, file.parent / f"{chain}.db"))
-        change(changed, "DELETE FROM audit WHERE chain = ? AND number <= 3", chain)
+        changed = copied(file, chain)
+        take_out(changed, chain, [1, 2, 3])
 
         assert verdict(changed).problems
 
@@ -176,25 +290,24 @@ def test_a_whole_chain_cannot_be_taken_out_before_its_time(file: Path) -> None:
 @pytest.mark.parametrize("left", range(1, LAST))
 def test_an_older_chain_that_was_cut_off_is_found(file: Path, left: int) -> None:
     older, newer = chains_in(file)
-    change(file, "DELETE FROM audit WHERE chain = ? AND number > ?", older, left)
+    take_out(file, older, range(left + 1, LAST + 1))
 
     assert verdict(file).problems == [f"Chain {older} ended at 7 when chain {newer} began; now it ends at {left}."]
 
 
 def test_an_older_chain_that_was_written_anew_is_found(file: Path) -> None:
     older, _ = chains_in(file)
-    with closing(sqlite3.connect(file)) as connection:
-        rows = list(connection.execute("SELECT number, entry FROM audit WHERE chain = ? ORDER BY number", (older,)))
+    entries = entries_in(file, older)
     change(file, "DELETE FROM audit WHERE chain = ?", older)
 
     async def forge(store: Store) -> None:
-        digest = ""
-        for number, entry in rows:
-            record = msgspec.json.decode(entry, type=Record, strict=False)
+        digest, at = "", 0.0
+        for _, number, line in entries:
+            record = msgspec.convert(line[SAID], Record)
             if number == 4:
                 record = msgspec.structs.replace(record, decision="allow", principal="mallory")
-            forged = chained(older, number, record, digest)
-            digest = forged.digest
+            forged = chained(older, number, record, digest, at)
+            digest, at = forged.digest, forged.at
             await store.audit.append(forged)
 
     with_store(file, forge)
@@ -209,29 +322,43 @@ def test_an_entry_that_was_put_in_is_found(file: Path) -> None:
     assert verdict(file).problems
 
 
-def test_two_entries_that_changed_places_are_found(file: Path) -> None:
-    older, _ = chains_in(file)
-    for was, becomes in ((3, 99), (4, 3), (99, 4)):
-        change(file, "UPDATE audit SET number = ? WHERE chain = ? AND number = ?", becomes, older, was)
+@pytest.mark.parametrize("number", range(1, LAST))
+def test_two_entries_that_changed_places_are_found(file: Path, number: int) -> None:
+    for chain in chains_in(file):
+        changed = copied(file, chain)
+        entries = entries_in(file, chain)
+        lines = [line for _, _, line in entries]
+        lines[number - 1], lines[number] = lines[number], lines[number - 1]
+        file_anew(changed, chain, [(block, own, line) for (block, own, _), line in zip(entries, lines, strict=True)])
 
-    assert verdict(file).problems
+        assert verdict(changed).problems
 
 
 def test_entries_of_one_chain_are_no_good_in_another(file: Path) -> None:
     older, newer = chains_in(file)
-    change(file, "DELETE FROM audit WHERE chain = ? AND number = 4", older)
-    change(file, "UPDATE audit SET chain = ? WHERE chain = ? AND number = 4", older, newer)
+    foreign = entries_in(file, newer)[3][2]
+    spoil(file, older, 4, lambda line: line.__setitem__(slice(None), foreign))
 
     assert verdict(file).problems
 
 
 def test_a_problem_is_one_sentence_that_says_where(file: Path) -> None:
     older, _ = chains_in(file)
-    change(file, "UPDATE audit SET principal = 'mallory' WHERE chain = ? AND number = 4", older)
+    spoil(file, older, 4, set_to(PRINCIPAL, "mallory"))
 
     [problem] = verdict(file).problems
-    assert problem.startswith(f"Entry 4 of chain {older} ")
-    assert problem.endswith(".")
+    assert problem == f"Entry 4 of chain {older} was changed: what it is found by differs from what it says."
+
+
+def test_a_block_that_is_filed_wrongly_is_one_sentence_that_says_where(file: Path) -> None:
+    older, _ = chains_in(file)
+    change(file, "UPDATE audit SET denials = denials + 1 WHERE chain = ? AND number = 1", older)
+
+    [problem] = verdict(file).problems
+    assert problem == (
+        f"Entry 1 of chain {older} and those written with it were changed: "
+        "what they are found by differs from what they say."
+    )
 
 
 @pytest.mark.parametrize("old", range(1, 6))
@@ -257,9 +384,21 @@ def test_what_is_left_after_some_was_let_go_is_still_watched(tmp_path: Path) -> 
     assert left == [6, 7, 8, 9]
 
     for number in left:
-        changed = Path(shutil.copy(file, tmp_path / f"{number}.db"))
-        change(changed, "UPDATE audit SET entry = replace(entry, '\"ok\"', '\"error\"') WHERE number = ?", number)
+        changed = copied(file, number)
+        spoil(changed, chains_in(file)[0], number, say_otherwise)
         assert verdict(changed).problems, number
+
+
+def test_entries_wait_for_the_last_of_their_block_to_be_let_go(tmp_path: Path) -> None:
+    file = tmp_path / "store.db"
+    limit = time.time() - KEPT + 0.05
+    write(file, *(record(number, limit + 0.001 * number) for number in range(-100, 100)))
+    before = verdict(file)
+    with_store(file, lambda store: store.audit.sweep(limit))
+    assert verdict(file) == before == Verdict(1, 201, [])
+
+    with_store(file, lambda store: store.audit.sweep(limit + 1))
+    assert verdict(file) == Verdict(0, 0, [])
 
 
 def test_all_chains_are_looked_at_however_many_there_are(tmp_path: Path) -> None:
@@ -272,5 +411,5 @@ def test_all_chains_are_looked_at_however_many_there_are(tmp_path: Path) -> None
 
     with_store(file, fill)
     assert verdict(file) == Verdict(1050, 1050, [])
-    change(file, "UPDATE audit SET principal = 'mallory' WHERE chain = 'chain1049'")
+    spoil(file, "chain1049", 1, set_to(PRINCIPAL, "mallory"))
     assert len(verdict(file).problems) == 1

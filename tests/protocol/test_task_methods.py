@@ -1,6 +1,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.protocol.conftest import Json, asynchronous, idle
@@ -10,6 +11,7 @@ from waypost.capabilities.principals import Principal
 from waypost.protocol import task_methods
 from waypost.protocol.task_views import RELATED_TASK, TASKS_EXTENSION
 from waypost.stores.sqlite import SqliteDatabase
+from waypost.stores.statements import Query
 from waypost.stores.store import Store
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import V2025_11_25, V2026_07_28
@@ -65,6 +67,47 @@ def test_a_foreign_task_and_an_unknown_one_are_refused_alike(method: str, versio
                 error = await refusal(client.request(method, {"taskId": task_id}))
                 assert (error.code, str(error), error.data) == (-32602, f"There is no task {task_id}.", None)
             assert (await hub.engine.tasks.find(foreign, Principal("somebody else"))).status == "working"
+
+    asyncio.run(run())
+
+
+def noted_reads(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
+    """What the store is asked from now on: the question, how many values it has, how many rows it is answered with."""
+    reads: list[tuple[str, int, int]] = []
+    genuine = hub.store.database.read
+
+    async def read(query: Query, *given: Any) -> Any:
+        rows = await genuine(query, *given)
+        reads.append((query.sqlite, len(given), len(rows)))
+        return rows
+
+    monkeypatch.setattr(hub.store.database, "read", read)
+    return reads
+
+
+@pytest.mark.parametrize(
+    ("method", "version"),
+    [*((method, V2026_07_28) for method in MODERN), *((method, V2025_11_25) for method in LEGACY)],
+)
+def test_a_foreign_task_takes_the_same_work_as_an_unknown_one(
+    method: str, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        hub, _ = busy_hub()
+        async with served(hub, version, capabilities=ABLE) as client:
+            runs = (await hub.engine.tasks.start(Principal("somebody else"), version)).record
+            ended = msgspec.structs.replace(runs, id="ended", holder="", status="completed", result={}, version=0)
+            lost = msgspec.structs.replace(runs, id="lost", holder="gone", version=0)
+            for record in (ended, lost):
+                await hub.store.tasks.save(record)
+            reads = noted_reads(hub, monkeypatch)
+            work = []
+            for task_id in ("never", runs.id, ended.id, lost.id):
+                await refusal(client.request(method, {"taskId": task_id}))
+                work.append(tuple(reads))
+                reads.clear()
+            assert len(work[0]) == 1
+            assert set(work) == {work[0]}
 
     asyncio.run(run())
 

@@ -2,19 +2,22 @@
 
 REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
     1: (
-        "Every skill is a tool skill:<name>; dynamic ones end with [dynamic], one that says nothing has a description "
-        "all the same, and the description of input names the routes.",
+        "Every skill is a tool skill:<name> and every enabled workflow a tool workflow:<name>; dynamic ones end with "
+        "[dynamic], what says nothing has a description all the same, and the description of input names the routes.",
         (
             "skills/test_as_tools.py::test_every_skill_is_a_tool_and_the_dynamic_ones_say_so",
             "skills/test_changes.py::test_a_tool_says_what_its_skill_says",
             "skills/core/test_core.py::test_every_core_skill_is_there_with_its_typed_fields",
             "test_configured.py::test_there_are_the_skills_that_the_file_asks_for",
+            "workflows/test_creating.py::test_every_enabled_workflow_is_a_tool_that_takes_an_input_and_requires_nothing",
+            "workflows/test_creating.py::test_each_change_is_told_once_and_the_next_list_shows_it",
         ),
     ),
     2: (
         "A skill takes input, config and exactly the fields it declares, none of them required unless it says so: "
-        "web_search has query and max_results, a plain one has nothing more.",
+        "web_search has query and max_results, a plain one has nothing more; a workflow takes input alone.",
         (
+            "workflows/test_creating.py::test_every_enabled_workflow_is_a_tool_that_takes_an_input_and_requires_nothing",
             "skills/test_as_tools.py::test_a_tool_takes_exactly_the_fields_of_its_skill_and_requires_none",
             "skills/test_changes.py::test_a_tool_says_what_its_skill_says",
             "skills/core/test_core.py::test_every_core_skill_is_there_with_its_typed_fields",
@@ -43,8 +46,11 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
         ),
     ),
     5: (
-        "What is unknown is -32602 even where a rule would deny it.",
-        ("policy/test_decisions.py::test_unknown_beats_denied",),
+        "What is unknown is -32602, with words for tools, skills and workflows, even where a rule would deny it.",
+        (
+            "policy/test_decisions.py::test_unknown_beats_denied",
+            "workflows/test_creating.py::test_what_nobody_has_is_unknown_even_where_a_rule_would_deny_it",
+        ),
     ),
     6: (
         "An mcp_restriction blocks by substring with -32000 and its reason, for clients alone; disabled rules say "
@@ -84,6 +90,19 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
             "skills/test_as_tools.py::test_text_objects_lists_and_values_with_a_branch_each_have_their_form",
             "skills/test_context.py::test_results_are_told_as_those_of_any_tool",
             "skills/core/test_core.py::test_a_result_takes_a_declared_route",
+        ),
+    ),
+    9: (
+        "A call of a workflow is answered with run_id, status and result; its input reaches the first step; the run is "
+        "on record with what every step came to; a disabled workflow is refused.",
+        (
+            "workflows/test_steps.py::test_a_run_is_answered_with_its_id_its_status_and_its_result",
+            "workflows/test_steps.py::test_a_run_is_on_record_with_the_results_of_its_steps",
+            "workflows/test_steps.py::test_without_input_the_first_step_gets_an_empty_text",
+            "workflows/test_steps.py::test_an_instance_can_be_started_with_an_input_too",
+            "workflows/test_steps.py::test_a_long_output_is_kept_whole_for_the_next_step_and_in_short_for_the_record",
+            "workflows/test_creating.py::test_a_disabled_workflow_says_so",
+            "skills/core/test_send_to_workflow.py::test_a_workflow_gets_the_input_and_its_answer_is_the_result",
         ),
     ),
     10: (
@@ -147,7 +166,7 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
             "policy/test_audit.py::test_while_the_store_is_away_records_wait",
             "policy/test_audit.py::test_a_commit_nobody_heard_of_breaks_no_chain",
             "execution/test_guarded.py::test_nothing_is_done_that_could_not_be_put_on_record",
-            "policy/test_verification.py::test_a_change_of_any_column_of_any_entry_is_found",
+            "policy/test_verification.py::test_a_change_of_any_part_of_any_entry_is_found",
             "policy/test_verification.py::test_an_entry_that_was_taken_out_of_an_older_chain_is_missed",
             "policy/test_verification.py::test_an_older_chain_that_was_cut_off_is_found",
             "policy/test_verification.py::test_an_older_chain_that_was_written_anew_is_found",
@@ -173,10 +192,33 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
             "skills/test_changes.py::test_new_files_are_loaded_at_the_start_and_bad_ones_are_told",
         ),
     ),
+    14: (
+        "The branch of a step picks its route, else the default one, else the run ends; failures follow on_error or end"
+        " it with what it came to so far; skips ignore routes; coming again is loop_detected; input_from names a step.",
+        (
+            "workflows/test_steps.py::test_the_branch_of_a_step_picks_the_route",
+            "workflows/test_steps.py::test_the_result_is_the_output_of_the_highest_position_that_ran",
+            "workflows/test_steps.py::test_a_step_gets_the_output_before_it_or_that_of_the_step_it_names",
+            "workflows/test_steps.py::test_what_comes_before_a_step_goes_by_position_and_not_by_time",
+            "workflows/test_steps.py::test_a_step_that_names_one_that_was_left_out_gets_nothing",
+            "workflows/test_steps_failing.py::test_a_failing_step_fails_the_run_with_what_it_came_to_so_far",
+            "workflows/test_steps_failing.py::test_a_failing_step_goes_on_where_a_route_leads_on_error",
+            "workflows/test_steps_failing.py::test_the_default_route_is_not_for_failures",
+            "workflows/test_steps_failing.py::test_a_run_that_comes_to_a_step_again_fails",
+            "workflows/test_steps_failing.py::test_a_missing_skill_fails_the_run",
+            "workflows/test_steps_failing.py::test_a_missing_skill_can_be_skipped_whatever_its_routes_say",
+            "workflows/test_steps_failing.py::test_a_run_that_ends_with_a_skipped_step_has_its_input_as_result",
+            "workflows/test_steps_failing.py::test_a_step_that_takes_too_long_is_stopped",
+        ),
+    ),
     15: (
         "Three failures open a circuit for five minutes, then exactly one call tries; its success closes it, its "
-        "failure opens it again; what is reset begins anew.",
+        "failure opens it again; what is reset begins anew; a step whose circuit is open halts, is skipped or falls "
+        "back.",
         (
+            "workflows/test_steps_failing.py::test_a_step_whose_circuit_is_open_halts_is_skipped_or_falls_back",
+            "workflows/test_steps_failing.py::test_crashes_of_steps_open_the_circuit_and_a_reload_closes_it",
+            "workflows/test_steps_failing.py::test_a_fallback_is_named_in_the_results",
             "execution/test_breakers.py::test_three_failures_in_a_row_open_a_circuit_for_five_minutes",
             "execution/test_breakers.py::test_half_open_lets_exactly_one_call_try",
             "execution/test_breakers.py::test_a_success_of_the_one_who_tries_closes_the_circuit",
@@ -204,6 +246,39 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
             "policy/test_key_ring.py::test_a_key_expires_when_it_says",
             "policy/test_key_ring.py::test_the_store_has_the_hash_and_not_the_key",
             "policy/test_key_ring.py::test_two_hubs_on_one_store_share_their_keys",
+        ),
+    ),
+    17: (
+        "Workflows, runs and settings are resources by id and as list; what is not there is told in the exact words; a "
+        "run of somebody else is not there; secrets are hidden in the list and by key.",
+        (
+            "workflows/test_resources.py::test_there_are_templates_for_workflows_runs_and_settings",
+            "workflows/test_resources.py::test_workflows_are_read_in_short_and_by_name",
+            "workflows/test_resources.py::test_a_workflow_is_shown_without_its_secrets",
+            "workflows/test_resources.py::test_a_run_is_read_with_its_result_and_its_steps",
+            "workflows/test_resources.py::test_the_list_of_runs_holds_the_latest_fifty_of_the_caller",
+            "workflows/test_resources.py::test_the_run_of_somebody_else_is_as_unknown_as_one_that_never_was",
+            "workflows/test_resources.py::test_what_is_not_there_is_told_in_words",
+            "workflows/test_resources.py::test_settings_are_read_all_together_and_by_key",
+            "workflows/test_resources.py::test_secrets_are_hidden_in_the_list_and_by_key",
+        ),
+    ),
+    18: (
+        "A run can be cancelled where it stands; a crash fails it; one whose process is gone is not forgotten; what is "
+        "written out and read in is the same, under a name that is free; a copy cannot be started.",
+        (
+            "workflows/test_steps_failing.py::test_a_run_is_cancelled_where_it_stands",
+            "workflows/test_steps_failing.py::test_a_run_that_nobody_waits_for_any_more_is_cancelled",
+            "workflows/test_steps_failing.py::test_a_failing_step_fails_the_run_with_what_it_came_to_so_far",
+            "workflows/test_steps_failing.py::test_nobody_knows_what_became_of_a_step_whose_process_is_gone",
+            "workflows/test_steps_failing.py::test_an_idempotent_step_is_run_again_with_the_same_key",
+            "workflows/test_steps_failing.py::test_a_run_that_stopped_between_two_steps_goes_on_by_itself",
+            "workflows/test_exchange.py::test_what_is_written_out_and_read_in_is_the_same",
+            "workflows/test_exchange.py::test_any_workflow_survives_the_way_out_and_in",
+            "workflows/test_exchange.py::test_what_cannot_be_read_in_is_refused_in_a_sentence",
+            "workflows/test_exchange.py::test_a_name_that_is_taken_gets_a_number",
+            "workflows/test_exchange.py::test_a_copy_has_a_name_of_its_own_and_cannot_be_started",
+            "workflows/test_creating.py::test_workflows_are_written_out_read_in_and_copied",
         ),
     ),
 }

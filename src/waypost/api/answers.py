@@ -15,6 +15,7 @@ from waypost.errors import (
     StoreUnavailable,
     UnknownCapability,
     WaypostError,
+    WorkflowRefused,
 )
 
 JSON: Final = b"application/json"
@@ -30,6 +31,14 @@ _STATUS: Final[tuple[tuple[type[WaypostError], int], ...]] = (
     (DefinitionError, 409),
 )
 """The status of each error; the first that fits."""
+_REFUSED: Final = {
+    "INVALID_DEFINITION": 400,
+    "POLICY_DENIED": 403,
+    "UNKNOWN_APPROVAL": 404,
+    "UNKNOWN_ID": 404,
+    "UNKNOWN_WORKFLOW": 404,
+}
+"""The status of each refusal of a workflow; 409 of the others."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -60,6 +69,8 @@ def refused(status: int, sentence: str, *headers: Header, code: str = "") -> Ans
 
 def failed(error: Exception) -> Answer:
     """The answer to whoever ran into an error."""
+    if isinstance(error, WorkflowRefused):
+        return refused(_REFUSED.get(error.code, 409), error.message, code=error.code)
     if isinstance(error, WaypostError):
         for kind, status in _STATUS:
             if isinstance(error, kind):

@@ -7,11 +7,11 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from waypost.api import audit, keys, policies, skills, tools
+from waypost.api import approvals, audit, keys, policies, runs, skills, tools, workflows
 from waypost.api.answers import Answer, answered, failed, refused
 from waypost.api.metrics import measured
 from waypost.api.openapi import document
-from waypost.api.operated import Operated
+from waypost.api.operated import VIAS, Operated, Operator
 from waypost.api.prometheus import CONTENT_TYPE, exposition
 from waypost.api.routing import Found, Routes
 from waypost.capabilities.principals import ANONYMOUS, Principal
@@ -22,7 +22,11 @@ from waypost.transports.http.app import OperatorAnswer, OperatorRequest
 ADMIN: Final = "admin"
 METRICS: Final = "/metrics"
 OPENAPI: Final = "/api/openapi.json"
-ROUTES: Final = Routes((*keys.ROUTES, *policies.ROUTES, *audit.ROUTES, *skills.ROUTES, *tools.ROUTES))
+ROUTES: Final = Routes(
+    route for part in (keys, policies, audit, skills, tools, workflows, runs, approvals) for route in part.ROUTES
+)
+VIA: Final = b"waypost-via"
+"""The header in which a program of the hub's own says which it is."""
 
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})
 _FORWARDED: Final = (b"forwarded", b"x-forwarded-for", b"x-real-ip")
@@ -49,10 +53,10 @@ class Api:
             if method != "GET":
                 return _not_allowed(method, path, ["GET"])
             return await self._metrics(request) if path == METRICS else answered(document(ROUTES))
-        refusal = _refusal(request)
+        found = ROUTES.find(method, path)
+        refusal = _refusal(request, isinstance(found, Found) and found.route.open)
         if refusal is not None:
             return refusal
-        found = ROUTES.find(method, path)
         if isinstance(found, Found):
             return answered(await self._run(found, request), found.route.status)
         if found:
@@ -65,6 +69,8 @@ class Api:
             given["query"] = _query(request.scope.get("query_string", b""), found.route.query)
         if found.route.body is not None:
             given["body"] = _body(request.body, found.route.body)
+        if "by" in found.route.hints:
+            given["by"] = Operator(request.principal, VIAS.get(request.headers.get(VIA, b"").decode("latin-1"), "http"))
         return await found.route.handler(self._hub, **given)
 
     async def _metrics(self, request: OperatorRequest) -> Answer:
@@ -78,9 +84,9 @@ class Api:
         return Answer(200, exposition(metrics, self._counters).encode(), CONTENT_TYPE)
 
 
-def _refusal(request: OperatorRequest) -> Answer | None:
-    """Why somebody may not look after the hub."""
-    if _is_admin(request.principal):
+def _refusal(request: OperatorRequest, is_open: bool = False) -> Answer | None:
+    """Why somebody may not look after the hub; where it is open, a key is enough."""
+    if _is_admin(request.principal) or (is_open and request.principal.id != ANONYMOUS.id):
         return None
     if request.principal.id == ANONYMOUS.id:
         sentence = INVALID if b"authorization" in request.headers else MISSING
@@ -115,6 +121,6 @@ def _query(text: bytes, kind: Any) -> Any:
 
 def _body(body: bytes, kind: Any) -> Any:
     try:
-        return msgspec.json.decode(body, type=kind)
+        return msgspec.json.decode(body or b"{}", type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidParams(f"The body is not what is expected: {error}.") from None

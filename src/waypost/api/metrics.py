@@ -110,7 +110,7 @@ async def measured(hub: Operated, counters: Counters, principal: Principal) -> M
     outcomes = counters.by_outcome()
     return Metrics(
         System(__version__, round(counters.uptime, 3), memory()),
-        Workflows(total=store.instances),
+        _workflows(hub, store.instances),
         _skills(hub),
         Mcp("running", _tools(hub, principal)),
         Calls(sum(outcomes.values()), outcomes.get("denied", 0), round(counters.seconds, 6), outcomes),
@@ -127,6 +127,15 @@ def memory() -> int:
     except (OSError, IndexError, ValueError):
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most if sys.platform == "darwin" else most * 1024
+
+
+def _workflows(hub: Operated, total: int) -> Workflows:
+    if not hub.has_workflows:
+        return Workflows(total)
+    engine = hub.workflows.engine
+    ended = engine.recorder.ended
+    running = len({*engine.chains.busy, *engine.moves.running.values()})
+    return Workflows(total, ended["succeeded"], ended["failed"], running)
 
 
 def _tools(hub: Operated, principal: Principal) -> int:

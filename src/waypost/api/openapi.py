@@ -16,7 +16,7 @@ _REF: Final = "#/components/schemas/{name}"
 _FAILURES: Final = {
     400: "The request is not understood.",
     401: "No key was sent, or not a good one.",
-    403: "The key does not have the role admin.",
+    403: "The key does not have the role that is needed.",
     404: "There is no such thing.",
     405: "The method is not for this path.",
     409: "It is refused; `code` says which refusal it is, where there are several.",
@@ -37,7 +37,8 @@ def document(routes: Routes) -> dict[str, Any]:
         "info": {
             "title": "Waypost",
             "version": __version__,
-            "description": "Looking after a running hub. Everything under /api/v1 needs a key with the role admin.",
+            "description": "Looking after a running hub. Everything under /api/v1 needs a key with the role admin, but "
+            "for approvals, which need the role that the approval asks for.",
         },
         "security": [{"key": []}],
         "paths": paths,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Final, Literal, Protocol
 
+import msgspec
+
+from waypost.capabilities.principals import Principal
 from waypost.capabilities.registry import Registry
 from waypost.execution.counters import Counters
 from waypost.policy import Authentication
@@ -11,6 +14,7 @@ from waypost.policy.guard import PolicyGuard
 from waypost.policy.key_ring import KeyRing
 from waypost.protocol.engine import Engine
 from waypost.stores.store import Store
+from waypost.workflows.workflows import Workflows
 
 
 class Operated(Protocol):
@@ -32,6 +36,22 @@ class Operated(Protocol):
     def skills(self) -> Skills | None: ...
     @property
     def store(self) -> Store: ...
+    @property
+    def has_workflows(self) -> bool: ...
+    @property
+    def workflows(self) -> Workflows: ...
+
+
+Via = Literal["http", "cli", "console"]
+VIAS: Final[dict[str, Via]] = {"cli": "cli", "console": "console"}
+"""The programs of the hub's own that say which they are; everything else comes by `http`."""
+
+
+class Operator(msgspec.Struct, frozen=True):
+    """Who asks for something, and through what."""
+
+    principal: Principal
+    via: Via = "http"
 
 
 class Skills(Protocol):

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Final, Literal, get_type_hints
 
 Handler = Callable[..., Awaitable[Any]]
-"""Takes the hub, the variables of the path by name, and a `body` or `query` of the type it names."""
+"""Takes the hub, the variables of the path by name, a `body` or `query` of the type it names, and `by`, who asks."""
 
 Method = Literal["GET", "POST", "DELETE"]
 _VARIABLE: Final = re.compile(r"\{(\w+)\}")
@@ -29,6 +29,8 @@ class Route:
     """A body to send."""
     answer: Any = None
     """What could come back."""
+    open: bool = False
+    """Whether any key will do, so that the handler has to decide who may."""
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:

@@ -23,6 +23,8 @@ class Chain(msgspec.Struct, frozen=True):
     depth: int = 0
     run: str = ""
     token: str | None = None
+    key: str = ""
+    """The idempotency key of a call that a workflow makes: the same however often it is made."""
 
 
 FROM_OUTSIDE: Final = Chain("mcp", "mcp")

@@ -138,6 +138,11 @@ class Context:
         return self._caller.cancelled or (self._deadline is not None and self._deadline.expired)
 
     @property
+    def idempotency_key(self) -> str | None:
+        """What tells this call of a workflow from any other, and is the same when it is made again; else nothing."""
+        return self._caller.chain.key or None
+
+    @property
     def registry(self) -> Registry:
         """Everything the hub offers."""
         return self._services.registry

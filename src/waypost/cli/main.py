@@ -7,7 +7,21 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from waypost.cli import auditing, checking, inspecting, keys, policies, serving, skills, starting, storing
+from waypost.cli import (
+    approvals,
+    auditing,
+    checking,
+    graphing,
+    inspecting,
+    keys,
+    policies,
+    runs,
+    serving,
+    simulating,
+    skills,
+    starting,
+    storing,
+)
 from waypost.errors import ConfigError, WaypostError
 from waypost.version import __version__
 
@@ -32,7 +46,10 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"waypost {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
-    for group in (serving, inspecting, checking, starting, storing, skills, keys, policies, auditing):
+    for group in (
+        *(serving, inspecting, checking, graphing, simulating, starting, storing),
+        *(skills, runs, approvals, keys, policies, auditing),
+    ):
         group.register(commands)
     return top
 

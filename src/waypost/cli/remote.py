@@ -62,7 +62,7 @@ class Remote:
         return self._ask("DELETE", path)
 
     def _ask(self, method: str, path: str, body: Any = None) -> Any:
-        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        headers = {"Accept": "application/json", "Content-Type": "application/json", "Waypost-Via": "cli"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
         kind = HTTPSConnection if self._secure else HTTPConnection
@@ -90,7 +90,8 @@ class Remote:
         told = answer.get("error") if isinstance(answer, dict) else None
         sentence = told.get("message") if isinstance(told, dict) else told
         if status in (401, 403):
-            raise WaypostError(f"{self.url} refuses: {sentence}; give it a key of the role admin with --key.")
+            told = str(sentence).removesuffix(".")
+            raise WaypostError(f"{self.url} refuses: {told}; give it a key of the role admin with --key.")
         raise WaypostError(str(sentence or f"{self.url} answered {status}."))
 
 
@@ -115,14 +116,19 @@ def add_action(actions: Any, name: str, action: Action, text: str, example: str)
     command: argparse.ArgumentParser = actions.add_parser(
         name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=f"example: {example}"
     )
+    add_options(command)
+    command.set_defaults(run=lambda given: action(find(given), given))
+    return command
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    """The options that say which hub is meant, and how to print."""
     command.add_argument(
         "--url", help="the hub, such as http://127.0.0.1:8420 (default: the one in the data directory)"
     )
     command.add_argument("--key", help="a key of the role admin (default: the one in the data directory)")
     command.add_argument("--data", type=Path, metavar="DIR", help="the data directory of the hub (default: .waypost)")
     command.add_argument("--json", action="store_true", help="print JSON")
-    command.set_defaults(run=lambda given: action(find(given), given))
-    return command
 
 
 def find(given: argparse.Namespace) -> Remote:

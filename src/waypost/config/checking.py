@@ -95,9 +95,23 @@ def plain(node: Node, annotation: Annotation, findings: list[Finding], path: Key
             for key in value:
                 _fit(replace(node, value=key, line=value[key].line, plain=False), entry[0], findings, (*path, key))
             return {k: plain(v, entry[1], findings, (*path, k)) for k, v in value.items()}
+        if tags := shapes.tags(annotation):
+            findings.append(_no_tag(node, value, tags, path))
+            return None
     if isinstance(value, list) and (item := shapes.item(annotation)) is not None:
         return [plain(v, item, findings, (*path, i)) for i, v in enumerate(value)]
     return _fit(node, annotation, findings, path)
+
+
+def _no_tag(node: Node, entries: dict[str, Node], tags: dict[str, str], path: KeyPath) -> Finding:
+    """What to say about a mapping that is meant for none of several models."""
+    field = next(iter(tags.values()))
+    if field not in entries:
+        return node.finding((*path, field), f"the key {quoted(field)} is missing; add it", "CFG014")
+    given = entries[field]
+    near = get_close_matches(str(given.value)[:80], tags, n=1)
+    hint = f"did you mean {quoted(near[0])}?" if near else f"use {listed(list(tags))}"
+    return given.finding((*path, field), f"the {field} {quoted(str(given.value))} is unknown; {hint}", "CFG013")
 
 
 def _plain_struct(
@@ -105,8 +119,8 @@ def _plain_struct(
 ) -> dict[str, Any]:
     data: dict[str, Any] = {}
     tag_field = model.__struct_config__.tag_field
-    if tag_field and tag_field in entries:
-        data[tag_field] = entries[tag_field].value
+    if tag_field:
+        data[tag_field] = model.__struct_config__.tag
     for field in msgspec.structs.fields(model):
         name = field.encode_name
         if name in entries:

@@ -40,10 +40,53 @@ CODES = {
     "CFG061": "The URL names no store that can be used.",
     "CFG062": "The URL names no bus that can be used.",
     "CFG063": "A policy does not fit its type, or two have one name.",
+    "WF001": "A workflow has neither states nor steps, or both.",
+    "WF002": "A workflow of states does not say where it begins.",
+    "WF003": "A state is named that the workflow does not have.",
+    "WF004": "`onTimeout` stands without `timeoutMs`.",
+    "WF005": "The name of a state or transition begins with `$`.",
+    "WF006": "A terminal state has transitions or `onEnter`.",
+    "WF007": "A state that is no end has an outcome.",
+    "WF008": "A transition that is taken by itself requires arguments.",
+    "WF010": "A connection is named that does not exist.",
+    "WF011": "A connection is of another kind than its executor.",
+    "WF012": "A capability is named that does not exist.",
+    "WF013": "A capability is made from itself, or runs nothing.",
+    "WF014": "A workflow is named that does not exist.",
+    "WF015": "Workflows start each other in a circle.",
+    "WF016": "An entry of `capabilities` is named together with arguments.",
+    "WF017": "A capability with guards stands where no guards are checked.",
+    "WF020": "A `cli` executor has neither a command nor a connection, or both.",
+    "WF021": "A `parallel` executor does not say what to run, or is nested too deeply.",
+    "WF022": "A `join` can never be met.",
+    "WF023": "A person is waited for inside of another executor.",
+    "WF024": "A script is missing, or is not the one that was approved.",
+    "WF030": "An expression, path or mapping cannot be read, or looks where nothing is.",
+    "WF031": "A JSON Schema is invalid.",
+    "WF040": "A step is named that the workflow does not have.",
+    "WF041": "Two steps have one name.",
+    "WF042": "A step runs neither a skill nor a capability, or both.",
+    "WF043": "A step has to fall back on a skill that it does not name.",
+    "WF044": "A route leads back in a loop.",
+    "WF045": "A step takes its input from one that has not run.",
+    "WF050": "A state cannot be reached (warning).",
+    "WF051": "A state cannot be left and is no end (warning).",
+    "WF052": "No end can be reached (warning).",
+    "WF053": "A workflow can go round in a circle by itself (warning).",
+    "WF054": "A path leads to something that nothing writes (warning).",
+    "WF055": "Guards can never hold (warning).",
+    "WF056": "Two transitions without guards would be taken by themselves (warning).",
+    "WF057": "Something dangerous can be reached without a person (warning).",
+    "WF058": "A `reliability` stands beside a person (warning).",
 }
 """Every code a finding can carry, with its meaning."""
 
-WARNINGS = frozenset({"CFG031", "CFG051", "CFG053"})
+WARNINGS = frozenset(
+    {
+        *("CFG031", "CFG051", "CFG053"),
+        *("WF050", "WF051", "WF052", "WF053", "WF054", "WF055", "WF056", "WF057", "WF058"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

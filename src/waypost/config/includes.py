@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from waypost.config.checking import plain, recognise
 from waypost.config.environment import expand
 from waypost.config.findings import quoted
-from waypost.config.models import Config, Name
+from waypost.config.models import Config
+from waypost.config.names import Name
 from waypost.config.nodes import Node
 from waypost.config.source import read
 

@@ -5,15 +5,24 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from waypost.config.executors import Connection
+from waypost.config.names import DAY_MS, Directory, Name
+from waypost.config.workflows import Capability, Workflow
+
 DEFAULT_PORT = 8420
-DAY_MS = 86_400_000
+MIB = 1_048_576
 DEFAULT_STORE = "sqlite:///waypost.db"
 DEFAULT_BUS = "local://"
 
-Name = Annotated[str, Meta(min_length=1)]
-Directory = Annotated[str, Meta(min_length=1, extra={"path": "directory"})]
 CoreSkillName = Literal[
-    "api_request", "llm_transform", "rss_collector", "shell", "system_info", "web_browse", "web_search"
+    "api_request",
+    "llm_transform",
+    "rss_collector",
+    "send_to_workflow",
+    "shell",
+    "system_info",
+    "web_browse",
+    "web_search",
 ]
 ToolkitReference = Annotated[
     str,
@@ -169,6 +178,33 @@ class Auth(Struct, frozen=True, kw_only=True, rename="camel"):
     oauth: Annotated[OAuth | None, Meta(description="The authorization server whose tokens are accepted.")] = None
 
 
+class SkillLimits(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the processes of dynamic skills may take."""
+
+    processes: Annotated[int, Meta(ge=1, le=1_000, description="How many processes run at once; more calls wait.")] = 16
+    waiting: Annotated[
+        int, Meta(ge=0, le=1_000_000, description="How many calls wait for a process; more are refused.")
+    ] = 10_000
+    idle_ms: Annotated[
+        int, Meta(ge=1, le=DAY_MS, description="How long a process waits for another call before it ends.")
+    ] = 60_000
+    start_ms: Annotated[int, Meta(ge=100, le=DAY_MS, description="How long the import of a skill may take.")] = 10_000
+    cpu_seconds: Annotated[int, Meta(ge=1, le=86_400, description="The CPU time of a call.")] = 60
+    memory_bytes: Annotated[
+        int, Meta(ge=32 * MIB, le=1_048_576 * MIB, description="The memory of a process, as address space.")
+    ] = 512 * MIB
+    files: Annotated[int, Meta(ge=16, le=65_536, description="How many files a process may have open.")] = 64
+    file_bytes: Annotated[
+        int, Meta(ge=0, le=1_048_576 * MIB, description="How large a file may become that a process writes.")
+    ] = 64 * MIB
+    result_bytes: Annotated[
+        int, Meta(ge=1_024, le=1_024 * MIB, description="How large the result of a call may be, as JSON.")
+    ] = 10 * MIB
+    output_bytes: Annotated[
+        int, Meta(ge=0, le=1_024 * MIB, description="How much of what a call prints goes to the log.")
+    ] = 65_536
+
+
 class Skills(Struct, frozen=True, kw_only=True, rename="camel"):
     """Executable skills: those that ship with Waypost, and those in a directory."""
 
@@ -185,6 +221,9 @@ class Skills(Struct, frozen=True, kw_only=True, rename="camel"):
         Annotated[int, Meta(ge=1, le=DAY_MS)] | None,
         Meta(description="How long a skill may run; left out, as long as any other tool."),
     ] = None
+    limits: Annotated[SkillLimits, Meta(description="What the processes of dynamic skills may take.")] = msgspec.field(
+        default_factory=SkillLimits
+    )
     permissions: Annotated[list[Name], Meta(description="Permissions that skills may declare beside the usual.")] = []
     allow_private: Annotated[bool, Meta(description="Whether core skills may reach private addresses.")] = False
     sanitize: Annotated[
@@ -253,6 +292,11 @@ class Config(Struct, frozen=True, kw_only=True, rename="camel"):
         Auth | None, Meta(description="Who may use the hub over HTTP; left out, anybody who reaches it.")
     ] = None
     skills: Annotated[Skills | None, Meta(description="Executable skills; left out, there are none.")] = None
+    connections: Annotated[
+        dict[Name, Connection], Meta(description="Servers, APIs and programs that executors use, by name.")
+    ] = {}
+    capabilities: Annotated[dict[Name, Capability], Meta(description="Building blocks for transitions, by name.")] = {}
+    workflows: Annotated[dict[Name, Workflow], Meta(description="Workflows, by name.")] = {}
     policies: Annotated[list[Policy], Meta(description="Rules about who may do what.")] = []
     audit: Annotated[Audit, Meta(description="Where decisions and executions go on record.")] = msgspec.field(
         default_factory=Audit

@@ -6,6 +6,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
 from msgspec import Meta, Struct
+from msgspec.structs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,9 +37,27 @@ def model(annotation: Annotation, entries: dict[str, Node]) -> type[Struct] | No
     for candidate in found:
         config = candidate.__struct_config__
         tag = entries.get(config.tag_field) if config.tag_field else None
-        if tag is not None and tag.value == config.tag:
+        if tag is not None and isinstance(tag.value, str) and snake_case(tag.value) == config.tag:
             return candidate
-    return None
+    fitting = [candidate for candidate in found if _is_meant(candidate, entries)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _is_meant(candidate: type[Struct], entries: dict[str, Node]) -> bool:
+    """Whether a mapping without a tag has all keys that a struct cannot do without."""
+    required = {field.encode_name for field in fields(candidate) if field.required}
+    return bool(required) and required <= set(entries) and candidate.__struct_config__.tag_field not in entries
+
+
+def tags(annotation: Annotation) -> dict[str, str]:
+    """The tags that tell the structs of an annotation apart, each with the key it stands under."""
+    configs = [m.__struct_config__ for m in members(annotation) if isinstance(m, type) and issubclass(m, Struct)]
+    return {str(config.tag): config.tag_field for config in configs if config.tag_field}
+
+
+def snake_case(text: str) -> str:
+    """The tag as it is spelled in the models."""
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in text)
 
 
 def item(annotation: Annotation) -> Annotation | None:

@@ -83,20 +83,35 @@ class StoreWriter:
                 ends = await ends_of(audit_of=self._store())
                 self._begin = Record(records[0].at, "hub", "console", "audit", "allow", "begin", _encode(ends).decode())
             records = [self._begin, *records]
+        entries = self._entries(records)
+        last = entries[-1]
+        while entries:
+            try:
+                await audit.append(*entries)
+                break
+            except StaleVersion:
+                left = _behind(await audit.last(self._chain), entries)
+                if left is None:
+                    self._chain, self._last, self._begin = secrets.token_hex(8), None, None
+                    raise
+                entries = left
+        self._last = last
+
+    def _entries(self, records: list[Record]) -> list[AuditEntry]:
         last, entries = self._last, []
         for record in records:
             number, digest, at = (0, "", 0.0) if last is None else (last.number, last.digest, last.at)
             last = chained(self._chain, number + 1, record, digest, at)
             entries.append(last)
-        assert last is not None
-        try:
-            await audit.append(*entries)
-        except StaleVersion:
-            found = await audit.last(self._chain)
-            if found is None or found.digest != last.digest:  # else it was written before, when nobody could know
-                self._chain, self._last, self._begin = secrets.token_hex(8), None, None
-                raise
-        self._last = last
+        return entries
+
+
+def _behind(last: AuditEntry | None, entries: list[AuditEntry]) -> list[AuditEntry] | None:
+    """What is left to write if the first of the entries were written before, when nobody could know."""
+    for place, entry in enumerate(entries, 1):
+        if last is not None and (entry.number, entry.digest) == (last.number, last.digest):
+            return entries[place:]
+    return None
 
 
 def chained(chain: str, number: int, record: Record, before: str, before_at: float = 0.0) -> AuditEntry:
@@ -190,11 +205,15 @@ class AuditLog:
     def check_room(self) -> None:
         """Refuse to do what could not be put on record."""
         if len(self._waiting) >= _MOST_WAITING:
+            self._go_on()
             raise Busy("The audit cannot be written, so nothing is done that would belong there; try again later.")
 
     def add(self, record: Record) -> None:
         """Put something on record."""
         self._waiting.append(record)
+        self._go_on()
+
+    def _go_on(self) -> None:
         if self._writing is None or self._writing.done():
             self._writing = self._background(self._write())
 
@@ -203,8 +222,14 @@ class AuditLog:
         if self._writing is not None:
             await asyncio.wait({self._writing})
 
+    def start(self) -> None:
+        """Write what comes, and what was left when it was stopped, until it is written."""
+        self._stopping = False
+        if self._waiting:
+            self._go_on()
+
     def stop(self) -> None:
-        """Write what waits, once; what cannot be written now is lost, and the log says so."""
+        """Write what waits, once; what cannot be written now is lost if nobody starts it again, and the log says so."""
         self._stopping = True
 
     async def _write(self) -> None:

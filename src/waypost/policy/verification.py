@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from waypost.policy.audit import all_chains, digest_of
-from waypost.stores.audit import KEPT, AuditEntry
+from waypost.stores.audit import KEPT, AuditEntry, Block
 from waypost.stores.store import Store
 
-_PAGE: Final = 1000
 _Ends = dict[str, tuple[int, str, float]]
 
 
@@ -34,14 +33,17 @@ async def verify(store: Store) -> Verdict:
     entries = 0
     for chain in chains:
         last: AuditEntry | None = None
-        while page := await store.audit.chain(chain, 0 if last is None else last.number, _PAGE):
-            for entry in page:
-                problem = _problem(entry, last, over, named.get((chain, entry.number), entry.digest))
-                if problem is not None:
-                    problems.append(problem)
-                last = entry
-                entries += 1
-            ends[chain] = page[-1].number
+        while blocks := await store.audit.blocks(chain, ends.get(chain, 0)):
+            for block in blocks:
+                found = []
+                for entry in block.entries:
+                    found.append(_problem(entry, last, over, named.get((chain, entry.number), entry.digest)))
+                    last = entry
+                if block.is_misfiled and not any(found):
+                    found.append(_misfiled(block))
+                problems += filter(None, found)
+                entries += len(block.entries)
+            ends[chain] = max(block.entries[-1].number for block in blocks)
     problems += [problem for chain, said in claims for problem in _missing_ends(chain, said, ends, over)]
     return Verdict(len(ends), entries, problems)
 
@@ -76,6 +78,11 @@ def _problem(entry: AuditEntry, before: AuditEntry | None, over: float, digest: 
     if said.get("previous", "") != before.digest:
         return f"{place} does not follow the one before it: one of them was replaced."
     return None
+
+
+def _misfiled(block: Block) -> str:
+    place = f"Entry {block.number} of chain {block.chain} and those written with it"
+    return f"{place} were changed: what they are found by differs from what they say."
 
 
 def _missing_ends(chain: str, said: _Ends, ends: dict[str, int], over: float) -> list[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 from weakref import WeakKeyDictionary
@@ -12,8 +10,8 @@ import msgspec
 
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.registry import Registry
-from waypost.errors import InvalidParams
 from waypost.wire import downgrade, messages
+from waypost.wire.cursors import cursor_after, key_before
 from waypost.wire.definitions import Definition
 
 WIRE_KEYS: Final = {
@@ -22,7 +20,6 @@ WIRE_KEYS: Final = {
     Kind.RESOURCE: "resources",
     Kind.TEMPLATE: "resourceTemplates",
 }
-_CURSOR: Final = b"after:"
 _KEPT_PAGES: Final = 1024
 
 
@@ -33,29 +30,15 @@ class Page(msgspec.Struct):
     next_cursor: str | None = None
 
 
-def cursor_after(key: str) -> str:
-    """The cursor behind `key`; it stays good when others come and go."""
-    return base64.urlsafe_b64encode(_CURSOR + key.encode()).decode().rstrip("=")
-
-
-def key_before(cursor: str | None) -> str | None:
-    """The key a cursor stands behind."""
-    if cursor is None:
-        return None
-    try:
-        decoded = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        if decoded.startswith(_CURSOR):
-            return decoded.removeprefix(_CURSOR).decode()
-    except (binascii.Error, ValueError):
-        pass
-    raise InvalidParams(f"Invalid cursor: {cursor[:80]}")
-
-
 class Listing:
     """The lists of one registry as bytes."""
 
-    def __init__(self, registry: Registry, *, page_size: int, portable: bool = False) -> None:
+    def __init__(
+        self, registry: Registry, *, page_size: int, portable: bool = False, only: frozenset[str] | None = None
+    ) -> None:
         self._registry = registry
+        self._only = only
+        """The tools that are listed, where not all are."""
         self._page_size = page_size
         self._portable = portable
         self._pages: dict[tuple[Kind, str, str | None], tuple[int, bytes]] = {}
@@ -83,8 +66,11 @@ class Listing:
     ) -> Page:
         """A page of what is registered, or of what is to be shown of it."""
         items: list[Capability] = []
+        only = self._only if kind is Kind.TOOL and not include_hidden else None
         for capability in self._registry[kind].after(key_before(cursor)):
             if (capability.hidden and not include_hidden) or not (shows is None or shows(capability)):
+                continue
+            if only is not None and capability.id not in only:
                 continue
             if len(items) == self._page_size:
                 return Page(items, cursor_after(items[-1].id))

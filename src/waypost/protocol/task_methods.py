@@ -8,10 +8,10 @@ from waypost.errors import CapabilityNotSupported, InvalidParams, MethodNotFound
 from waypost.protocol.answers import EMPTY, Answer
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange
-from waypost.protocol.listing import cursor_after, key_before
 from waypost.protocol.methods import Method
 from waypost.protocol.task_views import RELATED_TASK, TASKS_EXTENSION, detailed_task, legacy_task
 from waypost.wire import params
+from waypost.wire.cursors import cursor_after, key_before
 from waypost.wire.messages import encode
 from waypost.wire.versions import V2025_11_25
 

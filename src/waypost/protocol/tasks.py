@@ -236,8 +236,7 @@ class Tasks:
 
     async def load(self, task_id: str) -> TaskRecord | None:
         """A task as the store knows it, unless its time is over."""
-        record = await self._host.store.tasks.load(task_id)
-        return None if record is None or record.expires_at < time.time() else record
+        return _in_time(await self._host.store.tasks.load(task_id))
 
     async def save(self, record: TaskRecord) -> TaskRecord:
         """Remember a change, then tell those who watch."""
@@ -247,13 +246,18 @@ class Tasks:
         return saved
 
     async def find(self, task_id: str, principal: Principal) -> TaskRecord:
-        """The task as it stands; somebody else's is not there, and one whose holder fell silent has failed."""
+        """The task as it stands; somebody else's is not there, and one whose holder fell silent has failed.
+
+        For one that is not there the store is asked once, whether there is such a task or not.
+        """
         while True:
             live = self._live.get(task_id)
-            record = live.record if live is not None else await self.load(task_id)
-            if record is None or record.principal != principal.id:
+            if live is not None and live.record.principal == principal.id:
+                return live.record
+            record = _in_time(await self._host.store.tasks.own(task_id, principal.id))
+            if record is None:
                 raise InvalidParams(f"There is no task {task_id}.")
-            if live is not None or record.is_over or await self._is_held(record):
+            if record.is_over or await self._is_held(record):
                 return record
             try:
                 return await self.save(_ended(record, status="failed", error=_LOST, status_message=_LOST["message"]))
@@ -353,6 +357,10 @@ class Tasks:
         for task in tuple(self._live.values()):
             if not task.record.is_over and held.get(task.record.id) != task.record.version:
                 await task.catch_up()
+
+
+def _in_time(record: TaskRecord | None) -> TaskRecord | None:
+    return None if record is None or record.expires_at < time.time() else record
 
 
 def _ended(record: TaskRecord, **changes: Any) -> TaskRecord:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
-import tempfile
+import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from waypost.skills.directories import LinkMet, beginning, opened
 from waypost.skills.limits import LARGEST_FILE
 from waypost.skills.refusals import SkillRefused
 
 SUFFIX: Final = ".py"
+_NO_FILE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ENXIO)
+"""Errors that say that there is nothing to be read under a name."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 TEMPLATE: Final = '''"""The skill {name}."""
@@ -56,41 +60,60 @@ def checked_name(name: str) -> str:
 
 
 def located(directory: Path, file: str) -> Path:
-    """Where a file named relative to the directory is; it must lie inside, links followed."""
-    outside = SkillRefused("path_traversal", f"{file[:200]!r} does not lie inside the skills directory.")
+    """Where a file named relative to the directory really is, links followed; it must lie inside."""
     given = Path(file)
     if not file or "\0" in file or "\\" in file or given.is_absolute() or ".." in given.parts:
-        raise outside
+        raise _outside(file)
     try:
         root = directory.resolve()
         path = (root / given).resolve()
     except (OSError, RuntimeError, ValueError):
-        raise outside from None
+        raise _outside(file) from None
     if root not in path.parents:
-        raise outside
-    return root / given
+        raise _outside(file)
+    return path
+
+
+def _outside(file: str) -> SkillRefused:
+    return SkillRefused("path_traversal", f"{file[:200]!r} does not lie inside the skills directory.")
 
 
 def read(directory: Path, file: str) -> Source:
     """The source in a file of the directory."""
     path = located(directory, file)
-    if path.suffix != SUFFIX:
+    given = Path(file)
+    if given.suffix != SUFFIX:
         raise SkillRefused("bad_name", f"{file[:200]!r} is not a Python file; a skill's file is called <name>.py.")
-    name = checked_name(path.stem)
+    name = checked_name(given.stem)
     try:
-        if not path.is_file():
-            raise SkillRefused("file_not_found", f"There is no file {file} in the skills directory.")
-        with path.open("rb") as opened:
-            data = opened.read(LARGEST_FILE + 1)
+        data = _data(directory, file, path, LARGEST_FILE + 1)
     except OSError as error:
         raise SkillRefused("file_not_found", f"{file[:200]} cannot be read: {error.strerror}.") from None
+    if data is None:
+        raise SkillRefused("file_not_found", f"There is no file {file} in the skills directory.")
     if len(data) > LARGEST_FILE:
         raise SkillRefused("too_large", f"{file} is larger than {LARGEST_FILE} bytes, the most a skill may have.")
     try:
-        return source(name, given_name(directory, path), data.decode())
+        return source(name, given.as_posix(), data.decode())
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise SkillRefused("compilation_error", f"{file}, line {line}: the source is not UTF-8.") from None
+
+
+def _data(directory: Path, file: str, path: Path, most: int = -1) -> bytes | None:
+    """What a file that was located holds, if it is one; whatever took its place since then is not followed."""
+    root = directory.resolve()
+    if root not in path.parents:
+        raise _outside(file)
+    try:
+        with opened(root, path.parent.relative_to(root).parts) as parent:
+            return beginning(parent, path.name, most)
+    except LinkMet:
+        raise _outside(file) from None
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            return None
+        raise
 
 
 def given_name(directory: Path, path: Path) -> str:
@@ -123,27 +146,45 @@ def create(directory: Path, name: str) -> Path:
 @contextmanager
 def exchanged(directory: Path, new: Source) -> Iterator[None]:
     """Have the file hold another source; if what is done meanwhile fails, it holds the former one again."""
-    path = located(directory, new.file)
-    former = path.read_bytes() if path.exists() else None
-    _write(path, new.text.encode())
-    try:
-        yield
-    except BaseException:
-        if former is None:
-            path.unlink(missing_ok=True)
-        else:
-            _write(path, former)
-        raise
+    former = _data(directory, new.file, located(directory, new.file))
+    with _home(directory, new.file) as (parent, name):
+        _write(parent, name, new.text.encode())
+        try:
+            yield
+        except BaseException:
+            if former is not None:
+                _write(parent, name, former)
+            else:
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=parent)
+            raise
 
 
-def _write(path: Path, data: bytes) -> None:
-    """Write a file so that it is there as a whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    number, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)
+@contextmanager
+def _home(directory: Path, file: str) -> Iterator[tuple[int, str]]:
+    """The open directory that a file is written into, made if need be, and the file's name there."""
+    given = Path(file)
+    parent = located(directory, given.parent.as_posix()) if given.parent.parts else directory.resolve()
+    root = directory.resolve()
+    if root not in (parent, *parent.parents):
+        raise _outside(file)
+    root.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        try:
+            number = stack.enter_context(opened(root, parent.relative_to(root).parts, make=True))
+        except LinkMet:
+            raise _outside(file) from None
+        yield number, given.name
+
+
+def _write(directory: int, name: str, data: bytes) -> None:
+    """Write a file of an open directory so that it is there as a whole or not at all."""
+    temporary = f".{secrets.token_hex(8)}"
+    number = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
     try:
         with os.fdopen(number, "wb") as opened:
             opened.write(data)
-        os.replace(temporary, path)
+        os.replace(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
     except BaseException:
-        os.unlink(temporary)
+        os.unlink(temporary, dir_fd=directory)
         raise

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Final
 
 from waypost.capabilities.registry import Registry
-from waypost.config import Skills
+from waypost.config import SkillLimits, Skills
 from waypost.skills.answers import ReadResource
 from waypost.skills.core import CORE
 from waypost.skills.core.settings import CoreSettings
 from waypost.skills.core_tools import core_tools
+from waypost.skills.limits import Limits
 from waypost.skills.skill_set import SkillSet
 from waypost.stores.store import Store
 from waypost.upstreams.egress import Egress
@@ -52,6 +53,7 @@ class SkillSection:
                 Path(settings.dynamic),
                 permissions=settings.permissions,
                 core=[skill.name for skill in CORE],
+                limits=_limits(settings.limits),
                 timeout=timeout,
                 autoload=settings.autoload,
                 sanitize=settings.sanitize,
@@ -82,3 +84,18 @@ class SkillSection:
             await self.dynamic.close()
         await self._egress.close()
         await self._inside.close()
+
+
+def _limits(settings: SkillLimits) -> Limits:
+    return Limits(
+        processes=settings.processes,
+        waiting=settings.waiting,
+        idle=settings.idle_ms / 1000,
+        start=settings.start_ms / 1000,
+        cpu=settings.cpu_seconds,
+        memory=settings.memory_bytes,
+        files=settings.files,
+        file_size=settings.file_bytes,
+        result=settings.result_bytes,
+        output=settings.output_bytes,
+    )

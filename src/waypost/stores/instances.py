@@ -2,11 +2,14 @@
 
 A move is reserved, run and committed. A reservation is bound to a version and to a token that only its holder knows;
 the commit needs both, adds one to the version and one entry to the history. Whoever comes second finds the version or
-the token changed, and nothing happens.
+the token changed, and nothing happens. A move that comes to nothing is settled: the reservation is gone, the version
+is what it was, and a note tells of it.
 """
 
 from __future__ import annotations
 
+import secrets
+import time
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +20,7 @@ from waypost.stores.records import checked, decoded, encoded, is_key
 from waypost.stores.requests import ADD as ADD_REQUEST
 from waypost.stores.requests import RequestRecord
 from waypost.stores.statements import Change, Query, insert, page, select, update
-from waypost.stores.tables import HISTORY, INSTANCES
+from waypost.stores.tables import HISTORY, INSTANCES, NOTES
 
 
 class Reservation(msgspec.Struct, frozen=True):
@@ -42,6 +45,13 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     reservation: Reservation | None = None
 
 
+class Note(msgspec.Struct, frozen=True):
+    """What happened to an instance without moving it on."""
+
+    at: float
+    value: Any
+
+
 class HistoryEntry(msgspec.Struct, frozen=True):
     """What made an instance's version."""
 
@@ -61,6 +71,11 @@ _START: Final = Change(insert(INSTANCES, "skip"), _ADD_ENTRY)
 _START_ONCE: Final = Change(insert(INSTANCES, "skip"), _ADD_ENTRY, ADD_REQUEST)
 _COMMIT: Final = Change(_MOVE, _ADD_ENTRY)
 _COMMIT_ONCE: Final = Change(_MOVE, _ADD_ENTRY, ADD_REQUEST)
+_SETTLED: Final = update(
+    INSTANCES, ["version", "reservation"], ["status", "due_at", "body"], moves=False, constants=_NO_RESERVATION
+)
+_SETTLE: Final = Change(_SETTLED, insert(NOTES))
+_SETTLE_ONCE: Final = Change(_SETTLED, insert(NOTES), ADD_REQUEST)
 _RESERVE: Final = Change(update(INSTANCES, ["version", "reservation"], _RESERVED, moves=False))
 _RENEW: Final = Change(update(INSTANCES, ["reservation"], ["reserved_until"], moves=False))
 _RELEASE: Final = Change(update(INSTANCES, ["reservation"], [], moves=False, constants=_NO_RESERVATION))
@@ -69,10 +84,20 @@ _GET: Final = select(INSTANCES, "id = ?")
 _PAGE: Final = page(INSTANCES)
 _PAGE_OF_PRINCIPAL: Final = page(INSTANCES, "principal")
 _PAGE_OF_DEFINITION: Final = page(INSTANCES, "definition")
-_DUE: Final = select(INSTANCES, "due_at > 0 AND due_at <= ?", order=["due_at", "id"], limit=True)
+_LAST: Final = "\U0010ffff"
+"""What all ids are in front of."""
+_LATEST: Final[dict[tuple[str, ...], Query]] = {
+    where: select(
+        INSTANCES, " AND ".join([*(f"{column} = ?" for column in where), "id < ?"]), order=["id DESC"], limit=True
+    )
+    for where in ((), ("principal",), ("definition",), ("principal", "definition"))
+}
+_DUE: Final = select(INSTANCES, "due_at > 0 AND reservation = '' AND due_at <= ?", order=["due_at", "id"], limit=True)
 _ABANDONED: Final = select(
     INSTANCES, "reserved_until > 0 AND reserved_until < ?", order=["reserved_until", "id"], limit=True
 )
+_RESERVATIONS: Final = select(INSTANCES, "reserved_until > 0 AND id > ?", order=["id"], limit=True)
+_NOTES: Final = Query("SELECT at, body FROM notes WHERE instance = ? ORDER BY at, id LIMIT ?")
 _HISTORY: Final = Query(
     "SELECT version, at, body FROM history WHERE instance = ? AND version > ? ORDER BY version LIMIT ?"
 )
@@ -138,8 +163,26 @@ class Instances:
         else:
             write = self._database.write(_COMMIT_ONCE, row, history, request.row())
         if not await write:
-            raise StaleVersion(f"Instance {moved.id} is not at version {moved.version} any more, or is being moved.")
+            raise _moved_on(moved)
         return version
+
+    async def settle(
+        self, settled: Instance, at: float, note: Any, token: str = "", request: RequestRecord | None = None
+    ) -> None:
+        """End a move that came to nothing, under the reservation `token`; version and state stay as they are.
+
+        `StaleVersion` when the instance has moved or the reservation is not there any more.
+        """
+        row = (settled.id, settled.version, token, settled.status, settled.due_at, encoded(settled.value))
+        noted = (settled.id, f"{time.time_ns():020d}{secrets.token_hex(4)}", at, encoded(note))
+        if request is None:
+            write = self._database.write(_SETTLE, row, noted)
+        else:
+            write = self._database.write(_SETTLE_ONCE, row, noted, request.row())
+        if not await write:
+            raise StaleVersion(
+                f"Instance {settled.id} is not at version {settled.version} any more, or is being moved."
+            )
 
     async def page(
         self, after: str = "", limit: int = 100, *, principal: str | None = None, definition: str | None = None
@@ -153,18 +196,40 @@ class Instances:
             rows = await self._database.read(_PAGE, after, limit)
         return [_instance(row) for row in rows]
 
+    async def latest(
+        self, before: str = "", limit: int = 100, *, principal: str | None = None, definition: str | None = None
+    ) -> list[Instance]:
+        """Instances against the order of their ids, in front of `before`, which are the newest first."""
+        given = {"principal": principal, "definition": definition}
+        where = {column: value for column, value in given.items() if value is not None}
+        rows = await self._database.read(_LATEST[tuple(where)], *where.values(), before or _LAST, limit)
+        return [_instance(row) for row in rows]
+
     async def history(self, instance_id: str, after: int = 0, limit: int = 1000) -> list[HistoryEntry]:
         """What happened to an instance behind a version, in order."""
         rows = await self._database.read(_HISTORY, instance_id, after, limit) if is_key(instance_id) else ()
         return [HistoryEntry(row[0], row[1], decoded(row[2])) for row in rows]
 
+    async def notes(self, instance_id: str, limit: int = 1000) -> list[Note]:
+        """What happened to an instance without moving it on, in order."""
+        rows = await self._database.read(_NOTES, instance_id, limit) if is_key(instance_id) else ()
+        return [Note(row[0], decoded(row[1])) for row in rows]
+
+    async def reserved(self, after: str = "", limit: int = 100) -> list[Instance]:
+        """Instances that somebody is moving, or that wait in the middle of a move, in the order of their ids."""
+        return [_instance(row) for row in await self._database.read(_RESERVATIONS, after, limit)]
+
     async def due(self, now: float, limit: int = 100) -> list[Instance]:
-        """Instances that have to be looked at by now, the longest due first."""
+        """Instances that nobody is moving and that have to be looked at by now, the longest due first."""
         return [_instance(row) for row in await self._database.read(_DUE, now, limit)]
 
     async def abandoned(self, now: float, limit: int = 100) -> list[Instance]:
         """Instances whose reservation ran out, the longest first."""
         return [_instance(row) for row in await self._database.read(_ABANDONED, now, limit)]
+
+
+def _moved_on(instance: Instance) -> StaleVersion:
+    return StaleVersion(f"Instance {instance.id} is not at version {instance.version} any more, or is being moved.")
 
 
 def _instance(row: Any) -> Instance:

@@ -63,12 +63,17 @@ CREATE TABLE instances (
     due_at {real} NOT NULL, body {text} NOT NULL){loosely};
 CREATE INDEX instances_by_principal ON instances (principal, id);
 CREATE INDEX instances_by_definition ON instances (definition, id);
-CREATE INDEX instances_by_due ON instances (due_at) WHERE due_at > 0;
+CREATE INDEX instances_by_due ON instances (due_at) WHERE due_at > 0 AND reservation = '';
 CREATE INDEX instances_by_reservation ON instances (reserved_until) WHERE reserved_until > 0;
+CREATE INDEX instances_reserved ON instances (id) WHERE reserved_until > 0;
 
 CREATE TABLE history (
     instance {text} NOT NULL, version {integer} NOT NULL, at {real} NOT NULL, body {text} NOT NULL,
     PRIMARY KEY (instance, version));
+
+CREATE TABLE notes (
+    instance {text} NOT NULL, id {text} NOT NULL, at {real} NOT NULL, body {text} NOT NULL,
+    PRIMARY KEY (instance, id));
 
 CREATE TABLE requests (
     scope {text} NOT NULL, key {text} NOT NULL, digest {text} NOT NULL, expires_at {real} NOT NULL,
@@ -80,11 +85,10 @@ CREATE TABLE state (
     PRIMARY KEY (scope, key));
 
 CREATE TABLE audit (
-    chain {text} NOT NULL, number {integer} NOT NULL, at {real} NOT NULL, principal {text} NOT NULL,
-    capability {text} NOT NULL, decision {text} NOT NULL, entry {text} NOT NULL, digest {text} NOT NULL,
-    PRIMARY KEY (chain, number));
+    chain {text} NOT NULL, number {integer} NOT NULL, at {real} NOT NULL, size {integer} NOT NULL,
+    denials {integer} NOT NULL, entries {text} NOT NULL, PRIMARY KEY (chain, number));
 CREATE INDEX audit_by_time ON audit (at, chain, number);
-CREATE INDEX audit_of_denials ON audit (at, chain, number) WHERE decision = 'deny';
+CREATE INDEX audit_of_denials ON audit (at, chain, number) WHERE denials > 0;
 
 CREATE TABLE jobs (
     queue {text} NOT NULL, id {text} NOT NULL, version {integer} NOT NULL, status {text} NOT NULL,

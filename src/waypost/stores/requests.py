@@ -28,6 +28,7 @@ class RequestRecord(msgspec.Struct, frozen=True):
 
 ADD: Final = insert(REQUESTS)
 _PUT: Final = Change(insert(REQUESTS, "skip"))
+_REPLACE: Final = Change(insert(REQUESTS, "replace"))
 _GET: Final = select(REQUESTS, "scope = ? AND key = ?")
 _SWEEP: Final = Change(delete_where(REQUESTS, "expires_at > 0 AND expires_at < ?", [REAL], limit=1000))
 
@@ -46,6 +47,10 @@ class Requests:
     async def put(self, record: RequestRecord) -> bool:
         """Remember an answer; false when there is one under that key already, which stays."""
         return bool(await self._database.write(_PUT, record.row()))
+
+    async def replace(self, record: RequestRecord) -> None:
+        """Remember another answer under a key."""
+        await self._database.write(_REPLACE, record.row())
 
     async def sweep(self, now: float) -> int:
         """Forget answers whose time is over."""

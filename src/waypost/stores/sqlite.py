@@ -59,7 +59,7 @@ class SqliteDatabase:
 
     async def open(self) -> None:
         """Make sure it can be used."""
-        await asyncio.wrap_future(self._running().opened)
+        await asyncio.shield(asyncio.wrap_future(self._running().opened))
 
     async def close(self) -> None:
         """Finish what waits, then end the threads."""

@@ -26,20 +26,10 @@ INSTANCES: Final = Table(
     body=TEXT,
 )
 HISTORY: Final = Table("history", keys=2, instance=TEXT, version=INTEGER, at=REAL, body=TEXT)
+NOTES: Final = Table("notes", keys=2, instance=TEXT, id=TEXT, at=REAL, body=TEXT)
 REQUESTS: Final = Table("requests", keys=2, scope=TEXT, key=TEXT, digest=TEXT, expires_at=REAL, answer=TEXT)
 STATE: Final = Table("state", keys=2, scope=TEXT, key=TEXT, version=INTEGER, value=TEXT)
-AUDIT: Final = Table(
-    "audit",
-    keys=2,
-    chain=TEXT,
-    number=INTEGER,
-    at=REAL,
-    principal=TEXT,
-    capability=TEXT,
-    decision=TEXT,
-    entry=TEXT,
-    digest=TEXT,
-)
+AUDIT: Final = Table("audit", keys=2, chain=TEXT, number=INTEGER, at=REAL, size=INTEGER, denials=INTEGER, entries=TEXT)
 JOBS: Final = Table(
     "jobs",
     keys=2,
@@ -72,6 +62,7 @@ ALL: Final = (
     EVENTS,
     INSTANCES,
     HISTORY,
+    NOTES,
     REQUESTS,
     STATE,
     AUDIT,

@@ -41,6 +41,7 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _GET: Final = select(TASKS, "id = ?")
+_OWN: Final = select(TASKS, "id = ? AND principal = ?")
 _PAGE: Final = page(TASKS, "principal")
 _CREATE: Final = Change(insert(TASKS, "skip"))
 _SAVE: Final = Change(update(TASKS, ["version"], ["holder", "status", "expires_at", "body"]))
@@ -59,6 +60,11 @@ class TaskStore:
     async def load(self, task_id: str) -> TaskRecord | None:
         """The task, if it is remembered."""
         rows = await self._database.read(_GET, task_id) if is_key(task_id) else ()
+        return _record(rows[0]) if rows else None
+
+    async def own(self, task_id: str, principal: str) -> TaskRecord | None:
+        """The task, if it is remembered and that principal's; one of somebody else is not even decoded."""
+        rows = await self._database.read(_OWN, task_id, principal) if is_key(task_id) else ()
         return _record(rows[0]) if rows else None
 
     async def save(self, record: TaskRecord) -> TaskRecord:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Protocol, cast
 
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from waypost.capabilities.headers import HeaderParameter, header_parameters
 from waypost.errors import ProtocolError, RemoteError
@@ -25,6 +25,7 @@ _NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": 
 _WAIT: Final = 30.0
 _HEADER_MISMATCH: Final = -32020
 _MOST_ROUNDS: Final = 16
+_MOST_SERVED: Final = 100
 
 Listener = Callable[[Reply], None]
 Answerer = Callable[[dict[str, Any]], Any]
@@ -276,7 +277,8 @@ class Client:
             raise RemoteError(f"The server did not answer within {self._patience:g} s.", -32001) from None
         except asyncio.CancelledError:
             if request_id in self._waiting:
-                await self.cancel(request_id)
+                # Whoever is cancelled does not wait for a server that hangs.
+                self._beside(lambda: self.cancel(request_id))
             raise
         finally:
             self._waiting.pop(request_id, None)
@@ -317,7 +319,8 @@ class Client:
         except ProtocolError:
             return
         if message.method is not UNSET and message.id is not UNSET:
-            self._serve(message)
+            if len(self._serving) < _MOST_SERVED:
+                self._beside(lambda: self._reply(message))
         elif message.method is not UNSET:
             note = Reply.of(
                 {"method": message.method, "params": {} if message.params is UNSET else decode(message.params)}
@@ -327,9 +330,14 @@ class Client:
         else:
             self._settle(message)
 
-    def _serve(self, message: Message) -> None:
-        """Answer a request of the server, beside whatever else is going on."""
-        task = asyncio.get_running_loop().create_task(self._reply(message))
+    def _beside(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do something that nobody waits for."""
+
+        async def quietly() -> None:
+            with suppress(RemoteError, OSError):
+                await work()
+
+        task = asyncio.get_running_loop().create_task(quietly())
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
 
@@ -343,6 +351,8 @@ class Client:
         await self._link.send(data, self.version, None, None)
 
     async def _told(self, method: str, params: dict[str, Any]) -> Any:
+        if method == "ping":
+            return {}
         answerer = self._answers.get(method)
         if answerer is None:
             raise RemoteError(f"Method not found: {method}", -32601)
@@ -352,11 +362,13 @@ class Client:
         future = self._waiting.pop(message.id, None) if isinstance(message.id, (int, str)) else None
         if future is None or future.done():
             return
-        if message.error is not UNSET:
-            error = decode(message.error)
-            future.set_exception(RemoteError(error.get("message", ""), error.get("code", 0), error.get("data")))
-        elif message.result is not UNSET:
-            future.set_result(Reply.of(decode(message.result)))
+        said = decode(cast("Raw", message.result if message.error is UNSET else message.error))
+        if not isinstance(said, dict):
+            future.set_exception(RemoteError("The server's answer is not MCP.", -32603))
+        elif message.error is not UNSET:
+            future.set_exception(RemoteError(str(said.get("message", "")), said.get("code", 0), said.get("data")))
+        else:
+            future.set_result(Reply.of(said))
 
 
 def _declared(answers: Mapping[str, Answerer]) -> dict[str, Any]:
@@ -379,3 +391,10 @@ async def connected(link: Link, *, version: str | None = None, **options: Any) -
         await client.close()
         raise
     return client
+
+
+def abandon(client: Client, error: Exception) -> None:
+    """Let everything that waits for a server fail, because no answer can come any more."""
+    for future in client._waiting.values():
+        if not future.done():
+            future.set_exception(error)

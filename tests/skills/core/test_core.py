@@ -20,12 +20,13 @@ FIELDS = {
     "api_request": {"url", "method", "headers", "body"},
     "llm_transform": {"system_prompt", "model"},
     "rss_collector": {"url", "urls", "max_items"},
+    "send_to_workflow": {"target_workflow", "timeout"},
     "shell": {"command"},
     "system_info": set(),
     "web_browse": {"url", "extract"},
     "web_search": {"query", "max_results"},
 }
-KNOWN = {"web_read", "llm"}
+KNOWN = {"web_read", "llm", "workflow_run"}
 
 
 def test_every_core_skill_is_there_with_its_typed_fields() -> None:
@@ -62,6 +63,7 @@ def test_the_skills_that_bring_in_foreign_text_say_so() -> None:
         ("shell", {"exit_code": 2}, "on_error"),
         ("web_browse", {"text": ""}, "on_success"),
         ("llm_transform", "text", "on_success"),
+        ("send_to_workflow", {"status": "completed"}, "on_success"),
     ],
 )
 def test_a_result_takes_a_declared_route(name: str, result: Any, route: str) -> None:

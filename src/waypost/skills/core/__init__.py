@@ -11,6 +11,7 @@ from waypost.skills.core import (
     api_request,
     llm_transform,
     rss_collector,
+    send_to_workflow,
     shell,
     system_info,
     web_browse,
@@ -56,7 +57,11 @@ def _skill(module: ModuleType) -> CoreSkill:
 
 
 CORE: Final = tuple(
-    _skill(module) for module in (api_request, llm_transform, rss_collector, shell, system_info, web_browse, web_search)
+    _skill(module)
+    for module in (
+        *(api_request, llm_transform, rss_collector, send_to_workflow, shell, system_info),
+        *(web_browse, web_search),
+    )
 )
 
 __all__ = ["CORE", "CoreSettings", "CoreSkill"]

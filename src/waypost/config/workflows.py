@@ -1,0 +1,205 @@
+"""Workflows as they are written: states and transitions, or steps; guards; and reusable capabilities."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from waypost.config.executors import Executor, Idempotent, Millis, Reliability
+from waypost.config.names import Name
+
+Schema = Annotated[dict[str, Any], Meta(description="A JSON Schema.")]
+LinkFilter = Literal["all", "byGuards"]
+
+
+class ExprGuard(Struct, frozen=True, kw_only=True, rename="camel", tag="expr", tag_field="kind"):
+    """Holds when an expression does."""
+
+    expr: Annotated[str, Meta(description="The expression, such as `$.context.tests == true`.")]
+
+
+class JsonPathGuard(Struct, frozen=True, kw_only=True, rename="camel", tag="jsonpath", tag_field="kind"):
+    """The old name of `expr`."""
+
+    expr: Annotated[str, Meta(description="The expression.")]
+
+
+class PermissionGuard(Struct, frozen=True, kw_only=True, rename="camel", tag="permission", tag_field="kind"):
+    """Holds when the caller has a permission."""
+
+    permission: Annotated[Name, Meta(description="The permission.")]
+
+
+class RoleGuard(Struct, frozen=True, kw_only=True, rename="camel", tag="role", tag_field="kind"):
+    """Holds when the caller has a role."""
+
+    role: Annotated[Name, Meta(description="The role.")]
+
+
+class EvidenceNeed(Struct, frozen=True, kw_only=True, rename="camel"):
+    """So much evidence of a kind."""
+
+    kind: Annotated[Name, Meta(description="The kind.")]
+    count: Annotated[int, Meta(ge=1, description="From how many different people or agents.")] = 1
+
+
+class EvidenceGuard(Struct, frozen=True, kw_only=True, rename="camel", tag="evidence", tag_field="kind"):
+    """Holds when earlier transitions left evidence."""
+
+    requires: Annotated[list[Name | EvidenceNeed], Meta(min_length=1, description="Which evidence.")]
+
+
+class AllOf(Struct, frozen=True, kw_only=True, rename="camel", tag="all_of", tag_field="kind"):
+    """Holds when all guards do."""
+
+    guards: Annotated[list["Guard"], Meta(description="The guards.")]
+
+
+class AnyOf(Struct, frozen=True, kw_only=True, rename="camel", tag="any_of", tag_field="kind"):
+    """Holds when one of the guards does."""
+
+    guards: Annotated[list["Guard"], Meta(description="The guards.")]
+
+
+class Not(Struct, frozen=True, kw_only=True, rename="camel", tag="not", tag_field="kind"):
+    """Holds when a guard does not."""
+
+    guard: Annotated["Guard", Meta(description="The guard.")]
+
+
+Guard = ExprGuard | JsonPathGuard | PermissionGuard | RoleGuard | EvidenceGuard | AllOf | AnyOf | Not
+
+
+class Evidence(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a transition needs and leaves as evidence."""
+
+    requires: Annotated[list[Name | EvidenceNeed], Meta(description="Evidence it needs.")] = []
+    provides: Annotated[list[Name], Meta(description="Evidence it leaves beside that of its executor.")] = []
+
+
+class Branch(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Another target, where a guard holds on what the executor left."""
+
+    when: Annotated[Guard, Meta(description="The guard.")]
+    target: Annotated[Name, Meta(description="The state it leads to then.")]
+
+
+class Transition(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A way from one state to another."""
+
+    target: Annotated[Name, Meta(description="The state it leads to.")]
+    title: Annotated[str | None, Meta(description="The name shown to people and agents.")] = None
+    description: Annotated[str | None, Meta(description="What it does.")] = None
+    tags: Annotated[list[str], Meta(description="Labels; `dangerous` asks for a person on every way to it.")] = []
+    actor: Annotated[
+        Literal["agent", "human", "system", "deterministic"],
+        Meta(description="Who may take it; a deterministic one is taken by itself."),
+    ] = "agent"
+    input_schema: Annotated[Schema | None, Meta(description="The JSON Schema of its arguments.")] = None
+    guards: Annotated[list[Guard], Meta(description="What has to hold, all of it.")] = []
+    executor: Annotated[Executor | None, Meta(description="What it runs; left out, it only moves on.")] = None
+    output: Annotated[dict[Name, Any], Meta(description="What is written into the context.")] = {}
+    prefill: Annotated[dict[Name, Any], Meta(description="Arguments that its link already carries.")] = {}
+    branches: Annotated[list[Branch], Meta(description="Other targets; the first whose guard holds is taken.")] = []
+    evidence: Annotated[Evidence | None, Meta(description="Evidence it needs and leaves.")] = None
+    reliability: Annotated[Reliability | None, Meta(description="What is done about failures.")] = None
+
+
+class OnEnter(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What runs when a state is entered."""
+
+    executor: Annotated[Executor, Meta(description="What runs.")]
+    output: Annotated[dict[Name, Any], Meta(description="What is written into the context.")] = {}
+    reliability: Annotated[Reliability | None, Meta(description="What is done about failures.")] = None
+
+
+class State(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Where a workflow can be."""
+
+    description: Annotated[str | None, Meta(description="What it means to be here.")] = None
+    goal: Annotated[str | None, Meta(description="What is to be reached from here.")] = None
+    guidance: Annotated[str | None, Meta(description="How to go about it.")] = None
+    terminal: Annotated[bool, Meta(description="Whether it is an end.")] = False
+    outcome: Annotated[
+        Literal["succeeded", "failed", "cancelled"] | None, Meta(description="What it means to end here.")
+    ] = None
+    link_filter: Annotated[LinkFilter | None, Meta(description="Which links are shown, for this state.")] = None
+    on_enter: Annotated[OnEnter | None, Meta(description="What runs when it is entered.")] = None
+    transitions: Annotated[dict[Name, Transition], Meta(description="The ways out, by name.")] = {}
+
+
+class OnTimeout(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What happens when the time is over."""
+
+    target: Annotated[Name, Meta(description="The state it goes to.")]
+
+
+class StepRoute(Struct, frozen=True, kw_only=True):
+    """Where a branch leads."""
+
+    branch: Annotated[Name, Meta(description="The branch, such as `on_error`, or `default`.")]
+    goto: Annotated[Name | int, Meta(description="A step, by name or by position from 1.")]
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """A step of a workflow: a skill or another capability to run."""
+
+    name: Annotated[str | None, Meta(description="Its name; left out, the skill's.")] = None
+    skill: Annotated[Name | None, Meta(description="The skill it runs.")] = None
+    capability: Annotated[Name | None, Meta(description="The capability it runs, where it is not a skill.")] = None
+    config: Annotated[dict[str, Any], Meta(description="What the skill gets as `config`.")] = {}
+    input_from: Annotated[
+        Name | int | None, Meta(description="The step whose output it gets; left out, the one before it.")
+    ] = None
+    prompt_template: Annotated[str | None, Meta(description="A text with `{input}`, for the skill.")] = None
+    llm_tier: Annotated[Literal["light", "medium", "heavy", "local"] | None, Meta(description="Which model.")] = None
+    llm_model: Annotated[str | None, Meta(description="The model's name.")] = None
+    routes: Annotated[list[StepRoute], Meta(description="Which step follows which branch.")] = []
+    on_circuit_open: Annotated[
+        Literal["halt", "skip", "fallback"], Meta(description="What to do when its circuit is open.")
+    ] = "halt"
+    fallback_skill: Annotated[Name | None, Meta(description="The skill that is run instead.")] = None
+    on_missing_skill: Annotated[
+        Literal["halt", "skip"], Meta(description="What to do when there is no such skill.")
+    ] = "halt"
+    timeout_ms: Annotated[Millis | None, Meta(description="How long it may take.")] = None
+    idempotent: Idempotent = False
+
+
+class Workflow(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A workflow: states with transitions, or steps."""
+
+    title: Annotated[str | None, Meta(description="The name shown to people; left out, its id.")] = None
+    version: Annotated[Name, Meta(description="The version of the definition.")] = "1.0.0"
+    description: Annotated[str | None, Meta(description="What it is for.")] = None
+    tags: Annotated[list[str], Meta(description="Labels.")] = []
+    aliases: Annotated[list[str], Meta(description="Other words to find it by.")] = []
+    examples: Annotated[list[Any], Meta(description="Examples of its input.")] = []
+    enabled: Annotated[bool, Meta(description="Whether it can be started.")] = True
+    input_schema: Annotated[Schema | None, Meta(description="The JSON Schema of its input.")] = None
+    initial_state: Annotated[Name | None, Meta(description="The state it begins in.")] = None
+    initial_context: Annotated[dict[str, Any], Meta(description="The context it begins with.")] = {}
+    timeout_ms: Annotated[Millis | None, Meta(description="How long all of it may take.")] = None
+    on_timeout: Annotated[OnTimeout | None, Meta(description="What happens when the time is over.")] = None
+    max_chain_depth: Annotated[
+        int, Meta(ge=1, le=10_000, description="How many transitions are taken by themselves in a row.")
+    ] = 50
+    link_filter: Annotated[
+        LinkFilter, Meta(description="Which links are shown: all, or those whose guards hold now.")
+    ] = "all"
+    states: Annotated[dict[Name, State], Meta(description="The states, by name.")] = {}
+    steps: Annotated[list[Step], Meta(description="The steps, in order, instead of states.")] = []
+
+
+class Capability(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A building block: an executor with a schema, guards and reliability, to be named elsewhere."""
+
+    title: Annotated[str | None, Meta(description="The name shown to people.")] = None
+    description: Annotated[str | None, Meta(description="What it does.")] = None
+    tags: Annotated[list[str], Meta(description="Labels.")] = []
+    aliases: Annotated[list[str], Meta(description="Other words to find it by.")] = []
+    examples: Annotated[list[Any], Meta(description="Examples of its arguments.")] = []
+    wraps: Annotated[Name | None, Meta(description="The capability it is made from.")] = None
+    input_schema: Annotated[Schema | None, Meta(description="The JSON Schema of its arguments.")] = None
+    executor: Annotated[Executor | None, Meta(description="What it runs.")] = None
+    guards: Annotated[list[Guard], Meta(description="What has to hold, all of it.")] = []
+    reliability: Annotated[Reliability | None, Meta(description="What is done about failures.")] = None

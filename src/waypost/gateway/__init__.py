@@ -1,0 +1,1 @@
+"""One door to everything: the catalog, the search over it, and the seven tools that agents see."""

@@ -1,0 +1,130 @@
+"""The directory of everything an agent can find, kept up to date by the registry's changes."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+
+from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.registry import Registry
+from waypost.config.workflows import Workflow
+from waypost.gateway.documents import Document
+from waypost.gateway.items import Item, item_of
+from waypost.gateway.search import SearchIndex
+
+PAGE: Final = 200
+_KINDS: Final = (Kind.TOOL, Kind.PROMPT, Kind.RESOURCE)
+
+Allowed = Callable[[Item], bool]
+
+
+class Directory:
+    """Items by id, and the index they are found by."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        workflow: Callable[[str], Workflow | None],
+        index: SearchIndex,
+        leaves_out: Callable[[Capability], bool],
+    ) -> None:
+        self._registry = registry
+        self._workflow = workflow
+        self._leaves_out = leaves_out
+        self.index = index
+        self._items: dict[str, Item] = {}
+        self._order: list[str] = []
+        self._rows: dict[tuple[Kind, str], Item | None] = {}
+        self._known: dict[tuple[Kind, str], Capability] = {}
+        self._revisions = dict.fromkeys(_KINDS, -1)
+
+    def _catch_up(self) -> None:
+        """Take over what has changed in the registry; nothing else is touched."""
+        for kind in _KINDS:
+            revision = self._registry[kind].revision
+            if revision == self._revisions[kind]:
+                continue
+            self._revisions[kind] = revision
+            rows = {(kind, row.id): row for row in self._registry[kind] if not self._leaves_out(row)}
+            for key in [key for key in self._known if key[0] is kind and key not in rows]:
+                self._forget(key)
+            for key, row in rows.items():
+                if self._known.get(key) is not row:
+                    self._forget(key)
+                    self._learn(key, row)
+
+    def _learn(self, key: tuple[Kind, str], row: Capability) -> None:
+        item = item_of(row, self._workflow)
+        if item is not None and item.id in self._items:
+            item = msgspec.structs.replace(item, id=f"{item.kind}:{item.id}")
+        self._known[key], self._rows[key] = row, item
+        if item is None:
+            return
+        self._items[item.id] = item
+        insort(self._order, item.id)
+        parameters = tuple((item.schema or {}).get("properties") or ())
+        self.index.add(
+            Document(
+                id=item.id,
+                kind=item.kind,
+                title=item.title,
+                description=item.description,
+                tags=item.tags,
+                aliases=item.aliases,
+                text=item.text,
+                parameters=parameters,
+            )
+        )
+
+    def _forget(self, key: tuple[Kind, str]) -> None:
+        self._known.pop(key, None)
+        item = self._rows.pop(key, None)
+        if item is not None and self._items.get(item.id) is item:
+            del self._items[item.id]
+            del self._order[bisect_right(self._order, item.id) - 1]
+            self.index.remove(item.id)
+
+    def get(self, item_id: str) -> Item | None:
+        """The item with that id."""
+        self._catch_up()
+        return self._items.get(item_id)
+
+    def page(self, after: str | None, allowed: Allowed) -> tuple[list[Item], str | None]:
+        """Items in the order of their ids behind one, and where to go on."""
+        self._catch_up()
+        found: list[Item] = []
+        for item in self._behind(after):
+            if not allowed(item):
+                continue
+            if len(found) == PAGE:
+                return found, found[-1].id
+            found.append(item)
+        return found, None
+
+    def _behind(self, after: str | None) -> Iterator[Item]:
+        start = 0 if after is None else bisect_right(self._order, after)
+        return (self._items[item_id] for item_id in self._order[start:])
+
+    def counts(self, allowed: Allowed) -> dict[str, dict[str, int]]:
+        """How many there are of each kind and category."""
+        shown = [item for item in self._items.values() if allowed(item)]
+        return {
+            "kind": dict(Counter(item.kind for item in shown)),
+            "category": dict(Counter(item.category for item in shown)),
+        }
+
+    def search(
+        self, query: str, kind: str | None, limit: int, allowed: Allowed
+    ) -> tuple[str, list[tuple[float, Item]]]:
+        """The items that answer a query best, with their scores, and the name of the ranking."""
+        self._catch_up()
+        found = self.index.search(query, kind, limit, lambda item_id: allowed(self._items[item_id]))
+        return found.ranking, [(score, self._items[item_id]) for score, item_id in found.results]
+
+    def nearest(self, item_id: str, allowed: Allowed) -> list[str]:
+        """Ids that somebody may have meant."""
+        return [near for near in self.index.nearest(item_id) if allowed(self._items[near])]

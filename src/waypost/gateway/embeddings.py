@@ -1,0 +1,241 @@
+"""What documents mean, as vectors, from the static embeddings that ship inside the wheel of `wordllama`.
+
+Only its two data files are read, the weights and the tokenizer, so nothing is fetched from anywhere. Reading them and
+making vectors of documents happens in one thread; a search uses the vectors that are there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+import msgspec
+
+from waypost.gateway.documents import Document
+from waypost.gateway.tokens import Tokens
+from waypost.gateway.words import parts
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vectors = NDArray[np.float32]
+
+_log: Final = logging.getLogger(__name__)
+
+_THREADS: Final = "OPENBLAS_NUM_THREADS"
+PACKAGE: Final = "wordllama"
+MODULES: Final = (PACKAGE, "numpy")
+DIMENSIONS: Final = 128
+_WEIGHTS: Final = "weights/l2_supercat_256.safetensors"
+_TOKENIZER: Final = "tokenizers/l2_supercat_tokenizer_config.json"
+_BATCH: Final = 256
+_BATCHES: Final = 8
+_LONGEST: Final = 2000
+
+
+def installed() -> bool:
+    """Whether the extra `embeddings` is there."""
+    return all(find_spec(module) is not None for module in MODULES)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let the linear algebra that is loaded meanwhile run in the thread that asks for it.
+
+    Products as small as ours gain nothing from more threads, and on a busy machine wait for them.
+    """
+    before = os.environ.get(_THREADS)
+    os.environ[_THREADS] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_THREADS]
+        else:
+            os.environ[_THREADS] = before
+
+
+class _Pieces(msgspec.Struct):
+    vocab: dict[str, int]
+
+
+class _TokenizerFile(msgspec.Struct):
+    model: _Pieces
+
+
+class _Tensor(msgspec.Struct):
+    dtype: Literal["F16"]
+    shape: tuple[int, int]
+    data_offsets: tuple[int, int]
+
+
+class _Model:
+    """Turns texts into vectors: the direction of the sum of their tokens' vectors."""
+
+    def __init__(self) -> None:
+        with _one_thread():
+            import numpy as np
+
+        # Here rather than in the first search that needs it.
+        import_module("waypost.gateway.fusing")
+        spec = find_spec(PACKAGE)
+        assert spec is not None
+        assert spec.submodule_search_locations
+        folder = Path(spec.submodule_search_locations[0])
+        self.np = np
+        self._weights = self._read(folder / _WEIGHTS)
+        described = msgspec.json.decode((folder / _TOKENIZER).read_bytes(), type=_TokenizerFile)
+        self._tokens = Tokens(described.model.vocab)
+
+    def _read(self, file: Path) -> NDArray[np.float16]:
+        """The only tensor of a safetensors file: the length of a header, the header, the numbers."""
+        with file.open("rb") as opened:
+            length = int.from_bytes(opened.read(8), "little")
+            (tensor,) = msgspec.json.decode(opened.read(length), type=dict[str, _Tensor]).values()
+        offset = 8 + length + tensor.data_offsets[0]
+        weights = self.np.memmap(file, self.np.float16, "r", offset, tensor.shape)
+        # The model was trained so that the first dimensions say most.
+        return self.np.array(weights[:, :DIMENSIONS])
+
+    def sums(self, texts: Sequence[str]) -> Vectors:
+        """For each text, the sum of the vectors of its tokens."""
+        np = self.np
+        made: Vectors = np.zeros((len(texts), DIMENSIONS), np.float32)
+        for row, text in enumerate(texts):
+            made[row] = self._weights[self._tokens.of(text[:_LONGEST])].sum(axis=0, dtype=np.float32)
+        return made
+
+    def unit(self, vectors: Vectors) -> Vectors:
+        """The same directions, all of length one."""
+        np = self.np
+        lengths: Vectors = np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
+        scaled: Vectors = vectors / np.maximum(lengths, np.float32(1e-9))
+        return scaled
+
+
+class _Wanted(NamedTuple):
+    slot: int
+    ticket: int
+    text: str
+
+
+class Compared(NamedTuple):
+    """Vectors of documents, and of the sentences to find them by."""
+
+    documents: Vectors
+    queries: Vectors
+
+
+class Embeddings:
+    """The vectors of a catalog, kept up to date in a thread; documents are known by their slots."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="waypost-embeddings")
+        self._loading: Future[_Model] | None = None
+        self._wanted: dict[int, _Wanted] = {}
+        self._tickets: dict[int, int] = {}
+        self._last_ticket = 0
+        self._highest = 0
+        self._failed = False
+        self._made: deque[tuple[list[_Wanted], Future[Vectors]]] = deque()
+        self._matrix: Vectors | None = None
+
+    def put(self, slot: int, document: Document) -> None:
+        """Have a vector made for a document, in place of the one its slot had."""
+        self._last_ticket += 1
+        self._tickets[slot] = self._last_ticket
+        self._highest = max(self._highest, slot)
+        self._wanted[slot] = _Wanted(slot, self._last_ticket, _text(document))
+
+    def drop(self, slot: int) -> None:
+        """Forget a document."""
+        del self._tickets[slot]
+        self._wanted.pop(slot, None)
+        if self._matrix is not None and slot < len(self._matrix):
+            self._matrix[slot] = 0
+
+    def start(self) -> Future[_Model]:
+        """Load the model and make what vectors are missing, without waiting for either."""
+        if self._loading is None:
+            self._loading = self._thread.submit(_Model)
+        waiting = list(self._wanted.values())
+        self._wanted.clear()
+        for first in range(0, len(waiting), _BATCH):
+            batch = waiting[first : first + _BATCH]
+            texts = [wanted.text for wanted in batch]
+            self._made.append((batch, self._thread.submit(_vectors, self._loading, texts)))
+        return self._loading
+
+    def _model(self) -> _Model | None:
+        loading = self.start()
+        if self._failed or not loading.done():
+            return None
+        error = loading.exception()
+        if error is None:
+            return loading.result()
+        self._failed = True
+        _log.warning("Embeddings cannot be loaded, so sentences are ranked by their words alone: %s", error)
+        return None
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until every document has its vector; for tests and measurements, not on an event loop."""
+        model = self.start().result(timeout)
+        for _, made in self._made:
+            made.result(timeout)
+        self._take(model, len(self._made))
+
+    def close(self) -> None:
+        """Stop the thread."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def compared(self, sentences: Sequence[str]) -> Compared | None:
+        """The vectors of documents by their slots, and those of the sentences: of all together first, then of each.
+
+        None before the model is loaded, which this starts.
+        """
+        model = self._model()
+        if model is None:
+            return None
+        self._take(model, _BATCHES)
+        if self._matrix is None:
+            return None
+        sums = model.sums(sentences)
+        return Compared(self._matrix, model.unit(model.np.vstack([sums.sum(axis=0), sums])))
+
+    def _take(self, model: _Model, most: int) -> None:
+        """Put vectors that are finished into the matrix, so many batches at most."""
+        while most and self._made and self._made[0][1].done():
+            most -= 1
+            batch, made = self._made.popleft()
+            rows = [row for row, wanted in enumerate(batch) if self._tickets.get(wanted.slot) == wanted.ticket]
+            self._matrix = self._large_enough(model.np)
+            self._matrix[[batch[row].slot for row in rows]] = made.result()[rows]
+
+    def _large_enough(self, np: ModuleType) -> Vectors:
+        if self._matrix is not None and len(self._matrix) > self._highest:
+            return self._matrix
+        larger: Vectors = np.zeros((self._highest + 1 + self._highest // 4, DIMENSIONS), np.float32)
+        if self._matrix is not None:
+            larger[: len(self._matrix)] = self._matrix
+        return larger
+
+
+def _vectors(loading: Future[_Model], texts: list[str]) -> Vectors:
+    model = loading.result()
+    return model.unit(model.sums(texts))
+
+
+def _text(document: Document) -> str:
+    title = document.title if document.title != document.id else ""
+    named = " ".join(parts(f"{document.id} {title}"))
+    return f"{named}. {document.description} {' '.join((*document.tags, *document.aliases))}"

@@ -1,0 +1,110 @@
+"""What an agent can find: everything the hub offers, each with the call that uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import UNSET
+
+from waypost.capabilities.capability import Capability, Kind
+from waypost.config.workflows import Workflow
+from waypost.workflows.records import PROXY
+
+SKILL: Final = "skill:"
+WORKFLOW: Final = "workflow:"
+PROMPT: Final = "prompt:"
+MARKDOWN: Final = "text/markdown"
+
+ItemKind = Literal["workflow", "capability", "skill", "prompt", "document"]
+Data = dict[str, Any]
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """Something an agent can find, and what it is found by."""
+
+    id: str
+    kind: ItemKind
+    title: str
+    description: str
+    tags: tuple[str, ...]
+    aliases: tuple[str, ...]
+    text: str
+    link: Data
+    """The call that uses it."""
+    schema: Data | None
+    """The JSON Schema of what that call takes of it."""
+    row: Capability
+
+    @property
+    def category(self) -> str:
+        """The category it is counted under."""
+        return self.row.category or "none"
+
+    def told(self) -> Data:
+        """As lists show it."""
+        return {
+            "id": self.id,
+            "kind": self.kind,
+            "title": self.title,
+            "description": self.description,
+            "tags": list(self.tags),
+            "links": [self.link],
+        }
+
+    def described(self) -> Data:
+        """With everything there is to know before it is used."""
+        told = self.told()
+        told["links"] = [{**self.link, "input_schema": self.schema}]
+        if self.aliases:
+            told["aliases"] = list(self.aliases)
+        return told
+
+
+def item_of(row: Capability, workflow: Callable[[str], Workflow | None]) -> Item | None:
+    """A row of the registry as an item; nothing where it is not for agents to find."""
+    if row.hidden:
+        return None
+    if row.kind is Kind.PROMPT:
+        link = {"rel": "get", "method": "prompts/get", "args": {"name": row.id, "arguments": {}}}
+        return _item(f"{PROMPT}{row.id}", "prompt", row, link, row.id)
+    if row.kind is Kind.RESOURCE:
+        if getattr(row.definition, "mime_type", None) != MARKDOWN:
+            return None
+        link = {"rel": "read", "method": "resources/read", "args": {"uri": row.id}}
+        return _item(row.id, "document", row, link, row.id)
+    if row.kind is not Kind.TOOL:
+        return None
+    if row.id.startswith(WORKFLOW) and (model := workflow(row.id.removeprefix(WORKFLOW))) is not None:
+        name = row.id.removeprefix(WORKFLOW)
+        link = {"rel": "start", "method": "workflow.start", "args": {"definitionId": name, "input": {}}}
+        return _item(name, "workflow", row, link, text_of(model), model.input_schema)
+    args = {"definitionId": PROXY, "input": {"capability": row.id}}
+    link = {"rel": "start", "method": "workflow.start", "args": args}
+    kind: ItemKind = "skill" if row.id.startswith(SKILL) else "capability"
+    return _item(row.id, kind, row, link, row.id, row.arguments.schema)
+
+
+def _item(item_id: str, kind: ItemKind, row: Capability, link: Data, text: str, schema: Data | None = None) -> Item:
+    title, description = row.definition.title, row.definition.description
+    return Item(
+        id=item_id,
+        kind=kind,
+        title=item_id if title is UNSET or not title else title,
+        description="" if description is UNSET else description or "",
+        tags=row.tags,
+        aliases=row.aliases,
+        text=text,
+        link=link,
+        schema=schema,
+        row=row,
+    )
+
+
+def text_of(workflow: Workflow) -> str:
+    """What a workflow is found by beside its own words: its states, transitions, goals and guidance."""
+    words: list[str] = [step.name or step.skill or step.capability or "" for step in workflow.steps]
+    for name, state in workflow.states.items():
+        words += [name, *state.transitions, state.goal or "", state.guidance or ""]
+    return " ".join(word for word in words if word)

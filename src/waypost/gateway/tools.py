@@ -1,0 +1,150 @@
+"""The three tools of discovery: what is there, what fits, and what one thing takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from waypost.capabilities.capability import Capability
+from waypost.capabilities.context import Context
+from waypost.capabilities.functions import make_tool
+from waypost.capabilities.options import ToolOptions
+from waypost.capabilities.results import Result
+from waypost.capabilities.schemas.forms import RawForm
+from waypost.errors import InvalidParams, WorkflowRefused
+from waypost.gateway.directory import PAGE, Allowed, Directory
+from waypost.gateway.items import Item
+from waypost.wire.cursors import cursor_after, key_before
+from waypost.workflows.answers import Answer, nowhere
+from waypost.workflows.tools import Forgiving, told
+
+OWNER: Final = "gateway"
+MOST: Final = 100
+SEVEN: Final = frozenset(
+    {
+        "gateway.describe",
+        "gateway.home",
+        "gateway.search",
+        "workflow.explain",
+        "workflow.get",
+        "workflow.start",
+        "workflow.submit",
+    }
+)
+"""The tools of the gateway, whatever is wired in."""
+
+Data = dict[str, Any]
+Allows = Callable[[Item, Context], bool]
+
+_HOME: Final = {
+    "type": "object",
+    "properties": {"cursor": {"type": "string", "description": "Where to go on, from a next link"}},
+    "additionalProperties": False,
+}
+_SEARCH: Final = {
+    "type": "object",
+    "properties": {
+        "query": {"type": "string", "description": "What you want to do, in a few words or a sentence"},
+        "kind": {
+            "enum": ["workflow", "capability", "skill", "prompt", "document"],
+            "description": "Only items of this kind",
+        },
+        "limit": {"type": "integer", "description": "How many results, 10 unless told, at most 100"},
+    },
+    "required": ["query"],
+    "additionalProperties": False,
+}
+_DESCRIBE: Final = {
+    "type": "object",
+    "properties": {"id": {"type": "string", "description": "The id of an item"}},
+    "required": ["id"],
+    "additionalProperties": False,
+}
+_TO_SEARCH: Final = {"rel": "search", "method": "gateway.search", "args": {"query": ""}}
+_TO_HOME: Final = {"rel": "home", "method": "gateway.home", "args": {}}
+
+
+def gateway_tools(directory: Directory, allows: Allows) -> list[Capability]:
+    """The three tools; `allows` tells whether whoever calls may use an item."""
+
+    def allowed(ctx: Context) -> Allowed:
+        return lambda item: allows(item, ctx)
+
+    async def home(args: Data, ctx: Context) -> Result:
+        try:
+            after = key_before(args.get("cursor"))
+        except InvalidParams as error:
+            return told(nowhere(WorkflowRefused(error.message, "INVALID_CURSOR")))
+        return told(Answer(_page(directory, after, allowed(ctx))))
+
+    async def search(args: Data, ctx: Context) -> Result:
+        limit = min(int(args.get("limit") or 10), MOST)
+        ranking, found = directory.search(args["query"], args.get("kind"), max(limit, 1), allowed(ctx))
+        results = [{"score": score, "item": item.told()} for score, item in found]
+        return told(Answer({"results": results, "ranking": ranking, "links": [_TO_HOME]}))
+
+    async def describe(args: Data, ctx: Context) -> Result:
+        item = directory.get(args["id"])
+        if item is not None and allows(item, ctx):
+            return told(Answer(item.described()))
+        return told(_unknown(directory, args["id"], allowed(ctx)))
+
+    return [
+        _tool(
+            "gateway.home",
+            "Start here: the catalog of everything this server can do for you - tools, skills, workflows, prompts - "
+            "each with a link that is the next call to make. Links name the tool to call and its arguments.",
+            RawForm(_HOME),
+            home,
+        ),
+        _tool(
+            "gateway.search",
+            "Find what can do a task: search all tools, skills, workflows and prompts behind this server by a few "
+            "words or a whole sentence. Every result carries the link that uses it.",
+            Forgiving(_SEARCH, query=""),
+            search,
+        ),
+        _tool(
+            "gateway.describe",
+            "Get one item of the catalog in full, by its id: what it does and the schema of the arguments it takes, in "
+            "the link that uses it.",
+            RawForm(_DESCRIBE),
+            describe,
+        ),
+    ]
+
+
+def _tool(name: str, description: str, arguments: RawForm, handler: Any) -> Capability:
+    return make_tool(
+        name,
+        ToolOptions(annotations={"read_only_hint": True, "idempotent_hint": True}),
+        arguments=arguments,
+        output=None,
+        handler=handler,
+        arity=2,
+        asynchronous=True,
+        description=description,
+        owner=OWNER,
+    )
+
+
+def _page(directory: Directory, after: str | None, allowed: Allowed) -> Data:
+    items, more = directory.page(after, allowed)
+    answer: Data = {"items": [item.told() for item in items]}
+    links: list[Data] = [_TO_SEARCH]
+    if more is not None or after is not None:
+        answer["counts"] = directory.counts(allowed)
+        answer["advice"] = f"There is more than {PAGE} items; search for what you want to do instead of reading on."
+    if more is not None:
+        links.insert(0, {"rel": "next", "method": "gateway.home", "args": {"cursor": cursor_after(more)}})
+    answer["links"] = links
+    return answer
+
+
+def _unknown(directory: Directory, item_id: str, allowed: Allowed) -> Answer:
+    near = directory.nearest(item_id, allowed)
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    answer = nowhere(WorkflowRefused(f"There is nothing called {item_id!r}.{hint}", "UNKNOWN_ID"), id=item_id)
+    links = [{"rel": "describe", "method": "gateway.describe", "args": {"id": name}} for name in near]
+    links.append({"rel": "search", "method": "gateway.search", "args": {"query": item_id}})
+    return Answer({**answer.data, "nearest": near, "links": links}, refused=True)

@@ -1,0 +1,11 @@
+"""What is raised when the server behind a connection cannot be used."""
+
+from __future__ import annotations
+
+
+class UpstreamUnavailable(ConnectionError):
+    """The server behind a connection cannot be used right now; `delivered` when it may have got the request."""
+
+    def __init__(self, message: str, *, delivered: bool = False) -> None:
+        super().__init__(message)
+        self.delivered = delivered

@@ -1,0 +1,246 @@
+"""The server behind one connection: a session that is started when it is needed and shared by all calls."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from waypost.config.executors import McpConnection
+from waypost.errors import RemoteError, UnsupportedVersion
+from waypost.loops import running_loop
+from waypost.upstreams.client import Client, abandon
+from waypost.upstreams.eras import NEWEST_FIRST, introduce
+from waypost.upstreams.links import link_to
+from waypost.upstreams.unavailable import UpstreamUnavailable
+from waypost.wire.versions import is_modern
+
+_FIRST_QUESTION: Final = 0.4
+"""The share of the time for a start in which a server has to answer in the first era it is asked in."""
+
+_log: Final = logging.getLogger(__name__)
+_Given = TypeVar("_Given")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long things may take, in seconds."""
+
+    start: float = 10.0
+    call: float = 300.0
+    idle: float = 600.0
+    first_pause: float = 0.5
+    longest_pause: float = 60.0
+
+
+class Session:
+    """An introduced client, and who is using it."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.calls = 0
+        self.is_retired = False
+        self.idle_since = running_loop().time()
+        self.look: asyncio.TimerHandle | None = None
+
+
+class Upstream:
+    """At most one session with a server, started at the first call and again after it was lost."""
+
+    def __init__(self, name: str, connection: McpConnection, limits: Limits) -> None:
+        self.connection = connection
+        self._name = name
+        self._limits = limits
+        self._versions = NEWEST_FIRST
+        self._session: Session | None = None
+        self._sessions: set[Session] = set()
+        self._starting: asyncio.Task[Session] | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+        self._failures = 0
+        self._paused_until = 0.0
+        self._problem = ""
+        self._is_retired = False
+        self._is_closed = False
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nothing of it runs any more."""
+        return not (self._sessions or self._closing or self._starting)
+
+    async def use(self, work: Callable[[Client], Awaitable[_Given]]) -> _Given:
+        """Do something with the session; once more with a new one if nothing of it has reached the server."""
+        session = await self._ready()
+        try:
+            return await self._use(session, work)
+        except UpstreamUnavailable as problem:
+            if problem.delivered:
+                raise
+        return await self._use(await self._ready(), work)
+
+    def retire(self) -> None:
+        """Close the session when its calls are done."""
+        self._is_retired = True
+        if self._session is not None:
+            self._drop(self._session)
+
+    async def close(self) -> None:
+        """End everything now; calls that are under way fail."""
+        self._is_closed = True
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait({self._starting})
+        for session in tuple(self._sessions):
+            abandon(session.client, self._closed())
+            self._drop(session)
+            self._end(session)
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    async def _use(self, session: Session, work: Callable[[Client], Awaitable[_Given]]) -> _Given:
+        within = self._limits.call
+        with self._used(session):
+            try:
+                async with asyncio.timeout(within):
+                    return await work(session.client)
+            except TimeoutError:
+                raise TimeoutError(f'The connection "{self._name}" did not answer within {within:g} s.') from None
+            except UpstreamUnavailable:
+                self._drop(session)
+                raise
+            except RemoteError as error:
+                if error.code != UnsupportedVersion.code:
+                    raise self._named(error) from None
+                self._drop(session)
+                raise UpstreamUnavailable(f'The connection "{self._name}" changed its version of MCP.') from None
+            except (LookupError, TypeError, AttributeError):
+                raise self._not_mcp() from None
+
+    @contextmanager
+    def _used(self, session: Session) -> Iterator[None]:
+        session.calls += 1
+        try:
+            yield
+        finally:
+            session.calls -= 1
+            session.idle_since = running_loop().time()
+            if not session.calls and (session.is_retired or self._is_retired):
+                self._end(session)
+
+    async def _ready(self) -> Session:
+        if self._session is not None:
+            return self._session
+        if self._starting is None:
+            left = self._paused_until - running_loop().time()
+            if self._is_closed:
+                raise self._closed()
+            if left > 0:
+                raise UpstreamUnavailable(f"{self._problem} It is tried again in {left:.1f} s.")
+            self._starting = running_loop().create_task(self._start())
+        # Whoever gives up waiting does not take the session away from the others.
+        return await asyncio.shield(self._starting)
+
+    async def _start(self) -> Session:
+        try:
+            session = await self._opened()
+        except asyncio.CancelledError:
+            # Only `close` cancels a start; those who wait for it are not cancelled themselves.
+            raise self._closed() from None
+        except (UpstreamUnavailable, RemoteError) as problem:
+            self._pause(str(problem))
+            raise
+        finally:
+            self._starting = None
+        self._failures = 0
+        self._versions = NEWEST_FIRST if is_modern(session.client.version) else NEWEST_FIRST[::-1]
+        self._session = session
+        self._watch(session, self._limits.idle)
+        return session
+
+    def _pause(self, problem: str) -> None:
+        pause = min(self._limits.first_pause * 2**self._failures, self._limits.longest_pause)
+        self._failures = min(self._failures + 1, 30)
+        self._paused_until = running_loop().time() + pause
+        self._problem = problem
+        _log.warning("%s", problem)
+
+    async def _opened(self) -> Session:
+        within = self._limits.start
+        try:
+            async with asyncio.timeout(within):
+                try:
+                    return await self._introduced(self._versions)
+                except UpstreamUnavailable as problem:
+                    if not problem.delivered:
+                        raise
+                # Some servers fall over at the first question of an era they do not know.
+                return await self._introduced(self._versions[1:])
+        except TimeoutError:
+            raise UpstreamUnavailable(
+                f'The connection "{self._name}" did not answer within {within:g} s of its start.'
+            ) from None
+
+    async def _introduced(self, versions: tuple[str, ...]) -> Session:
+        def lost(problem: UpstreamUnavailable) -> None:
+            abandon(session.client, problem)
+            if session in self._sessions:
+                self._drop(session)
+
+        session = Session(Client(link_to(self._name, self.connection, lost), patience=math.inf))
+        self._sessions.add(session)
+        try:
+            await introduce(session.client, versions, self._limits.start * _FIRST_QUESTION)
+        except RemoteError as error:
+            self._end(session)
+            raise self._named(error) from None
+        except (LookupError, TypeError, AttributeError):
+            self._end(session)
+            raise self._not_mcp() from None
+        except BaseException:
+            self._end(session)
+            raise
+        return session
+
+    def _drop(self, session: Session) -> None:
+        """Make no more calls in a session, and close it when the last one is done."""
+        if self._session is session:
+            self._session = None
+        session.is_retired = True
+        if not session.calls:
+            self._end(session)
+
+    def _end(self, session: Session) -> None:
+        if session not in self._sessions:
+            return
+        self._sessions.discard(session)
+        if self._session is session:
+            self._session = None
+        if session.look is not None:
+            session.look.cancel()
+        task = running_loop().create_task(session.client.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def _watch(self, session: Session, delay: float) -> None:
+        session.look = running_loop().call_later(delay, self._look_after, session)
+
+    def _look_after(self, session: Session) -> None:
+        left = session.idle_since + self._limits.idle - running_loop().time()
+        if session.calls:
+            self._watch(session, self._limits.idle)
+        elif left > 0:
+            self._watch(session, left)
+        else:
+            self._drop(session)
+
+    def _closed(self) -> UpstreamUnavailable:
+        return UpstreamUnavailable(f'The connection "{self._name}" was closed.', delivered=True)
+
+    def _named(self, error: RemoteError) -> RemoteError:
+        return RemoteError(f'The connection "{self._name}" answered: {error.message}', error.code, error.data)
+
+    def _not_mcp(self) -> RemoteError:
+        _log.debug("%s", self._name, exc_info=True)
+        return RemoteError(f'What the connection "{self._name}" answered is not MCP.', -32603)

@@ -1,0 +1,85 @@
+"""What can be proved about workflows before the first one runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import suppress
+
+from waypost.config import Config, Loaded
+from waypost.config.findings import Finding
+from waypost.config.workflows import Workflow
+from waypost.errors import DefinitionError
+from waypost.workflows.checking.dangers import check_dangers
+from waypost.workflows.checking.data_flow import check_data_flow
+from waypost.workflows.checking.executors import check_depth, check_executors, check_patience, check_people
+from waypost.workflows.checking.places import executors_of, of_capability
+from waypost.workflows.checking.reachability import check_reachability
+from waypost.workflows.checking.reading import check_capability_reading, check_reading, check_schema
+from waypost.workflows.checking.references import check_capabilities, check_circles, check_references
+from waypost.workflows.checking.report import Report
+from waypost.workflows.checking.satisfiability import check_capability_guards, check_satisfiability
+from waypost.workflows.checking.steps import check_steps
+from waypost.workflows.checking.structure import check_arguments, check_structure, check_timeout
+from waypost.workflows.resolving import resolve
+
+__all__ = ["check_workflows"]
+
+
+def check_workflows(loaded: Loaded, known: Collection[str] | None) -> list[Finding]:
+    """Everything that is wrong with the workflows and capabilities of a configuration, errors and warnings.
+
+    `known` are the canonical names of what the hub offers; None where that is not known, and nothing is said about it.
+    """
+    report = Report(loaded)
+    config = loaded.config
+    _check_capabilities(config, known, report)
+    for name, workflow in config.workflows.items():
+        _check_workflow(name, workflow, config, known, report)
+    check_circles(config, report)
+    return report.findings
+
+
+def _check_capabilities(config: Config, known: Collection[str] | None, report: Report) -> None:
+    check_capabilities(config.capabilities, report)
+    check_capability_reading(config.capabilities, report)
+    check_capability_guards(config.capabilities, report)
+    for name, entry in config.capabilities.items():
+        places = list(of_capability(entry, ("capabilities", name)))
+        check_references(config, places, known, report)
+        check_executors(places, report)
+        check_schema(entry.input_schema, ("capabilities", name, "inputSchema"), report)
+
+
+def _check_workflow(
+    name: str, workflow: Workflow, config: Config, known: Collection[str] | None, report: Report
+) -> None:
+    path = ("workflows", name)
+    check_structure(workflow, path, report)
+    check_timeout(workflow, path, report)
+    check_schema(workflow.input_schema, (*path, "inputSchema"), report)
+    check_steps(workflow, config, path, known, report)
+    _check_executors(workflow, config, path, known, report)
+    check_reading(workflow, config.capabilities, path, report)
+    resolved = workflow
+    # What cannot be resolved was noted above; the rest is looked at as it is written.
+    with suppress(DefinitionError):
+        resolved = resolve(workflow, config.capabilities)
+    check_arguments(workflow, resolved, path, report)
+    check_reachability(resolved, path, report)
+    check_data_flow(workflow, resolved, config.capabilities, path, report)
+    check_satisfiability(workflow, resolved, path, report)
+    check_dangers(workflow, resolved, config.capabilities, path, report)
+    check_patience(workflow, resolved, path, report)
+
+
+def _check_executors(
+    workflow: Workflow, config: Config, path: tuple[str, str], known: Collection[str] | None, report: Report
+) -> None:
+    places = list(executors_of(workflow, path))
+    check_references(config, places, known, report)
+    check_executors(places, report)
+    check_people(places, config.capabilities, report)
+    check_depth(places, config.capabilities, report)
+    for state, model in workflow.states.items():
+        for name, transition in model.transitions.items():
+            check_schema(transition.input_schema, (*path, "states", state, "transitions", name, "inputSchema"), report)

@@ -1,0 +1,245 @@
+"""Workflows that people make while the hub runs: kept in the store, and there again when it starts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from waypost.config import Config, Loaded
+from waypost.config.findings import dotted
+from waypost.config.nodes import Node
+from waypost.config.workflows import Workflow
+from waypost.errors import DefinitionError, StaleVersion, StoreError, WorkflowRefused
+from waypost.stores.definitions import PREFIX
+from waypost.stores.documents import Document
+from waypost.stores.records import is_key
+from waypost.stores.store import Store
+from waypost.workflows import exchange
+from waypost.workflows.checking import check_workflows
+
+if TYPE_CHECKING:
+    from waypost.workflows.workflows import Workflows
+
+_PAGE: Final = 200
+_LONGEST: Final = 128
+_log: Final = logging.getLogger(__name__)
+
+
+class Created(msgspec.Struct, frozen=True):
+    """A workflow that somebody made."""
+
+    name: str
+    model: Workflow
+    version: int = 0
+    """How often it was written."""
+
+
+class Creating:
+    """Makes, changes and removes workflows, one change at a time."""
+
+    def __init__(self, workflows: Workflows, store: Callable[[], Store]) -> None:
+        self._workflows = workflows
+        self._store = store
+        self._changing = asyncio.Lock()
+        self._created: dict[str, Created] = {}
+        self._loaded: dict[str, Created] | None = None
+        """What the store held when it was last looked at, if nothing was changed since."""
+
+    async def load(self) -> None:
+        """Have what the store keeps; one that cannot be used any more is told about and left out."""
+        async with self._changing:
+            await self._load()
+
+    async def _load(self) -> None:
+        kept = {one.name: one async for one in self._kept()}
+        if kept == self._loaded:
+            return
+        usable: dict[str, Created] = {}
+        for name, one in kept.items():
+            try:
+                if name not in self._created:
+                    self._check_free(name)
+                self._check(name, one.model, {other: found.model for other, found in kept.items()})
+            except WorkflowRefused as error:
+                _log.warning("the workflow %s that was made earlier is left out: %s", name, error.message)
+            else:
+                usable[name] = one
+        self._have(usable)
+        self._loaded = kept
+
+    async def _kept(self) -> AsyncIterator[Created]:
+        after = PREFIX
+        while page := await self._store().definitions.page(after, _PAGE):
+            for document in page:
+                if not document.id.startswith(PREFIX):
+                    return
+                try:
+                    yield _created(document)
+                except msgspec.ValidationError as error:
+                    _log.warning("%s in the store cannot be read and is left out: %s", document.id, error)
+            after = page[-1].id
+
+    def list(self) -> list[Created]:
+        """All of them, by name."""
+        return sorted(self._created.values(), key=lambda one: one.name)
+
+    def get(self, name: str) -> Created:
+        """One of them; `WorkflowRefused` for a name that none of them has."""
+        found = self._created.get(name)
+        if found is not None:
+            return found
+        if name in self._workflows.by_name:
+            raise WorkflowRefused(
+                f"Workflow {name} is part of the configuration; change it there.", "WORKFLOW_CONFIGURED"
+            )
+        raise WorkflowRefused(f"workflow not found: {name}", "UNKNOWN_ID")
+
+    async def create(self, name: str, model: Workflow) -> Created:
+        """Have one workflow more; `WorkflowRefused` says in a sentence why not."""
+        async with self._changing:
+            return await self._create(name, model)
+
+    async def _create(self, name: str, model: Workflow) -> Created:
+        _check_name(name)
+        self._check_free(name)
+        self._check(name, model)
+        return await self._put(Created(name, model))
+
+    def _check_free(self, name: str) -> None:
+        if name in self._workflows.by_name or self._workflows.is_taken(name):
+            raise _taken(name)
+
+    async def change(self, name: str, model: Workflow, version: int | None = None) -> Created:
+        """Exchange a workflow for another under its name; with a version, only if it still has that."""
+        async with self._changing:
+            known = self.get(name)
+            if version is not None and version != known.version:
+                raise _stale(name)
+            self._check(name, model)
+            return await self._put(Created(name, model, known.version))
+
+    async def enable(self, name: str) -> Created:
+        """Let a workflow be started."""
+        return await self._switch(name, True)
+
+    async def disable(self, name: str) -> Created:
+        """Let a workflow be started no more; what runs goes on."""
+        return await self._switch(name, False)
+
+    async def _switch(self, name: str, enabled: bool) -> Created:
+        async with self._changing:
+            known = self.get(name)
+            if known.model.enabled == enabled:
+                return known
+            return await self._put(Created(name, msgspec.structs.replace(known.model, enabled=enabled), known.version))
+
+    async def remove(self, name: str) -> None:
+        """Have a workflow no more; what runs goes on."""
+        async with self._changing:
+            known = self.get(name)
+            try:
+                await self._store().definitions.remove(PREFIX + name, known.version)
+            except StaleVersion:
+                await self._load()
+                raise _stale(name) from None
+            self._have({other: one for other, one in self._created.items() if other != name})
+
+    def export(self, name: str) -> dict[str, Any]:
+        """Any workflow of the hub as a document."""
+        return exchange.exported(name, self._model(name))
+
+    def _model(self, name: str) -> Workflow:
+        known = self._created.get(name)
+        model = self._workflows.by_name.get(name) if known is None else known.model
+        if model is None:
+            raise WorkflowRefused(f"workflow not found: {name}", "UNKNOWN_ID")
+        return model
+
+    async def take_in(self, data: Any) -> Created:
+        """Make the workflow of a document, under a name that is free."""
+        async with self._changing:
+            return await self._create(*exchange.imported(data, self._workflows.by_name))
+
+    async def duplicate(self, name: str) -> Created:
+        """Make a copy of any workflow of the hub, disabled."""
+        async with self._changing:
+            return await self._create(*exchange.duplicated(name, self._model(name), self._workflows.by_name))
+
+    def _check(self, name: str, model: Workflow, beside: Mapping[str, Workflow] | None = None) -> None:
+        """Refuse a workflow that cannot work; `beside` are others while not everything is there yet."""
+        known = self._workflows.known | {PREFIX + name} if beside is None else None
+        config = Config(
+            workflows={**self._workflows.by_name, **(beside or {}), name: model},
+            capabilities=dict(self._workflows.capabilities),
+            connections=dict(self._workflows.connections),
+        )
+        loaded = Loaded(config, Path(), (), (), (), Node({}, "", 1))
+        place = dotted(("workflows", name))
+        for found in check_workflows(loaded, known):
+            if found.severity == "error" and (found.key == place or found.key.startswith((f"{place}.", f"{place}["))):
+                where = found.key.removeprefix(place).removeprefix(".")
+                raise _invalid(name, f"{where}: {found.message}" if where else found.message)
+        try:
+            self._workflows.engine.library.compiled(name, self._workflows.resolved(model))
+        except DefinitionError as error:
+            raise _invalid(name, error.message) from None
+
+    async def _put(self, one: Created) -> Created:
+        try:
+            document = await self._store().definitions.put(PREFIX + one.name, _kept(one), one.version)
+        except StaleVersion:
+            await self._load()  # another hub was first
+            raise _stale(one.name) if one.version else _taken(one.name) from None
+        made = Created(one.name, one.model, document.version)
+        self._have({**self._created, one.name: made})
+        return made
+
+    def _have(self, created: dict[str, Created]) -> None:
+        self._workflows.have_created({name: one.model for name, one in created.items()})
+        self._created = created
+        self._loaded = None
+
+
+async def load_safely(creating: Creating) -> None:
+    """Have what the store keeps, or a hub without it where the store cannot be used."""
+    try:
+        await creating.load()
+    except StoreError as error:
+        _log.warning("workflows that were made earlier are not there: %s", error.message)
+
+
+def _check_name(name: str) -> None:
+    if not name.strip() or name != name.strip() or not name.isprintable() or len(name) > _LONGEST:
+        raise WorkflowRefused(
+            f"A workflow is named with 1 to {_LONGEST} characters that can be printed, without space around them.",
+            "INVALID_DEFINITION",
+        )
+    if not is_key(PREFIX + name):
+        raise WorkflowRefused("The name is too long to be kept.", "INVALID_DEFINITION")
+
+
+def _kept(one: Created) -> dict[str, Any]:
+    return {"name": one.name, "model": one.model}
+
+
+def _created(document: Document) -> Created:
+    return msgspec.structs.replace(msgspec.convert(document.value, Created), version=document.version)
+
+
+def _invalid(name: str, message: str) -> WorkflowRefused:
+    return WorkflowRefused(f"Workflow {name} cannot be used: {message.rstrip('.')}.", "INVALID_DEFINITION")
+
+
+def _taken(name: str) -> WorkflowRefused:
+    return WorkflowRefused(f"There is a workflow {name} already; take another name.", "NAME_TAKEN")
+
+
+def _stale(name: str) -> WorkflowRefused:
+    return WorkflowRefused(
+        f"Workflow {name} was changed by somebody else since it was read; read it again.", "STALE_WORKFLOW_VERSION"
+    )

@@ -1,0 +1,274 @@
+"""A definition made ready to run: expressions compiled, schemas compiled, executors built, once for all instances.
+
+`Definition` is made from the model (`config.workflows.Workflow`) whose references are resolved; the model itself is
+what is pinned into the store, so that an instance goes on by the definition it started with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from waypost.capabilities.schemas.validators import Validator
+from waypost.config import executors as config
+from waypost.config import workflows as models
+from waypost.errors import DefinitionError
+from waypost.workflows.executors.building import is_idempotent, supervise
+from waypost.workflows.executors.executor import Surroundings
+from waypost.workflows.executors.reliability import Supervised
+from waypost.workflows.guards import CompiledGuard, Guards, compile_guard, compile_guards
+from waypost.workflows.mapping import Template, compile_mapping, compile_template
+from waypost.workflows.records import ENTER, digest
+from waypost.workflows.scope import GUARD_ROOTS, OUTPUT_ROOTS, Scope
+from waypost.workflows.step_running import supervised_step
+from waypost.workflows.steps import COMPLETED, FAILED, RUN, Walk, Written, leads
+
+HUMAN_EVIDENCE: Final = "human_approval"
+CHILD_EVIDENCE: Final = "workflow_result"
+KEY: Final = "{workflowId}.{transition}.{correlationId}"
+_ENDS: Final = {
+    COMPLETED: models.State(terminal=True, outcome="succeeded"),
+    FAILED: models.State(terminal=True, outcome="failed"),
+}
+"""The ends of a workflow of steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildPlan:
+    """Another workflow to wait for."""
+
+    definition: str
+    input: Template | None
+    within: float | None
+
+
+class Writes(Protocol):
+    """Says what a move writes into the context."""
+
+    def apply(self, scope: Scope) -> dict[str, Any]:
+        """What to write, all of it as the scope was before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What a move does beside moving."""
+
+    kind: str
+    output: Writes | None
+    runs: Supervised | None = None
+    human: config.Human | None = None
+    presents: Template | None = None
+    child: ChildPlan | None = None
+    idempotent: bool = True
+    evidence: tuple[str, ...] = ()
+    key: str = KEY
+    """The idempotency key, before its words are filled in."""
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether nothing outside can notice it."""
+        return self.runs is None and self.human is None and self.child is None
+
+
+@dataclass(frozen=True, slots=True)
+class TransitionPlan:
+    """A transition, ready to be taken."""
+
+    name: str
+    model: models.Transition
+    guards: Guards
+    guard_texts: tuple[str, ...]
+    action: Action
+    schema: Validator | None
+    prefill: Template | None
+    branches: tuple[tuple[CompiledGuard, str], ...]
+    link: dict[str, Any]
+    """The part of its link that is always the same."""
+
+    @property
+    def title(self) -> str:
+        """The name shown to people and agents."""
+        return self.model.title or self.name
+
+
+@dataclass(frozen=True, slots=True)
+class StatePlan:
+    """A state, ready to be in."""
+
+    name: str
+    model: models.State
+    transitions: dict[str, TransitionPlan]
+    enter: Action | None
+    chained: tuple[TransitionPlan, ...]
+    """The transitions one of which is taken by itself; empty where somebody has to decide."""
+    guidance: dict[str, str] | None
+    links_by_guards: bool
+
+
+class Definition:
+    """A workflow that instances can run by."""
+
+    def __init__(self, id: str, model: models.Workflow, surroundings: Surroundings) -> None:
+        self._walk = Walk(model.steps) if model.steps else None
+        initial = self._walk.names[0] if self._walk is not None else model.initial_state
+        if not initial or (self._walk is None and initial not in model.states):
+            raise DefinitionError(f"Workflow {id} has no initial state.")
+        self.id = id
+        self.model = model
+        self.surroundings = surroundings
+        self.title = model.title or id
+        self.initial = initial
+        self.schema = None if model.input_schema is None else Validator(model.input_schema)
+        self._states: dict[str, StatePlan] = {}
+
+    @cached_property
+    def digest(self) -> str:
+        """What tells this definition from any other."""
+        return digest([self.id, self.model])
+
+    def state(self, name: str) -> StatePlan:
+        """A state by its name."""
+        found = self._states.get(name)
+        if found is None:
+            if self._walk is not None:
+                found = _step(self, self._walk, name)
+            else:
+                found = _state(self, name, self.model.states[name])
+            self._states[name] = found
+        return found
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its states."""
+        return tuple(self.model.states) if self._walk is None else (*self._walk.names, COMPLETED, FAILED)
+
+    @property
+    def max_chain_depth(self) -> int:
+        """How many transitions are taken by themselves in a row; no step is run twice."""
+        return len(self.model.steps) + 1 if self.model.steps else self.model.max_chain_depth
+
+    def compile(self) -> None:
+        """Make everything ready now, so that mistakes show before the first run."""
+        for name in self.names:
+            for plan in self.state(name).transitions.values():
+                for target in (plan.model.target, *(target for _, target in plan.branches)):
+                    self._check_target(f"{name}.{plan.name}", target)
+        if self.model.on_timeout is not None:
+            self._check_target("onTimeout", self.model.on_timeout.target)
+
+    def _check_target(self, where: str, target: str) -> None:
+        if target not in self.names:
+            raise DefinitionError(f"Workflow {self.id}, {where}: there is no state {target!r}.")
+
+
+def _state(definition: Definition, name: str, model: models.State) -> StatePlan:
+    transitions = {
+        key: _transition(definition, f"{name}.{key}", key, transition) for key, transition in model.transitions.items()
+    }
+    plans = tuple(transitions.values())
+    chained = plans if all(plan.model.actor == "deterministic" for plan in plans) else ()
+    guidance = {"goal": model.goal, "instructions": model.guidance}
+    told = {key: text for key, text in guidance.items() if text}
+    return StatePlan(
+        name,
+        model,
+        transitions,
+        None if model.on_enter is None else _action(definition, f"{name}.{ENTER}", model.on_enter),
+        () if model.terminal else chained,
+        told or None,
+        (model.link_filter or definition.model.link_filter) == "byGuards",
+    )
+
+
+def _step(definition: Definition, walk: Walk, name: str) -> StatePlan:
+    """The state that a step is, or one of the two ends."""
+    if name in _ENDS:
+        return StatePlan(name, _ENDS[name], {}, None, (), None, False)
+    place = walk.names.index(name) + 1
+    step = walk.steps[place - 1]
+    following, *others = walk.targets(place)
+    action = Action(
+        "step",
+        Written(walk, place),
+        runs=supervised_step(walk, place, definition.surroundings),
+        idempotent=step.idempotent,
+    )
+    plan = TransitionPlan(
+        RUN,
+        models.Transition(target=following, actor="deterministic", title=step.skill or step.capability),
+        compile_guards([]),
+        (),
+        action,
+        None,
+        None,
+        tuple((leads(walk, place, target), target) for target in others),
+        {"rel": "transition", "title": RUN, "method": "workflow.submit", "actor": "deterministic"},
+    )
+    return StatePlan(name, models.State(), {RUN: plan}, None, (plan,), None, False)
+
+
+def _transition(definition: Definition, where: str, name: str, model: models.Transition) -> TransitionPlan:
+    guards = list(model.guards)
+    if model.evidence is not None and model.evidence.requires:
+        guards.append(models.EvidenceGuard(requires=model.evidence.requires))
+    link: dict[str, Any] = {"rel": "transition", "title": model.title or name, "method": "workflow.submit"}
+    if model.description:
+        link["description"] = model.description
+    if model.actor != "agent":
+        link["actor"] = model.actor
+    if model.input_schema is not None:
+        link["inputSchema"] = model.input_schema
+    return TransitionPlan(
+        name,
+        model,
+        compile_guards(guards),
+        tuple(_told(guard) for guard in guards),
+        _action(definition, where, model),
+        None if model.input_schema is None else Validator(model.input_schema),
+        compile_template(model.prefill, GUARD_ROOTS) if model.prefill else None,
+        tuple((compile_guard(branch.when), branch.target) for branch in model.branches),
+        link,
+    )
+
+
+def _told(guard: models.Guard) -> str:
+    """A guard as it stands in histories."""
+    if isinstance(guard, (models.ExprGuard, models.JsonPathGuard)):
+        return guard.expr
+    return msgspec.json.encode(guard).decode()
+
+
+def _action(definition: Definition, where: str, model: models.Transition | models.OnEnter) -> Action:
+    output = compile_mapping(model.output, OUTPUT_ROOTS) if model.output else None
+    executor, reliability = model.executor, model.reliability
+    provided = tuple(model.evidence.provides) if isinstance(model, models.Transition) and model.evidence else ()
+    match executor:
+        case None:
+            return Action("none", output, evidence=provided)
+        case config.Human():
+            presents = None if executor.presents is None else compile_template(executor.presents, GUARD_ROOTS)
+            return Action("human", output, human=executor, presents=presents, evidence=(*provided, HUMAN_EVIDENCE))
+        case config.Child():
+            given = None if executor.input is None else compile_template(executor.input, GUARD_ROOTS)
+            within = None if executor.timeout_ms is None else executor.timeout_ms / 1000
+            plan = ChildPlan(executor.definition_id, given, within)
+            return Action("workflow", output, child=plan, evidence=(*provided, CHILD_EVIDENCE))
+        case config.Noop() if reliability is None:
+            return Action("noop", output, evidence=provided)
+    try:
+        runs = supervise(executor, reliability, definition.surroundings)
+    except DefinitionError as error:
+        raise DefinitionError(f"Workflow {definition.id}, {where}: {error.message}") from None
+    fallback = reliability.fallback if reliability is not None else None
+    kinds = (executor, *(fallback.executors if fallback is not None else ()))
+    return Action(
+        str(type(executor).__struct_config__.tag),
+        output,
+        runs=runs,
+        idempotent=all(is_idempotent(one) for one in kinds),
+        evidence=provided,
+        key=executor.idempotency_key if isinstance(executor.idempotency_key, str) else KEY,
+    )

@@ -1,0 +1,374 @@
+"""The engine: start, get, submit, cancel. Every way to a workflow ends here.
+
+transport -> protocol -> a tool (`tools.py`), the HTTP API or a step -> `Engine` -> `Moves` -> store and executors.
+`Moves` takes one move, `Chains` lets an instance go on by itself, `Gates` lets people decide, `Children` waits for
+other workflows, `Watch` (`watching.py`) looks after what is due: timeouts, expiries, moves whose process is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from waypost.capabilities.context import Caller
+from waypost.capabilities.principals import Principal
+from waypost.errors import ExecutorFailed, PolicyDenied, StaleVersion, WorkflowRefused
+from waypost.policy.audit import AuditLog
+from waypost.stores.requests import RequestRecord
+from waypost.stores.store import Store
+from waypost.workflows import answers, explaining, landing, submitting
+from waypost.workflows.answers import Answer
+from waypost.workflows.chaining import Chains, Outcome
+from waypost.workflows.children import Children
+from waypost.workflows.defaults import with_defaults
+from waypost.workflows.definition import Definition
+from waypost.workflows.ending import PATIENCE, Ending
+from waypost.workflows.executors.executor import Surroundings
+from waypost.workflows.gates import Gates
+from waypost.workflows.holders import this_process
+from waypost.workflows.library import Library
+from waypost.workflows.live import Live
+from waypost.workflows.moves import Moves, Request, Taken
+from waypost.workflows.recording import Recorder
+from waypost.workflows.records import (
+    PROXY,
+    RESUME,
+    START,
+    Parent,
+    digest,
+)
+from waypost.workflows.recovery import Recovery
+from waypost.workflows.shelf import Shelf
+
+_log: Final = logging.getLogger(__name__)
+_REPEATS: Final = 4
+
+Data = dict[str, Any]
+
+
+class Engine:
+    """All workflows of a hub."""
+
+    def __init__(
+        self,
+        store: Callable[[], Store],
+        surroundings: Surroundings,
+        *,
+        audit: Callable[[], AuditLog | None] = lambda: None,
+        authorise: Callable[[str, Caller], None] = lambda name, caller: None,
+    ) -> None:
+        self._store = store
+        self._authorise = authorise
+        self.recorder = Recorder(audit)
+        self._tasks: dict[asyncio.Task[Any], str] = {}
+        self.draining = False
+        self.proxy: Callable[[Data, Caller], Awaitable[Answer]] | None = None
+        """Starts the workflow of a single capability, where there is a gateway."""
+        surroundings = replace(surroundings, run_child=self._run_child)
+        self.library = Library(store, surroundings)
+        self.shelf = Shelf(store, self.library)
+        self.children = Children(self.shelf, self._begin, self._end)
+        self.moves = Moves(
+            store, self.shelf, self.recorder, this_process(), self.spawn, self.children.begin, self._ended
+        )
+        self.chains = Chains(self.moves, self.shelf)
+        self.children.moves, self.children.chains = self.moves, self.chains
+        self.gates = Gates(store, self.shelf, self.moves, self.chains, self.recorder)
+        self.ending = Ending(self.shelf, self.moves, self._tasks)
+        self.recovery = Recovery(self.shelf, self.moves, self.chains, self.gates, self.spawn, self._end)
+
+    async def _run_child(self, definition: str, given: Data, key: str, caller: Caller, within: float | None) -> Data:
+        return await self.children.run(definition, given, key, caller, within)
+
+    def spawn(self, work: Coroutine[Any, Any, Any], workflow_id: str = "") -> asyncio.Task[Any]:
+        """Run something that goes on when whoever asked for it leaves."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = workflow_id
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.warning("a workflow did not go on: %s: %s", type(error).__name__, error)
+
+    async def stop(self, patience: float = PATIENCE) -> None:
+        """Start nothing more, let what runs end for a while, then leave it to the next start."""
+        self.draining = True
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=patience)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _ended(self, live: Live) -> None:
+        heard = self.children.ended(live)
+        if live.body.parent is not None and not heard:
+            self.spawn(self.children.wake(live.body.parent.id))
+
+    async def start(self, definition_id: str, given: Data, caller: Caller) -> Answer:
+        """Start an instance, and let it go on until somebody has to decide."""
+        if self.proxy is not None and definition_id in ("", PROXY):
+            return await self.proxy(given, caller)
+        try:
+            outcome = await self.begin(definition_id, given, caller)
+        except WorkflowRefused as error:
+            return answers.nowhere(error, definitionId=definition_id)
+        return answers.outcome(outcome.live, caller.principal, outcome.error, outcome.chain)
+
+    async def begin(
+        self, definition_id: str, given: Data, caller: Caller, *, authorised: bool = False, **more: Any
+    ) -> Outcome:
+        """Start an instance; `WorkflowRefused` says why there is none."""
+        definition = self._startable(definition_id, caller, authorised, inside=bool(more.get("depth")))
+        return await self.begin_by(definition, given, caller, **more)
+
+    async def begin_by(self, definition: Definition, given: Data, caller: Caller, **more: Any) -> Outcome:
+        """Start an instance of a definition that may be started."""
+        filled = with_defaults(definition.model.input_schema, given)
+        if definition.schema is not None and not definition.schema.is_valid(filled):
+            problems = definition.schema.problems(filled)
+            raise WorkflowRefused(
+                f"The input of {definition.id} does not fit: {'; '.join(problems)}",
+                "INPUT_SCHEMA_VIOLATION",
+                problems=problems,
+            )
+        await self.library.pin(definition)
+        live, due_at = landing.begin(definition, filled, caller.principal, **more)
+        entry: Data = {"transition": START, "from": None, "to": live.state.name, "by": caller.principal.id}
+        entry |= {"argumentsDigest": digest(filled), "delta": live.body.context}
+        self.chains.busy.add(live.id)
+        try:
+            await self._store().instances.start(live.stored(due_at), time.time(), entry)
+            self.shelf.keep(live)
+            self.recorder.started(live, caller)
+            if live.is_over:
+                self._ended(live)
+            return await self.chains.go_on(Taken(live), caller)
+        finally:
+            self.chains.busy.discard(live.id)
+
+    def _startable(self, definition_id: str, caller: Caller, authorised: bool, *, inside: bool) -> Definition:
+        if self.draining and not inside:  # what runs may still need a child to end
+            raise WorkflowRefused("The hub is about to stop; start it again later.", "DRAINING")
+        definition = self._known(definition_id)
+        if not authorised:
+            self.check_policy(f"workflow:{definition_id}", caller)
+        if not definition.model.enabled:
+            raise WorkflowRefused(f"Workflow {definition_id} is disabled", "WORKFLOW_DISABLED")
+        return definition
+
+    def check_policy(self, name: str, caller: Caller) -> None:
+        """Refuse what a rule is against."""
+        try:
+            self._authorise(name, caller)
+        except PolicyDenied as error:
+            raise WorkflowRefused(error.message, "POLICY_DENIED") from None
+
+    def _known(self, definition_id: str) -> Definition:
+        definition = self.library.get(definition_id)
+        if definition is None:
+            near = self.library.nearest(definition_id)
+            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            raise WorkflowRefused(f"Unknown workflow {definition_id!r}.{hint}", "UNKNOWN_ID", nearest=near)
+        return definition
+
+    async def _begin(
+        self, definition: str, given: Data, caller: Caller, workflow_id: str, parent: Parent | None, depth: int
+    ) -> Live:
+        """Start a child, or find the one that was started before a crash."""
+        with suppress(StaleVersion):
+            return (
+                await self.begin(definition, given, caller, workflow_id=workflow_id, parent=parent, depth=depth)
+            ).live
+        live = await self.shelf.get(workflow_id)
+        assert live is not None
+        return live
+
+    async def get(self, workflow_id: str, caller: Caller) -> Answer:
+        """How an instance stands."""
+        try:
+            live = await self.seen(workflow_id, caller.principal)
+        except WorkflowRefused as error:
+            return answers.nowhere(error, workflowId=workflow_id)
+        outcome = await self.recovery.up_to_date(live)
+        return Answer(answers.standing(outcome.live, caller.principal, outcome.chain))
+
+    async def seen(self, workflow_id: str, principal: Principal, version: int | None = None) -> Live:
+        """An instance that somebody may see; somebody else's is as unknown as one that never was."""
+        if version is None:
+            live = await self.shelf.get(workflow_id)
+        else:
+            live = await self.shelf.at(workflow_id, version)
+        if live is None or not live.is_open_to(principal):
+            raise _unknown(workflow_id)
+        return live
+
+    async def submit(
+        self,
+        workflow_id: str,
+        expected: int,
+        transition: str,
+        arguments: Data,
+        caller: Caller,
+        *,
+        request_id: str = "",
+        resolve: str = "",
+        output: Any = None,
+    ) -> Answer:
+        """Move an instance on."""
+        principal = caller.principal
+        request = Request(request_id, digest([transition, arguments, resolve])) if request_id else None
+        try:
+            for _ in range(_REPEATS):
+                live = await self.seen(workflow_id, principal, expected)
+                if request is not None and (replayed := await self._replayed(live, request, principal)):
+                    return replayed
+                if live.held is not None or live.body.deadline:
+                    live = (await self.recovery.up_to_date(live)).live
+                try:
+                    if resolve:
+                        outcome = await self._resolve(live, expected, transition, resolve, output, caller, request)
+                    else:
+                        outcome = await self._take(live, expected, transition, arguments, caller, request)
+                except StaleVersion:
+                    self.shelf.drop(workflow_id)
+                    continue
+                return answers.outcome(outcome.live, principal, outcome.error, outcome.chain)
+        except WorkflowRefused as error:
+            return await self._refused(error, workflow_id, expected, transition, caller)
+        stale = WorkflowRefused(f"Version {expected} is being moved on by others.", "STALE_WORKFLOW_VERSION")
+        return await self._refused(stale, workflow_id, expected, transition, caller)
+
+    async def _take(
+        self, live: Live, expected: int, transition: str, arguments: Data, caller: Caller, request: Request | None
+    ) -> Outcome:
+        submitting.check_version(live, expected)
+        if transition == RESUME:
+            if live.body.halted is None:
+                raise WorkflowRefused("There is nothing to resume.", "INVALID_TRANSITION")
+            return await self._goes_on(Taken(landing.resumed(live)), caller, request)
+        plan = submitting.found(live, transition)
+        submitting.check_actor(plan, caller.principal)
+        self.check_policy(f"workflow:{live.definition.id}", caller)
+        arguments = submitting.admitted(plan, arguments)
+        submitting.check_guards(live, plan, caller.principal, arguments)
+        taken = await self.moves.take(live, transition, arguments, caller, request=request)
+        if not taken.live.body.pending:
+            return Outcome(taken.live, [], taken.error)
+        return await self._goes_on(taken, caller, request, answered=taken.live)
+
+    async def _goes_on(
+        self, taken: Taken, caller: Caller, request: Request | None, answered: Live | None = None
+    ) -> Outcome:
+        """Go on behind a move; what a request comes to then is its answer, unless it was `answered` with the move."""
+        outcome = await self.chains.go_on(taken, caller)
+        if request is not None and outcome.live is not answered:
+            answer = answers.outcome(outcome.live, caller.principal, outcome.error, outcome.chain)
+            stored = {"answer": answer.data, "refused": answer.refused}
+            await self._store().requests.replace(RequestRecord(outcome.live.id, request.id, request.digest, stored))
+        return outcome
+
+    async def _resolve(
+        self,
+        live: Live,
+        expected: int,
+        transition: str,
+        how: str,
+        output: Any,
+        caller: Caller,
+        request: Request | None,
+    ) -> Outcome:
+        if live.version != expected:
+            raise submitting.stale(live, expected)
+        held = live.held
+        if held is None or held.kind != "unknown" or held.move != transition:
+            which = f" of {transition}" if transition else ""
+            raise WorkflowRefused(f"There is no unknown outcome{which} to resolve.", "INVALID_TRANSITION")
+        if how == "retry":
+            executing = msgspec.structs.replace(held, kind="executing", holder=self.moves.holder)
+            taken = await self.moves.run(await self.moves.reserve(live, executing), caller)
+        elif how == "succeeded":
+            taken = await self.moves.finish(
+                live, held, {} if output is None else output, resolvedBy=caller.principal.id
+            )
+        elif how == "failed":
+            error = ExecutorFailed(f"{caller.principal.id} says that it was not done.")
+            taken = Taken((await self.moves.fail(live, held, error)).live)
+        else:
+            raise WorkflowRefused(f"An outcome is resolved as retry, succeeded or failed, not {how!r}.")
+        self.recorder.note(live, caller, "outcome.resolved", f"{held.move}: {how}")
+        return await self._goes_on(taken, caller, request)
+
+    async def _replayed(self, live: Live, request: Request, principal: Principal) -> Answer | None:
+        held = live.held
+        if held is not None and held.request == request.id:
+            _check_same(held.request_digest, request)
+            return Answer(answers.standing(live, principal))
+        found = await self._store().requests.get(live.id, request.id)
+        if found is None:
+            return None
+        _check_same(found.digest, request)
+        return Answer(found.answer["answer"], found.answer["refused"])
+
+    async def _refused(
+        self, error: WorkflowRefused, workflow_id: str, expected: int, transition: str, caller: Caller
+    ) -> Answer:
+        live = await self.shelf.get(workflow_id)
+        if live is None or not live.is_open_to(caller.principal):
+            return answers.nowhere(_unknown(workflow_id), workflowId=workflow_id)
+        if live.version != expected and error.code != "REQUEST_ID_REUSED":  # it was looked at in memory, and is older
+            error = submitting.stale(live, expected)
+        self.recorder.refused(live, caller, transition, error.code, error.message)
+        return answers.refusal(
+            live, caller.principal, error.code, error.message, attemptedTransition=transition, **error.details
+        )
+
+    async def explain(self, definition_id: str, transition: str, workflow_id: str, caller: Caller) -> Answer:
+        """Tell what a workflow would do, and what is allowed now in an instance of it."""
+        about = {"definitionId": definition_id} | ({"workflowId": workflow_id} if workflow_id else {})
+        told: Data = {}
+        try:
+            definition = None
+            if workflow_id:
+                live = await self.seen(workflow_id, caller.principal)
+                definition, told = live.definition, explaining.allowed(live, caller.principal)
+            if definition is None or (definition_id and definition.id != definition_id):
+                definition = self._known(definition_id)
+            if transition:
+                return Answer({**explaining.transition(definition, transition), **told})
+            return Answer({**explaining.definition(definition), **told})
+        except WorkflowRefused as error:
+            return answers.nowhere(error, **about)
+
+    async def cancel(self, workflow_id: str, caller: Caller, reason: str = "") -> Answer:
+        """End an instance where it stands."""
+        try:
+            live = await self.seen(workflow_id, caller.principal)
+        except WorkflowRefused as error:
+            return answers.nowhere(error, workflowId=workflow_id)
+        if live.is_over:
+            return answers.refusal(live, caller.principal, "INVALID_TRANSITION", f"{workflow_id} has ended already.")
+        after = await self._end(live, reason, caller.principal.id)
+        return Answer(answers.standing(after, caller.principal))
+
+    async def _end(self, live: Live, reason: str, by: str = "") -> Live:
+        return await self.ending.end(live, reason, by)
+
+
+def _unknown(workflow_id: str) -> WorkflowRefused:
+    return WorkflowRefused(f"Unknown workflow instance {workflow_id!r}.", "UNKNOWN_WORKFLOW")
+
+
+def _check_same(known: str, request: Request) -> None:
+    if known != request.digest:
+        raise WorkflowRefused(
+            f"The request id {request.id!r} was used with other arguments; take a new one.", "REQUEST_ID_REUSED"
+        )

@@ -1,0 +1,68 @@
+"""The executor that calls what this hub offers, through the pipeline every call goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from waypost.capabilities.results import Result, as_json
+from waypost.config import executors as models
+from waypost.errors import Busy, CircuitOpen, DeadlineExceeded, ExecutorFailed, WaypostError
+from waypost.workflows.executors import arguments_of, redacted
+from waypost.workflows.executors.executor import Run, Surroundings
+from waypost.workflows.executors.mcp import KEY
+from waypost.workflows.mapping import compile_template
+
+_TIMED_OUT: Final = DeadlineExceeded().message
+_CIRCUIT: Final = "Circuit open"
+_BUSY: Final = "try again later."
+
+
+class Capability:
+    """A capability by its name."""
+
+    kind: Final = "capability"
+    evidence: Final = "capability_result"
+    limit: Final = None
+
+    def __init__(self, model: models.CapabilityCall, surroundings: Surroundings, roots: frozenset[str]) -> None:
+        self._name = model.capability
+        self._surroundings = surroundings
+        self._arguments = None if model.arguments is None else compile_template(model.arguments, roots)
+
+    async def run(self, run: Run) -> Any:
+        """What the capability answers: structured data, or text."""
+        arguments = arguments_of(self._arguments, run.scope)
+        try:
+            result = await self._surroundings.invoke(self._name, arguments, run.caller, {KEY: run.key})
+        except WaypostError as error:
+            raise failed_call(error) from None
+        return output_of(self._name, result)
+
+
+def output_of(name: str, result: Result) -> Any:
+    """The data of a result; one that says it is an error is a failure."""
+    if result.is_error:
+        raise ExecutorFailed(redacted(result.text) or f"{name} failed.", _class_of(result.text))
+    if result.structured is None:
+        return result.text
+    data = as_json(result.structured)
+    return data["result"] if _is_bare(data) else data
+
+
+def failed_call(error: WaypostError) -> ExecutorFailed:
+    """What an error of the pipeline means to a workflow."""
+    if isinstance(error, DeadlineExceeded):
+        return ExecutorFailed(error.message, "timeout")
+    kind = "transient_error" if isinstance(error, (Busy, CircuitOpen)) else "permanent_error"
+    return ExecutorFailed(redacted(error.message), kind)
+
+
+def _class_of(text: str) -> str:
+    if text == _TIMED_OUT:
+        return "timeout"
+    return "transient_error" if text.startswith(_CIRCUIT) or text.endswith(_BUSY) else "permanent_error"
+
+
+def _is_bare(data: Any) -> bool:
+    return isinstance(data, Mapping) and data.keys() == {"result"}

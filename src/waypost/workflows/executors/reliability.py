@@ -1,0 +1,134 @@
+"""What is done about failures: attempts that end in time, tries again after a while, and what runs instead."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Protocol
+
+from waypost.config.executors import Reliability, Retry
+from waypost.errors import ExecutorFailed
+from waypost.loops import running_task
+from waypost.workflows.executors.executor import Executor, Run
+
+WITHIN: Final = 120.0
+"""Seconds that an attempt may take where nothing is said."""
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Supervisable(Executor, Protocol):
+    """An executor that says what it is and how long it gives itself."""
+
+    @property
+    def kind(self) -> str:
+        """The kind it has in the configuration."""
+
+    @property
+    def limit(self) -> float | None:
+        """The seconds after which it ends by itself, if it does."""
+
+
+class AttemptsFailed(ExecutorFailed):
+    """Every attempt failed; carries a record of each."""
+
+    def __init__(self, last: ExecutorFailed, attempts: list[dict[str, Any]]) -> None:
+        super().__init__(last.message, last.error_class)
+        self.attempts = attempts
+
+
+class Supervised:
+    """An executor, what stands in for it, and how often each is tried."""
+
+    def __init__(
+        self,
+        executor: Supervisable,
+        fallbacks: Sequence[Supervisable] = (),
+        reliability: Reliability | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._candidates = (executor, *fallbacks)
+        reliability = reliability or Reliability()
+        self._retry = reliability.retry or Retry()
+        self._timeout_ms = reliability.timeout_ms
+        self._clock = clock
+        self._sleep = sleep
+        self._chance = chance
+
+    async def run(self, run: Run) -> tuple[Any, list[dict[str, Any]]]:
+        """The output, and a record of every attempt: `{executor, attempt, ok | errorClass, ms}`.
+
+        That of a success also names the `evidence` it is, if it is any. When all failed, `AttemptsFailed` is the last
+        failure.
+        """
+        attempts: list[dict[str, Any]] = []
+        failure = ExecutorFailed()
+        for executor in self._candidates:
+            try:
+                return await self._tried(executor, run, attempts), attempts
+            except ExecutorFailed as error:
+                failure = error
+        raise AttemptsFailed(failure, attempts) from failure
+
+    async def _tried(self, executor: Supervisable, run: Run, attempts: list[dict[str, Any]]) -> Any:
+        """The output of the first attempt that succeeds, or the failure of the last."""
+        number = 1
+        while True:
+            began = self._clock()
+            record: dict[str, Any] = {"executor": executor.kind, "attempt": number}
+            attempts.append(record)
+            try:
+                output = await self._attempt(executor, run)
+                record |= {"ok": True} | ({"evidence": executor.evidence} if executor.evidence else {})
+                return output
+            except ExecutorFailed as error:
+                record["errorClass"] = error.error_class
+                if number >= self._retry.max_attempts or not self._is_worth_it(error):
+                    raise
+            finally:
+                record["ms"] = round((self._clock() - began) * 1000)
+            await self._sleep(delay(self._retry, number, self._chance))
+            number += 1
+
+    async def _attempt(self, executor: Supervisable, run: Run) -> Any:
+        seconds = max(WITHIN, executor.limit or 0) if self._timeout_ms is None else self._timeout_ms / 1000
+        try:
+            async with asyncio.timeout(seconds):
+                return await sound(executor, run)
+        except TimeoutError:
+            raise ExecutorFailed(f"It did not end within {seconds:g} s.", "timeout") from None
+
+    def _is_worth_it(self, error: ExecutorFailed) -> bool:
+        return error.error_class != "permanent_error" and error.error_class in self._retry.retry_on
+
+
+async def sound(executor: Executor, run: Run) -> Any:
+    """Run an executor in which whatever goes wrong is an `ExecutorFailed`."""
+    try:
+        return await executor.run(run)
+    except ExecutorFailed:
+        raise
+    except TimeoutError:
+        raise ExecutorFailed("It did not end in time.", "timeout") from None
+    except asyncio.CancelledError:
+        if running_task().cancelling():
+            raise
+        raise ExecutorFailed("What it waited for was cancelled.", "transient_error") from None
+    except Exception as error:  # a mistake in an executor must not take the engine along
+        _log.exception("the executor %s crashed", type(executor).__name__)
+        raise ExecutorFailed(f"The executor crashed: {type(error).__name__}.") from error
+
+
+def delay(retry: Retry, failed: int, chance: Callable[[], float]) -> float:
+    """Seconds to wait after so many failed attempts."""
+    if retry.backoff == "none":
+        return 0.0
+    grown = retry.initial_delay_ms * (2 ** (failed - 1) if retry.backoff == "exponential" else 1)
+    seconds = min(grown, retry.max_delay_ms) / 1000
+    return seconds * chance() if retry.jitter else seconds

@@ -1,0 +1,119 @@
+"""What a workflow would do, told without doing anything."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from waypost.capabilities.principals import Principal
+from waypost.config.workflows import Transition
+from waypost.errors import WorkflowRefused
+from waypost.workflows import submitting
+from waypost.workflows.definition import Definition
+from waypost.workflows.live import Live
+
+Data = dict[str, Any]
+_SECRET: Final = re.compile("password|secret|token|key|authorization|cookie", re.IGNORECASE)
+_HIDDEN: Final = "[REDACTED]"
+
+
+def definition(found: Definition) -> Data:
+    """A workflow as a whole."""
+    model = found.model
+    states: Data = {}
+    for name in found.names:
+        state = found.state(name)
+        told: Data = {"terminal": True} if state.model.terminal else {"transitions": list(state.transitions)}
+        if state.model.terminal and state.model.outcome:
+            told["outcome"] = state.model.outcome
+        if state.model.description:
+            told["description"] = state.model.description
+        states[name] = told
+    return {
+        "definitionId": found.id,
+        "definitionVersion": model.version,
+        "title": found.title,
+        "description": model.description,
+        "initialState": found.initial,
+        "inputSchema": model.input_schema,
+        "states": states,
+    }
+
+
+def transition(found: Definition, name: str) -> Data:
+    """One transition; several where states share its name."""
+    told = []
+    for state in found.names:
+        plan = found.state(state).transitions.get(name)
+        if plan is not None:
+            told.append({"state": state, "from": state, **_told(plan.name, plan.model)})
+    if not told:
+        known = sorted({key for state in found.names for key in found.state(state).transitions})
+        raise WorkflowRefused(
+            f"{found.id} has no transition {name!r}; it has {', '.join(known)}.", "INVALID_TRANSITION"
+        )
+    if len(told) == 1:
+        return {"definitionId": found.id, "transition": name, **told[0]}
+    return {"definitionId": found.id, "transition": name, "transitions": told}
+
+
+def _told(name: str, model: Transition) -> Data:
+    return {
+        "title": model.title or name,
+        "description": model.description,
+        "target": model.target,
+        "actor": model.actor,
+        "guards": msgspec.to_builtins(model.guards),
+        "inputSchema": model.input_schema,
+        "executor": hidden(_plain(model.executor)),
+        "branches": msgspec.to_builtins(model.branches),
+    }
+
+
+def _plain(executor: Any) -> Any:
+    """An executor without what it does not say."""
+    if executor is None:
+        return None
+    model = type(executor)
+    given = {
+        field.encode_name: getattr(executor, field.name)
+        for field in msgspec.structs.fields(model)
+        if field.required or getattr(executor, field.name) != field.default
+        if not (field.default_factory is not msgspec.NODEFAULT and not getattr(executor, field.name))
+    }
+    return {"kind": model.__struct_config__.tag, **msgspec.to_builtins(given)}
+
+
+def hidden(value: Any, key: str = "") -> Any:
+    """A value without the secrets in it: environments, headers, and whatever is called like one."""
+    if isinstance(value, dict):
+        inside = key in ("env", "headers") or bool(_SECRET.search(key))
+        return {
+            name: _HIDDEN if inside or _is_secret(name, item) else hidden(item, name) for name, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_HIDDEN if _is_secret(key, item) else hidden(item, key) for item in value]
+    return value
+
+
+def _is_secret(name: str, value: Any) -> bool:
+    is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return is_plain and bool(_SECRET.search(name)) and name != "idempotencyKey"
+
+
+def allowed(live: Live, principal: Principal) -> Data:
+    """What somebody could do in an instance now, and what is against the rest."""
+    told = []
+    for name, plan in live.state.transitions.items():
+        reasons: list[Any] = []
+        try:
+            submitting.check_version(live, live.version)
+            submitting.found(live, name)
+            submitting.check_actor(plan, principal)
+            submitting.check_guards(live, plan, principal, {})
+        except WorkflowRefused as refused:
+            reasons = [{"code": refused.code, "message": refused.message, **refused.details}]
+        told.append({"transition": name, "allowed": not reasons, "reasons": reasons})
+    return {"workflowId": live.id, "state": live.state.name, "version": live.version, "allowed": told}

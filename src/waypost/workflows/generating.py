@@ -1,0 +1,372 @@
+"""Making values up: JSON that fits a schema, and that guards and mappings have something to say about.
+
+`Interests` reads off a definition which places its guards look at and what they compare them with. Through the output
+mappings that leads back to the arguments, the input and the outputs of executors, from which everything is made.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any, Final
+
+from waypost.capabilities.schemas.validators import Validator
+from waypost.workflows.definition import Definition
+from waypost.workflows.expression_parsing import And, Compare, Literal, Node, Not, Or
+from waypost.workflows.guards import CompiledGuard
+from waypost.workflows.paths import Path, is_path, parse_path
+from waypost.workflows.records import ENTER
+
+Data = dict[str, Any]
+Keys = tuple[str | int, ...]
+Place = tuple[str, Keys]
+"""A root, told from others of its name by the move it belongs to, and the way from there."""
+
+_JUNK: Final[tuple[Any, ...]] = (None, True, False, 0, 1, -1, 0.5, "", "text", [], {})
+_TRIES: Final = 20
+_DEEPEST: Final = 6
+_ROUNDS: Final = 4
+"""How often values are handed on through mappings: so many moves lie between an input and a guard."""
+_FORMATS: Final = {
+    "date": "2030-01-01",
+    "date-time": "2030-01-01T00:00:00Z",
+    "time": "00:00:00Z",
+    "email": "ann@example.com",
+    "uri": "https://example.com/",
+    "uuid": "00000000-0000-4000-8000-000000000000",
+    "ipv4": "192.0.2.1",
+}
+_LETTERS: Final = "aA0_ -~z"
+_CATEGORIES: Final = {
+    "CATEGORY_DIGIT": "0123456789",
+    "CATEGORY_SPACE": " ",
+    "CATEGORY_WORD": "aA0_z",
+    "CATEGORY_NOT_DIGIT": "aA_ -~z",
+    "CATEGORY_NOT_SPACE": "aA0_-~z",
+    "CATEGORY_NOT_WORD": "-~ ",
+}
+"""Some characters of each kind, of those that are made up."""
+
+
+def own_root(root: str, state: str, move: str) -> str:
+    """The name of a root that is another one for each move."""
+    return f"{root} of {state}.{move}" if root in ("arguments", "output") else root
+
+
+class Interests:
+    """Which values make a difference, and where."""
+
+    def __init__(self, definition: Definition) -> None:
+        self._found: dict[Place, list[Any]] = defaultdict(list)
+        mappings: list[tuple[Place, Place]] = []
+        for name in definition.names:
+            state = definition.state(name)
+            for plan in state.transitions.values():
+                guards = (*plan.guards.guards, *(guard for guard, _ in plan.branches))
+                self._look(guards, name, plan.name)
+                mappings += _mappings(plan.model.output, name, plan.name)
+            if state.model.on_enter is not None:
+                mappings += _mappings(state.model.on_enter.output, name, ENTER)
+        self._mapped = dict.fromkeys(source for _, source in mappings)
+        for _ in range(_ROUNDS):
+            for slot, source in mappings:
+                self._hand_on(slot, source)
+
+    def _look(self, guards: tuple[CompiledGuard, ...], state: str, move: str) -> None:
+        for guard in guards:
+            for expression in guard.expressions:
+                for path, values in _interesting(expression.tree):
+                    self._add((own_root(path.root, state, move), path.keys), values)
+
+    def _hand_on(self, slot: Place, source: Place) -> None:
+        """What matters in a slot matters where it comes from, and the other way round."""
+        for one, other in ((slot, source), (source, slot)):
+            for (root, keys), values in list(self._found.items()):
+                if root == one[0] and keys[: len(one[1])] == one[1]:
+                    self._add((other[0], (*other[1], *keys[len(one[1]) :])), values)
+
+    def _add(self, place: Place, values: list[Any]) -> None:
+        known = self._found[place]
+        known += [value for value in values if not any(_same(value, other) for other in known)]
+
+    def of(self, root: str) -> dict[Keys, list[Any]]:
+        """What matters below a root, also where nothing is known of it but that it is looked at."""
+        found: dict[Keys, list[Any]] = {keys: [] for place, keys in self._mapped if place == root}
+        return {**found, **{keys: values for (place, keys), values in self._found.items() if place == root}}
+
+    def made(self, root: str, chance: Random) -> Any:
+        """A value for a root, made of nothing but what matters there."""
+        return _built(self.of(root), chance)
+
+    def fitting(self, schema: Data | None, root: str, chance: Random) -> Data | None:
+        """An object for a root that fits a schema; none when none was found."""
+        if schema is None:
+            made = self.made(root, chance)
+            return made if isinstance(made, dict) else {}
+        validator, places = Validator(schema), self.of(root)
+        for _ in range(_TRIES):
+            made = Maker(schema, chance, places).value(schema, (), 0)
+            if isinstance(made, dict) and validator.is_valid(made):
+                return made
+        return None
+
+
+class Maker:
+    """Makes values that mostly fit a schema."""
+
+    def __init__(self, root: Data, chance: Random, places: dict[Keys, list[Any]] | None = None) -> None:
+        self._root = root
+        self._chance = chance
+        self._places = places or {}
+
+    def value(self, schema: Any, keys: Keys, depth: int) -> Any:
+        """A value for a part of the schema."""
+        chance = self._chance
+        if not isinstance(schema, dict):
+            return chance.choice(_JUNK)
+        wanted = self._places.get(keys)
+        if wanted and chance.random() < 0.75 and (fitting := _fitting(schema, wanted)):
+            return chance.choice(fitting)
+        schema = self._flat(schema, depth)
+        if "const" in schema:
+            return schema["const"]
+        if schema.get("enum"):
+            return chance.choice(schema["enum"])
+        if "default" in schema and chance.random() < 0.3:
+            return schema["default"]
+        kind = schema.get("type", "object" if "properties" in schema else None)
+        if isinstance(kind, list):
+            kind = chance.choice(kind)
+        return self._of_kind(kind, schema, keys, depth)
+
+    def _flat(self, schema: Data, depth: int) -> Data:
+        """A schema with what it refers to and what it is put together from, one way of several."""
+        if depth > _DEEPEST:
+            return schema
+        parts = [schema]
+        if isinstance(reference := schema.get("$ref"), str):
+            parts.append(self._flat(self._referred(reference), depth + 1))
+        chosen = [self._chance.choice(schema[word]) for word in ("oneOf", "anyOf") if schema.get(word)]
+        parts += [self._flat(part, depth + 1) for part in chosen if isinstance(part, dict)]
+        parts += [self._flat(part, depth + 1) for part in schema.get("allOf", ()) if isinstance(part, dict)]
+        return _merged(parts) if parts[1:] else schema
+
+    def _referred(self, reference: str) -> Data:
+        found: Any = self._root
+        for part in reference.removeprefix("#").split("/")[1:]:
+            found = found.get(part.replace("~1", "/").replace("~0", "~"), {}) if isinstance(found, dict) else {}
+        return found if isinstance(found, dict) else {}
+
+    def _of_kind(self, kind: Any, schema: Data, keys: Keys, depth: int) -> Any:
+        match kind:
+            case "object":
+                return self._object(schema, keys, depth)
+            case "array":
+                return self._array(schema, keys, depth)
+            case "string":
+                return text_for(schema, self._chance)
+            case "integer" | "number":
+                return _number(schema, self._chance, whole=kind == "integer")
+            case "boolean":
+                return self._chance.random() < 0.5
+            case "null":
+                return None
+        return self._chance.choice(_JUNK)
+
+    def _object(self, schema: Data, keys: Keys, depth: int) -> Data:
+        required = schema.get("required", ())
+        properties = {**{name: {} for name in required}, **schema.get("properties", {})}
+        return {
+            name: self.value(part, (*keys, name), depth + 1)
+            for name, part in properties.items()
+            if name in required or (depth < _DEEPEST and self._chance.random() < 0.6)
+        }
+
+    def _array(self, schema: Data, keys: Keys, depth: int) -> list[Any]:
+        least = schema.get("minItems", 0)
+        most = schema.get("maxItems", least + 2) if depth < _DEEPEST else least
+        size = self._chance.randint(least, max(least, min(most, least + 2)))
+        return [self.value(schema.get("items", {}), (*keys, place), depth + 1) for place in range(size)]
+
+
+def text_for(schema: Data, chance: Random) -> str:
+    """A text that fits what a schema says about texts."""
+    known = _FORMATS.get(schema.get("format", ""))
+    if known is not None:
+        return known
+    if "pattern" in schema:
+        return sampled(schema["pattern"], chance)
+    least, most = int(schema.get("minLength", 0)), int(schema.get("maxLength", 1000))
+    text: str = chance.choice(("text", "another", "x"))
+    return (text * (least // len(text) + 1))[: min(max(least, len(text)), most)]
+
+
+def sampled(pattern: str, chance: Random | None = None) -> str:
+    """A text that fits a regular expression, as far as Python reads it."""
+    try:
+        tree = importlib.import_module("re._parser").parse(pattern)
+    except (re.error, RecursionError):
+        return ""
+    return "".join(_letters(tree, chance or Random(0)))  # noqa: S311  # it is about chance, not about secrets
+
+
+def _letters(tree: Any, chance: Random) -> Iterator[str]:
+    for code, argument in tree:
+        match str(code):
+            case "LITERAL":
+                yield chr(argument)
+            case "NOT_LITERAL":
+                yield "a" if argument != ord("a") else "b"
+            case "ANY":
+                yield "a"
+            case "IN":
+                yield _one_of(argument, chance)
+            case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
+                least, most, inner = argument
+                for _ in range(chance.randint(least, min(int(most), least + 2))):
+                    yield from _letters(inner, chance)
+            case "SUBPATTERN":
+                yield from _letters(argument[-1], chance)
+            case "BRANCH":
+                yield from _letters(chance.choice(argument[1]), chance)
+
+
+def _one_of(members: Any, chance: Random) -> str:
+    """A character of a class."""
+    if str(members[0][0]) == "NEGATE":
+        others = [letter for letter in _LETTERS if not any(_is_in(letter, *member) for member in members[1:])]
+        return chance.choice(others) if others else ""
+    code, argument = chance.choice(members)
+    match str(code):
+        case "RANGE":
+            return chr(chance.randint(*argument))
+        case "CATEGORY":
+            return _CATEGORIES.get(str(argument), "a")[0]
+        case _:
+            return chr(argument)
+
+
+def _is_in(letter: str, code: Any, argument: Any) -> bool:
+    match str(code):
+        case "RANGE":
+            return bool(argument[0] <= ord(letter) <= argument[1])
+        case "CATEGORY":
+            return letter in _CATEGORIES.get(str(argument), _LETTERS)
+        case _:
+            return bool(ord(letter) == argument)
+
+
+def _number(schema: Data, chance: Random, *, whole: bool) -> float:
+    least = schema.get("minimum", schema.get("exclusiveMinimum", -1) + ("exclusiveMinimum" in schema))
+    most = schema.get("maximum", schema.get("exclusiveMaximum", least + 101) - ("exclusiveMaximum" in schema))
+    step = schema.get("multipleOf")
+    if step:
+        return step * chance.randint(-(-least // step), max(-(-least // step), most // step))  # type: ignore[no-any-return]
+    if whole or chance.random() < 0.5:
+        return chance.randint(int(-(-least // 1)), int(max(least, most // 1)))
+    return round(chance.uniform(least, max(least, most)), 3)
+
+
+def _built(places: dict[Keys, list[Any]], chance: Random) -> Any:
+    """A value in which there is something at each of the places."""
+    built: Any = {}
+    for keys in sorted(places, key=len):
+        wanted = places[keys]
+        if chance.random() < 0.05:
+            continue
+        value = chance.choice(wanted if wanted and chance.random() < 0.85 else _JUNK)
+        built = _placed(built, keys, value)
+    return built
+
+
+def _placed(holder: Any, keys: Keys, value: Any) -> Any:
+    """The holder with a value at a place; what is in the way makes room."""
+    if not keys:
+        return value
+    key, *rest = keys
+    if isinstance(key, int):
+        items = list(holder) if isinstance(holder, list) else []
+        items += [None] * (key + 1 - len(items))
+        items[key] = _placed(items[key], tuple(rest), value)
+        return items
+    fields = dict(holder) if isinstance(holder, dict) else {}
+    fields[key] = _placed(fields.get(key), tuple(rest), value)
+    return fields
+
+
+def _mappings(output: Data, state: str, move: str) -> Iterator[tuple[Place, Place]]:
+    """Which slot of the context comes from where."""
+    for slot, value in output.items():
+        for text in _paths_in(value):
+            path = parse_path(text)
+            yield ("context", (slot,)), (own_root(path.root, state, move), path.keys)
+
+
+def _paths_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str) and is_path(value):
+        yield value
+    elif isinstance(value, dict) and len(value) == 1 and "set" not in value:
+        for operand in next(iter(value.values())) if isinstance(next(iter(value.values())), list) else ():
+            yield from _paths_in(operand)
+
+
+def _interesting(node: Node) -> Iterator[tuple[Path, list[Any]]]:
+    """The places an expression looks at, with values that make a difference there."""
+    match node:
+        case Path():
+            yield node, [True, False]
+        case And(parts) | Or(parts):
+            for part in parts:
+                yield from _interesting(part)
+        case Not(part):
+            yield from _interesting(part)
+        case Compare(op, Path() as left, Literal(value)):
+            yield left, _around(op, value)
+        case Compare(op, Literal(value), Path() as right):
+            yield right, _around({"in": "contains", "contains": "in"}.get(op, op), value)
+        case Compare(_, Path() as left, Path() as right):
+            for path in (left, right):
+                yield path, [1, 2, "text", "another"]
+
+
+_AROUND: Final[dict[str, Callable[[Any], list[Any]]]] = {
+    "contains": lambda value: [[value], [], value if isinstance(value, str) else [value, value]],
+    "in": lambda value: [*value, "another"] if isinstance(value, list) else [value, ""],
+    "starts_with": lambda value: [value, f"{value}x", "another"],
+    "matches": lambda value: [sampled(str(value)), f"{sampled(str(value))}!", "!"],
+}
+
+
+def _around(op: str, value: Any) -> list[Any]:
+    if op in _AROUND:
+        return _AROUND[op](value)
+    if isinstance(value, bool):
+        return [value, not value]
+    if isinstance(value, int | float):
+        return [value, value - 1, value + 1]
+    return [value, f"{value}~", ""] if isinstance(value, str) else [value, "another"]
+
+
+def _fitting(schema: Data, values: list[Any]) -> list[Any]:
+    validator = Validator({key: part for key, part in schema.items() if key != "$ref"})
+    return [value for value in values if validator.is_valid(value)]
+
+
+def _merged(parts: list[Data]) -> Data:
+    merged: Data = {}
+    for part in parts:
+        properties = {**merged.get("properties", {}), **part.get("properties", {})}
+        required = [*merged.get("required", ()), *part.get("required", ())]
+        merged = {**merged, **part}
+        if properties:
+            merged["properties"] = properties
+        if required:
+            merged["required"] = required
+    return merged
+
+
+def _same(left: Any, right: Any) -> bool:
+    return type(left) is type(right) and bool(left == right)

@@ -1,0 +1,169 @@
+"""Where a move leads: the instance after it, and its entry in the history. Nothing here waits or writes."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from waypost.capabilities.principals import Principal
+from waypost.workflows.definition import Action, Definition
+from waypost.workflows.live import Live, settled_status
+from waypost.workflows.records import ENTER, WAITING, Body, Held, Parent, Pending, digest
+from waypost.workflows.scope import Proof
+
+GRACE: Final = 5.0
+"""Seconds after which somebody else looks whether a chain goes on."""
+_NO_ARGUMENTS: Final = digest({})
+
+Data = dict[str, Any]
+
+
+class Landing(msgspec.Struct, frozen=True):
+    """The outcome of a move, to be committed."""
+
+    live: Live
+    due_at: float
+    entry: Data
+
+
+def new_id() -> str:
+    """An id for an instance: ids sort as they were made."""
+    return f"wf_{time.time_ns() // 1_000_000:012x}{secrets.token_hex(6)}"
+
+
+def begin(
+    definition: Definition,
+    given: Data,
+    owner: Principal,
+    workflow_id: str = "",
+    parent: Parent | None = None,
+    depth: int = 0,
+) -> tuple[Live, float]:
+    """A new instance in its initial state, and when it is due."""
+    now = time.time()
+    state, model = definition.state(definition.initial), definition.model
+    pending: Pending = ""
+    if not state.model.terminal:
+        pending = "enter" if state.enter is not None else "chain" if state.chained else ""
+    status = settled_status(state)
+    body = Body(
+        digest=definition.digest,
+        owner=Principal(owner.id, owner.roles, owner.permissions, owner.scopes),
+        input=given,
+        context=dict(model.initial_context),
+        deadline=0.0 if model.timeout_ms is None else now + model.timeout_ms / 1000,
+        pending=pending,
+        parent=parent,
+        depth=depth,
+        started_at=now,
+        outcome=status if state.model.terminal else "",
+        ended_at=now if state.model.terminal else 0.0,
+    )
+    live = Live(id=workflow_id or new_id(), version=1, definition=definition, state=state, settled=status, body=body)
+    return live, 0.0 if state.model.terminal else now + GRACE if pending else body.deadline
+
+
+def land(
+    live: Live, held: Held, action: Action, output: Any, now: float, proof: str | None = None, **told: Any
+) -> Landing:
+    """Follow a transition, or finish entering a state, with the output of what was run.
+
+    `proof` is the evidence that running it was; `told` adds to the history.
+    """
+    plan = live.plan(held.move)
+    written: Data = {}
+    body = live.body
+    if action.output is not None:
+        written = action.output.apply(live.scope(held.by, held.arguments, output))
+        body = replace(body, context={**body.context, **written})
+    target = live.state.name
+    if plan is not None:
+        target = plan.model.target
+        if plan.branches:
+            scope = live.scope(held.by, held.arguments, output)
+            scope.context = body.context
+            target = next((other for guard, other in plan.branches if guard.holds(scope)), target)
+    entry: Data = {"transition": held.move, "from": live.state.name, "to": target, "by": held.by.id}
+    if held.chained:
+        entry["chained"] = True
+    if plan is not None and plan.guard_texts:
+        entry["guards"] = plan.guard_texts
+    entry["argumentsDigest"] = digest(held.arguments) if held.arguments else _NO_ARGUMENTS
+    if action.kind != "none":
+        entry["executor"] = {"kind": action.kind, "outcome": "succeeded", **told}
+    if held.key:
+        entry["key"] = held.key
+    entry["delta"] = written
+    if held.approval is not None:
+        entry["approvals"] = held.approval.given
+        entry["approvalId"] = held.approval.id
+    kinds = action.evidence if proof is None else (*action.evidence, proof)
+    if kinds:
+        approvers = [one["by"] for one in held.approval.given] if held.approval is not None else [held.by.id]
+        proofs = [Proof(kind, by, live.version + 1) for kind in kinds for by in approvers]
+        body = replace(body, evidence=[*body.evidence, *proofs])
+    return _arrive(live, target, body, entry, now, enters=held.move != ENTER)
+
+
+def divert(live: Live, target: str | None, move: str, by: str, status: str, now: float, **told: Any) -> Landing:
+    """Go to a state because the time is over, or end where it stands."""
+    entry = {"transition": move, "from": live.state.name, "to": target or live.state.name, "by": by, **told}
+    if target is not None:
+        body = msgspec.structs.replace(live.body, deadline=0.0)
+        return _arrive(live, target, body, entry, now, enters=True)
+    outcome = "cancelled" if status == "cancelled" else "failed"
+    body = msgspec.structs.replace(live.body, pending="", halted=None, failure=None, outcome=outcome, ended_at=now)
+    after = replace(live, version=live.version + 1, settled=status, body=body, held=None, token="", until=0.0)
+    return Landing(after, 0.0, entry)
+
+
+def _arrive(live: Live, target: str, body: Body, entry: Data, now: float, *, enters: bool) -> Landing:
+    state = live.state if target == live.state.name else live.definition.state(target)
+    terminal = state.model.terminal
+    pending: Pending = ""
+    if not terminal:
+        pending = "enter" if enters and state.enter is not None else "chain" if state.chained else ""
+    status = settled_status(state)
+    changes: Data = {}
+    if body.pending != pending:
+        changes["pending"] = pending
+    if body.halted is not None or body.failure is not None:
+        changes["halted"] = changes["failure"] = None
+    if terminal:
+        changes |= {"outcome": status, "ended_at": now}
+    if changes:
+        body = msgspec.structs.replace(body, **changes)
+    due_at = 0.0 if terminal else now + GRACE if pending else body.deadline
+    after = Live(
+        id=live.id, version=live.version + 1, definition=live.definition, state=state, settled=status, body=body
+    )
+    return Landing(after, due_at, entry)
+
+
+def stay(live: Live, error: Data | None, *, halted: bool) -> tuple[Live, float]:
+    """The instance after a move that came to nothing, and when it is due again."""
+    changes = {"halted": error, "failure": None} if halted else {"failure": error}
+    body = msgspec.structs.replace(live.body, **changes)
+    settled = "chain_failed" if halted else live.settled
+    after = replace(live, settled=settled, body=body, held=None, token="", until=0.0)
+    return after, body.deadline
+
+
+def resumed(live: Live) -> Live:
+    """The instance, with what goes on by itself free to go on."""
+    body = msgspec.structs.replace(live.body, halted=None, failure=None)
+    return replace(live, settled=WAITING, body=body)
+
+
+def hop(before: Live, held: Held, after: Live) -> Data:
+    """A hop of a chain, as answers tell it."""
+    return {
+        "fromState": before.state.name,
+        "transition": held.move,
+        "toState": after.state.name,
+        "version": after.version,
+    }

@@ -1,0 +1,92 @@
+"""The definitions: those that can be started today, and those that instances are pinned to."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from difflib import get_close_matches
+from typing import Final
+
+import msgspec
+
+from waypost.config.workflows import Workflow
+from waypost.errors import StaleVersion, StoreDamaged
+from waypost.stores.store import Store
+from waypost.workflows.definition import Definition
+from waypost.workflows.executors.executor import Surroundings
+
+_MOST_PINNED: Final = 1000
+
+
+class Pinned(msgspec.Struct, frozen=True):
+    """A definition as the store keeps it."""
+
+    id: str
+    model: Workflow
+
+
+class Library:
+    """All definitions of a hub."""
+
+    def __init__(self, store: Callable[[], Store], surroundings: Surroundings) -> None:
+        self._store = store
+        self._surroundings = surroundings
+        self._current: dict[str, Definition] = {}
+        self._pinned: OrderedDict[str, Definition] = OrderedDict()
+        self._stored: set[tuple[int, str]] = set()
+
+    def replace(self, models: Mapping[str, Workflow]) -> None:
+        """Have exactly these definitions from now on; a mistake in one raises `DefinitionError` and changes nothing."""
+        made = {}
+        for name, model in models.items():
+            known = self._current.get(name)
+            made[name] = known if known is not None and known.model == model else self.compiled(name, model)
+        self._current = made
+
+    def compiled(self, name: str, model: Workflow) -> Definition:
+        """A definition out of its model, ready to run."""
+        definition = Definition(name, model, self._surroundings)
+        definition.compile()
+        return definition
+
+    def __iter__(self) -> Iterator[Definition]:
+        return iter(self._current.values())
+
+    def get(self, name: str) -> Definition | None:
+        """The definition that would be started under a name."""
+        return self._current.get(name)
+
+    def nearest(self, name: str) -> list[str]:
+        """Names that somebody may have meant."""
+        return get_close_matches(name, self._current, n=3, cutoff=0.5)
+
+    async def pin(self, definition: Definition) -> None:
+        """Make sure that instances will find a definition again."""
+        store = self._store()
+        place = (id(store), definition.digest)
+        if place not in self._stored:
+            with suppress(StaleVersion):
+                await store.definitions.put(definition.digest, Pinned(definition.id, definition.model))
+            self._stored.add(place)
+        self._keep(definition)
+
+    async def pinned(self, digest: str) -> Definition:
+        """The definition that an instance started with."""
+        found = self._pinned.get(digest)
+        if found is not None:
+            self._pinned.move_to_end(digest)
+            return found
+        document = await self._store().definitions.get(digest)
+        if document is None:
+            raise StoreDamaged(f"The definition {digest[:12]} that an instance started with is not in the store.")
+        kept = msgspec.convert(document.value, Pinned)
+        definition = Definition(kept.id, kept.model, self._surroundings)
+        self._keep(definition)
+        return definition
+
+    def _keep(self, definition: Definition) -> None:
+        self._pinned[definition.digest] = definition
+        self._pinned.move_to_end(definition.digest)
+        while len(self._pinned) > _MOST_PINNED:
+            self._pinned.popitem(last=False)

@@ -1,0 +1,74 @@
+"""What workflows put on record: every move, every move that came to nothing, and what people decided."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from waypost.capabilities.context import Caller
+from waypost.policy.audit import AuditLog, Record
+from waypost.workflows.landing import Landing
+from waypost.workflows.live import Live
+
+
+class Recorder:
+    """Writes to the audit, where there is one."""
+
+    def __init__(self, audit: Callable[[], AuditLog | None]) -> None:
+        self._audit = audit
+        self.ended: Counter[str] = Counter()
+        """How many instances ended here, by outcome."""
+
+    def started(self, live: Live, caller: Caller) -> None:
+        """An instance was started."""
+        self._add(live, caller.principal.id, caller.chain.type, "workflow.started", live.state.name, "ok")
+
+    def moved(self, live: Live, found: Landing) -> None:
+        """An instance moved on."""
+        if found.live.is_over:
+            self.ended[found.live.body.outcome] += 1
+        if self._audit() is None:
+            return
+        entry = found.entry
+        action = {"$timeout": "workflow.timed_out", "$cancel": "workflow.cancelled"}.get(
+            entry["transition"], "workflow.transitioned"
+        )
+        told = f"{entry['transition']}: {entry['from']} -> {entry['to']}"
+        by_itself = entry.get("chained") or action == "workflow.timed_out"
+        self._add(live, entry["by"], "workflow" if by_itself else "mcp", action, told, "ok")
+        if found.live.is_over:
+            self._add(live, entry["by"], "workflow", "workflow.completed", found.live.settled, found.live.body.outcome)
+
+    def settled(self, live: Live, note: dict[str, Any]) -> None:
+        """A move came to nothing."""
+        error = note.get("error") or {}
+        told = f"{note['transition']}: {error.get('message') or note['outcome']}"
+        self._add(live, note["by"], "workflow", f"transition.{note['outcome']}", told, "error")
+
+    def refused(self, live: Live, caller: Caller, transition: str, code: str, message: str) -> None:
+        """Somebody tried what is not allowed."""
+        told = f"{transition}: {code}: {message}"
+        self._add(live, caller.principal.id, caller.chain.type, "transition.rejected", told, "denied", "deny")
+
+    def note(self, live: Live, caller: Caller, action: str, reason: str) -> None:
+        """Anything else that somebody did."""
+        self._add(live, caller.principal.id, caller.chain.type, action, reason, "ok")
+
+    def decided(self, live: Live, person: str, via: str, action: str, reason: str) -> None:
+        """A person decided; `via` tells that it was one, and where."""
+        caller_type = "mcp" if via == "elicitation" else "console"
+        self._add(live, person, caller_type, action, f"a person, by {via}: {reason}", "ok")
+
+    def _add(
+        self, live: Live, principal: str, caller_type: str, action: str, reason: str, outcome: str, word: str = "allow"
+    ) -> None:
+        audit = self._audit()
+        if audit is not None:
+            name = f"workflow:{live.definition.id}"
+            audit.add(
+                Record(
+                    time.time(), principal, caller_type, name, word, action, reason[:500], run=live.id, outcome=outcome
+                )
+            )

@@ -1,0 +1,159 @@
+"""Workflows, runs and settings as resources: `waypost://workflows/{id}`, `waypost://runs/{id}`, `waypost://config/{key}`.
+
+The id `list` stands for all of them, in short. Whatever is called like a secret is never shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from waypost.capabilities.capability import Capability
+from waypost.capabilities.context import Context
+from waypost.capabilities.options import ResourceOptions
+from waypost.capabilities.resources import resource_from_function
+from waypost.config import Config
+from waypost.config.workflows import Workflow
+from waypost.errors import InvalidParams, ToolError, WorkflowRefused
+from waypost.stores.store import Store
+from waypost.workflows.answers import moment
+from waypost.workflows.engine import Engine
+from waypost.workflows.executors import redacted
+from waypost.workflows.explaining import hidden
+from waypost.workflows.live import Live
+
+LIST: Final = "list"
+HIDDEN: Final = "[REDACTED]"
+_MOST: Final = 50
+_RUN_ID: Final = re.compile("wf_[0-9a-f]{1,64}")
+_NO_SETTINGS: Final = frozenset(
+    {"version", "include", "toolkits", "prompts", "capabilities", "workflows", "policies", "proxy"}
+)
+"""Sections that say what the hub offers, not how it is set up."""
+_SECRET: Final = re.compile(
+    "password|passwd|secret|token|keys?$|hash|credential|authorization|cookie|^env$|^headers$|^args$", re.IGNORECASE
+)
+
+Data = dict[str, Any]
+
+
+def workflow_resources(engine: Engine, store: Callable[[], Store]) -> list[Capability]:
+    """What can be read about workflows and runs."""
+
+    async def workflows(id: str) -> Any:
+        if id == LIST:
+            return [_summary(one.id, one.model) for one in sorted(engine.library, key=lambda one: one.id)]
+        found = engine.library.get(id)
+        if found is None:
+            raise ToolError(f"workflow not found: {id}")
+        return _whole(found.id, found.model)
+
+    async def runs(id: str, ctx: Context) -> Any:
+        principal = ctx.principal
+        if id == LIST:
+            latest = await store().instances.latest(limit=_MOST, principal=principal.id)
+            return [_run_summary(await engine.shelf.live(instance)) for instance in latest]
+        if _RUN_ID.fullmatch(id) is None:
+            raise InvalidParams(f"Invalid ID: {id}")
+        try:
+            return _run(await engine.seen(id, principal))
+        except WorkflowRefused:
+            raise ToolError(f"workflow run not found: {id}") from None
+
+    return [
+        _template("workflows", "id", "The workflows of this hub by name, or all of them as `list`.", workflows),
+        _template("runs", "id", f"Your runs of workflows by id, or the latest {_MOST} as `list`.", runs),
+    ]
+
+
+def config_resource(settings: Callable[[], Config]) -> Capability:
+    """What can be read about how the hub is set up."""
+
+    async def config(key: str) -> Any:
+        found = dict(_settings(settings()))
+        if key == LIST:
+            return found
+        if key not in found:
+            raise ToolError(f"config key not found: {key}")
+        return {"key": key, "value": found[key]}
+
+    return _template("config", "key", "The settings of this hub by key, or all of them as `list`.", config)
+
+
+def _template(name: str, variable: str, description: str, read: Callable[..., Any]) -> Capability:
+    options = ResourceOptions(name=name, description=description, mime_type="application/json")
+    return resource_from_function(read, f"waypost://{name}/{{{variable}}}", options)
+
+
+def _summary(name: str, model: Workflow) -> Data:
+    return {
+        "id": name,
+        "name": name,
+        "title": model.title or name,
+        "description": model.description,
+        "enabled": model.enabled,
+    }
+
+
+def _whole(name: str, model: Workflow) -> Data:
+    written: Data = hidden(msgspec.to_builtins(model))
+    steps = written.pop("steps")
+    told = {**written, **_summary(name, model)}
+    if steps:
+        told["steps"] = [{"position": position, **step} for position, step in enumerate(steps, 1)]
+    return told
+
+
+def _run_summary(live: Live) -> Data:
+    body = live.body
+    return {
+        "id": live.id,
+        "workflow_id": live.definition.id,
+        "status": "completed" if body.outcome == "succeeded" else live.status,
+        "state": live.state.name,
+        "version": live.version,
+        "started_at": moment(body.started_at),
+        "completed_at": moment(body.ended_at) if body.ended_at else None,
+    }
+
+
+def _run(live: Live) -> Data:
+    context = live.body.context
+    told = _run_summary(live)
+    if not live.definition.model.steps:
+        return {**told, "result": context if live.is_over else None, "error": live.body.halted, "context": context}
+    return {
+        **told,
+        "result": context.get("result"),
+        "error": context.get("error", live.body.halted),
+        "step_results": context.get("step_results", {}),
+    }
+
+
+def _settings(config: Config) -> Iterator[tuple[str, Any]]:
+    """Every setting by its key, the secret ones hidden."""
+    written = msgspec.to_builtins(config)
+    for section, value in written.items():
+        if section not in _NO_SETTINGS:
+            yield from _flat(section, section, value)
+
+
+def _flat(key: str, name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if _SECRET.search(name) and value not in (None, [], {}):
+        yield key, HIDDEN
+    elif isinstance(value, Mapping) and value:
+        for inner, item in value.items():
+            yield from _flat(f"{key}.{inner}", inner, item)
+    else:
+        yield key, _told(value)
+
+
+def _told(value: Any) -> Any:
+    if isinstance(value, str):
+        return redacted(value)
+    if isinstance(value, list):
+        return [_told(item) for item in value]
+    return hidden(value)

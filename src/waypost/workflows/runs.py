@@ -1,0 +1,171 @@
+"""Instances as operators see them: which there are, and everything that happened to one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from waypost.capabilities.context import Caller
+from waypost.stores.instances import HistoryEntry, Instance, Note
+from waypost.stores.store import Store
+from waypost.workflows.answers import Answer, moment
+from waypost.workflows.engine import Engine
+from waypost.workflows.explaining import hidden
+from waypost.workflows.live import Live
+
+MOST_HISTORY: Final = 10_000
+"""How many commits are shown at a time."""
+_PAGE: Final = 500
+_MOST_LOOKED_AT: Final = 10_000
+"""How many instances are looked at for one page, where few are in the status that is asked for."""
+_SECRETIVE: Final = ("context", "error", "lastError", "approval", "links")
+_DECIDED: Final = frozenset({"rejected", "expired"})
+
+Data = dict[str, Any]
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Instances, the newest first, and where to go on."""
+
+    runs: list[Data]
+    next: str | None = None
+
+
+class Runs:
+    """All instances of a hub, for those who look after it."""
+
+    def __init__(self, engine: Engine, store: Callable[[], Store]) -> None:
+        self._engine = engine
+        self._store = store
+
+    async def list(
+        self,
+        *,
+        principal: str | None = None,
+        definition: str | None = None,
+        status: str | None = None,
+        before: str = "",
+        limit: int = 100,
+    ) -> Page:
+        """The newest instances, or those before one; all, or only some."""
+        found: list[Data] = []
+        looked_at = 0
+        while looked_at < _MOST_LOOKED_AT:
+            page = await self._store().instances.latest(
+                before, _PAGE if status else limit + 1, principal=principal, definition=definition
+            )
+            for instance in page:
+                live = await self._engine.shelf.live(instance)
+                if status is not None and live.status != status:
+                    before = instance.id
+                    continue
+                if len(found) == limit:
+                    return Page(found, before)
+                found.append(_row(live, instance))
+                before = instance.id
+            looked_at += len(page)
+            if len(page) < (_PAGE if status else limit + 1):
+                return Page(found)
+        return Page(found, before)
+
+    async def show(self, workflow_id: str, caller: Caller, *, after: int = 0, limit: int = MOST_HISTORY) -> Answer:
+        """How an instance stands, and its history: one row a commit, with what people rejected in between."""
+        answer = await self._engine.get(workflow_id, caller)
+        if answer.refused:
+            return answer
+        live = await self._engine.seen(workflow_id, caller.principal)
+        most = min(limit, MOST_HISTORY)
+        found = await self._history(workflow_id, after, most + 1)
+        history = found[:most]
+        notes = await self._store().instances.notes(workflow_id, MOST_HISTORY)
+        told = {**shown(answer.data), **_about(live), **_told(history, notes)}
+        if len(found) > most:
+            told["next"] = history[-1].version
+        return Answer(told)
+
+    async def _history(self, workflow_id: str, after: int, limit: int) -> Sequence[HistoryEntry]:
+        found: list[HistoryEntry] = []
+        while len(found) < limit:
+            size = min(_PAGE, limit - len(found))
+            page = await self._store().instances.history(workflow_id, found[-1].version if found else after, size)
+            found += page
+            if len(page) < size:
+                break
+        return found
+
+
+def shown(answer: Data) -> Data:
+    """An answer about an instance without the secrets in it."""
+    told = {key: hidden(value, key) if key in _SECRETIVE else value for key, value in answer.items()}
+    if "links" in answer:
+        told["links"] = [_link(link) for link in answer["links"]]
+    return told
+
+
+def _link(link: Data) -> Data:
+    args = link.get("args", {})
+    return {**link, "args": {**args, "arguments": hidden(args["arguments"])}} if "arguments" in args else link
+
+
+def _row(live: Live, instance: Instance) -> Data:
+    return {
+        "workflowId": live.id,
+        "definitionId": live.definition.id,
+        "state": live.state.name,
+        "version": live.version,
+        "status": live.status,
+        "principal": instance.principal,
+        **_times(live),
+    }
+
+
+def _about(live: Live) -> Data:
+    body, owner = live.body, live.body.owner
+    told: Data = {
+        "principal": owner.id,
+        "owner": {"id": owner.id, "roles": list(owner.roles), "permissions": list(owner.permissions)},
+        "input": hidden(body.input),
+        **_times(live),
+    }
+    if body.parent is not None:
+        told["parent"] = {"workflowId": body.parent.id}
+    return told
+
+
+def _times(live: Live) -> Data:
+    times = {"startedAt": live.body.started_at, "endedAt": live.body.ended_at, "deadline": live.body.deadline}
+    return {name: moment(at) for name, at in times.items() if at}
+
+
+def _told(history: Sequence[HistoryEntry], notes: Sequence[Note]) -> Data:
+    """The history with what was decided against in its place, and everything else that moved nothing on."""
+    versions = {entry.version: entry.value.get("to") for entry in history}
+    rows = [(entry.version, 0, entry.at, _commit(entry)) for entry in history]
+    others = []
+    for note in notes:
+        version = note.value.get("version")
+        if version not in versions:
+            continue
+        told = {"version": version, "at": moment(note.at), **_plain(note.value)}
+        if note.value.get("outcome") in _DECIDED:
+            state = versions[version]
+            rows.append((version, 1, note.at, {**told, "from": state, "to": state}))
+        else:
+            others.append(told)
+    rows.sort(key=lambda row: row[:3])
+    return {"history": [row[3] for row in rows], "notes": others}
+
+
+def _commit(entry: HistoryEntry) -> Data:
+    told = {"version": entry.version, "at": moment(entry.at), **_plain(entry.value)}
+    if "approvals" in told:
+        told["approvals"] = [{**one, "at": moment(one["at"])} for one in told["approvals"]]
+    return told
+
+
+def _plain(value: Data) -> Data:
+    """What was recorded, without secrets; the idempotency key is none."""
+    told = {"idempotencyKey" if name == "key" else name: item for name, item in value.items()}
+    return {name: hidden(item) if name in ("delta", "error") else item for name, item in told.items()}

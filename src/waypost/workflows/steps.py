@@ -1,0 +1,198 @@
+"""Workflows of steps: where a step leads, and what the context keeps of it. Nothing here waits or writes.
+
+Every step is a state with one transition that is taken by itself. What a step came to is a `Done`; from that and the
+context follow the next state and what is written, whether the step was run or somebody says what became of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Literal
+
+import msgspec
+
+from waypost.config.workflows import Step
+from waypost.workflows.guards import CompiledGuard
+from waypost.workflows.scope import Scope
+
+RUN: Final = "run"
+"""The transition of every step."""
+COMPLETED: Final = "completed"
+FAILED: Final = "failed"
+LOOP: Final = "loop_detected"
+
+ON_SUCCESS: Final = "on_success"
+ON_ERROR: Final = "on_error"
+SKIPPED: Final = "skipped"
+_DEFAULT: Final = "default"
+_SNAPSHOT: Final = 2048
+"""Bytes of an output, as JSON, that the results of the steps keep."""
+
+Data = dict[str, Any]
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What a step came to."""
+
+    outcome: Literal["succeeded", "failed", "skipped"] = "succeeded"
+    output: Any = None
+    branch: str = ON_SUCCESS
+    error: str = ""
+    ms: int = 0
+    instead: str = ""
+    """The skill that was run in place of the step's own."""
+
+
+def called(step: Step) -> str:
+    """What a step is called: its name, or that of what it runs."""
+    return step.name or step.skill or step.capability or ""
+
+
+def position_of(reference: str | int, steps: Sequence[Step]) -> int | None:
+    """The position of a step by its name or position, both from 1."""
+    if isinstance(reference, int):
+        return reference if 1 <= reference <= len(steps) else None
+    return next((place for place, step in enumerate(steps, 1) if called(step) == reference), None)
+
+
+def state_names(steps: Sequence[Step]) -> tuple[str, ...]:
+    """The names of the states that the steps are, each once."""
+    names: list[str] = []
+    for place, step in enumerate(steps, 1):
+        name = called(step)
+        taken = not name or name in (COMPLETED, FAILED) or name in names
+        names.append(f"{name} {place}".strip() if taken else name)
+    return tuple(names)
+
+
+@dataclass(frozen=True)
+class Walk:
+    """The way through the steps of a workflow."""
+
+    steps: Sequence[Step]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The states that the steps are."""
+        return state_names(self.steps)
+
+    def given(self, place: int, scope: Scope) -> Any:
+        """The input of a step: of the step it names, else of the nearest before it, else that of the run."""
+        outputs = scope.context.get("outputs", {})
+        source = self.steps[place - 1].input_from
+        if source is not None:
+            return outputs.get(str(position_of(source, self.steps)))
+        earlier = (str(before) for before in range(place - 1, 0, -1))
+        found = next((before for before in earlier if before in outputs), None)
+        return _input(scope.input) if found is None else outputs[found]
+
+    def after(self, place: int, done: Done, scope: Scope) -> Data:
+        """What a step writes into the context."""
+        context, step = scope.context, self.steps[place - 1]
+        results = {**context.get("step_results", {}), str(place): _result(step, done)}
+        changes: Data = {"step_results": results}
+        if "input" not in context:
+            changes["input"] = _input(scope.input)
+        onward = self._onward(step, place, done)
+        outputs = context.get("outputs", {})
+        if onward != FAILED:
+            kept = {"error": done.error} if done.outcome == "failed" else done.output
+            outputs = changes["outputs"] = {**outputs, str(place): kept}
+        if onward == COMPLETED:
+            changes["result"] = outputs[max(outputs, key=int)]
+        elif self.target(place, done, scope) == FAILED:
+            changes["error"] = done.error if onward == FAILED else LOOP
+        return changes
+
+    def target(self, place: int, done: Done, scope: Scope) -> str:
+        """The state that follows a step; one that has run already is none."""
+        onward = self._onward(self.steps[place - 1], place, done)
+        if isinstance(onward, str):
+            return onward
+        has_run = onward == place or str(onward) in scope.context.get("step_results", {})
+        return FAILED if has_run else self.names[onward - 1]
+
+    def targets(self, place: int) -> tuple[str, ...]:
+        """The states that a step can lead to."""
+        step = self.steps[place - 1]
+        found = [position_of(route.goto, self.steps) for route in step.routes]
+        places: list[int | None] = [place + 1 if place < len(self.steps) else None, *found]
+        names = [self.names[one - 1] for one in places if one is not None]
+        return tuple(dict.fromkeys([*names, COMPLETED, FAILED]))
+
+    def _onward(self, step: Step, place: int, done: Done) -> int | str:
+        """The position that follows, or the end."""
+        following = place + 1 if place < len(self.steps) else COMPLETED
+        routes = {route.branch: route.goto for route in reversed(step.routes)}
+        if done.outcome == "skipped":
+            return following
+        if done.outcome == "failed":
+            return FAILED if ON_ERROR not in routes else position_of(routes[ON_ERROR], self.steps) or COMPLETED
+        if not routes:
+            return following
+        goto = routes.get(done.branch, routes.get(_DEFAULT))
+        return COMPLETED if goto is None else position_of(goto, self.steps) or COMPLETED
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a step writes into the context, as a mapping does."""
+
+    walk: Walk
+    place: int
+
+    def apply(self, scope: Scope) -> Data:
+        """What to write, of a scope whose output is that of the step."""
+        return self.walk.after(self.place, done_of(scope.output), scope)
+
+
+def leads(walk: Walk, place: int, target: str) -> CompiledGuard:
+    """Holds where a step leads to a state."""
+
+    def holds(scope: Scope) -> bool:
+        return walk.target(place, done_of(scope.output), scope) == target
+
+    return CompiledGuard({"kind": "step", "target": target}, holds, lambda scope: [])
+
+
+def done_of(output: Any) -> Done:
+    """What a step came to; whatever somebody says it gave is the output of a success."""
+    return output if isinstance(output, Done) else Done(output=output)
+
+
+def as_text(value: Any) -> str:
+    """A value as a skill takes it: text, or JSON."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _input(given: Mapping[str, Any]) -> Any:
+    """The input of a run: what stands under `input`, else all of it."""
+    return given["input"] if given.keys() == {"input"} else dict(given) or None
+
+
+def _result(step: Step, done: Done) -> Data:
+    told: Data = {
+        "name": called(step),
+        "skill": step.skill or step.capability,
+        "branch": done.branch,
+        "outcome": done.outcome,
+        "duration_ms": done.ms,
+    }
+    if done.instead:
+        told["fallback"] = done.instead
+    if done.outcome == "failed":
+        return {**told, "error": done.error}
+    return {**told, "output": _clipped(done.output)}
+
+
+def _clipped(output: Any) -> Any:
+    """An output, or the beginning of its text where it is long."""
+    encoded = msgspec.json.encode(output)
+    if len(encoded) <= _SNAPSHOT:
+        return output
+    text = output.encode() if isinstance(output, str) else encoded
+    return text[:_SNAPSHOT].decode(errors="ignore") + "…"

@@ -1,0 +1,166 @@
+"""Approvals through the API: whoever has the role that is asked for decides, once."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.api.conftest import ADMIN, AGENT
+from tests.api.releasing import RELEASE, Releases, releasing
+from tests.protocol.conftest import asynchronous
+
+APPROVALS = "/api/v1/approvals"
+
+
+async def waiting(hub: Releases, key: str = ADMIN) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (await hub.told("GET", APPROVALS, key=key))["approvals"]
+    return found
+
+
+@asynchronous
+async def test_what_waits_is_told_with_what_would_be_approved() -> None:
+    async with releasing() as hub:
+        run, approval = await hub.asked(service="shop")
+        (told,) = await waiting(hub)
+        assert (told["id"], told["workflowId"], told["transition"]) == (approval, run, "ship")
+        assert (told["presents"], told["prompt"], told["role"]) == ({"service": "shop"}, "Ship it?", "lead")
+        assert told["digest"].startswith("sha256:")
+        assert told["requestedAt"] < told["expiresAt"]
+
+
+@asynchronous
+async def test_each_sees_what_waits_for_them() -> None:
+    async with releasing() as hub:
+        await hub.asked()
+        assert len(await waiting(hub, hub.lead)) == 1
+        assert await waiting(hub, AGENT) == []
+        assert await hub.refused("GET", APPROVALS, key=None) == (401, "Missing Authorization header")
+
+
+@asynchronous
+async def test_somebody_with_the_role_approves() -> None:
+    async with releasing() as hub:
+        run, approval = await hub.asked()
+        told = await hub.told("POST", f"{APPROVALS}/{approval}/approve", {"reason": "fine"}, key=hub.lead)
+        assert told == {
+            "id": approval,
+            "decision": "approved",
+            "workflowId": run,
+            "state": "shipped",
+            "version": 3,
+            "status": "succeeded",
+            "error": None,
+        }
+        assert await waiting(hub) == []
+        (given,) = (await hub.told("GET", f"/api/v1/runs/{run}"))["history"][-1]["approvals"]
+        assert (given["by"], given["via"], given["reason"]) == ("lena", "http", "fine")
+        assert given["at"].endswith("Z")
+
+
+@asynchronous
+async def test_the_programs_of_the_hub_say_which_they_are() -> None:
+    async with releasing() as hub:
+        for sent, via in (("cli", "cli"), ("console", "console"), ("elicitation", "http")):
+            run, approval = await hub.asked()
+            await hub.told("POST", f"{APPROVALS}/{approval}/reject", more={"waypost-via": sent})
+            assert (await hub.told("GET", f"/api/v1/runs/{run}"))["history"][-1]["via"] == via
+
+
+@pytest.mark.parametrize("word", ["approve", "reject"])
+@asynchronous
+async def test_somebody_without_the_role_does_not_decide(word: str) -> None:
+    async with releasing() as hub:
+        run, approval = await hub.asked()
+        assert await hub.refused("POST", f"{APPROVALS}/{approval}/{word}", key=AGENT) == (
+            403,
+            f"It takes the role lead to decide about {approval}.",
+        )
+        assert (await hub.refused("POST", f"{APPROVALS}/{approval}/{word}", key=None))[0] == 401
+        assert (await hub.told("GET", f"/api/v1/runs/{run}"))["status"] == "waiting_for_approval"
+
+
+@asynchronous
+async def test_a_rejection_leaves_the_run_where_it_is() -> None:
+    async with releasing() as hub:
+        _, approval = await hub.asked()
+        told = await hub.told("POST", f"{APPROVALS}/{approval}/reject", {"reason": "no"}, key=hub.lead)
+        assert (told["decision"], told["state"], told["version"]) == ("rejected", "review", 2)
+        assert (told["status"], told["error"]) == ("waiting_for_action", None)
+
+
+@pytest.mark.parametrize("first", ["approve", "reject"])
+@pytest.mark.parametrize("second", ["approve", "reject"])
+@asynchronous
+async def test_a_settled_approval_is_409(first: str, second: str) -> None:
+    async with releasing() as hub:
+        _, approval = await hub.asked()
+        await hub.told("POST", f"{APPROVALS}/{approval}/{first}")
+        call = await hub.ask("POST", f"{APPROVALS}/{approval}/{second}")
+        assert (call.status, json.loads(call.body)) == (
+            409,
+            {
+                "error": f"There is no approval {approval} that waits; it is settled, or never was.",
+                "code": "APPROVAL_SETTLED",
+            },
+        )
+
+
+@asynchronous
+async def test_an_approval_that_never_was_is_404() -> None:
+    async with releasing() as hub:
+        for id in ("ap_none", "ap_0199a1b2c3d4e5f60718293a_5f0c41aa7b21", "x"):
+            status, sentence = await hub.refused("POST", f"{APPROVALS}/{id}/approve")
+            assert (status, sentence) == (404, f"There is no approval {id} that waits; it is settled, or never was.")
+
+
+@asynchronous
+async def test_a_digest_of_something_else_is_refused() -> None:
+    async with releasing() as hub:
+        _, approval = await hub.asked()
+        status, sentence = await hub.refused("POST", f"{APPROVALS}/{approval}/approve", {"digest": "sha256:00"})
+        assert (status, "look at it again" in sentence) == (409, True)
+        (told,) = await waiting(hub)
+        await hub.told("POST", f"{APPROVALS}/{approval}/approve", {"digest": told["digest"]})
+
+
+@asynchronous
+async def test_a_quorum_takes_different_people() -> None:
+    states = {**RELEASE["states"], "draft": {"transitions": {"ship": _asking(2, "shipped")}}}
+    async with releasing(quorum={**RELEASE, "states": states}) as hub:
+        run = await hub.start("quorum")
+        approval = (await hub.submit(run, "ship"))["approval"]["id"]
+        told = await hub.told("POST", f"{APPROVALS}/{approval}/approve", key=hub.lead)
+        assert (told["status"], told["version"]) == ("waiting_for_approval", 1)
+        status, sentence = await hub.refused("POST", f"{APPROVALS}/{approval}/approve", key=hub.lead)
+        assert (status, sentence) == (409, f"lena has approved {approval} already; it takes somebody else.")
+        told = await hub.told("POST", f"{APPROVALS}/{approval}/approve")
+        assert (told["status"], told["state"]) == ("succeeded", "shipped")
+
+
+@asynchronous
+async def test_what_goes_wrong_behind_an_approval_is_told_with_it() -> None:
+    states = {
+        "draft": {"transitions": {"ship": _asking(1, "building")}},
+        "building": {
+            "transitions": {
+                "build": {
+                    "target": "shipped",
+                    "actor": "deterministic",
+                    "executor": {"kind": "capability", "capability": "build"},
+                }
+            }
+        },
+        "shipped": {"terminal": True},
+    }
+    async with releasing(chain={"initialState": "draft", "states": states}) as hub:
+        run = await hub.start("chain")
+        approval = (await hub.submit(run, "ship"))["approval"]["id"]
+        told = await hub.told("POST", f"{APPROVALS}/{approval}/approve", key=hub.lead)
+        assert (told["decision"], told["state"], told["status"]) == ("approved", "building", "chain_failed")
+        assert "The tests fail." in told["error"]["message"]
+
+
+def _asking(people: int, target: str) -> dict[str, Any]:
+    return {"target": target, "executor": {"kind": "human", "role": "lead", "approvals": people}}

@@ -1,0 +1,190 @@
+"""Runs through the API: which there are, what happened to them, and what can be done about them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.api.conftest import AGENT, operating
+from tests.api.releasing import releasing
+from tests.protocol.conftest import asynchronous
+
+RUNS = "/api/v1/runs"
+
+
+@asynchronous
+async def test_runs_are_listed_with_the_newest_first() -> None:
+    async with releasing() as hub:
+        ids = [await hub.start(service=name) for name in ("a", "b", "c")]
+        listed = (await hub.told("GET", RUNS))["runs"]
+        assert sorted(run["workflowId"] for run in listed) == sorted(ids)
+        assert [run["workflowId"] for run in listed] == sorted(ids, reverse=True)
+        started = listed[0].pop("startedAt")
+        assert started.endswith("Z")
+        assert listed[0] == {
+            "workflowId": max(ids),
+            "definitionId": "release",
+            "state": "draft",
+            "version": 1,
+            "status": "waiting_for_action",
+            "principal": "agent",
+        }
+
+
+@asynchronous
+async def test_a_hub_without_workflows_has_no_runs() -> None:
+    async with operating() as operator:
+        assert await operator.told("GET", RUNS) == {"runs": [], "next": None}
+
+
+@asynchronous
+async def test_every_run_comes_once_page_by_page_under_any_filter() -> None:
+    async with releasing() as hub:
+        ids = [await hub.start() for _ in range(5)]
+        waiting = [(await hub.asked())[0] for _ in range(2)]
+        for query, wanted in (
+            ("", [*ids, *waiting]),
+            ("definition=release&", [*ids, *waiting]),
+            ("principal=agent&definition=release&", [*ids, *waiting]),
+            ("status=waiting_for_approval&", waiting),
+            ("status=waiting_for_action&principal=agent&", ids),
+            ("principal=nobody&", []),
+            ("definition=nothing&", []),
+            ("status=failed&", []),
+        ):
+            found: list[str] = []
+            before = ""
+            while True:
+                page = await hub.told("GET", f"{RUNS}?{query}limit=2&before={before}")
+                assert len(page["runs"]) <= 2
+                found += [run["workflowId"] for run in page["runs"]]
+                if page["next"] is None:
+                    break
+                before = page["next"]
+            assert found == sorted(wanted, reverse=True), query
+
+
+@asynchronous
+async def test_a_run_is_shown_with_one_row_a_commit() -> None:
+    async with releasing() as hub:
+        run = await hub.start(service="shop")
+        await hub.submit(run, "build", tests=True, token="t0p")
+        shown = await hub.told("GET", f"{RUNS}/{run}")
+        assert (shown["state"], shown["version"], shown["status"]) == ("review", 2, "waiting_for_action")
+        assert (shown["principal"], shown["input"]) == ("agent", {"service": "shop"})
+        assert shown["owner"] == {"id": "agent", "roles": ["agent"], "permissions": ["deploy"]}
+        first, second = shown["history"]
+        assert (first["version"], first["transition"], first["from"], first["to"]) == (1, "$start", None, "draft")
+        assert (second["version"], second["transition"], second["to"], second["by"]) == (2, "build", "review", "agent")
+        assert second["at"].endswith("Z")
+        assert second["delta"] == {"tests": True, "apiToken": "[REDACTED]"}
+        assert second["idempotencyKey"].startswith(f"{run}.build.")
+        assert second["executor"]["outcome"] == "succeeded"
+        assert "t0p" not in json.dumps(shown)
+
+
+@asynchronous
+async def test_what_was_rejected_stands_where_it_happened_and_what_failed_apart() -> None:
+    async with releasing() as hub:
+        run, approval = await hub.asked()
+        await hub.told("POST", f"/api/v1/approvals/{approval}/reject", {"reason": "not today"})
+        await hub.submit(run, "revise")
+        await hub.submit(run, "build", tests=False)
+        shown = await hub.told("GET", f"{RUNS}/{run}")
+        assert [(row["version"], row["transition"], row.get("outcome")) for row in shown["history"]] == [
+            (1, "$start", None),
+            (2, "build", None),
+            (2, "ship", "rejected"),
+            (3, "revise", None),
+        ]
+        rejected = shown["history"][2]
+        assert (rejected["from"], rejected["to"], rejected["approvalId"]) == ("review", "review", approval)
+        assert (rejected["decidedBy"], rejected["via"], rejected["reason"]) == ("root", "http", "not today")
+        (note,) = shown["notes"]
+        assert (note["version"], note["transition"], note["outcome"]) == (3, "build", "failed")
+        assert "The tests fail." in note["error"]["message"]
+
+
+@asynchronous
+async def test_a_history_is_read_in_pages() -> None:
+    async with releasing() as hub:
+        run = await hub.start()
+        for _ in range(3):
+            await hub.submit(run, "skip", sure=True)
+            await hub.submit(run, "revise")
+        first = await hub.told("GET", f"{RUNS}/{run}?limit=4")
+        assert [row["version"] for row in first["history"]] == [1, 2, 3, 4]
+        assert first["next"] == 4
+        rest = await hub.told("GET", f"{RUNS}/{run}?after=4")
+        assert [row["version"] for row in rest["history"]] == [5, 6, 7]
+        assert "next" not in rest
+        assert (await hub.refused("GET", f"{RUNS}/{run}?limit=10001"))[0] == 400
+
+
+@asynchronous
+async def test_a_run_is_cancelled_once() -> None:
+    async with releasing() as hub:
+        run, _ = await hub.asked()
+        ended = await hub.told("POST", f"{RUNS}/{run}/cancel", {"reason": "not needed"})
+        assert (ended["status"], ended["links"]) == ("cancelled", [])
+        assert await hub.refused("POST", f"{RUNS}/{run}/cancel") == (409, f"{run} has ended already.")
+        last = (await hub.told("GET", f"{RUNS}/{run}"))["history"][-1]
+        assert (last["transition"], last["by"], last["reason"]) == ("$cancel", "root", "not needed")
+
+
+@pytest.mark.parametrize(
+    ("how", "state", "version"), [("retry", "review", 2), ("succeeded", "review", 2), ("failed", "draft", 1)]
+)
+@asynchronous
+async def test_an_unknown_outcome_is_resolved(how: str, state: str, version: int) -> None:
+    async with releasing() as hub:
+        run = await hub.lost()
+        assert (await hub.told("GET", f"{RUNS}/{run}"))["status"] == "unknown_outcome"
+        resolved = await hub.told("POST", f"{RUNS}/{run}/resolve", {"as": how})
+        assert (resolved["state"], resolved["version"], resolved["status"]) == (state, version, "waiting_for_action")
+        assert (await hub.refused("POST", f"{RUNS}/{run}/resolve", {"as": how}))[0] == 409
+
+
+@asynchronous
+async def test_a_resolution_takes_an_output_and_nothing_else() -> None:
+    async with releasing() as hub:
+        run = await hub.lost()
+        for body in ({}, {"as": "maybe"}, {"as": "failed", "colour": "red"}):
+            assert (await hub.refused("POST", f"{RUNS}/{run}/resolve", body))[0] == 400
+        await hub.told("POST", f"{RUNS}/{run}/resolve", {"as": "succeeded", "output": {"built": True}})
+        assert (await hub.told("GET", f"{RUNS}/{run}"))["history"][-1]["executor"]["resolvedBy"] == "root"
+
+
+@asynchronous
+async def test_a_retry_that_fails_is_told_with_its_error() -> None:
+    async with releasing() as hub:
+        run = await hub.lost()
+
+        async def broken(*given: object, **more: object) -> None:
+            raise RuntimeError("the disk is full")
+
+        live = await hub.hub.workflows.engine.shelf.get(run)
+        assert live is not None
+        runs = live.action("build").runs
+        assert runs is not None
+        runs.__dict__["run"] = broken
+        told = await hub.told("POST", f"{RUNS}/{run}/resolve", {"as": "retry"})
+        assert (told["state"], told["error"]["code"]) == ("draft", "EXECUTOR_FAILED")
+        assert "the disk is full" in told["error"]["message"]
+
+
+@pytest.mark.parametrize(("verb", "path"), [("GET", ""), ("POST", "/cancel"), ("POST", "/resolve")])
+@asynchronous
+async def test_a_run_that_never_was_is_404(verb: str, path: str) -> None:
+    async with releasing() as hub:
+        body = {"as": "retry"} if path == "/resolve" else None
+        assert await hub.refused(verb, f"{RUNS}/wf_none{path}", body) == (404, "Unknown workflow instance 'wf_none'.")
+
+
+@asynchronous
+async def test_whoever_started_a_run_does_not_look_after_it_here() -> None:
+    async with releasing() as hub:
+        run = await hub.start()
+        assert (await hub.refused("GET", f"{RUNS}/{run}", key=AGENT))[0] == 403
+        assert (await hub.refused("GET", RUNS, key=hub.lead))[0] == 403

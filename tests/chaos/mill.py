@@ -1,0 +1,92 @@
+"""A hub of workflows to be killed: `waypost serve mill.py:hub`; what its executors do is a line in `MILL_EFFECTS`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from waypost import Context, Hub
+from waypost.config.workflows import Workflow
+
+EFFECTS: Final = Path(os.environ.get("MILL_EFFECTS", os.devnull))
+HOLD: Final = EFFECTS.with_name("hold")
+"""While it is there, nothing comes to an end after its effect."""
+PAUSE: Final = 0.005
+"""Seconds between an effect and its end, for a kill to fall into."""
+
+hub = Hub("mill", version="1.0.0")
+
+
+def _write(line: str) -> None:
+    with EFFECTS.open("a") as file:
+        file.write(line)
+
+
+@hub.tool
+async def mark(kind: str, ticket: str, ctx: Context) -> str:
+    """Have an effect: a line that says what was run, for which submit and under which key."""
+    _write(f"{kind} {ticket} {ctx.idempotency_key}\n")
+    await (asyncio.Event().wait() if HOLD.exists() else asyncio.sleep(PAUSE))
+    return "marked"
+
+
+def marks(kind: str, ticket: str = "$.arguments.ticket") -> dict[str, Any]:
+    """An executor that has an effect; only a safe one may be run again by itself."""
+    arguments = {"kind": kind, "ticket": ticket}
+    return {"kind": "capability", "capability": "mark", "arguments": arguments, "idempotent": kind == "safe"}
+
+
+PROGRAM: Final = {
+    "kind": "cli",
+    "command": "/bin/sh",
+    "args": ["-c", 'echo "unsafe $1 $IDEMPOTENCY_KEY" >> "$0"; sleep 0.005', str(EFFECTS), "$.arguments.ticket"],
+}
+CHILD: Final = {"kind": "workflow", "definitionId": "child", "input": {"ticket": "$.arguments.ticket"}}
+REMEMBERED: Final = {"ticket": "$.arguments.ticket"}
+IN_CONTEXT: Final = "$.context.ticket"
+
+
+def by_itself(target: str, **more: Any) -> dict[str, Any]:
+    """The only way out of a state, taken by itself."""
+    return {"on": {"target": target, "actor": "deterministic", **more}}
+
+
+def back_and_forth(**more: Any) -> dict[str, Any]:
+    """Two states, and a way from each to the other."""
+    return {
+        "here": {"transitions": {"go": {"target": "there", **more}}},
+        "there": {"transitions": {"go": {"target": "here", **more}}},
+    }
+
+
+KINDS: Final[dict[str, dict[str, Any]]] = {
+    "pure": back_and_forth(),
+    "safe": back_and_forth(executor=marks("safe")),
+    "unsafe": back_and_forth(executor=marks("unsafe")),
+    "program": back_and_forth(executor=PROGRAM),
+    "chain": {
+        "here": {"transitions": {"go": {"target": "first", "output": REMEMBERED}}},
+        "first": {"transitions": by_itself("second")},
+        "second": {"transitions": by_itself("third", executor=marks("safe", IN_CONTEXT))},
+        "third": {"onEnter": {"executor": marks("safe", IN_CONTEXT)}, "transitions": by_itself("here")},
+    },
+    "risky": {
+        "here": {"transitions": {"go": {"target": "danger", "output": REMEMBERED}}},
+        "danger": {"transitions": by_itself("here", executor=marks("unsafe", IN_CONTEXT))},
+    },
+    "parent": back_and_forth(executor=CHILD),
+}
+"""What clients move on for ever, by `go` with a ticket."""
+
+CHILDREN: Final[dict[str, Any]] = {
+    "here": {"transitions": by_itself("half", executor=marks("safe", "$.input.ticket"))},
+    "half": {"transitions": by_itself("end")},
+    "end": {"terminal": True},
+}
+
+for name, states in {**KINDS, "child": CHILDREN}.items():
+    hub.workflow(name, msgspec.convert({"initialState": "here", "states": states}, Workflow))

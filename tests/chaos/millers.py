@@ -1,0 +1,131 @@
+"""Clients of a mill that is killed under them: each moves one instance on, and writes down what it was answered."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from itertools import count
+from typing import Any, Final
+
+import aiohttp
+
+from tests.chaos.verdict import Evidence, Told
+from tests.chaos.visitor import Visitor
+
+Json = dict[str, Any]
+GONE: Final = (aiohttp.ClientError, OSError, TimeoutError)
+_GLANCE: Final = 0.02
+RESOLUTIONS: Final = ("retry", "succeeded", "failed")
+
+
+def can_go(stands: Json) -> bool:
+    """Whether it is somebody's turn; an instance that goes on by itself shows no transitions."""
+    return stands.get("status") == "waiting_for_action" and any(one["rel"] == "transition" for one in stands["links"])
+
+
+class Miller:
+    """Moves one instance on for ever, whichever hub is there."""
+
+    def __init__(self, mill: Mill, name: str, kind: str) -> None:
+        self._mill = mill
+        self._name = name
+        self._kind = kind
+        self._chance = random.Random(name)
+        self._numbers = count(1)
+
+    async def work(self) -> None:
+        """Start an instance and move it on until cancelled; a hub that goes away is waited for."""
+        stands = await self._started()
+        while True:
+            stands = await self._step(stands)
+
+    async def _started(self) -> Json:
+        while True:
+            with suppress(*GONE):
+                return await self._mill.call("workflow.start", definitionId=self._kind, input={})
+
+    async def _step(self, stands: Json) -> Json:
+        """Do what can be done next; where the instance stands then."""
+        try:
+            if can_go(stands):
+                return await self._submit(stands)
+            if stands.get("status") in ("unknown_outcome", "chain_failed"):
+                return await self._mill.settle(stands, self._chance)
+            await asyncio.sleep(0 if "error" in stands else _GLANCE)
+        except GONE:
+            pass
+        return await self._mill.look(stands["workflowId"])
+
+    async def _submit(self, stands: Json) -> Json:
+        """Take the only transition; with a request id, a submit that nobody answered is made again as it was."""
+        number = next(self._numbers)
+        ticket = f"{self._name}-{number}"
+        wanted = {**stands["links"][0]["args"], "arguments": {"ticket": ticket}}
+        if number % 2:
+            return await self._mill.call("workflow.submit", **wanted)
+        while True:
+            with suppress(*GONE):
+                return await self._mill.call("workflow.submit", **wanted, requestId=ticket)
+
+
+class Mill:
+    """The hub that is there now, if there is one, and what is known about its workflows."""
+
+    def __init__(self, visitor: Visitor) -> None:
+        self.evidence = Evidence()
+        self.unknown = 0
+        """How often an outcome was unknown."""
+        self.answers = asyncio.Semaphore(0)
+        self._visitor = visitor
+        self._url = ""
+        self._there = asyncio.Event()
+
+    def opens(self, url: str) -> None:
+        """A hub is there."""
+        self._url = url
+        self._there.set()
+
+    def closes(self) -> None:
+        """There is none."""
+        self._there.clear()
+
+    async def call(self, tool: str, **arguments: Any) -> Json:
+        """What a tool of the hub answers, written down."""
+        await self._there.wait()
+        result = await self._visitor.stateless(self._url, "tools/call", {"name": tool, "arguments": arguments})
+        answer: Json = result["structuredContent"]
+        self.evidence.told.append(Told(answer["workflowId"], answer["version"], answer["state"]))
+        self.answers.release()
+        return answer
+
+    async def look(self, workflow_id: str) -> Json:
+        """Where an instance stands, as soon as somebody tells."""
+        while True:
+            with suppress(*GONE):
+                return await self.call("workflow.get", workflowId=workflow_id)
+
+    async def settle(self, stands: Json, chance: random.Random) -> Json:
+        """Decide about an outcome that nobody knows, or let a chain go on, by following a link."""
+        links = {link["args"].get("resolve", link["rel"]): link["args"] for link in stands["links"]}
+        if stands["status"] == "unknown_outcome":
+            assert stands["error"]["code"] == "UNKNOWN_OUTCOME"
+            assert set(RESOLUTIONS) <= links.keys()
+            self.unknown += 1
+            how = chance.choice(RESOLUTIONS)
+        else:
+            how = "resume"
+        if how in ("retry", "resume"):
+            self.evidence.allowed[links[how]["arguments"].get("ticket") or stands["context"]["ticket"]] += 1
+        return await self.call("workflow.submit", **links[how])
+
+
+@asynccontextmanager
+async def working(millers: list[Miller]) -> AsyncIterator[None]:
+    """Clients that work until the block ends; one that finds something impossible ends the block."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(miller.work()) for miller in millers]
+        yield
+        for task in tasks:
+            task.cancel()

@@ -1,0 +1,70 @@
+"""`waypost approvals`: what waits for people in a running hub, and what they decide."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.operated import Captured, complaint, printed_json
+from tests.cli.released import LEAD, Desk
+from tests.cli.released import desk as desk
+from waypost.cli import main
+
+
+def test_what_waits_is_listed(desk: Desk, capsys: Captured) -> None:
+    told = desk.asked()
+    assert main(["approvals", "list", "--json"]) == 0
+    (waiting,) = [one for one in printed_json(capsys) if one["workflowId"] == told["workflowId"]]
+    assert waiting.keys() >= {"id", "workflowId", "transition", "requestedAt", "expiresAt", "presents", "digest"}
+    assert (waiting["id"], waiting["transition"]) == (told["approval"]["id"], "ship")
+    assert (waiting["presents"], waiting["digest"]) == ({"tests": 12}, told["approval"]["digest"])
+    assert main(["approvals", "list"]) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == ["ID", "RUN", "WORKFLOW", "TRANSITION", "ROLE", "EXPIRES", "QUESTION", "SHOWN"]
+    assert any(waiting["id"] in row and '{"tests": 12}' in row for row in rows)
+
+
+def test_an_approval_lets_the_run_go_on_and_is_on_record(desk: Desk, capsys: Captured) -> None:
+    told = desk.asked()
+    approval, run = told["approval"]["id"], told["workflowId"]
+    assert (
+        main(["approvals", "approve", approval, "--reason", "looks good", "--digest", told["approval"]["digest"]]) == 0
+    )
+    assert capsys.readouterr().out == f"{approval} is approved; {run} is in shipped, version 3: succeeded\n"
+    assert main(["runs", "show", run, "--json"]) == 0
+    (given,) = printed_json(capsys)["history"][-1]["approvals"]
+    assert (given["by"], given["via"], given["reason"]) == ("hub", "cli", "looks good")
+
+
+def test_a_rejection_is_in_the_history_and_the_run_stays(desk: Desk, capsys: Captured) -> None:
+    told = desk.asked()
+    approval, run = told["approval"]["id"], told["workflowId"]
+    assert main(["approvals", "reject", approval, "--reason", "no", "--json"]) == 0
+    decided = printed_json(capsys)
+    assert (decided["decision"], decided["state"], decided["version"]) == ("rejected", "review", 2)
+    assert main(["runs", "show", run, "--json"]) == 0
+    last = printed_json(capsys)["history"][-1]
+    assert (last["version"], last["outcome"], last["via"], last["reason"]) == (2, "rejected", "cli", "no")
+
+
+@pytest.mark.parametrize("word", ["approve", "reject"])
+def test_a_settled_or_unknown_approval_fails(word: str, desk: Desk, capsys: Captured) -> None:
+    approval = desk.asked()["approval"]["id"]
+    assert main(["approvals", "approve", approval]) == 0
+    capsys.readouterr()
+    for name in (approval, "ap_never_was"):
+        assert main(["approvals", word, name]) == 1
+        assert complaint(capsys) == f"waypost: There is no approval {name} that waits; it is settled, or never was."
+
+
+def test_what_was_not_seen_is_not_approved(desk: Desk, capsys: Captured) -> None:
+    approval = desk.asked()["approval"]["id"]
+    assert main(["approvals", "approve", approval, "--digest", "sha256:00"]) == 1
+    assert "look at it again" in complaint(capsys)
+
+
+def test_a_key_of_the_role_is_enough(desk: Desk, capsys: Captured) -> None:
+    approval = desk.asked()["approval"]["id"]
+    assert main(["approvals", "list", "--url", desk.url, "--key", LEAD, "--json"]) == 0
+    assert approval in [one["id"] for one in printed_json(capsys)]
+    assert main(["approvals", "approve", approval, "--url", desk.url, "--key", LEAD, "--json"]) == 0
+    assert printed_json(capsys)["status"] == "succeeded"

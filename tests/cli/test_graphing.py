@@ -1,0 +1,81 @@
+"""`waypost graph`"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from waypost.cli import graphing
+from waypost.cli.main import Parser
+from waypost.errors import ConfigError, WaypostError
+
+Captured = pytest.CaptureFixture[str]
+
+CONFIG = """\
+workflows:
+  deploy:
+    initialState: ready
+    states:
+      ready: {transitions: {go: {target: done, actor: human}}}
+      done: {terminal: true}
+  digest: {steps: [{skill: rss_collector}]}
+"""
+
+
+def graph(*arguments: str) -> int:
+    top = Parser()
+    graphing.register(top.add_subparsers(parser_class=Parser))
+    given = top.parse_args(["graph", *arguments])
+    code: int = given.run(given)
+    return code
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    (tmp_path / "waypost.yaml").write_text(CONFIG)
+    return str(tmp_path / "waypost.yaml")
+
+
+def test_a_workflow_is_drawn_for_mermaid(config: str, capsys: Captured) -> None:
+    assert graph(config, "deploy") == 0
+
+    said = capsys.readouterr()
+    assert said.out.startswith("stateDiagram-v2\n")
+    assert "ready --> done : go (human)" in said.out
+    assert said.err == ""
+
+
+def test_a_workflow_is_drawn_for_graphviz_under_its_name(config: str, capsys: Captured) -> None:
+    assert graph(config, "digest", "--format", "dot") == 0
+    assert capsys.readouterr().out.startswith('digraph "digest" {')
+
+
+def test_a_workflow_is_drawn_as_svg(config: str, capsys: Captured) -> None:
+    assert graph(config, "deploy", "--format", "svg") == 0
+    assert ElementTree.fromstring(capsys.readouterr().out).tag.endswith("svg")
+
+
+def test_an_unknown_workflow_is_refused_with_the_nearest(config: str) -> None:
+    with pytest.raises(WaypostError, match=r"There is no workflow 'deplyo' in .*; did you mean `deploy`\?"):
+        graph(config, "deplyo")
+
+
+def test_a_configuration_with_errors_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        graph(str(tmp_path / "gone.yaml"), "deploy")
+
+
+def test_an_unknown_format_is_wrong_usage(config: str, capsys: Captured) -> None:
+    with pytest.raises(SystemExit) as ended:
+        graph(config, "deploy", "--format", "png")
+    assert ended.value.code == 2
+    assert "invalid choice" in capsys.readouterr().err
+
+
+def test_help_has_an_example() -> None:
+    commands = argparse.ArgumentParser().add_subparsers()
+    graphing.register(commands)
+    assert "example: waypost graph" in commands.choices["graph"].format_help()

@@ -1,0 +1,75 @@
+"""`waypost runs`: the workflow instances of a running hub."""
+
+from __future__ import annotations
+
+from tests.cli.operated import Captured, complaint, printed_json
+from tests.cli.released import LEAD, Desk
+from tests.cli.released import desk as desk
+from waypost.cli import main
+
+
+def test_runs_are_listed_with_the_newest_first(desk: Desk, capsys: Captured) -> None:
+    ids = sorted(desk.start()["workflowId"] for _ in range(3))
+    assert main(["runs", "list", "--json", "--limit", "2"]) == 0
+    listed = printed_json(capsys)
+    assert [run["workflowId"] for run in listed] == ids[:0:-1]
+    assert main(["runs", "list", "--definition", "release", "--principal", "anonymous", "--json"]) == 0
+    assert {run["workflowId"] for run in printed_json(capsys)} >= set(ids)
+    assert main(["runs", "list", "--definition", "nothing", "--json"]) == 0
+    assert printed_json(capsys) == []
+
+
+def test_runs_are_listed_as_a_table(desk: Desk, capsys: Captured) -> None:
+    run = desk.asked()["workflowId"]
+    assert main(["runs", "list", "--status", "waiting_for_approval"]) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == ["ID", "WORKFLOW", "STATE", "VERSION", "STATUS", "PRINCIPAL", "STARTED"]
+    (row,) = [row.split() for row in rows if run in row]
+    assert row[1:6] == ["release", "review", "2", "waiting_for_approval", "anonymous"]
+
+
+def test_a_run_is_shown_with_one_row_a_commit(desk: Desk, capsys: Captured) -> None:
+    told = desk.submit(desk.start(), "build", tests=12)
+    assert main(["runs", "show", told["workflowId"], "--json"]) == 0
+    shown = printed_json(capsys)
+    assert (shown["state"], shown["context"]) == ("review", {"tests": 12})
+    assert [(row["version"], row["transition"]) for row in shown["history"]] == [(1, "$start"), (2, "build")]
+
+
+def test_a_run_is_shown_to_people(desk: Desk, capsys: Captured) -> None:
+    told = desk.submit(desk.start(), "build", tests=12)
+    assert main(["runs", "show", told["workflowId"]]) == 0
+    first, context, head, start, build = capsys.readouterr().out.splitlines()
+    assert first == f"{told['workflowId']} (release) is in review, version 2: waiting_for_action"
+    assert context == 'context: {"tests": 12}'
+    assert head.split() == ["VERSION", "TIME", "TRANSITION", "FROM", "TO", "BY", "OUTCOME"]
+    assert start.split()[2:] == ["$start", "draft", "anonymous"]
+    assert build.split()[2:] == ["build", "draft", "review", "anonymous"]
+
+
+def test_a_run_is_cancelled(desk: Desk, capsys: Captured) -> None:
+    run = desk.start()["workflowId"]
+    assert main(["runs", "cancel", run, "--reason", "not needed"]) == 0
+    assert capsys.readouterr().out == f"{run} is cancelled in draft.\n"
+    assert main(["runs", "cancel", run]) == 1
+    assert complaint(capsys) == f"waypost: {run} has ended already."
+    assert main(["runs", "show", run, "--json"]) == 0
+    assert printed_json(capsys)["history"][-1]["reason"] == "not needed"
+
+
+def test_there_is_only_an_unknown_outcome_to_resolve(desk: Desk, capsys: Captured) -> None:
+    run = desk.start()["workflowId"]
+    for how in ("retry", "succeeded", "failed"):
+        assert main(["runs", "resolve", run, "--as", how]) == 1
+        assert complaint(capsys) == "waypost: There is no unknown outcome to resolve."
+
+
+def test_a_run_that_never_was_fails(desk: Desk, capsys: Captured) -> None:
+    for arguments in (["show"], ["cancel"], ["resolve", "--as", "retry"]):
+        assert main(["runs", arguments[0], "wf_never", *arguments[1:]]) == 1
+        assert complaint(capsys) == "waypost: Unknown workflow instance 'wf_never'."
+
+
+def test_runs_are_for_operators(desk: Desk, capsys: Captured) -> None:
+    assert main(["runs", "list", "--url", desk.url, "--key", LEAD]) == 1
+    assert "lena does not have the role admin" in complaint(capsys)

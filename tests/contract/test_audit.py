@@ -1,0 +1,120 @@
+"""The audit gives the same answers however its entries were gathered into blocks."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tests.contract.conftest import on_store
+from tests.contract.samples import NOW, audited
+from waypost.errors import StaleVersion
+from waypost.stores.audit import LAST, AuditEntry
+from waypost.stores.store import Store
+from waypost.stores.tables import AUDIT
+
+
+async def filled(store: Store, chance: Random) -> list[AuditEntry]:
+    """Three chains over the same seconds, each written some entries at a time; the entries, latest first."""
+    entries: list[AuditEntry] = []
+    for chain in ("a", "B", "ä\u2028"):
+        at, number = NOW, 0
+        for _ in range(30):
+            some = []
+            for _ in range(chance.choice((1, 1, 2, 7, 30))):
+                number += 1
+                at += chance.choice((0.0, 0.0, 0.001, 0.1, 0.9, -0.3))
+                decision = chance.choice(("allow", "allow", "allow", "deny"))
+                value = {"n": number, "text": "line\u2028 \x85\n\r end"}
+                digest = f"{chain}{number}"
+                some.append(audited(chain=chain, number=number, at=at, decision=decision, value=value, digest=digest))
+            await store.audit.append(*some)
+            entries += some
+    return sorted(entries, key=lambda entry: entry.place, reverse=True)
+
+
+@on_store
+async def test_the_latest_entries_come_in_their_order_from_any_place_on(store: Store) -> None:
+    chance = Random(1)
+    entries = await filled(store, chance)
+    for decision in (None, "deny", "allow"):
+        wanted = [entry for entry in entries if decision in (None, entry.decision)]
+        for limit in (1, 7, 100, 10_000):
+            assert await store.audit.latest(limit, LAST, decision) == wanted[:limit]
+            before = chance.choice(entries)
+            older = [entry for entry in wanted if entry.place < before.place]
+            assert await store.audit.latest(limit, before.place, decision) == older[:limit]
+
+
+@on_store
+async def test_page_by_page_every_entry_comes_once(store: Store) -> None:
+    entries = await filled(store, Random(2))
+    found: list[AuditEntry] = []
+    while page := await store.audit.latest(37, found[-1].place if found else LAST):
+        found += page
+    assert found == entries
+
+
+@on_store
+async def test_a_chain_is_read_from_any_number_on(store: Store) -> None:
+    entries = await filled(store, Random(3))
+    chain = [entry for entry in reversed(entries) if entry.chain == "B"]
+    chain.sort(key=lambda entry: entry.number)
+    for after in (0, 1, 5, 40, len(chain) - 1, len(chain), len(chain) + 100):
+        for limit in (1, 3, 1000):
+            assert await store.audit.chain("B", after, limit) == chain[after : after + limit]
+    assert await store.audit.last("B") == chain[-1]
+    assert await store.audit.last("nobody") is None
+
+
+@on_store
+async def test_a_chain_whose_beginning_was_let_go_is_read_from_what_is_left(store: Store) -> None:
+    for number in range(1, 60):
+        await store.audit.append(audited(number=number, at=NOW + number))
+    assert await store.audit.sweep(NOW + 40) == 39
+
+    assert [entry.number for entry in await store.audit.chain("hub-1", 0, 3)] == [40, 41, 42]
+    assert [entry.number for entry in await store.audit.chain("hub-1", 20, 3)] == [40, 41, 42]
+    assert [entry.number for entry in await store.audit.chain("hub-1", 57)] == [58, 59]
+
+
+@on_store
+async def test_entries_are_let_go_within_half_a_second_and_counted_one_by_one(store: Store) -> None:
+    entries = await filled(store, Random(4))
+    limit = NOW + 3
+    swept = await store.audit.sweep(limit)
+
+    left = await store.audit.latest(10_000)
+    assert swept == len(entries) - len(left)
+    assert [entry for entry in entries if entry.at >= limit] == [entry for entry in left if entry.at >= limit]
+    assert all(entry.at > limit - 0.5 for entry in left)
+    assert await store.audit.sweep(limit) == 0
+
+
+@on_store
+async def test_what_is_appended_together_is_few_rows(store: Store) -> None:
+    await store.audit.append(*(audited(number=number, at=NOW + number / 10_000) for number in range(1, 2501)))
+    await store.audit.append(audited(number=2501, at=NOW + 60), audited(number=2502, at=NOW + 61))
+
+    blocks = await store.audit.blocks("hub-1")
+    assert [(block.number, block.size, block.denials) for block in blocks] == [
+        (1, 1000, 0),
+        (1001, 1000, 0),
+        (2001, 500, 0),
+        (2501, 1, 0),
+        (2502, 1, 0),
+    ]
+    assert not any(block.is_misfiled for block in blocks)
+    assert len(await store.audit.blocks("hub-1", 1500, 2)) == 2
+    assert tuple(AUDIT.columns) == ("chain", "number", "at", "size", "denials", "entries")
+
+
+@on_store
+async def test_a_block_is_written_once(store: Store) -> None:
+    block = [audited(number=number) for number in range(1, 4)]
+    await store.audit.append(*block)
+    with pytest.raises(StaleVersion):
+        await store.audit.append(*block)
+    with pytest.raises(StaleVersion):
+        await store.audit.append(*block, audited(number=4))
+    assert await store.audit.chain("hub-1") == block

@@ -1,0 +1,248 @@
+"""What workflows promise, row by row, and the tests that show it; what waits for the gateway says why."""
+
+REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
+    7: (
+        "An instance begins at version 1 with its state, context and links; defaults of the input are filled in before "
+        "it is looked at, and bad input is a refusal that leaves no instance.",
+        (
+            "workflows/test_start.py::test_an_instance_begins_at_version_1_in_its_initial_state",
+            "workflows/test_start.py::test_defaults_are_filled_in_at_any_depth_before_the_input_is_looked_at",
+            "workflows/test_start.py::test_bad_input_is_refused_and_there_is_no_instance",
+            "workflows/test_start.py::test_a_refused_start_leads_on_to_what_the_input_should_be",
+            "workflows/test_defaults.py::test_what_is_left_out_is_filled_in_at_any_depth",
+        ),
+    ),
+    8: (
+        "Deterministic states are passed before a start answers, and the answer lists the hops.",
+        (
+            "workflows/test_chains.py::test_deterministic_states_are_passed_before_start_answers",
+            "workflows/test_start.py::test_what_belongs_to_entering_the_first_state_runs_before_the_answer",
+        ),
+    ),
+    9: (
+        "Looking never changes anything, links carry the version of now, and an end has none.",
+        (
+            "workflows/test_links.py::test_looking_never_changes_anything",
+            "workflows/test_links.py::test_links_carry_the_version_of_now",
+            "workflows/test_submit.py::test_an_ended_instance_takes_nothing_more",
+            "workflows/test_properties.py::test_every_link_can_be_followed_and_every_version_is_a_row",
+        ),
+    ),
+    10: (
+        "The arguments of a link are a call that can be made: followed with arguments that fit, it is never stale and "
+        "never invalid, whatever the definition.",
+        (
+            "workflows/test_properties.py::test_every_link_can_be_followed_and_every_version_is_a_row",
+            "workflows/test_links.py::test_a_link_says_everything_that_is_needed_to_follow_it",
+        ),
+    ),
+    11: (
+        "Every error code can be had; a rejection leaves state, version and context, and leads on with links, among "
+        "them the one to the instance itself.",
+        (
+            "workflows/test_submit.py::test_each_refusal_leaves_the_instance_as_it_was_and_leads_on",
+            "workflows/test_submit.py::test_a_failure_leaves_everything_and_is_told_with_its_class",
+            "workflows/test_submit.py::test_an_unknown_instance_is_told_so",
+            "workflows/test_start.py::test_an_unknown_definition_is_told_with_its_nearest_names",
+            "workflows/test_start.py::test_a_rule_that_denies_a_workflow_denies_its_start_and_its_moves",
+            "workflows/test_chains.py::test_none_or_several_stop_the_chain_with_the_progress_that_was_made",
+            "workflows/test_chains.py::test_a_chain_that_is_too_long_stops_and_can_be_continued",
+            "workflows/test_unknown_outcomes.py::test_nothing_else_is_done_before",
+            "workflows/test_requests.py::test_the_same_id_with_other_arguments_is_refused",
+        ),
+    ),
+    12: (
+        "Checks come in the order timeout, version, transition, actor, schema, guards; nothing runs before all hold.",
+        (
+            "workflows/test_order_of_checks.py::test_the_first_that_is_wrong_is_what_is_told_and_nothing_runs",
+            "workflows/test_order_of_checks.py::test_a_timeout_comes_before_the_version",
+            "workflows/test_order_of_checks.py::test_what_another_hub_moved_on_is_stale_whatever_else_is_wrong",
+        ),
+    ),
+    13: (
+        "A version is a transition, a hop, an entry that runs something or a timeout, never a rejection or failure.",
+        (
+            "workflows/test_submit.py::test_every_version_is_a_row_of_the_history_that_tells_who_what_and_how",
+            "workflows/test_submit.py::test_a_failure_leaves_everything_and_is_told_with_its_class",
+            "workflows/test_chains.py::test_entering_runs_again_each_time_a_state_is_entered",
+            "workflows/test_properties.py::test_every_link_can_be_followed_and_every_version_is_a_row",
+        ),
+    ),
+    14: (
+        "What takes a person takes the role, and who somebody is never stands in the arguments.",
+        (
+            "workflows/test_links.py::test_what_is_for_people_says_so_and_what_goes_by_itself_is_not_shown",
+            "workflows/test_order_of_checks.py::test_who_somebody_is_does_not_stand_in_the_arguments",
+            "workflows/test_visibility.py::test_links_are_for_who_asks",
+        ),
+    ),
+    15: (
+        "Guards of every kind hold when they should, and one that cannot be read is refused before anything runs.",
+        (
+            "workflows/test_guards.py::test_a_guard_holds_when_it_should",
+            "workflows/test_guards.py::test_a_guard_that_cannot_be_read_is_refused",
+            "workflows/test_guards.py::test_guards_inside_guards_hold_when_they_should_and_give_a_reason_when_not",
+            "workflows/test_submit.py::test_a_rejected_guard_says_which_one_and_with_which_values",
+        ),
+    ),
+    16: (
+        "Expressions compare, search and look into context, arguments and input, whatever their quotes and numbers.",
+        (
+            "workflows/test_expressions.py::test_it_holds",
+            "workflows/test_expressions.py::test_it_does_not_hold",
+            "workflows/test_expressions.py::test_what_cannot_be_read_is_refused_with_its_position",
+            "workflows/test_expressions.py::test_every_expression_holds_when_it_should",
+        ),
+    ),
+    17: (
+        "Mappings calculate with what is missing as 0, divide by 0 to null, join texts, and all see the context as it "
+        "was.",
+        (
+            "workflows/test_mapping.py::test_a_slot_gets_its_value",
+            "workflows/test_mapping.py::test_everything_is_computed_before_anything_is_written",
+            "workflows/test_submit.py::test_all_of_a_mapping_sees_the_context_as_it_was",
+        ),
+    ),
+    18: (
+        "Programs give parsed JSON and may fail or not by their exit code; attempts, delays and what stands in come in "
+        "order by class of failure, all with one key, which is new for the next submit.",
+        (
+            "workflows/executors/test_cli.py::test_the_output_is_exit_code_texts_and_parsed_json",
+            "workflows/executors/test_cli.py::test_another_exit_code_can_be_an_outcome_like_any_other",
+            "workflows/executors/test_reliability.py::test_what_may_pass_is_tried_again_with_the_same_key",
+            "workflows/executors/test_reliability.py::test_only_the_named_classes_are_tried_again_and_never_a_permanent_one",
+            "workflows/executors/test_reliability.py::test_delays_grow_as_told_up_to_the_longest",
+            "workflows/executors/test_reliability.py::test_what_stands_in_is_tried_as_often_with_the_same_key",
+            "workflows/executors/test_reliability.py::test_every_attempt_has_its_own_time_and_is_really_cancelled",
+            "workflows/test_submit.py::"
+            "test_the_idempotency_key_is_one_for_retries_and_fallbacks_and_new_for_the_next_submit",
+        ),
+    ),
+    19: (
+        "Branches choose by what the executor left, prefilled arguments stand in the link, and links can be filtered "
+        "by guards for a workflow or a state.",
+        (
+            "workflows/test_submit.py::test_branches_choose_the_target_by_what_the_executor_left",
+            "workflows/test_links.py::test_a_link_says_everything_that_is_needed_to_follow_it",
+            "workflows/test_links.py::test_links_can_be_filtered_by_guards_for_all_states_or_for_one",
+        ),
+    ),
+    20: (
+        "A chain stops where somebody decides, at an end, at its depth and at a failure, with a link that goes on; the "
+        "guards of a single candidate count.",
+        (
+            "workflows/test_chains.py::test_one_way_that_takes_a_decision_stops_the_chain",
+            "workflows/test_chains.py::test_a_submit_goes_on_to_the_end",
+            "workflows/test_chains.py::test_the_guards_of_a_single_candidate_count",
+            "workflows/test_chains.py::test_of_many_the_one_that_holds_is_taken_else_the_one_without_guards",
+            "workflows/test_chains.py::test_none_or_several_stop_the_chain_with_the_progress_that_was_made",
+            "workflows/test_chains.py::test_a_failing_hop_keeps_the_progress_and_can_be_resumed",
+            "workflows/test_chains.py::test_a_failure_while_entering_keeps_the_state_and_can_be_resumed",
+            "workflows/test_chains.py::test_a_chain_that_is_too_long_stops_and_can_be_continued",
+        ),
+    ),
+    21: (
+        "Of many who submit one version one runs and the others are stale, in tasks, threads, processes and hubs.",
+        (
+            "workflows/test_submit.py::test_of_many_who_submit_one_version_one_runs_and_the_others_are_stale",
+            "workflows/test_submit.py::test_two_hubs_on_one_store_run_it_once",
+            "chaos/test_racing_submits.py::test_of_many_tasks_on_one_version_one_runs",
+            "chaos/test_racing_submits.py::test_of_many_threads_with_hubs_of_their_own_on_one_version_one_runs",
+            "chaos/test_racing_submits.py::test_of_many_in_two_processes_on_one_version_one_runs",
+        ),
+    ),
+    22: (
+        "Evidence is left once for each action, in the transaction of its move, and a quorum is of different people.",
+        (
+            "workflows/test_submit.py::test_evidence_is_left_once_for_each_action_and_counts_different_people",
+            "workflows/test_guards.py::test_evidence_counts_different_people",
+            "workflows/test_approvals.py::test_a_quorum_is_of_different_people",
+            "workflows/test_approvals.py::test_people_who_approve_at_once_are_all_counted_once",
+        ),
+    ),
+    23: (
+        "A timeout leads to its state at the next look or by the hub's own clock, as one version, on record as one.",
+        (
+            "workflows/test_timeouts.py::test_a_look_applies_a_timeout_once",
+            "workflows/test_timeouts.py::test_a_submit_that_comes_too_late_is_stale",
+            "workflows/test_timeouts.py::test_without_a_state_to_go_to_it_ends_where_it_stands",
+            "workflows/test_timeouts.py::test_a_hub_that_runs_looks_by_itself",
+            "workflows/test_timeouts.py::test_a_timeout_is_on_record_as_one",
+        ),
+    ),
+    24: (
+        "Files include others and are merged, without circles; entries wrap each other and stand wherever something "
+        "runs, with their guards.",
+        (
+            "config/test_includes.py::test_maps_merge_deeply_and_the_including_file_wins",
+            "config/test_includes.py::test_lists_concatenate_included_files_first_in_sorted_order",
+            "config/test_includes.py::test_a_cycle_is_an_error_where_it_closes",
+            "workflows/test_resolving.py::test_an_entry_takes_over_from_what_it_wraps",
+            "workflows/test_resolving.py::test_an_entry_that_comes_to_nothing_is_refused",
+            "workflows/test_resolving.py::test_entries_inside_of_executors_bring_their_guards_to_the_transition",
+            "workflows/test_resolving.py::test_entries_in_a_fallback_are_put_in_place_with_their_guards",
+        ),
+    ),
+    25: (
+        "A bad configuration keeps the old one, and what runs keeps the definition it started with.",
+        (
+            "test_configured.py::test_a_bad_file_keeps_the_old_configuration_and_says_what_is_wrong",
+            "workflows/test_reload.py::test_a_configuration_that_is_read_again_leaves_what_runs",
+            "workflows/test_reload.py::test_a_bad_definition_changes_nothing",
+            "workflows/test_reload.py::test_what_runs_keeps_its_definition_and_what_starts_gets_the_new_one",
+            "workflows/test_reload.py::test_it_keeps_it_when_the_workflow_is_gone_and_over_a_restart",
+        ),
+    ),
+    26: (
+        "Starts, moves, ends, rejections, timeouts and decisions are on record, and nothing but the protocol is on "
+        "standard output.",
+        (
+            "workflows/test_links.py::test_every_rejection_is_on_record",
+            "workflows/test_timeouts.py::test_a_timeout_is_on_record_as_one",
+            "workflows/test_cancelling.py::test_a_cancellation_is_on_record",
+            "workflows/test_approvals.py::test_the_audit_tells_a_person_from_an_argument",
+            "cli/test_serving.py::test_nothing_but_the_protocol_goes_to_stdout",
+        ),
+    ),
+    27: (
+        "A definition and a transition are told without effects and without secrets; a name that stands in several "
+        "states is told for each, and an instance adds what is allowed.",
+        (
+            "workflows/test_explaining.py::test_a_definition_is_told_as_a_whole",
+            "workflows/test_explaining.py::test_a_transition_is_told_with_everything_it_takes",
+            "workflows/test_explaining.py::test_a_name_that_stands_in_several_states_is_told_for_each",
+            "workflows/test_explaining.py::test_with_an_instance_it_tells_what_is_allowed_and_why_not",
+            "workflows/test_explaining.py::test_it_changes_nothing_even_where_a_timeout_is_due",
+            "workflows/test_explaining.py::test_secrets_are_not_told",
+        ),
+    ),
+    29: (
+        "A check fails on mistakes and not on warnings, and each finding names its place.",
+        (
+            "cli/test_checking.py::test_a_process_fails_on_mistakes_and_prints_json",
+            "cli/test_checking.py::test_warnings_are_told_and_do_not_fail",
+            "workflows/checking/test_structure.py::test_an_unknown_state_is_found_wherever_it_is_named",
+            "workflows/checking/test_reachability.py::test_states_that_only_lead_to_each_other_are_not_reached",
+            "workflows/checking/test_references.py::test_names_are_looked_at_wherever_executors_stand",
+            "workflows/checking/test_checking.py::test_a_finding_names_the_key_and_the_file_it_is_in",
+        ),
+    ),
+    30: (
+        "A hub that stops starts nothing more and lets what runs go on.",
+        (
+            "workflows/test_start.py::test_a_hub_that_stops_starts_nothing_and_lets_the_rest_go_on",
+            "workflows/test_start.py::test_stopping_waits_for_moves_that_run",
+            "workflows/test_children.py::test_a_hub_that_stops_lets_a_move_start_its_child",
+        ),
+    ),
+}
+
+LATER: dict[int, str] = {
+    1: "The three tools of the gateway do not exist yet, and each workflow is a tool beside the four.",
+    2: "There is no catalog yet that a home page could show.",
+    3: "Items of a catalog carry the links to start them, and there is no catalog yet.",
+    4: "Search comes with the catalog.",
+    5: "Search comes with the catalog.",
+    6: "Items are described where they are found, which is the catalog.",
+    28: "A session of one capability is started out of the catalog.",
+}

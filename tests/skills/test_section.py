@@ -1,0 +1,87 @@
+"""What the configuration says about the processes of skills holds for them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.contract.conftest import asynchronous
+from waypost.config import SkillLimits, Skills
+from waypost.configured import ConfiguredHub
+from waypost.skills.limits import Limits
+from waypost.skills.section import _limits
+from waypost.testing import TestClient, connect
+
+
+@asynccontextmanager
+async def limited(path: Path, limits: str, source: str) -> AsyncIterator[TestClient]:
+    """A client of a hub whose file sets limits, with one skill."""
+    (path / "skills").mkdir()
+    (path / "skills" / "greedy.py").write_text(source)
+    (path / "waypost.yaml").write_text(f"skills: {{dynamic: ./skills, core: [], limits: {{{limits}}}}}\n")
+    hub = ConfiguredHub(path / "waypost.yaml")
+    try:
+        async with connect(hub) as client:
+            yield client
+    finally:
+        await hub.stop()
+
+
+@pytest.mark.parametrize(
+    ("limits", "line", "said"),
+    [
+        ("cpuSeconds: 1", "while True: pass", "it used up its CPU time of 1 s"),
+        ("memoryBytes: 100663296", "return len(bytearray(96 * 2**20))", "reached its memory limit of 96 MiB"),
+        ("files: 16", "return len([open('/dev/null') for _ in range(16)])", "Too many open files"),
+        ("fileBytes: 1000", "return open('f', 'wb', buffering=0).write(b'x' * 1001)", "1000"),
+        ("resultBytes: 1024", "return 'x' * 1024", "at most 1024 are allowed"),
+    ],
+)
+@asynchronous
+async def test_a_skill_cannot_take_more_than_the_file_allows(tmp_path: Path, limits: str, line: str, said: str) -> None:
+    async with limited(tmp_path, limits, f"def run(args):\n    {line}\n") as client:
+        assert said in (await client.call_tool("skill:greedy")).text
+
+
+@asynchronous
+async def test_a_skill_is_not_imported_for_longer_than_the_file_allows(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = "import time\ntime.sleep(600)\ndef run(args):\n    return 1\n"
+    async with limited(tmp_path, "startMs: 300", source) as client:
+        assert await client.list_tools() == []
+    assert "the skill was not imported within 0.3 s" in caplog.text
+
+
+def test_without_settings_the_limits_are_the_usual_ones() -> None:
+    assert _limits(Skills().limits) == Limits()
+
+
+def test_every_limit_can_be_set() -> None:
+    set_all = SkillLimits(
+        processes=1,
+        waiting=2,
+        idle_ms=3000,
+        start_ms=4000,
+        cpu_seconds=5,
+        memory_bytes=6 * 2**25,
+        files=70,
+        file_bytes=8,
+        result_bytes=9000,
+        output_bytes=10,
+    )
+    assert _limits(set_all) == Limits(
+        processes=1,
+        waiting=2,
+        idle=3.0,
+        start=4.0,
+        cpu=5,
+        memory=6 * 2**25,
+        files=70,
+        file_size=8,
+        result=9000,
+        output=10,
+    )

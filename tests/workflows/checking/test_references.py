@@ -1,0 +1,131 @@
+"""What is named is there."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.workflows.checking.conftest import Checker
+
+ONE = """\
+skills: {SKILLS}
+capabilities:
+  push: {executor: {kind: noop}}
+workflows:
+  w:
+    initialState: a
+    states:
+      a: {transitions: {go: {target: b, executor: EXECUTOR}}}
+      b: {terminal: true}
+"""
+
+
+def one(executor: str, skills: str = "core: []") -> str:
+    return ONE.replace("EXECUTOR", executor).replace("SKILLS", skills)
+
+
+@pytest.mark.parametrize(
+    ("name", "codes"),
+    [
+        ("push", []),
+        ("files.read", []),
+        ("files.raed", ["WF012"]),
+        ("skill:later", ["WF012"]),
+        ("workflow:gone", ["WF014"]),
+        ("workflow:w", ["WF015"]),
+    ],
+)
+def test_a_capability_is_an_entry_or_something_the_hub_offers(name: str, codes: list[str], check: Checker) -> None:
+    assert check.codes(one(f"{{capability: '{name}'}}"), {"files.read"}) == codes
+
+
+def test_the_nearest_name_is_told(check: Checker) -> None:
+    found = check.only(one("{capability: files.raed}"), {"files.read"})
+    assert found.message == "there is no capability `files.raed`; did you mean `files.read`?"
+    assert found.key == "workflows.w.states.a.transitions.go.executor.capability"
+
+
+def test_nothing_is_said_about_what_a_hub_offers_when_that_is_not_known(check: Checker) -> None:
+    assert check(one("{capability: whatever}"), None) == []
+
+
+def test_skills_may_come_later_where_they_are_loaded_at_run_time(check: Checker) -> None:
+    assert check(one("{capability: 'skill:later'}", "dynamic: ./skills"), set()) == []
+
+
+@pytest.mark.parametrize(
+    "executor",
+    [
+        "{kind: parallel, branches: [{kind: cli, connection: gone}]}",
+        "{kind: parallel, forEach: [1], do: {kind: cli, connection: gone}}",
+        "{kind: pipeline, steps: [{kind: cli, connection: gone}]}",
+        "{kind: noop}, reliability: {fallback: {executors: [{kind: cli, connection: gone}]}}",
+    ],
+)
+def test_names_are_looked_at_wherever_executors_stand(executor: str, check: Checker) -> None:
+    found = check.only(one(executor))
+    assert found.code == "WF010"
+    assert found.key.endswith(".connection")
+
+
+def test_a_step_names_what_the_hub_offers(check: Checker) -> None:
+    found = check.only("workflows: {w: {steps: [{capability: gone}, {capability: there}]}}\n", {"there"})
+    assert (found.code, found.key) == ("WF012", "workflows.w.steps[0].capability")
+
+
+CIRCLE = """\
+capabilities:
+  one: {wraps: two}
+  two: {executor: {kind: pipeline, steps: [{capability: three}]}}
+  three: {executor: {capability: one}}
+"""
+
+
+def test_capabilities_that_are_made_from_each_other_are_found(check: Checker) -> None:
+    found = check(CIRCLE)
+    assert [(one.code, one.key) for one in found] == [
+        ("WF013", "capabilities.one.wraps"),
+        ("WF013", "capabilities.two.executor"),
+        ("WF013", "capabilities.three.executor"),
+    ]
+
+
+STARTS = """\
+capabilities:
+  start: {executor: {kind: workflow, definitionId: b}}
+workflows:
+  a:
+    initialState: s
+    states:
+      s: {transitions: {go: {target: t, executor: {capability: start}}}}
+      t: {terminal: true}
+  b: {steps: [{capability: "workflow:c"}]}
+  c: {steps: [{capability: "workflow:LAST"}]}
+"""
+
+
+def test_workflows_that_start_each_other_are_found_by_whatever_detour(check: Checker) -> None:
+    assert [(one.code, one.key) for one in check(STARTS.replace("LAST", "a"))] == [
+        ("WF015", "workflows.a.states.s.transitions.go.executor"),
+        ("WF015", "workflows.b.steps[0].capability"),
+        ("WF015", "workflows.c.steps[0].capability"),
+    ]
+
+
+def test_a_start_that_only_leads_to_a_circle_is_not_part_of_it(check: Checker) -> None:
+    keys = [one.key for one in check(STARTS.replace("LAST", "b"))]
+    assert keys == ["workflows.b.steps[0].capability", "workflows.c.steps[0].capability"]
+
+
+@pytest.mark.parametrize("executor", ["{capability: push}", "{kind: pipeline, steps: [{capability: push}]}"])
+def test_guards_that_nothing_would_check_are_found_inside_of_executors(executor: str, check: Checker) -> None:
+    text = f"""\
+    capabilities:
+      push: {{executor: {{kind: noop}}, guards: [{{kind: role, role: lead}}]}}
+    workflows:
+      w:
+        initialState: a
+        states:
+          a: {{onEnter: {{executor: {executor}}}, transitions: {{go: {{target: b}}}}}}
+          b: {{terminal: true}}
+    """
+    assert check.codes(text) == ["WF017"]

@@ -1,0 +1,257 @@
+"""Programs: words, variables, input, what they said, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.protocol.conftest import asynchronous
+from tests.skills.core.test_shell import family, is_gone
+from tests.upstreams.conftest import until
+from tests.workflows.executors.test_building import a_run, failure_of, model, surroundings
+from waypost.config.executors import CliConnection, Connection, Reliability, RestConnection
+from waypost.errors import ExecutorFailed
+from waypost.workflows.executors.building import build, supervise
+from waypost.workflows.executors.reliability import Supervisable
+
+SHOW = "import json, os, sys; print(json.dumps({'argv': sys.argv[1:], 'env': dict(os.environ), 'cwd': os.getcwd()}))"
+
+
+def cli(connections: Mapping[str, Connection] | None = None, **written: Any) -> Supervisable:
+    return build(model(kind="cli", **written), surroundings(connections))
+
+
+def python(program: str, *args: Any, **written: Any) -> Supervisable:
+    return cli(command=sys.executable, args=["-c", program, *args], **written)
+
+
+@asynchronous
+async def test_the_output_is_exit_code_texts_and_parsed_json() -> None:
+    output = await python("import sys; print('{\"a\": [1]}'); print('careful', file=sys.stderr)").run(a_run())
+
+    assert output == {
+        "exitCode": 0,
+        "success": True,
+        "stdout": '{"a": [1]}\n',
+        "stderr": "careful\n",
+        "json": {"a": [1]},
+    }
+
+
+@pytest.mark.parametrize("said", ["", "hello", "{", "NaN", "[" * 100_000])
+@asynchronous
+async def test_what_is_not_json_is_null_there(said: str) -> None:
+    output = await cli(command="cat", stdin=said).run(a_run())
+
+    assert (output["json"], output["stdout"]) == (None, said)
+
+
+@asynchronous
+async def test_words_are_paths_or_themselves_and_other_values_are_written_as_json() -> None:
+    args = ["$.arguments.name", "plain $.arguments.name", "$HOME", "$.context.list", 7, True, {"n": "$.input.n"}]
+    run = a_run({"name": "a b; rm -rf / $(id)"}, {"list": [1, "x"]}, {"n": None})
+    output = await python(SHOW, *args).run(run)
+
+    assert output["json"]["argv"] == [
+        "a b; rm -rf / $(id)",
+        "plain $.arguments.name",
+        "$HOME",
+        '[1,"x"]',
+        "7",
+        "true",
+        '{"n":null}',
+    ]
+
+
+@asynchronous
+async def test_a_path_to_nothing_is_named_and_nothing_is_run(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    failure = await failure_of(cli(command="touch", args=[str(mark), "$.arguments.missing.deep"]))
+
+    assert (failure.error_class, failure.message) == (
+        "permanent_error",
+        "There is nothing at $.arguments.missing.deep.",
+    )
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("written", [{"args": ["$.arguments.word"]}, {"env": {"WORD": "a\0b"}}])
+@asynchronous
+async def test_a_nul_is_refused(written: dict[str, Any]) -> None:
+    failure = await failure_of(cli(command="echo", **written), a_run({"word": "a\0b"}))
+
+    assert (failure.error_class, "NUL" in failure.message) == ("permanent_error", True)
+
+
+@asynchronous
+async def test_half_a_character_cannot_be_a_word() -> None:
+    failure = await failure_of(cli(command="echo", args=["$.arguments.word"]), a_run({"word": "\ud800"}))
+
+    assert failure.error_class == "permanent_error"
+
+
+@asynchronous
+async def test_only_allowed_variables_reach_a_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HUB_SECRET", "of the hub")
+    connection = CliConnection(
+        command=sys.executable, env={"A": "connection", "B": "connection"}, working_directory=str(tmp_path)
+    )
+    written = {"args": ["-c", SHOW], "env": {"B": "executor", "IDEMPOTENCY_KEY": "forged"}}
+    output = await cli({"python": connection}, connection="python", **written).run(a_run(key="k-7"))
+
+    seen = output["json"]["env"]
+    assert (seen["A"], seen["B"], seen["IDEMPOTENCY_KEY"], seen["HOME"]) == (
+        "connection",
+        "executor",
+        "k-7",
+        str(tmp_path),
+    )
+    assert seen["PATH"] == os.environ["PATH"]
+    assert "HUB_SECRET" not in seen
+
+
+@asynchronous
+async def test_it_runs_where_it_says_then_where_its_connection_says(tmp_path: Path) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    connections = {"python": CliConnection(command=sys.executable, working_directory=str(tmp_path))}
+    written = {"connection": "python", "args": ["-c", SHOW]}
+    here = await cli(connections, **written).run(a_run())
+    there = await cli(connections, **written, workingDirectory=str(inner)).run(a_run())
+
+    assert (here["json"]["cwd"], there["json"]["cwd"]) == (str(tmp_path), str(inner))
+
+
+@pytest.mark.parametrize(("stdin", "read"), [("as it is\n", "as it is\n"), ({"a": "$.arguments.a"}, '{"a":[1]}')])
+@asynchronous
+async def test_it_reads_text_as_it_is_and_other_values_as_json(stdin: Any, read: str) -> None:
+    output = await cli(command="cat", stdin=stdin).run(a_run({"a": [1]}))
+
+    assert output["stdout"] == read
+
+
+@asynchronous
+async def test_without_input_it_reads_an_end() -> None:
+    assert (await cli(command="cat").run(a_run()))["stdout"] == ""
+
+
+@asynchronous
+async def test_input_that_is_not_there_is_a_failure() -> None:
+    failure = await failure_of(cli(command="cat", stdin="$.arguments.text"))
+
+    assert failure.message == "There is nothing at $.arguments.text."
+
+
+@asynchronous
+async def test_another_exit_code_is_a_permanent_failure_with_the_end_of_stderr() -> None:
+    failure = await failure_of(python("import sys; sys.stderr.write('x' * 2000 + 'the end'); sys.exit(3)"))
+
+    assert failure.error_class == "permanent_error"
+    assert failure.message.startswith(f"{Path(sys.executable).name} ended with exit code 3: ...xxx")
+    assert failure.message.endswith("the end")
+    assert len(failure.message) < 600
+
+
+@asynchronous
+async def test_another_exit_code_can_be_an_outcome_like_any_other() -> None:
+    output = await python("import sys; print(1); sys.exit(3)", treatNonZeroAsFailure=False).run(a_run())
+
+    assert (output["exitCode"], output["success"], output["json"]) == (3, False, 1)
+
+
+@asynchronous
+async def test_a_program_that_was_killed_names_the_signal() -> None:
+    failure = await failure_of(python("import os; os.kill(os.getpid(), 9)"))
+
+    assert failure.message.endswith("was ended by signal 9.")
+
+
+@pytest.mark.parametrize(
+    "written", [{"command": "/no/such/program"}, {"command": "true", "workingDirectory": "/no/dir"}]
+)
+@asynchronous
+async def test_what_cannot_be_started_is_a_connection_error(written: dict[str, Any]) -> None:
+    failure = await failure_of(cli(**written))
+
+    assert (failure.error_class, "cannot be started" in failure.message) == ("connection_error", True)
+
+
+@asynchronous
+async def test_words_that_are_too_long_will_not_get_shorter() -> None:
+    failure = await failure_of(cli(command="true", args=["$.arguments.word"]), a_run({"word": "x" * 4_000_000}))
+
+    assert failure.error_class == "permanent_error"
+
+
+@asynchronous
+async def test_output_beyond_the_limit_is_left_out_and_said() -> None:
+    output = await python("print('1' * 100)", maxOutputBytes=10).run(a_run())
+
+    assert (output["stdout"], output["truncated"], output["json"]) == ("1" * 10, True, None)
+
+
+@asynchronous
+async def test_json_stays_whole_when_only_stderr_was_cut() -> None:
+    output = await python("import sys; print('[1]'); sys.stderr.write('x' * 100)", maxOutputBytes=10).run(a_run())
+
+    assert (output["stderr"], output["truncated"], output["json"]) == ("x" * 10, True, [1])
+
+
+@asynchronous
+async def test_configured_values_are_told_nowhere() -> None:
+    secret = "hunter2-and-more"
+    connections = {"python": CliConnection(command=sys.executable, env={"DEPLOY": secret})}
+    said = "import os, sys; sys.stderr.write('login with ' + os.environ['DEPLOY'] + os.environ['OWN']); sys.exit({})"
+    written: dict[str, Any] = {"connection": "python", "env": {"OWN": "of-the-executor"}}
+    failure = await failure_of(cli(connections, **written, args=["-c", said.format(1)]))
+    output = await cli(connections, **written, args=["-c", said.format(0)]).run(a_run())
+
+    assert failure.message.endswith(": login with [REDACTED][REDACTED]")
+    assert output["stderr"] == "login with [REDACTED][REDACTED]"
+
+
+@asynchronous
+async def test_half_a_configured_value_at_the_cut_is_not_told_either() -> None:
+    said = "import os, sys; sys.stderr.write('login with ' + os.environ['DEPLOY']); sys.exit(1)"
+    failure = await failure_of(python(said, env={"DEPLOY": "hunter2-and-more"}, maxOutputBytes=20))
+
+    assert failure.message.endswith(": login with [REDACTED]")
+
+
+@asynchronous
+async def test_a_program_that_takes_too_long_is_killed_with_its_children(tmp_path: Path) -> None:
+    written = model(kind="cli", command=family(tmp_path), workingDirectory=str(tmp_path))
+    supervised = supervise(written, Reliability(timeout_ms=500), surroundings())
+    with pytest.raises(ExecutorFailed) as caught:
+        await supervised.run(a_run())
+
+    assert caught.value.error_class == "timeout"
+    await until(lambda: is_gone(tmp_path, "parent") and is_gone(tmp_path, "child"))
+
+
+@asynchronous
+async def test_a_cancelled_program_is_killed_with_its_children(tmp_path: Path) -> None:
+    executor = cli(command=family(tmp_path), workingDirectory=str(tmp_path))
+    running = asyncio.ensure_future(executor.run(a_run()))
+    await until((tmp_path / "ready").exists)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+    await until(lambda: is_gone(tmp_path, "parent") and is_gone(tmp_path, "child"))
+
+
+@pytest.mark.parametrize("connections", [{}, {"build": RestConnection(base_url="http://h")}])
+@asynchronous
+async def test_a_connection_that_is_not_there_or_of_another_kind_is_a_permanent_failure(
+    connections: dict[str, Connection],
+) -> None:
+    failure = await failure_of(cli(connections, connection="build"))
+
+    assert (failure.error_class, "build" in failure.message) == ("permanent_error", True)

@@ -1,0 +1,74 @@
+"""Texts that are told without the secrets in them."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from waypost.workflows.executors import redacted, secrets_of, without
+
+
+def test_configured_values_of_six_characters_are_secrets_and_shorter_ones_words() -> None:
+    assert secrets_of({"A": "sixsix", "B": "five5", "C": ""}) == ("sixsix",)
+
+
+def test_what_stands_behind_a_scheme_is_a_secret_by_itself() -> None:
+    assert secrets_of({"Authorization": "Bearer abcdef"}) == ("Bearer abcdef", "abcdef")
+
+
+def test_a_secret_inside_another_leaves_nothing_of_the_longer_one() -> None:
+    assert without("it is secret-longer", secrets_of({"a": "secret", "b": "secret-longer"})) == "it is [REDACTED]"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("Authorization: Basic dXNlcjpwYXNz\nnext", "Authorization: [REDACTED]\nnext"),
+        ("sent Bearer abc.def-123", "sent Bearer [REDACTED]"),
+        ('{"api_key": "abcdef123"}', '{"api_key": "[REDACTED]"}'),
+        ("DB_PASSWORD=hunter22 x", "DB_PASSWORD=[REDACTED] x"),
+        ("?access_token=abcdef123&x=1", "?access_token=[REDACTED]&x=1"),
+        ("postgres://me:pass@host/db", "postgres://[REDACTED]@host/db"),
+        ("key ghp_0123456789abcdefghij0123", "key [REDACTED]"),
+        ("key AKIAABCDEFGHIJKLMNOP.", "key [REDACTED]."),
+        ("jwt eyJhbGciOiJI.eyJzdWIiOiIx.c2ln", "jwt [REDACTED]"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY-----\nrest", "[REDACTED]\nrest"),
+        ("-----BEGIN PRIVATE KEY-----\nMII and no end", "[REDACTED]"),
+    ],
+)
+def test_what_looks_like_a_secret_is_hidden(text: str, told: str) -> None:
+    assert redacted(text) == told
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "no such file: /etc/hosts",
+        "unexpected token: }",
+        "http://host:8080/path",
+        "the password was wrong",
+        "task-list",
+    ],
+)
+def test_ordinary_words_stay(text: str) -> None:
+    assert redacted(text) == text
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["a-", "eyJ-", "eyJaaaaaaaaa.", "token", "://a:", "-----BEGIN PRIVATE KEY-----", "bearer ", "password-", "sk-"],
+)
+def test_the_time_it_takes_grows_with_the_text_and_not_faster(unit: str) -> None:
+    def seconds(size: int) -> float:
+        text = unit * (size // len(unit))
+        return min(_timed(text) for _ in range(3))
+
+    assert seconds(400_000) < 10 * seconds(100_000) + 0.05
+
+
+def _timed(text: str) -> float:
+    began = time.perf_counter()
+    redacted(text)
+    return time.perf_counter() - began

@@ -1,0 +1,280 @@
+"""People decide: a move waits for them, bound to exactly what they were shown."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from tests.protocol.conftest import asynchronous
+from tests.workflows.conftest import ANN, BOB, OPERATOR, STRANGER, Bench, Json, Told, bench, flow, later
+from waypost.capabilities.principals import Principal
+from waypost.errors import WorkflowRefused
+
+DONE: Json = {"terminal": True}
+CAROL = Principal("carol", ("lead",))
+
+
+def gate(output: Json | None = None, **executor: Any) -> Json:
+    """A workflow in which `ask` waits for people."""
+    ask = {"target": "done", "title": "Deploy", "executor": {"kind": "human", **executor}, "output": output or {}}
+    states = {"a": {"transitions": {"ask": ask, "other": {"target": "done"}}}, "done": DONE}
+    return flow(states, initialContext={"coverage": 90})
+
+
+async def parked(b: Bench, **more: Any) -> Told:
+    """An instance that waits for people."""
+    return await b.submit(await b.start(), "ask", {"why": "now"}, **more)
+
+
+async def refusal(deciding: Any) -> WorkflowRefused:
+    with pytest.raises(WorkflowRefused) as caught:
+        await deciding
+    return caught.value
+
+
+@asynchronous
+async def test_a_submit_parks_without_an_error_and_changes_nothing(store: str) -> None:
+    async with bench(gate(), store=store) as b:
+        told = await parked(b)
+        assert (told.refused, told["status"], told["version"], told["state"]) == (False, "waiting_for_approval", 1, "a")
+        approval = told["approval"]
+        assert approval["id"].startswith("ap_")
+        assert approval["expiresAt"].endswith("Z")
+        assert (approval["role"], approval["needed"], approval["given"]) == ("human", 1, 0)
+        assert (approval["prompt"], approval["presents"]) == (
+            "Deploy",
+            {"arguments": {"why": "now"}, "context": {"coverage": 90}},
+        )
+        assert told.rels == ["self"]
+        assert (await b.get(told))["approval"]["id"] == approval["id"]
+        for transition in ("ask", "other"):
+            refused = await b.submit(told, transition)
+            assert (refused.code, refused["error"]["approval"]["id"]) == ("APPROVAL_PENDING", approval["id"])
+            assert "self" in refused.rels
+        assert (await b.submit(told, "other", version=2)).code == "STALE_WORKFLOW_VERSION"
+        assert len(await b.history(told)) == 1
+
+
+@asynchronous
+async def test_a_yes_moves_it_on_and_the_history_tells_whose(store: str) -> None:
+    output = {"who": "$.output.approvers", "why": "$.output.reason", "yes": "$.output.approved"}
+    async with bench(gate(output), store=store) as b:
+        told = await parked(b)
+        outcome = await b.engine.gates.approve(told["approval"]["id"], ANN, "cli", "fine")
+        assert outcome.live.state.name == "done"
+        seen = await b.get(told)
+        assert seen.at == ("done", 2, {"coverage": 90, "who": ["ann"], "why": "fine", "yes": True})
+        assert seen["evidence"] == [{"kind": "human_approval", "by": "ann", "version": 2}]
+        row = (await b.history(told))[-1]
+        assert row["by"] == "anonymous"
+        assert [(one["by"], one["via"], one["reason"]) for one in row["approvals"]] == [("ann", "cli", "fine")]
+        assert row["approvalId"] == told["approval"]["id"]
+
+
+@asynchronous
+async def test_a_no_leaves_the_instance_and_is_noted() -> None:
+    async with bench(gate()) as b:
+        told = await parked(b)
+        await b.engine.gates.reject(told["approval"]["id"], ANN, "cli", "too early")
+        seen = await b.get(told)
+        assert seen.at == ("a", 1, {"coverage": 90})
+        assert (seen["status"], seen.names) == ("waiting_for_action", ["ask", "other"])
+        (note,) = await b.notes(told)
+        assert (note["outcome"], note["decidedBy"], note["reason"], note["via"]) == (
+            "rejected",
+            "ann",
+            "too early",
+            "cli",
+        )
+        assert (await b.submit(told, "other"))["terminal"]
+
+
+@asynchronous
+async def test_what_is_settled_cannot_be_decided_again() -> None:
+    async with bench(gate()) as b:
+        told = await parked(b)
+        number = told["approval"]["id"]
+        await b.engine.gates.reject(number, ANN, "cli")
+        await refusal(b.engine.gates.approve(number, BOB, "cli"))
+        again = await b.submit(told, "ask")
+        assert again["approval"]["id"] != number
+        await refusal(b.engine.gates.approve(number, BOB, "cli"))
+        await b.engine.gates.approve(again["approval"]["id"], BOB, "cli")
+        await refusal(b.engine.gates.reject(again["approval"]["id"], ANN, "cli"))
+        assert (await b.get(told))["state"] == "done"
+
+
+@pytest.mark.parametrize("number", ["ap_nothing", "", "ap_0_1", "wf_1"])
+@asynchronous
+async def test_an_approval_that_never_was_cannot_be_decided(number: str) -> None:
+    async with bench(gate()) as b:
+        await refusal(b.engine.gates.approve(number, ANN, "cli"))
+        await refusal(b.engine.gates.reject(number, ANN, "cli"))
+
+
+@asynchronous
+async def test_it_takes_the_role() -> None:
+    async with bench(gate(role="lead")) as b:
+        told = await parked(b)
+        for person in (ANN, STRANGER):
+            for decide in (b.engine.gates.approve, b.engine.gates.reject):
+                assert (await refusal(decide(told["approval"]["id"], person, "cli"))).code == "POLICY_DENIED"
+        await b.engine.gates.approve(told["approval"]["id"], CAROL, "cli")
+        assert (await b.get(told))["terminal"]
+
+
+@asynchronous
+async def test_a_quorum_is_of_different_people(store: str) -> None:
+    async with bench(gate({"who": "$.output.approvers"}, approvals=2), store=store) as b:
+        told = await parked(b)
+        number = told["approval"]["id"]
+        await b.engine.gates.approve(number, ANN, "cli")
+        seen = await b.get(told)
+        assert (seen["status"], seen["version"], seen["approval"]["given"]) == ("waiting_for_approval", 1, 1)
+        assert "already" in (await refusal(b.engine.gates.approve(number, ANN, "http"))).message
+        await b.engine.gates.approve(number, BOB, "http")
+        seen = await b.get(told)
+        assert seen.at == ("done", 2, {"coverage": 90, "who": ["ann", "bob"]})
+        assert [(proof["kind"], proof["by"]) for proof in seen["evidence"]] == [
+            ("human_approval", "ann"),
+            ("human_approval", "bob"),
+        ]
+
+
+@asynchronous
+async def test_people_who_approve_at_once_are_all_counted_once() -> None:
+    people = [Principal(f"p{number}", ("human",)) for number in range(5)]
+    async with bench(gate({"who": "$.output.approvers"}, approvals=5)) as b:
+        told = await parked(b)
+        number = told["approval"]["id"]
+        await asyncio.gather(*(b.engine.gates.approve(number, person, "cli") for person in people))
+        seen = await b.get(told)
+        assert (seen["version"], sorted(seen["context"]["who"])) == (2, [person.id for person in people])
+
+
+@asynchronous
+async def test_a_no_ends_a_quorum() -> None:
+    async with bench(gate(approvals=2)) as b:
+        told = await parked(b)
+        await b.engine.gates.approve(told["approval"]["id"], ANN, "cli")
+        await b.engine.gates.reject(told["approval"]["id"], BOB, "cli")
+        assert (await b.get(told))["status"] == "waiting_for_action"
+
+
+@asynchronous
+async def test_it_is_bound_to_what_was_shown() -> None:
+    async with bench(gate(presents={"percent": "$.context.coverage"}, prompt="Deploy?")) as b:
+        told = await parked(b)
+        approval = told["approval"]
+        assert (approval["prompt"], approval["presents"]) == ("Deploy?", {"percent": 90})
+        assert approval["digest"].startswith("sha256:")
+        other = (await parked(b))["approval"]["digest"]
+        assert other != approval["digest"]
+        for decide in (b.engine.gates.approve, b.engine.gates.reject):
+            await refusal(decide(approval["id"], ANN, "cli", "", other))
+        await b.engine.gates.approve(approval["id"], ANN, "cli", "", approval["digest"])
+        assert (await b.get(told))["terminal"]
+
+
+@pytest.mark.parametrize("who_looks", ["reader", "watch", "approver", "submitter"])
+@asynchronous
+async def test_it_expires(who_looks: str) -> None:
+    async with bench(gate(expiresMs=1)) as b:
+        told = await parked(b)
+        await later(time.time() + 0.002)
+        if who_looks == "watch":
+            await b.hub.workflows.watch.look()
+        elif who_looks == "approver":
+            assert "expired" in (await refusal(b.engine.gates.approve(told["approval"]["id"], ANN, "cli"))).message
+        elif who_looks == "submitter":
+            assert (await b.submit(told, "other"))["terminal"]
+            return
+        seen = await b.get(told)
+        assert (seen["status"], seen["version"]) == ("waiting_for_action", 1)
+        (note,) = await b.notes(told)
+        assert note["outcome"] == "expired"
+        assert await b.engine.gates.waiting() == []
+
+
+@asynchronous
+async def test_everything_that_waits_is_listed_the_oldest_first() -> None:
+    async with bench(gate(queue="prod")) as b:
+        told = [await parked(b) for _ in range(3)]
+        waiting = await b.engine.gates.waiting()
+        assert [one["id"] for one in waiting] == [one["approval"]["id"] for one in told]
+        assert (waiting[0]["queue"], waiting[0]["workflowId"], waiting[0]["transition"], waiting[0]["requestedBy"]) == (
+            "prod",
+            told[0].id,
+            "ask",
+            "anonymous",
+        )
+        await b.engine.gates.approve(told[1]["approval"]["id"], OPERATOR, "cli")
+        assert len(await b.engine.gates.waiting()) == 2
+
+
+@asynchronous
+async def test_the_audit_tells_a_person_from_an_argument() -> None:
+    async with bench(gate(), options={"audit": "store"}) as b:
+        told = await b.submit(await b.start(), "ask", {"approved": True, "approver": "ann"})
+        assert told["status"] == "waiting_for_approval"
+        await b.engine.gates.approve(told["approval"]["id"], ANN, "cli", "looks good")
+        rows = [row for row in await b.audited() if row.get("run") == told.id]
+        asked, approved = (
+            [row for row in rows if row["action"] == f"approval.{word}"] for word in ("requested", "approved")
+        )
+        assert [row["principal"] for row in asked] == ["anonymous"]
+        assert [(row["principal"], row["callerType"]) for row in approved] == [("ann", "console")]
+        assert "a person, by cli" in approved[0]["reason"]
+        assert told["approval"]["digest"] in approved[0]["reason"]
+
+
+@asynchronous
+async def test_a_chain_goes_on_after_a_yes_and_stops_after_a_no() -> None:
+    states = {
+        "a": {"transitions": {"go": {"target": "gate"}}},
+        "gate": {"transitions": {"ask": {"target": "b", "actor": "deterministic", "executor": {"kind": "human"}}}},
+        "b": {"transitions": {"on": {"target": "done", "actor": "deterministic"}}},
+        "done": DONE,
+    }
+    async with bench(flow(states)) as b:
+        told = await b.follow(await b.start(), "go")
+        assert (told["status"], told["state"], told["version"]) == ("waiting_for_approval", "gate", 2)
+        await b.engine.gates.reject(told["approval"]["id"], ANN, "cli", "no")
+        seen = await b.get(told)
+        assert (seen.code, seen["version"], seen.names) == ("CHAIN_FAILED", 2, ["$resume"])
+        again = await b.follow(seen, "$resume")
+        assert again["status"] == "waiting_for_approval"
+        await b.engine.gates.approve(again["approval"]["id"], ANN, "cli")
+        assert (await b.get(told)).at == ("done", 4, {})
+
+
+@asynchronous
+async def test_entering_a_state_may_wait_for_people() -> None:
+    states = {
+        "a": {
+            "onEnter": {"executor": {"kind": "human"}, "output": {"who": "$.output.approvers"}},
+            "transitions": {"go": {"target": "done"}},
+        },
+        "done": DONE,
+    }
+    async with bench(flow(states)) as b:
+        told = await b.start()
+        assert (told.refused, told["status"], told["version"]) == (False, "waiting_for_approval", 1)
+        await b.engine.gates.approve(told["approval"]["id"], ANN, "cli")
+        seen = await b.get(told)
+        assert (seen.at, seen.names) == (("a", 2, {"who": ["ann"]}), ["go"])
+
+
+@asynchronous
+async def test_a_yes_after_the_time_of_the_workflow_is_too_late() -> None:
+    definition = {**gate(), "timeoutMs": 60}
+    async with bench(definition) as b:
+        await b.hub.workflows.watch.stop()
+        told = await parked(b)
+        await later(time.time() + 0.06)
+        await refusal(b.engine.gates.approve(told["approval"]["id"], ANN, "cli"))
+        seen = await b.get(told)
+        assert (seen["status"], seen["state"]) == ("timed_out", "a")

@@ -1,0 +1,307 @@
+"""Workflows that people make while the hub runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.protocol.conftest import asynchronous
+from tests.workflows.conftest import flow, model
+from tests.workflows.stepping import Stepping, play, stepping
+from waypost import Hub
+from waypost.config.workflows import Workflow
+from waypost.errors import RemoteError, WorkflowRefused
+from waypost.testing import connect
+from waypost.workflows.creating import Creating
+
+FLOW = flow({"open": {"transitions": {"close": {"target": "done"}}}, "done": {"terminal": True}})
+
+
+def walk(*steps: Any, **more: Any) -> Workflow:
+    return model({"steps": list(steps) or [play("one", adds="1")], **more})
+
+
+def creating(desk: Stepping) -> Creating:
+    return desk.hub.workflows.creating
+
+
+async def tools(desk: Stepping) -> dict[str, str]:
+    listed = await desk.client.list_tools()
+    return {tool["name"]: tool["description"] for tool in listed if tool["name"].startswith("workflow:")}
+
+
+async def changed_once(desk: Stepping) -> None:
+    """Clients were told once that the list changed."""
+    await desk.client.assert_notification("tools/list_changed")
+    await desk.client.refute_notification("tools/list_changed")
+
+
+@asynchronous
+async def test_a_workflow_can_be_run_from_the_moment_it_is_made(tmp_path: Path) -> None:
+    async with stepping(tmp_path) as desk:
+        made = await creating(desk).create("Tech News", walk())
+        await changed_once(desk)
+        listed = await tools(desk)
+        answer = await desk.run("in", "Tech News")
+
+    assert (made.name, made.version) == ("Tech News", 1)
+    assert listed == {"workflow:Tech News": "Run the Tech News workflow"}
+    assert answer["result"] == "in1"
+
+
+@asynchronous
+async def test_each_change_is_told_once_and_the_next_list_shows_it(tmp_path: Path) -> None:
+    async with stepping(tmp_path) as desk:
+        await creating(desk).create("news", walk())
+        await changed_once(desk)
+        changed = await creating(desk).change("news", walk(description="Of the day."))
+        await changed_once(desk)
+        assert (await tools(desk), changed.version) == ({"workflow:news": "Of the day."}, 2)
+        await creating(desk).disable("news")
+        await changed_once(desk)
+        assert await tools(desk) == {}
+        await creating(desk).enable("news")
+        await changed_once(desk)
+        assert await tools(desk) == {"workflow:news": "Of the day."}
+        await creating(desk).remove("news")
+        await changed_once(desk)
+        assert await tools(desk) == {}
+        assert creating(desk).list() == []
+
+
+@asynchronous
+async def test_a_disabled_workflow_says_so(tmp_path: Path) -> None:
+    async with stepping(tmp_path) as desk:
+        await creating(desk).create("news", walk())
+        await creating(desk).disable("news")
+        answer = await desk.client.call_tool("workflow:news", {})
+        started = await desk.client.call_tool("workflow.start", {"definitionId": "news"})
+
+    assert answer["isError"]
+    assert answer["content"][0]["text"] == "Workflow news is disabled"
+    assert started["structuredContent"]["error"]["message"] == "Workflow news is disabled"
+
+
+@asynchronous
+async def test_enabling_what_is_enabled_changes_nothing(tmp_path: Path) -> None:
+    async with stepping(tmp_path) as desk:
+        first = await creating(desk).create("news", walk())
+        await changed_once(desk)
+        assert await creating(desk).enable("news") == first
+        await desk.client.refute_notification("tools/list_changed")
+
+
+@asynchronous
+async def test_workflows_that_were_made_survive_a_restart(tmp_path: Path) -> None:
+    async with stepping(tmp_path) as desk:
+        await creating(desk).create("kept", walk(play("one", adds="!")))
+        await creating(desk).create("outer", walk({"capability": "workflow:kept"}))
+        await creating(desk).create("gone", walk())
+        await creating(desk).remove("gone")
+        await creating(desk).create("off", walk())
+        await creating(desk).disable("off")
+    async with stepping(tmp_path) as desk:
+        assert set(await tools(desk)) == {"workflow:kept", "workflow:outer"}
+        assert (await desk.run("in", "kept"))["result"] == "in!"
+        assert [(one.name, one.version) for one in creating(desk).list()] == [("kept", 1), ("off", 2), ("outer", 1)]
+
+
+@asynchronous
+async def test_a_hub_in_python_has_them_again_too(tmp_path: Path) -> None:
+    where = f"sqlite:///{tmp_path}/hub.db"
+    first = Hub("first", version="1", store=where)
+    async with connect(first):
+        await first.workflows.creating.create("flow", model(FLOW))
+    await first.stop()
+    second = Hub("second", version="1", store=where)
+    async with connect(second) as client:
+        listed = [tool["name"] for tool in await client.list_tools()]
+    await second.stop()
+
+    assert "workflow:flow" in listed
+
+
+@asynchronous
+async def test_a_hub_without_a_store_makes_none_to_look_for_workflows(tmp_path: Path) -> None:
+    hub = Hub("bare", version="1", store=f"sqlite:///{tmp_path}/hub.db")
+    async with connect(hub):
+        pass
+    await hub.stop()
+
+    assert os.listdir(tmp_path) == []
+
+
+@asynchronous
+async def test_what_the_configuration_has_by_now_wins_over_what_was_made(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with stepping(tmp_path) as desk:
+        await creating(desk).create("news", walk(play("one", adds="made")))
+        await creating(desk).create("other", walk())
+    sections = {"workflows": {"news": {"steps": [play("one", adds="written")]}}}
+    async with stepping(tmp_path, sections=sections) as desk:
+        assert (await desk.run("", "news"))["result"] == "written"
+        assert [one.name for one in creating(desk).list()] == ["other"]
+
+    assert "the workflow news that was made earlier is left out: There is a workflow news already" in caplog.text
+
+
+@asynchronous
+async def test_a_document_in_the_store_that_makes_no_sense_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with stepping(tmp_path) as desk:
+        await creating(desk).create("good", walk())
+        await desk.hub.store.definitions.put("workflow:bad", {"name": "bad", "model": {"steps": "none"}})
+        await desk.hub.store.definitions.put("workflow:worse", {"name": "worse", "model": {}})
+    async with stepping(tmp_path) as desk:
+        assert [one.name for one in creating(desk).list()] == ["good"]
+
+    assert "workflow:bad in the store cannot be read" in caplog.text
+    assert "the workflow worse that was made earlier is left out" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "workflow", "sentence"),
+    [
+        ("walk", walk(), "There is a workflow walk already; take another name."),
+        ("", walk(), "A workflow is named with 1 to 128 characters that can be printed, without space around them."),
+        (" x", walk(), "A workflow is named with 1 to 128 characters that can be printed, without space around them."),
+        ("x\n", walk(), "A workflow is named with 1 to 128 characters that can be printed, without space around them."),
+        ("x", model({}), "Workflow x cannot be used: the workflow has neither `states` nor `steps`"),
+        ("x", walk({"name": "idle"}), "Workflow x cannot be used: steps[0]: the step runs nothing; add `skill` or"),
+        ("x", walk(play("one", routes={"default": 9})), "Workflow x cannot be used: steps[0].routes[0].goto: there is"),
+        ("x", walk({"capability": "nobody"}), "Workflow x cannot be used: steps[0].capability: there is no "),
+        ("x", model(flow({"a": {"transitions": {"go": {"target": "b"}}}})), "Workflow x cannot be used: states.a."),
+    ],
+)
+@asynchronous
+async def test_what_cannot_be_used_is_refused_in_a_sentence_and_nothing_changes(
+    name: str, workflow: Workflow, sentence: str, tmp_path: Path
+) -> None:
+    async with stepping(tmp_path, [play("one")]) as desk:
+        before = await tools(desk)
+        with pytest.raises(WorkflowRefused) as refused:
+            await creating(desk).create(name, workflow)
+        assert await tools(desk) == before
+        assert creating(desk).list() == []
+
+    assert refused.value.message.startswith(sentence)
+    assert refused.value.message.endswith(".")
+
+
+@asynchronous
+async def test_a_change_that_cannot_be_used_leaves_the_workflow_as_it_was(tmp_path: Path) -> None:
+    async with stepping(tmp_path) as desk:
+        made = await creating(desk).create("news", walk())
+        with pytest.raises(WorkflowRefused, match="runs nothing"):
+            await creating(desk).change("news", walk({"name": "idle"}))
+        assert creating(desk).get("news") == made
+
+
+@asynchronous
+async def test_configured_and_unknown_workflows_cannot_be_changed(tmp_path: Path) -> None:
+    async with stepping(tmp_path, [play("one")]) as desk:
+        for work in (lambda name: creating(desk).enable(name), lambda name: creating(desk).remove(name)):
+            with pytest.raises(WorkflowRefused, match="Workflow walk is part of the configuration"):
+                await work("walk")
+            with pytest.raises(WorkflowRefused, match="workflow not found: nobody"):
+                await work("nobody")
+
+
+@asynchronous
+async def test_a_change_of_an_older_version_is_refused(tmp_path: Path) -> None:
+    async with stepping(tmp_path) as desk:
+        made = await creating(desk).create("news", walk())
+        await creating(desk).change("news", walk(description="a"), made.version)
+        with pytest.raises(WorkflowRefused) as refused:
+            await creating(desk).change("news", walk(description="b"), made.version)
+
+    assert refused.value.code == "STALE_WORKFLOW_VERSION"
+
+
+@asynchronous
+async def test_workflows_are_written_out_read_in_and_copied(tmp_path: Path) -> None:
+    async with stepping(tmp_path, [play("one", adds="1")]) as desk:
+        document = creating(desk).export("walk")
+        taken_in = await creating(desk).take_in(document)
+        again = await creating(desk).take_in(document)
+        copy = await creating(desk).duplicate("walk")
+        results = [(await desk.run("in", one.name))["result"] for one in (taken_in, again)]
+        with pytest.raises(WorkflowRefused, match="workflow not found: nobody"):
+            creating(desk).export("nobody")
+
+    assert [taken_in.name, again.name, copy.name] == ["walk (imported 1)", "walk (imported 2)", "walk (copy)"]
+    assert results == ["in1", "in1"]
+    assert not copy.model.enabled
+
+
+@asynchronous
+async def test_a_run_goes_on_by_the_definition_it_started_with(tmp_path: Path) -> None:
+    async with stepping(tmp_path) as desk:
+        await creating(desk).create("flow", model(FLOW))
+        begun = (await desk.client.call_tool("workflow.start", {"definitionId": "flow"}))["structuredContent"]
+        await creating(desk).remove("flow")
+        moved = await desk.client.call_tool("workflow.submit", begun["links"][0]["args"])
+
+    assert moved["structuredContent"]["state"] == "done"
+
+
+@asynchronous
+async def test_every_enabled_workflow_is_a_tool_that_takes_an_input_and_requires_nothing(tmp_path: Path) -> None:
+    async with stepping(tmp_path, [play("one")]) as desk:
+        await creating(desk).create("Tech News Digest", walk(description="News of the day."))
+        await creating(desk).create("off", walk(enabled=False))
+        listed = {tool["name"]: tool for tool in await desk.client.list_tools()}
+
+    assert [name for name in listed if name.startswith("workflow:")] == ["workflow:Tech News Digest", "workflow:walk"]
+    assert listed["workflow:Tech News Digest"]["description"] == "News of the day."
+    assert listed["workflow:walk"]["description"] == "Run the walk workflow"
+    schema = listed["workflow:walk"]["inputSchema"]
+    assert {name: part["type"] for name, part in schema["properties"].items()} == {"input": "string"}
+    assert "required" not in schema
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("workflow:nobody", "Unknown workflow: nobody"),
+        ("skill:nobody", "Unknown skill: nobody"),
+        ("nobody", "Unknown tool: nobody"),
+    ],
+)
+@asynchronous
+async def test_what_nobody_has_is_unknown_even_where_a_rule_would_deny_it(
+    name: str, message: str, tmp_path: Path
+) -> None:
+    rule = {"name": "none", "type": "mcp_restriction", "config": {"tool_pattern": "nobody", "action": "deny"}}
+    async with stepping(tmp_path, [play("one")], sections={"policies": [rule]}) as desk:
+        with pytest.raises(RemoteError) as refused:
+            await desk.client.call_tool(name, {})
+
+    assert (refused.value.code, refused.value.message) == (-32602, message)
+
+
+@asynchronous
+async def test_hubs_that_share_a_store_share_what_is_made(tmp_path: Path) -> None:
+    hubs = [Hub(name, version="1", store=f"sqlite:///{tmp_path}/hub.db") for name in ("one", "two")]
+    one, two = (hub.workflows.creating for hub in hubs)
+    made = await one.create("flow", model(FLOW))
+    with pytest.raises(WorkflowRefused, match="There is a workflow flow already"):
+        await two.create("flow", model(FLOW))
+    assert two.get("flow") == made
+    await two.disable("flow")
+    with pytest.raises(WorkflowRefused, match="changed by somebody else"):
+        await one.change("flow", model({**FLOW, "title": "Mine"}))
+    changed = await one.change("flow", model({**FLOW, "title": "Mine"}))
+    await two.load()
+    assert two.get("flow") == changed
+    await two.remove("flow")
+    with pytest.raises(WorkflowRefused, match="changed by somebody else"):
+        await one.remove("flow")
+    assert one.list() == []
+    for hub in hubs:
+        await hub.stop()

@@ -1,0 +1,59 @@
+"""Who runs a move: a process is known to be gone, or nobody says so."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from waypost.workflows.holders import is_gone, this_process
+
+
+def named(pid: int, began: str = "1") -> str:
+    """A process of this machine."""
+    machine, _, _, token = this_process().split("|")
+    return f"{machine}|{pid}|{began}|{token}"
+
+
+def test_this_process_is_there() -> None:
+    assert not is_gone(this_process())
+
+
+def test_two_engines_of_one_process_have_two_names() -> None:
+    assert this_process() != this_process()
+
+
+def test_a_process_that_ended_is_gone() -> None:
+    running = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    code = "import os; from waypost.workflows.holders import this_process; print(this_process())"
+    name = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    assert is_gone(name)
+    running.communicate(b"\n")
+    assert is_gone(named(running.pid))
+
+
+def test_a_zombie_is_gone() -> None:
+    ended = subprocess.Popen([sys.executable, "-c", "print(flush=True)"], stdout=subprocess.PIPE)
+    assert ended.stdout is not None
+    ended.stdout.read()
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+    assert is_gone(named(ended.pid))
+    ended.wait()
+    ended.stdout.close()
+
+
+def test_another_process_with_the_same_number_is_not_taken_for_it() -> None:
+    assert is_gone(named(os.getpid(), "1"))
+
+
+@pytest.mark.parametrize("holder", ["", "|", "|||", "elsewhere|1|1|x", "nonsense", "|12|3|x"])
+def test_of_what_cannot_be_known_nobody_says_that_it_is_gone(holder: str) -> None:
+    assert not is_gone(holder)
+
+
+def test_a_name_of_this_machine_without_a_number_says_nothing() -> None:
+    machine = this_process().split("|")[0]
+    for rest in ("", "|", "|x|1|t", "|12||t"):
+        assert not is_gone(machine + rest)

@@ -1,0 +1,126 @@
+"""The definitions: those of today, and those that instances are pinned to."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.protocol.conftest import asynchronous
+from tests.workflows.conftest import Json, bench, flow, model
+from waypost.errors import DefinitionError
+from waypost.workflows.definition import Definition
+from waypost.workflows.library import Library
+
+DONE: Json = {"terminal": True}
+ONE = flow({"a": {"transitions": {"go": {"target": "done"}}}, "done": DONE})
+
+
+@asynchronous
+async def test_what_did_not_change_stays_the_same_object() -> None:
+    async with bench(ONE) as b:
+        library = b.engine.library
+        before = library.get("flow")
+        library.replace({"flow": model(ONE), "more": model(ONE)})
+        assert library.get("flow") is before
+        assert [definition.id for definition in library] == ["flow", "more"]
+        library.replace({})
+        assert library.get("flow") is None
+
+
+@asynchronous
+async def test_a_digest_tells_definitions_apart() -> None:
+    async with bench(ONE) as b:
+        library = b.engine.library
+        same = [library.compiled("flow", model(ONE)).digest for _ in range(2)]
+        assert same[0] == same[1]
+        others = {
+            library.compiled("other", model(ONE)).digest,
+            library.compiled("flow", model({**ONE, "title": "T"})).digest,
+            same[0],
+        }
+        assert len(others) == 3
+
+
+@asynchronous
+async def test_a_pinned_definition_is_found_again_by_another_library(store: str) -> None:
+    async with bench(ONE, store=store) as b:
+        definition = b.engine.library.get("flow")
+        assert definition is not None
+        await b.engine.library.pin(definition)
+        await b.engine.library.pin(definition)
+        fresh = Library(lambda: b.hub.store, definition.surroundings)
+        found = await fresh.pinned(definition.digest)
+        assert (found.id, found.model, found.digest) == ("flow", definition.model, definition.digest)
+        assert await fresh.pinned(definition.digest) is found
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"kind": "human", "approvals": 2, "presents": {"n": "$.context.n"}},
+        {"kind": "workflow", "definitionId": "other", "input": {"n": 1}},
+        {"kind": "parallel", "forEach": [1], "do": {"kind": "noop"}, "join": {"atLeast": 1}},
+        {"kind": "pipeline", "steps": [{"kind": "noop"}, {"kind": "cli", "command": "true"}]},
+        {"kind": "cli", "command": "echo", "args": ["$.input.x", 1], "env": {"A": "b"}},
+    ],
+)
+@asynchronous
+async def test_every_executor_survives_the_store(given: Json) -> None:
+    guards = [
+        {
+            "kind": "all_of",
+            "guards": [{"kind": "role", "role": "r"}, {"kind": "not", "guard": {"kind": "any_of", "guards": []}}],
+        },
+        {"kind": "evidence", "requires": ["e", {"kind": "f", "count": 2}]},
+    ]
+    transition = {"target": "done", "executor": given, "guards": guards, "output": {"x": {"add": ["$.context.n", 1]}}}
+    definition = flow(
+        {"a": {"transitions": {"go": transition}}, "done": DONE}, timeoutMs=5, onTimeout={"target": "done"}
+    )
+    async with bench(ONE) as b:
+        library = b.engine.library
+        made = library.compiled("flow", model(definition))
+        await library.pin(made)
+        fresh = Library(lambda: b.hub.store, made.surroundings)
+        found = await fresh.pinned(made.digest)
+        assert found.model == made.model
+        assert found.digest == made.digest
+        found.compile()
+
+
+@asynchronous
+async def test_near_names_are_found() -> None:
+    async with bench(deploy=ONE, destroy=ONE) as b:
+        assert b.engine.library.nearest("deplyo")[0] == "deploy"
+        assert b.engine.library.nearest("zzzzzz") == []
+
+
+@asynchronous
+async def test_mistakes_are_told_where_they_stand() -> None:
+    async with bench(ONE) as b:
+        bad = flow({"a": {"transitions": {"go": {"target": "done", "executor": {"kind": "cli"}}}}, "done": DONE})
+        with pytest.raises(DefinitionError, match=r"flow, a\.go"):
+            b.engine.library.compiled("flow", model(bad))
+
+
+@asynchronous
+async def test_states_are_made_ready_as_they_say() -> None:
+    definition = flow(
+        {
+            "a": {"goal": "G", "transitions": {"go": {"target": "done"}}},
+            "auto": {"transitions": {"on": {"target": "done", "actor": "deterministic"}}},
+            "mixed": {
+                "linkFilter": "all",
+                "transitions": {"on": {"target": "done", "actor": "deterministic"}, "by": {"target": "done"}},
+            },
+            "done": DONE,
+        },
+        linkFilter="byGuards",
+    )
+    async with bench(definition) as b:
+        found = b.engine.library.get("flow")
+        assert isinstance(found, Definition)
+        assert found.state("a").guidance == {"goal": "G"}
+        assert [plan.name for plan in found.state("auto").chained] == ["on"]
+        assert found.state("mixed").chained == ()
+        assert found.state("done").chained == ()
+        assert (found.state("a").links_by_guards, found.state("mixed").links_by_guards) == (True, False)

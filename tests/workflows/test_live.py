@@ -1,0 +1,139 @@
+"""An instance in memory: what it is doing, who may see it, and how the store takes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.protocol.conftest import asynchronous
+from tests.workflows.conftest import ANN, OPERATOR, STRANGER, Json, bench, flow, model
+from waypost import Hub
+from waypost.capabilities.principals import Principal
+from waypost.workflows import landing
+from waypost.workflows.landing import new_id
+from waypost.workflows.live import Live
+from waypost.workflows.records import Approval, Held, body_of, digest, held_of
+
+DONE: Json = {"terminal": True}
+OWNER = Principal("owner", claims={"sub": "owner"})
+STATES: Json = {
+    "a": {"transitions": {"go": {"target": "b", "output": {"n": "$.arguments.n"}}}},
+    "b": {"onEnter": {"executor": {"kind": "noop"}}, "transitions": {"sign": {"target": "done", "actor": "human"}}},
+    "done": {"terminal": True, "outcome": "failed"},
+}
+
+
+def begun(**more: Any) -> Live:
+    hub = Hub("one", version="1").workflow("flow", model(flow(STATES, **more)))
+    definition = hub.workflows.engine.library.get("flow")
+    assert definition is not None
+    return landing.begin(definition, {}, OWNER)[0]
+
+
+def held(kind: Any, **more: Any) -> Held:
+    return Held(kind=kind, move="go", by=OWNER, key="k", **more)
+
+
+def approval(role: str = "lead") -> Approval:
+    return Approval(
+        id="ap_1", role=role, queue="q", needed=1, prompt="", presents={}, digest="", requested_at=0, expires_at=1
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        ("executing", "executing"),
+        ("approval", "waiting_for_approval"),
+        ("child", "waiting_for_workflow"),
+        ("unknown", "unknown_outcome"),
+    ],
+)
+def test_a_move_on_its_way_is_its_status(kind: str, status: str) -> None:
+    assert begun().status == "waiting_for_action"
+    assert replace(begun(), held=held(kind)).status == status
+
+
+def test_it_is_open_to_its_owner_operators_and_people_where_they_are_needed() -> None:
+    live = begun()
+    assert live.is_open_to(Principal("owner"))
+    assert live.is_open_to(OPERATOR)
+    assert not live.is_open_to(ANN)
+    assert not live.is_open_to(STRANGER)
+    assert replace(live, state=live.definition.state("b")).is_open_to(ANN)
+    waiting = replace(live, held=held("approval", approval=approval()))
+    assert waiting.is_open_to(Principal("x", ("lead",)))
+    assert not waiting.is_open_to(ANN)
+
+
+def test_what_is_kept_of_its_owner_are_rights_and_no_claims() -> None:
+    assert begun().body.owner == Principal("owner")
+
+
+def test_where_a_move_leads_is_known_without_doing_it() -> None:
+    live = begun(timeoutMs=1000)
+    move = held("executing", arguments={"n": 5})
+    found = landing.land(live, move, live.action("go"), None, 100.0)
+    assert (live.version, live.state.name, live.body.context) == (1, "a", {})
+    assert (found.live.version, found.live.state.name, found.live.body.context) == (2, "b", {"n": 5})
+    assert found.live.body.pending == "enter"
+    assert found.due_at == 100.0 + landing.GRACE
+    entering = Held(kind="executing", move="$enter", by=OWNER, key="k", chained=True)
+    entered = landing.land(found.live, entering, found.live.action("$enter"), {}, 101.0)
+    assert (entered.live.version, entered.live.state.name, entered.live.body.pending) == (3, "b", "")
+    assert entered.due_at == live.body.deadline
+
+
+def test_an_end_without_a_state_is_one_where_it_stands() -> None:
+    live = begun()
+    ended = landing.divert(live, None, "$cancel", "ann", "cancelled", 5.0).live
+    assert (ended.is_over, ended.status, ended.body.outcome, ended.body.ended_at) == (
+        True,
+        "cancelled",
+        "cancelled",
+        5.0,
+    )
+    over = landing.divert(live, None, "$timeout", "ann", "timed_out", 5.0).live
+    assert (over.is_over, over.status, over.body.outcome) == (True, "timed_out", "failed")
+
+
+def test_ids_sort_as_they_were_made_and_differ() -> None:
+    made = [new_id() for _ in range(100)]
+    assert len(set(made)) == 100
+    assert [one[:15] for one in made] == sorted(one[:15] for one in made)
+
+
+def test_a_digest_does_not_depend_on_the_order_of_keys() -> None:
+    assert digest({"a": 1, "b": [2]}) == digest({"b": [2], "a": 1})
+    assert digest({"a": 1}) != digest({"a": "1"})
+
+
+@asynchronous
+async def test_it_is_the_same_out_of_the_store(store: str) -> None:
+    async with bench(flow(STATES), store=store) as b:
+        told = await b.start(by=ANN)
+        live = await b.engine.shelf.get(told.id)
+        assert live is not None
+        kept = await b.hub.store.instances.get(told.id)
+        assert kept is not None
+        assert body_of(kept) == live.body
+        assert held_of(kept) is None
+        reserved = await b.engine.moves.reserve(live, held("executing", arguments={"n": [1, {"x": None}]}))
+        again = await b.engine.shelf.get(told.id)
+        assert again is not None
+        assert (again.held, again.token, again.body) == (reserved.held, reserved.token, live.body)
+
+
+@asynchronous
+async def test_memory_is_used_for_the_version_it_has_and_nothing_else() -> None:
+    async with bench(flow(STATES)) as b:
+        told = await b.start()
+        shelf = b.engine.shelf
+        kept = await shelf.at(told.id, 1)
+        assert await shelf.at(told.id, 1) is kept
+        assert await shelf.at(told.id, 2) is not kept
+        shelf.drop(told.id)
+        assert await shelf.at(told.id, 1) is not kept
+        assert await shelf.get("wf_none") is None

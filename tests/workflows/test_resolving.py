@@ -1,0 +1,184 @@
+"""Entries of `capabilities` are put where executors name them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from waypost.config.executors import CapabilityCall, Cli, Executor, Noop, Parallel, Pipeline
+from waypost.config.workflows import Capability, RoleGuard, Transition, Workflow
+from waypost.errors import DefinitionError
+from waypost.workflows.resolving import nearest, resolve, resolve_capability
+
+LEAD, ADMIN, HUMAN = RoleGuard(role="lead"), RoleGuard(role="admin"), RoleGuard(role="human")
+GIT = Cli(command="git")
+
+
+def capabilities(**entries: dict[str, Any]) -> dict[str, Capability]:
+    return msgspec.convert(entries, dict[str, Capability])
+
+
+def guard(role: str) -> dict[str, str]:
+    return {"kind": "role", "role": role}
+
+
+PUSH = {
+    "title": "Push",
+    "tags": ["git"],
+    "examples": [1],
+    "inputSchema": {"type": "object"},
+    "executor": {"kind": "cli", "command": "git"},
+    "guards": [guard("lead")],
+    "reliability": {"timeoutMs": 5},
+}
+SHELF = capabilities(
+    push=PUSH,
+    prod={"wraps": "push", "tags": ["git", "prod"], "examples": [2], "guards": [guard("admin")]},
+    slow={"wraps": "prod", "reliability": {"timeoutMs": 50}, "inputSchema": {}, "executor": {"kind": "noop"}},
+    plain={"executor": {"kind": "noop"}},
+    named={"executor": {"kind": "capability", "capability": "push"}, "guards": [guard("human")]},
+)
+
+
+def transition(shelf: dict[str, Capability] = SHELF, **data: Any) -> Transition:
+    model = {"initialState": "a", "states": {"a": {"transitions": {"go": {"target": "a", **data}}}}}
+    return resolve(msgspec.convert(model, Workflow), shelf).states["a"].transitions["go"]
+
+
+def call(name: str, **more: Any) -> dict[str, Any]:
+    return {"kind": "capability", "capability": name, **more}
+
+
+# entries by themselves
+
+
+def test_an_entry_takes_over_from_what_it_wraps() -> None:
+    found = resolve_capability("prod", SHELF)
+    assert (found.title, found.executor, found.wraps) == ("Push", GIT, None)
+    assert found.tags == ["git", "prod"]
+    assert found.examples == [1, 2]
+    assert found.guards == [LEAD, ADMIN]
+    assert found.input_schema == {"type": "object"}
+    assert found.reliability is not None
+    assert found.reliability.timeout_ms == 5
+
+
+def test_what_wraps_wins() -> None:
+    found = resolve_capability("slow", SHELF)
+    assert found.executor == Noop()
+    assert found.guards == [LEAD, ADMIN]
+    assert found.input_schema == {}
+    assert found.reliability is not None
+    assert found.reliability.timeout_ms == 50
+
+
+def test_an_entry_can_run_another_one_with_its_guards() -> None:
+    found = resolve_capability("named", SHELF)
+    assert found.executor == GIT
+    assert found.guards == [LEAD, HUMAN]
+    assert found.input_schema == {"type": "object"}
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"a": {"wraps": "b"}, "b": {"wraps": "a"}}, "`a` → `b` → `a`"),
+        ({"a": {"executor": call("a")}}, "`a` → `a`"),
+        ({"a": {"executor": {"kind": "pipeline", "steps": [call("b")]}}, "b": {"wraps": "a"}}, "in a circle"),
+        ({"a": {"title": "A"}}, "the capability `a` runs nothing; give it `executor` or `wraps`"),
+        ({"a": {"wraps": "aab"}, "aaa": PUSH}, "there is no capability `aab`; did you mean `aaa`?"),
+    ],
+)
+def test_an_entry_that_comes_to_nothing_is_refused(entries: dict[str, Any], message: str) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        resolve_capability("a", capabilities(**entries))
+    assert message in str(refused.value)
+
+
+# entries in workflows
+
+
+def test_a_transition_runs_the_entry_it_names() -> None:
+    found = transition(executor=call("prod"), guards=[guard("human")])
+    assert found.executor == GIT
+    assert found.guards == [LEAD, ADMIN, HUMAN]
+    assert found.input_schema == {"type": "object"}
+    assert found.reliability is not None
+    assert found.reliability.timeout_ms == 5
+
+
+def test_what_a_transition_says_itself_stays() -> None:
+    found = transition(executor=call("push"), inputSchema={"type": "array"}, reliability={"timeoutMs": 7})
+    assert found.input_schema == {"type": "array"}
+    assert found.reliability is not None
+    assert found.reliability.timeout_ms == 7
+
+
+def test_a_name_that_is_no_entry_stays_a_call() -> None:
+    found = transition(executor=call("files.read", arguments={"path": "x"}))
+    assert found.executor == CapabilityCall(capability="files.read", arguments={"path": "x"})
+
+
+@pytest.mark.parametrize(
+    ("executor", "inside"),
+    [
+        ({"kind": "parallel", "branches": [call("push"), {"kind": "noop"}]}, Parallel(branches=[GIT, Noop()])),
+        ({"kind": "parallel", "forEach": [1], "do": call("push")}, Parallel(for_each=[1], do=GIT)),
+        ({"kind": "pipeline", "steps": [call("plain"), call("named")]}, Pipeline(steps=[Noop(), GIT])),
+    ],
+)
+def test_entries_inside_of_executors_bring_their_guards_to_the_transition(
+    executor: dict[str, Any], inside: Executor
+) -> None:
+    found = transition(executor=executor)
+    assert found.executor == inside
+    assert found.guards[0] == LEAD
+    assert found.input_schema is None
+
+
+def test_entries_in_a_fallback_are_put_in_place_with_their_guards() -> None:
+    found = transition(executor={"kind": "noop"}, reliability={"fallback": {"executors": [call("push")]}})
+    assert found.reliability is not None
+    assert found.reliability.fallback is not None
+    assert found.reliability.fallback.executors == [GIT]
+    assert found.guards == [LEAD]
+
+
+def test_a_guard_that_comes_twice_is_asked_once() -> None:
+    assert transition(executor={"kind": "pipeline", "steps": [call("push"), call("prod")]}).guards == [LEAD, ADMIN]
+
+
+def entering(executor: dict[str, Any]) -> Workflow:
+    model = {"initialState": "a", "states": {"a": {"onEnter": {"executor": executor}}}}
+    return resolve(msgspec.convert(model, Workflow), SHELF)
+
+
+def test_what_runs_on_entry_can_be_an_entry() -> None:
+    found = entering(call("plain")).states["a"].on_enter
+    assert found is not None
+    assert found.executor == Noop()
+
+
+def test_guards_that_nothing_would_check_are_refused() -> None:
+    with pytest.raises(DefinitionError, match="has guards"):
+        entering(call("push"))
+
+
+def test_arguments_beside_the_name_of_an_entry_are_refused() -> None:
+    with pytest.raises(DefinitionError, match="put them into the capability's own executor"):
+        transition(executor=call("push", arguments={}))
+
+
+def test_nothing_else_of_a_workflow_changes() -> None:
+    data = {"initialState": "a", "title": "W", "states": {"a": {"transitions": {"go": {"target": "b"}}}, "b": {}}}
+    workflow = msgspec.convert(data, Workflow)
+    assert resolve(workflow, SHELF) == workflow
+
+
+def test_the_nearest_name_is_told_or_some_there_are() -> None:
+    assert nearest("pus", ["push", "pull"]) == "did you mean `push`?"
+    assert nearest("zzz", ["push"]) == "there is `push`"
+    assert nearest("zzz", map(str, range(12))).endswith(" and 2 more")
+    assert nearest("zzz", []) == "there are none"
