@@ -26,6 +26,8 @@ CONTENDERS = {
     "fastmcp": "benchmarks.contenders.fastmcp4",
     "static": "benchmarks.contenders.static_asgi",
     "bare": "benchmarks.contenders.bare_protocol",
+    "waypost gateway": "benchmarks.contenders.waypost_gateway",
+    "fastmcp proxy": "benchmarks.contenders.fastmcp_proxy",
 }
 MCP_SERVERS = ("waypost", "mcp lowlevel", "fastmcp")
 POLL_SECONDS = 0.002

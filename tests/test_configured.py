@@ -18,8 +18,9 @@ import pytest
 from tests.cli.shell import serving
 from tests.upstreams.conftest import until
 from waypost import ConfigError, RemoteError
+from waypost.building import check
 from waypost.config import Finding
-from waypost.configured import ConfiguredHub, check
+from waypost.configured import ConfiguredHub
 from waypost.policy import digest, new_key
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
@@ -124,7 +125,7 @@ def test_toolkits_come_from_files_and_modules(reference: str, folder: Folder, mo
     (folder.path / "toolpackage").mkdir()
     folder.write("toolpackage/__init__.py", "")
     folder.write("toolpackage/kits.py", KIT)
-    folder.write("waypost.yaml", f"toolkits: ['{reference}']")
+    folder.write("waypost.yaml", f"server: {{surface: full}}\ntoolkits: ['{reference}']")
     monkeypatch.syspath_prepend(folder.path)
     for module in ("toolpackage", "toolpackage.kits"):
         monkeypatch.delitem(sys.modules, module, raising=False)
@@ -189,6 +190,7 @@ def test_a_toolkit_can_be_used_with_options(folder: Folder) -> None:
     folder.write(
         "waypost.yaml",
         """\
+        server: {surface: full}
         toolkits:
           - {use: "./tools.py:Kit", category: Admin, hidden: true, name: utter, description: Say it}
         """,
@@ -214,7 +216,7 @@ def test_two_files_of_one_name_do_not_meet(folder: Folder) -> None:
     for place in ("a", "b"):
         (folder.path / place).mkdir()
         folder.write(f"{place}/tools.py", KIT.replace("speak", f"speak_{place}").replace('"one"', f'"{place}"'))
-    folder.write("waypost.yaml", "toolkits: [./a/tools.py, ./b/tools.py]")
+    folder.write("waypost.yaml", "server: {surface: full}\ntoolkits: [./a/tools.py, ./b/tools.py]")
 
     assert names(run(folder, TestClient.list_tools)) == ["speak_a", "speak_b"]
     assert run(folder, lambda client: client.call_tool("speak_a")).text == "a"

@@ -15,7 +15,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 HOUSE = (
     {"cli"},
     {"configured"},
-    {"testing"},
+    {"testing", "building"},
     {"hub"},
     {"api"},
     {"lifecycle", "registering"},

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from uvicorn._types import ASGIApplication
 
 HOST = "127.0.0.1"
+UPSTREAM = "WAYPOST_BENCH_UPSTREAM"
+"""The environment variable that tells a gateway what it stands in front of."""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.capabilities.registry import Registry
 from waypost.capabilities.results import Result
 from waypost.capabilities.session import ListKind
+from waypost.capabilities.surfaces import SEVEN, Surface
 from waypost.errors import DefinitionError, PolicyDenied, StoreError, ToolError, UnknownTool, WaypostError
 from waypost.execution.pipeline import Pipeline
 from waypost.lifecycle import Lifecycle, ListName
@@ -39,6 +40,9 @@ from waypost.wire.definitions import Implementation
 if TYPE_CHECKING:
     from waypost.api import Api
     from waypost.config.workflows import Workflow
+    from waypost.gateway.documents import Ranking
+    from waypost.gateway.gateway import Gateway
+    from waypost.gateway.importing import Imports
     from waypost.policy import Authentication
     from waypost.policy.key_ring import KeyRing
     from waypost.skills.skill_set import SkillSet
@@ -55,6 +59,8 @@ class Hub(Registering, Lifecycle):
 
     skills: SkillSet | None = None
     """The skills that are loaded and unloaded while the hub runs, where a configuration asks for them."""
+    imports: Imports | None = None
+    """The servers whose tools are taken over, where a configuration has connections to any."""
 
     def __init__(
         self,
@@ -85,6 +91,8 @@ class Hub(Registering, Lifecycle):
         breakers: bool = False,
         max_running: int | None = None,
         max_waiting: int = 10_000,
+        surface: Surface = "full",
+        ranking: Ranking = "auto",
     ) -> None:
         if not name or not version:
             raise DefinitionError(f"A hub needs a {'version' if name else 'name'}: Hub('my-server', version='1.0.0').")
@@ -120,6 +128,7 @@ class Hub(Registering, Lifecycle):
                 max_sessions=max_sessions,
                 secret=secret,
                 task_after=task_after,
+                only_tools=SEVEN if surface == "gateway" else None,
             ),
             self._kept_in(self._data, places.MEMORY),
         )
@@ -136,6 +145,9 @@ class Hub(Registering, Lifecycle):
             max_waiting=max_waiting,
         )
         self._pipeline.guard = self.guard
+        self._ranking = ranking
+        if surface != "full":
+            _ = self.gateway
 
     def _audit_log(self, sink: Sink) -> AuditLog | None:
         writer = audit_writer(sink, lambda: self.store, lambda: self._data)
@@ -226,6 +238,8 @@ class Hub(Registering, Lifecycle):
         if self._refreshing is not None:
             self._refreshing.cancel()
             self._refreshing = None
+        if "gateway" in self.__dict__:
+            self.gateway.close()
         if self.has_workflows:
             await self.workflows.stop()
         if self.guard.audit is not None:
@@ -254,6 +268,13 @@ class Hub(Registering, Lifecycle):
         from waypost.workflows.workflows import Workflows
 
         return Workflows(self.registry, self._pipeline, self.guard, lambda: self.store)
+
+    @cached_property
+    def gateway(self) -> Gateway:
+        """Seven tools over everything; made when first asked for."""
+        from waypost.gateway.gateway import Gateway
+
+        return Gateway(self.registry, self.workflows, self.guard, self._ranking)
 
     def workflow(self, name: str, model: Workflow) -> Self:
         """Have a workflow: states with transitions, or steps."""

@@ -116,6 +116,15 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
+def gateway_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a hub is served that lists the seven tools of its gateway only."""
+    folder = write_project(tmp_path_factory.mktemp("gateway"))
+    (folder / "waypost.yaml").write_text(CONFIG.replace("surface: full", "surface: gateway"))
+    with serving("waypost.yaml", "--port", "0", cwd=folder) as hub:
+        yield hub.url
+
+
+@pytest.fixture(scope="session")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where the hub of `server.py` is served, with `/mcp`."""
     folder = write_project(tmp_path_factory.mktemp("served"))

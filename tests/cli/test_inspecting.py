@@ -1,15 +1,17 @@
-"""`waypost list`, `describe`, `call` and `read`, on every kind of target."""
+"""`waypost list`, `search`, `describe`, `call` and `read`, on every kind of target."""
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.shell import waypost
+from waypost.capabilities.surfaces import SEVEN
 from waypost.cli import main
 
 LOCAL = ["server.py:hub", "deskpackage.server:hub"]
@@ -22,6 +24,8 @@ Captured = pytest.CaptureFixture[str]
 def target(request: pytest.FixtureRequest, project: Path) -> str:
     """The target a test is run on; a URL is that of the served hub."""
     name = str(request.param)
+    if name == "GATEWAY":
+        return str(request.getfixturevalue("gateway_url"))
     if not name.startswith("URL"):
         return name
     url: str = request.getfixturevalue("url")
@@ -122,7 +126,79 @@ def test_a_hub_without_tools_lists_nothing(project: Path, capsys: Captured) -> N
     assert json.loads(printed(capsys)) == []
 
 
+def test_behind_a_gateway_the_catalog_shows_everything_all_the_same(gateway_url: str, capsys: Captured) -> None:
+    assert main(["list", gateway_url, "--json"]) == 0
+    assert {tool["name"] for tool in json.loads(printed(capsys))} == SEVEN
+    assert main(["list", gateway_url, "--catalog", "--json"]) == 0
+    sections = json.loads(printed(capsys))
+    assert {entry["name"] for entry in sections["tools"]} == SEVEN
+    assert [(item["id"], item["kind"]) for item in sections["items"]] == [
+        ("add", "capability"),
+        ("prompt:greet", "prompt"),
+    ]
+    assert main(["list", gateway_url, "--catalog"]) == 0
+    assert re.search(r"^items +add +Add two numbers$", printed(capsys), re.MULTILINE)
+
+
+def test_a_file_at_hand_shows_what_its_gateway_does_not_list(project: Path, capsys: Captured) -> None:
+    config = project / "waypost.yaml"
+    config.write_text(config.read_text().replace("surface: full", "surface: gateway"))
+
+    assert main(["list", "waypost.yaml", "--catalog", "--json"]) == 0
+    assert {entry["name"] for entry in json.loads(printed(capsys))["tools"]} >= {"add", *SEVEN}
+
+
+# search
+
+
+@on(*LOCAL, "waypost.yaml", "GATEWAY")
+def test_what_is_found_is_printed_the_best_first(target: str, capsys: Captured) -> None:
+    assert main(["search", target, "add"]) == 0
+
+    assert re.match(r" *\d+\.\d{3}  capability  add +Add two numbers\.?\n", printed(capsys))
+
+
+@on("server.py:hub", "GATEWAY")
+def test_a_search_as_json_is_what_the_gateway_answers(target: str, capsys: Captured) -> None:
+    assert main(["search", target, "", "--kind", "prompt", "--limit", "1", "--json"]) == 0
+
+    found = json.loads(printed(capsys))
+    (result,) = found["results"]
+    assert (result["score"], result["item"]["id"], found["ranking"]) == (1.0, "prompt:greet", "weighted")
+
+
+@on("server.py:hub", "GATEWAY")
+def test_a_search_that_finds_nothing_prints_nothing(target: str, capsys: Captured) -> None:
+    assert main(["search", target, "zzzz"]) == 0
+    assert printed(capsys) == ""
+
+
+def test_a_served_hub_without_a_gateway_cannot_be_searched(url: str, capsys: Captured) -> None:
+    assert main(["search", url, "add"]) == 1
+    assert "has no gateway" in complaint(capsys)
+
+
 # describe
+
+
+def test_what_is_behind_a_gateway_is_described_with_its_link(gateway_url: str, capsys: Captured) -> None:
+    assert main(["describe", gateway_url, "add"]) == 0
+
+    shown = json.loads(printed(capsys))
+    assert (shown["id"], shown["kind"]) == ("add", "capability")
+    assert shown["links"][0]["input_schema"]["required"] == ["a", "b"]
+
+
+@on("server.py:hub", "GATEWAY")
+def test_the_id_of_something_that_was_found_can_be_described(target: str, capsys: Captured) -> None:
+    assert main(["describe", target, "prompt:greet"]) == 0
+    assert json.loads(printed(capsys))["links"][0]["method"] == "prompts/get"
+
+
+@on("server.py:hub", "GATEWAY")
+def test_a_misspelt_id_is_told_with_the_one_that_was_meant(target: str, capsys: Captured) -> None:
+    assert main(["describe", target, "prompt:gret"]) == 1
+    assert complaint(capsys) == "waypost: There is nothing called 'prompt:gret'. Did you mean prompt:greet?"
 
 
 @on(*TARGETS)

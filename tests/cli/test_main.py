@@ -17,12 +17,27 @@ from waypost.errors import ConfigError, WaypostError
 from waypost.version import __version__
 
 COMMANDS = [
-    *("serve", "list", "describe", "call", "read", "check", "schema", "graph", "simulate", "replay", "init", "store"),
-    *("skills", "runs", "approvals", "keys", "policy", "audit"),
+    *(
+        "serve",
+        "list",
+        "search",
+        "describe",
+        "call",
+        "read",
+        "check",
+        "schema",
+        "graph",
+        "simulate",
+        "replay",
+        "init",
+        "store",
+    ),
+    *("skills", "upstreams", "runs", "approvals", "keys", "policy", "audit"),
 ]
 ACTIONS = {
     "store": ["check", "migrate", "backup", "vacuum"],
     "skills": ["list", "create", "load", "unload", "reload", "rollback"],
+    "upstreams": ["list", "approve", "restart"],
     "runs": ["list", "show", "cancel", "resolve"],
     "approvals": ["list", "approve", "reject"],
     "keys": ["create", "list", "revoke"],
@@ -38,6 +53,9 @@ WRONG_USAGE = [
     ["call", "server.py:hub"],
     ["read", "server.py:hub"],
     ["describe", "server.py:hub"],
+    ["search", "server.py:hub"],
+    ["search", "server.py:hub", "add", "--kind", "planet"],
+    ["search", "server.py:hub", "add", "--limit", "many"],
     ["serve", "--port", "many"],
     ["list", "server.py:hub", "--colour"],
     ["schema", "extra"],
@@ -55,6 +73,7 @@ WRONG_USAGE = [
     ["audit", "tail", "--limit", "0"],
     ["audit", "tail", "--decision", "maybe"],
     ["skills", "load"],
+    ["upstreams", "approve"],
     ["graph", "waypost.yaml"],
     ["simulate", "waypost.yaml"],
     ["simulate", "waypost.yaml", "release", "--walks", "0"],

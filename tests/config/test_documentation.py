@@ -19,8 +19,9 @@ ELSEWHERE = {
     "connections": "workflow-executors.md",
     "capabilities": "workflow-reference.md",
     "workflows": "workflow-reference.md",
+    "proxy.expose[].reliability": "workflow-executors.md",
 }
-"""Sections whose keys stand in pages of their own, model by model, which tests/docs/test_workflow_pages.py holds."""
+"""What stands in pages of its own, model by model, which tests/docs/test_workflow_pages.py holds."""
 
 
 def settings(model: type[Struct], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -67,7 +68,8 @@ def test_every_code_is_on_the_page_with_its_meaning(code: str) -> None:
 def test_every_code_is_used_and_every_used_code_is_declared() -> None:
     source = Path(__file__).parents[2] / "src" / "waypost"
     modules = [path for path in (source / "config").glob("*.py") if path.name != "findings.py"]
-    modules += [source / "configured.py", *(source / "workflows" / "checking").glob("*.py")]
+    modules += [source / "building.py", source / "gateway" / "checking.py"]
+    modules += (source / "workflows" / "checking").glob("*.py")
     used = {code for path in modules for code in re.findall(r"CFG\d{3}|WF\d{3}", path.read_text())}
     assert used == set(CODES)
 

@@ -10,14 +10,14 @@ from typing import Final
 
 import pytest
 
-from tests.docs import exercises_capabilities, exercises_policy, exercises_running
+from tests.docs import exercises_capabilities, exercises_gateway, exercises_policy, exercises_proxy, exercises_running
 from tests.docs.exercises import EXERCISES
 from tests.docs.pages import EXAMPLE_FILES, EXAMPLES, ROOT, name
 from waypost.cli.targets import load_hub
 from waypost.testing import connect
 from waypost.wire.versions import ALL
 
-MODULES: Final = (exercises_capabilities, exercises_policy, exercises_running)
+MODULES: Final = (exercises_capabilities, exercises_gateway, exercises_policy, exercises_proxy, exercises_running)
 """Their exercises are registered once they are imported."""
 
 OTHERWISE: Final = {
@@ -25,6 +25,7 @@ OTHERWISE: Final = {
     "test_asking.py": "run by pytest, below",
     "configuration/tools.py": "used by configuration/waypost.yaml",
     "policies_tools.py": "used by policies.yaml",
+    "upstreams.yaml": "run by the commands of its page, which find `waypost` on the path",
     "skills/longer.py": "loaded by skills.yaml",
     "skills/word_count.py": "loaded by skills.yaml",
     "workflows/skills/shorten.py": "loaded by workflows/steps.yaml",

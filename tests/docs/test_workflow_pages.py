@@ -17,7 +17,7 @@ import pytest
 import yaml
 from msgspec import NODEFAULT, Struct
 
-from tests.docs import exercises_workflows
+from tests.docs import exercises_gateway, exercises_workflows
 from tests.docs.exercises import EXERCISES
 from tests.docs.pages import DOCS, EXAMPLES, ROOT, Block, blocks
 from waypost import Hub
@@ -34,6 +34,9 @@ from waypost.workflows.tools import workflow_tools
 SOURCE: Final = ROOT / "src" / "waypost" / "workflows"
 GUIDE: Final = "workflows.md"
 REFERENCE, EXECUTORS, ANSWERS = "workflow-reference.md", "workflow-executors.md", "workflow-answers.md"
+GATEWAY: Final = "gateway.md"
+MODULES: Final = (exercises_gateway, exercises_workflows)
+"""Their exercises are registered once they are imported."""
 TABLES: Final[dict[type[Struct], tuple[str, str]]] = {
     workflows.Workflow: (REFERENCE, "A workflow"),
     workflows.State: (REFERENCE, "A state"),
@@ -111,7 +114,7 @@ def test_a_table_has_every_key_of_its_model_with_its_default_and_no_other(model:
     fields = {field.encode_name: field for field in msgspec.structs.fields(model)}
     if model in executors.EXECUTORS:
         fields = {name: field for name, field in fields.items() if name not in EVERY_EXECUTOR_HAS}
-    assert list(rows) == list(fields)
+    assert sorted(rows) == sorted(fields)
     for name, field in fields.items():
         shown = rows[name][2]
         if field.required:
@@ -231,7 +234,7 @@ def test_what_the_page_says_is_written_is_written() -> None:
 
 def shown() -> list[Block]:
     """The answers on the pages."""
-    pages = (GUIDE, REFERENCE, EXECUTORS, ANSWERS)
+    pages = (GUIDE, REFERENCE, EXECUTORS, ANSWERS, GATEWAY)
     return [block for block in blocks("json") if block.page.name in pages or '"workflowId"' in block.text]
 
 
@@ -254,7 +257,7 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """Everything that is answered when the examples are played."""
     found: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
-        for file in sorted(name for name in EXERCISES if name.startswith("workflows/")):
+        for file in sorted(name for name in EXERCISES if name.startswith(("workflows/", "gateway"))):
             patch.setenv("WAYPOST_DATA", str(tmp_path_factory.mktemp("data")))
             found += asyncio.run(played(file))
     return [*found, *(answer["error"] for answer in found if "error" in answer)]

@@ -215,3 +215,34 @@ def test_portable_names_follow_the_registry() -> None:
     listed = names(json.loads(listing.page(Kind.TOOL, None, V2026_07_28)))
     assert len(set(listed)) == 2
     assert borrowed in listed
+
+
+def only(hub: Hub, *names: str, page_size: int = 10) -> Listing:
+    return Listing(hub.registry, page_size=page_size, only=frozenset(names))
+
+
+def test_only_some_tools_can_be_listed_and_the_others_take_no_place_on_a_page() -> None:
+    listing = only(hub_with("a", "b", "c", "d"), "a", "d", "x", page_size=1)
+    first = json.loads(listing.page(Kind.TOOL, None, V2026_07_28))
+    second = json.loads(listing.page(Kind.TOOL, first["nextCursor"], V2026_07_28))
+    assert (names(first), names(second)) == (["a"], ["d"])
+    assert "nextCursor" not in second
+
+
+def test_what_is_not_listed_makes_no_difference_to_the_bytes() -> None:
+    hub = hub_with("a")
+    listing = only(hub, "a")
+    before = listing.page(Kind.TOOL, None, V2026_07_28)
+    add(hub, "b")
+    assert listing.page(Kind.TOOL, None, V2026_07_28) == before
+
+
+def test_other_lists_are_whole_where_only_some_tools_are_listed() -> None:
+    hub = hub_with("a")
+    hub.prompt(name="p")(lambda: "x")
+    assert b'"name":"p"' in only(hub, "a").page(Kind.PROMPT, None, V2026_07_28)
+
+
+def test_whoever_looks_at_everything_sees_what_is_not_listed_too() -> None:
+    everything = only(hub_with("a", "b"), "a").registered(Kind.TOOL, None, include_hidden=True)
+    assert [row.id for row in everything.items if isinstance(row, Capability)] == ["a", "b"]

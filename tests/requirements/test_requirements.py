@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.requirements import security, skills_and_policy, toolkits, workflows
+from tests.requirements import gateway, security, skills_and_policy, toolkits, workflows
 
 TESTS = Path(__file__).parents[1]
 
 CHECKLISTS: dict[str, tuple[dict[Any, tuple[str, tuple[str, ...]]], Any]] = {
     "toolkits": (toolkits.REQUIREMENTS, range(1, 51)),
     "skills_and_policy": (skills_and_policy.REQUIREMENTS, range(1, 19)),
+    "gateway": (gateway.REQUIREMENTS, (*range(1, 7), 28)),
     "workflows": (workflows.REQUIREMENTS, (*range(7, 28), 29, 30)),
     "security": (
         {name: (threat.sentence, threat.shown_by) for name, threat in security.THREATS.items()},

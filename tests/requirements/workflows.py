@@ -1,4 +1,4 @@
-"""What workflows promise, row by row, and the tests that show it; what waits for the gateway says why."""
+"""What workflows promise, row by row, and the tests that show it."""
 
 REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
     7: (
@@ -235,14 +235,4 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
             "workflows/test_children.py::test_a_hub_that_stops_lets_a_move_start_its_child",
         ),
     ),
-}
-
-LATER: dict[int, str] = {
-    1: "The three tools of the gateway do not exist yet, and each workflow is a tool beside the four.",
-    2: "There is no catalog yet that a home page could show.",
-    3: "Items of a catalog carry the links to start them, and there is no catalog yet.",
-    4: "Search comes with the catalog.",
-    5: "Search comes with the catalog.",
-    6: "Items are described where they are found, which is the catalog.",
-    28: "A session of one capability is started out of the catalog.",
 }

@@ -21,7 +21,9 @@ async def limited(path: Path, limits: str, source: str) -> AsyncIterator[TestCli
     """A client of a hub whose file sets limits, with one skill."""
     (path / "skills").mkdir()
     (path / "skills" / "greedy.py").write_text(source)
-    (path / "waypost.yaml").write_text(f"skills: {{dynamic: ./skills, core: [], limits: {{{limits}}}}}\n")
+    (path / "waypost.yaml").write_text(
+        f"server: {{surface: full}}\nskills: {{dynamic: ./skills, core: [], limits: {{{limits}}}}}\n"
+    )
     hub = ConfiguredHub(path / "waypost.yaml")
     try:
         async with connect(hub) as client:

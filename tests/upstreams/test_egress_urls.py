@@ -8,8 +8,8 @@ import pytest
 
 from tests.protocol.conftest import asynchronous
 from tests.upstreams.internet import PUBLIC, Names, dialling
-from waypost.upstreams.addresses import EgressRefused, checked_url, is_public
-from waypost.upstreams.egress import Egress, EgressFailed
+from waypost.upstreams.addresses import EgressFailed, EgressRefused, checked_url, is_public
+from waypost.upstreams.egress import Egress
 
 LITERALS = [
     "http://127.0.0.1/",

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from waypost.api import approvals, audit, keys, policies, runs, skills, tools, workflows
+from waypost.api import approvals, audit, keys, policies, runs, skills, tools, upstreams, workflows
 from waypost.api.answers import Answer, answered, failed, refused
 from waypost.api.metrics import measured
 from waypost.api.openapi import document
@@ -23,7 +23,9 @@ ADMIN: Final = "admin"
 METRICS: Final = "/metrics"
 OPENAPI: Final = "/api/openapi.json"
 ROUTES: Final = Routes(
-    route for part in (keys, policies, audit, skills, tools, workflows, runs, approvals) for route in part.ROUTES
+    route
+    for part in (keys, policies, audit, skills, tools, upstreams, workflows, runs, approvals)
+    for route in part.ROUTES
 )
 VIA: Final = b"waypost-via"
 """The header in which a program of the hub's own says which it is."""

@@ -139,7 +139,8 @@ def _workflows(hub: Operated, total: int) -> Workflows:
 
 
 def _tools(hub: Operated, principal: Principal) -> int:
-    rows = hub.registry[Kind.TOOL]
+    only = hub.engine.settings.only_tools
+    rows = (row for row in hub.registry[Kind.TOOL] if only is None or row.id in only)
     return sum(not row.hidden and hub.engine.shows(principal, row) for row in rows)
 
 

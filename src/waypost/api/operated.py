@@ -9,6 +9,7 @@ import msgspec
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.registry import Registry
 from waypost.execution.counters import Counters
+from waypost.gateway.importing import Imports
 from waypost.policy import Authentication
 from waypost.policy.guard import PolicyGuard
 from waypost.policy.key_ring import KeyRing
@@ -28,6 +29,8 @@ class Operated(Protocol):
     def engine(self) -> Engine: ...
     @property
     def guard(self) -> PolicyGuard: ...
+    @property
+    def imports(self) -> Imports | None: ...
     @property
     def keys(self) -> KeyRing: ...
     @property

@@ -35,7 +35,7 @@ def register(commands: Any) -> None:
 
 def run_check(given: argparse.Namespace) -> int:
     """Print the findings; errors fail."""
-    from waypost.configured import check
+    from waypost.building import check
 
     findings = check(Path(given.config))
     if given.json:

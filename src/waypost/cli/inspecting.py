@@ -1,4 +1,4 @@
-"""`waypost list`, `describe`, `call` and `read`: using a hub from the shell."""
+"""`waypost list`, `search`, `describe`, `call` and `read`: using a hub from the shell."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from waypost.upstreams.replies import Reply
 
 _METHOD_NOT_FOUND: Final = -32601
+_UNKNOWN_TOOL: Final = -32602
+KINDS: Final = ("workflow", "capability", "skill", "prompt", "document")
 
 Command = Callable[["Client", argparse.Namespace], Awaitable[int]]
 
@@ -31,10 +33,18 @@ def register(commands: Any) -> None:
         commands, "list", show_list, "list the tools of a hub", "waypost list server.py:hub --catalog --json"
     )
     listing.add_argument("--catalog", action="store_true", help="everything: hidden tools, resources and prompts too")
-    describing = _command(
-        commands, "describe", describe, "show the full definition of a capability", "waypost describe server.py:hub add"
+    searching = _command(
+        commands, "search", search, "find what can do something", "waypost search waypost.yaml 'send a mail' --limit 5"
     )
-    describing.add_argument("name", metavar="NAME", help="a tool, prompt or resource")
+    searching.add_argument("query", metavar="QUERY", help="a few words or a sentence; '' lists everything")
+    searching.add_argument("--kind", choices=KINDS, help="only items of this kind")
+    searching.add_argument("--limit", type=int, default=10, help="how many, 10 unless told, at most 100")
+    describing = _command(
+        commands, "describe", describe, "show everything about one thing", "waypost describe server.py:hub add"
+    )
+    describing.add_argument(
+        "name", metavar="ID", help="a tool, prompt, resource, or the id of something that was found"
+    )
     calling = _command(commands, "call", call, "call a tool", """waypost call server.py:hub add '{"a": 1, "b": 2}'""")
     calling.add_argument("name", metavar="NAME", help="the tool")
     calling.add_argument("arguments", nargs="?", default="{}", metavar="ARGUMENTS", help="its arguments as JSON")
@@ -89,12 +99,61 @@ async def catalog(client: Client, hub: Hub | None) -> dict[str, list[Reply]]:
             return dict(found["structuredContent"])
     except RemoteError:
         pass
-    return {
+    sections = {
         "tools": await client.list_tools(),
         "prompts": await _listed(client.list_prompts),
         "resources": await _listed(client.list_resources),
         "resource_templates": await _listed(client.list_resource_templates),
     }
+    items = await _items(client)
+    return sections if items is None else {**sections, "items": items}
+
+
+async def _items(client: Client) -> list[Reply] | None:
+    """Everything that a gateway shows, page by page; nothing where there is no gateway."""
+    items: list[Reply] = []
+    following: dict[str, Any] | None = {}
+    while following is not None:
+        page = await _gateway(client, None, "home", following)
+        if page is None:
+            return None
+        items += page["items"]
+        following = next((link["args"] for link in page["links"] if link["rel"] == "next"), None)
+    return items
+
+
+async def _gateway(client: Client, hub: Hub | None, tool: str, arguments: dict[str, Any]) -> Reply | None:
+    """What a tool of the gateway answers; nothing where there is none. A hub at hand always has one."""
+    if hub is not None:
+        _ = hub.gateway
+    try:
+        result = await client.call_tool(f"gateway.{tool}", arguments)
+    except RemoteError as error:
+        if error.code == _UNKNOWN_TOOL:
+            return None
+        raise
+    answer: Reply | None = result.structured
+    if answer is not None and result.is_error:
+        raise WaypostError(answer["error"]["message"])
+    return answer
+
+
+async def search(client: Client, given: argparse.Namespace) -> int:
+    """Print what is found, the best first."""
+    asked = {"query": given.query, "limit": given.limit} | ({"kind": given.kind} if given.kind else {})
+    found = await _gateway(client, given.hub, "search", asked)
+    if found is None:
+        raise WaypostError(f"{given.target} has no gateway; see `server.surface` in its configuration.")
+    if given.json:
+        _print_json(found)
+        return 0
+    width = max((len(result["item"]["id"]) for result in found["results"]), default=0)
+    for result in found["results"]:
+        item = result["item"]
+        first = (item["description"] or item["title"]).strip().splitlines()
+        line = f"{result['score']:>7.3f}  {item['kind']:<10}  {item['id']:<{width}}  {first[0] if first else ''}"
+        sys.stdout.write(line.rstrip() + "\n")
+    return 0
 
 
 async def _listed(ask: Callable[[], Awaitable[list[Reply]]]) -> list[Reply]:
@@ -107,12 +166,16 @@ async def _listed(ask: Callable[[], Awaitable[list[Reply]]]) -> list[Reply]:
 
 
 async def describe(client: Client, given: argparse.Namespace) -> int:
-    """Print one definition."""
+    """Print one definition, or one item of the gateway."""
     for entries in (await catalog(client, given.hub)).values():
         for entry in entries:
             if given.name in (entry.name, entry.uri, entry.get("uriTemplate")):
                 _print_json(entry)
                 return 0
+    item = await _gateway(client, given.hub, "describe", {"id": given.name})
+    if item is not None:
+        _print_json(item)
+        return 0
     raise WaypostError(f"There is nothing called {given.name!r}; see `waypost list {given.target} --catalog`.")
 
 
@@ -160,4 +223,4 @@ def _print_rows(rows: list[tuple[str, Reply]]) -> None:
 
 
 def _name(entry: Reply) -> str:
-    return str(entry.get("uri") or entry.get("uriTemplate") or entry["name"])
+    return str(entry.get("uri") or entry.get("uriTemplate") or entry.get("name") or entry["id"])

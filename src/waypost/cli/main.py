@@ -21,6 +21,7 @@ from waypost.cli import (
     skills,
     starting,
     storing,
+    upstreams,
 )
 from waypost.errors import ConfigError, WaypostError
 from waypost.version import __version__
@@ -48,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
     for group in (
         *(serving, inspecting, checking, graphing, simulating, starting, storing),
-        *(skills, runs, approvals, keys, policies, auditing),
+        *(skills, upstreams, runs, approvals, keys, policies, auditing),
     ):
         group.register(commands)
     return top

@@ -190,12 +190,13 @@ def print_json(value: Any) -> None:
 
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print data for people; control characters are shown as what they are."""
-    table = [tuple(heads), *(tuple(_visible(cell) for cell in row) for row in rows)]
+    table = [tuple(heads), *(tuple(visible(cell) for cell in row) for row in rows)]
     widths = [max(len(row[column]) for row in table) for column in range(len(heads))]
     for row in table:
         line = "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
         sys.stdout.write(line.rstrip() + "\n")
 
 
-def _visible(text: str) -> str:
+def visible(text: str) -> str:
+    """A text in which control characters are shown as what they are."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)

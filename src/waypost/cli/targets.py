@@ -46,7 +46,7 @@ def load_hub(target: str) -> Hub:
         return ConfiguredHub(Path(target))
     if ":" not in target:
         raise WaypostError(f"{target} is no target; use {HELP}.")
-    from waypost.configured import find
+    from waypost.building import find
 
     here = str(Path.cwd())
     if here not in sys.path:
@@ -79,6 +79,8 @@ async def open_client(target: str) -> AsyncIterator[tuple[Client, Hub | None]]:
 
     hub = load_hub(target)
     await hub.start()
+    if hub.imports is not None:
+        await hub.imports.settled()
     client = await connected(MemoryLink(hub.engine))
     try:
         yield client, hub

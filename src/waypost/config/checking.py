@@ -57,7 +57,7 @@ def _known_entries(
     entries: dict[str, Node], model: type[msgspec.Struct], findings: list[Finding], path: KeyPath
 ) -> dict[str, Node]:
     fields = msgspec.structs.fields(model)
-    spellings = {name: field for field in fields for name in (field.name, field.encode_name)}
+    spellings = {name: field for field in fields for name in (field.name, field.encode_name, _camel(field.name))}
     tag_field = model.__struct_config__.tag_field
     known: dict[str, Node] = {}
     written: dict[str, str] = {}
@@ -75,6 +75,11 @@ def _known_entries(
             written[field.encode_name] = key
             known[field.encode_name] = recognise(child, field.type, findings, (*path, key))
     return known
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.title() for word in rest)
 
 
 def _unknown_key(key: str, known: list[str]) -> str:

@@ -53,29 +53,38 @@ IdempotencyKey = Annotated[
 Idempotent = Annotated[bool, Meta(description="Whether it may be run again when a crash left its outcome unknown.")]
 
 
-class Noop(Struct, frozen=True, kw_only=True, rename="camel", tag="noop", tag_field="kind"):
-    """Does nothing."""
+class _Executor(Struct, frozen=True, kw_only=True, rename="camel", tag_field="kind"):
+    """What every executor can be told."""
 
-    idempotent: Idempotent = True
+    idempotent: Idempotent = False
     idempotency_key: IdempotencyKey = True
 
 
-class Cli(Struct, frozen=True, kw_only=True, rename="camel", tag="cli", tag_field="kind"):
-    """Runs a program, without a shell."""
+class _Program(_Executor, frozen=True, kw_only=True):
+    """What every program can be told."""
 
-    connection: Annotated[Name | None, Meta(description="A connection of the kind `cli`.")] = None
-    command: Annotated[Name | None, Meta(description="The program, where there is no connection.")] = None
     args: Annotated[list[Any], Meta(description="Its arguments, each one word; paths stand for what is there.")] = []
     env: Environment = {}
     working_directory: Annotated[Directory | None, Meta(description="Where it runs.")] = None
     stdin: Annotated[Any, Meta(description="What it reads: text, or a value that is written as JSON.")] = None
     treat_non_zero_as_failure: NonZero = True
     max_output_bytes: OutputLimit = 1_048_576
-    idempotent: Idempotent = False
-    idempotency_key: IdempotencyKey = True
 
 
-class Script(Struct, frozen=True, kw_only=True, rename="camel", tag="script", tag_field="kind"):
+class Noop(_Executor, frozen=True, kw_only=True, tag="noop"):
+    """Does nothing."""
+
+    idempotent: Idempotent = True
+
+
+class Cli(_Program, frozen=True, kw_only=True, tag="cli"):
+    """Runs a program, without a shell."""
+
+    connection: Annotated[Name | None, Meta(description="A connection of the kind `cli`.")] = None
+    command: Annotated[Name | None, Meta(description="The program, where there is no connection.")] = None
+
+
+class Script(_Program, frozen=True, kw_only=True, tag="script"):
     """Runs a file that is what it was when it was approved."""
 
     file: Annotated[str, Meta(min_length=1, description="The file.", extra={"path": "file"})]
@@ -83,17 +92,9 @@ class Script(Struct, frozen=True, kw_only=True, rename="camel", tag="script", ta
     command: Annotated[
         list[Name], Meta(description="What interprets it, such as `[python3]`; left out, the file is a program.")
     ] = []
-    args: Annotated[list[Any], Meta(description="Its arguments, each one word; paths stand for what is there.")] = []
-    env: Environment = {}
-    working_directory: Annotated[Directory | None, Meta(description="Where it runs.")] = None
-    stdin: Annotated[Any, Meta(description="What it reads: text, or a value that is written as JSON.")] = None
-    treat_non_zero_as_failure: NonZero = True
-    max_output_bytes: OutputLimit = 1_048_576
-    idempotent: Idempotent = False
-    idempotency_key: IdempotencyKey = True
 
 
-class Rest(Struct, frozen=True, kw_only=True, rename="camel", tag="rest", tag_field="kind"):
+class Rest(_Executor, frozen=True, kw_only=True, tag="rest"):
     """Makes an HTTP request."""
 
     connection: Annotated[Name, Meta(description="A connection of the kind `rest`.")]
@@ -109,11 +110,9 @@ class Rest(Struct, frozen=True, kw_only=True, rename="camel", tag="rest", tag_fi
         None
     )
     max_output_bytes: OutputLimit = 10_485_760
-    idempotent: Idempotent = False
-    idempotency_key: IdempotencyKey = True
 
 
-class Mcp(Struct, frozen=True, kw_only=True, rename="camel", tag="mcp", tag_field="kind"):
+class Mcp(_Executor, frozen=True, kw_only=True, tag="mcp"):
     """Calls a tool of another MCP server."""
 
     connection: Annotated[Name, Meta(description="A connection of the kind `mcp`.")]
@@ -121,33 +120,27 @@ class Mcp(Struct, frozen=True, kw_only=True, rename="camel", tag="mcp", tag_fiel
     map: Annotated[
         Paths | None, Meta(description="The tool's arguments; left out, those of the transition as they are.")
     ] = None
-    idempotent: Idempotent = False
-    idempotency_key: IdempotencyKey = True
 
 
-class CapabilityCall(Struct, frozen=True, kw_only=True, rename="camel", tag="capability", tag_field="kind"):
+class CapabilityCall(_Executor, frozen=True, kw_only=True, tag="capability"):
     """Calls anything this hub offers, or stands for an entry of `capabilities`."""
 
     capability: Annotated[Name, Meta(description="Its name.")]
     arguments: Annotated[
         Paths | None, Meta(description="Its arguments; left out, those of the transition as they are.")
     ] = None
-    idempotent: Idempotent = False
-    idempotency_key: IdempotencyKey = True
 
 
-class WorkerCall(Struct, frozen=True, kw_only=True, rename="camel", tag="worker", tag_field="kind"):
+class WorkerCall(_Executor, frozen=True, kw_only=True, tag="worker"):
     """Calls a function of a remote worker."""
 
     function: Annotated[Name, Meta(description="The function, such as `mail::send`.")]
     arguments: Annotated[
         Paths | None, Meta(description="Its arguments; left out, those of the transition as they are.")
     ] = None
-    idempotent: Idempotent = False
-    idempotency_key: IdempotencyKey = True
 
 
-class Human(Struct, frozen=True, kw_only=True, rename="camel", tag="human", tag_field="kind"):
+class Human(_Executor, frozen=True, kw_only=True, tag="human"):
     """Waits until people approve or reject."""
 
     role: Annotated[Name, Meta(description="The role they need.")] = "human"
@@ -159,17 +152,15 @@ class Human(Struct, frozen=True, kw_only=True, rename="camel", tag="human", tag_
     approvals: Annotated[int, Meta(ge=1, le=100, description="How many different people have to approve.")] = 1
     expires_ms: Annotated[Millis, Meta(description="How long they may take.")] = 7 * DAY_MS
     idempotent: Idempotent = True
-    idempotency_key: IdempotencyKey = True
 
 
-class Child(Struct, frozen=True, kw_only=True, rename="camel", tag="workflow", tag_field="kind"):
+class Child(_Executor, frozen=True, kw_only=True, tag="workflow"):
     """Runs another workflow and waits for its end."""
 
     definition_id: Annotated[Name, Meta(description="The workflow.")]
     input: Annotated[Paths | None, Meta(description="Its input; left out, the arguments of the transition.")] = None
     timeout_ms: Annotated[Millis | None, Meta(description="How long it may take.")] = None
     idempotent: Idempotent = True
-    idempotency_key: IdempotencyKey = True
 
 
 class JoinSome(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -179,7 +170,7 @@ class JoinSome(Struct, frozen=True, kw_only=True, rename="camel"):
     percent: Annotated[Annotated[float, Meta(gt=0, le=100)] | None, Meta(description="That share of them.")] = None
 
 
-class Parallel(Struct, frozen=True, kw_only=True, rename="camel", tag="parallel", tag_field="kind"):
+class Parallel(_Executor, frozen=True, kw_only=True, tag="parallel"):
     """Runs several executors side by side."""
 
     branches: Annotated[list["Executor"], Meta(description="The executors.")] = []
@@ -193,11 +184,9 @@ class Parallel(Struct, frozen=True, kw_only=True, rename="camel", tag="parallel"
         Literal["bail", "continue"], Meta(description="Whether the others are stopped when it can only fail.")
     ] = "bail"
     total_timeout_ms: Annotated[Millis | None, Meta(description="How long all of it may take.")] = None
-    idempotent: Idempotent = False
-    idempotency_key: IdempotencyKey = True
 
 
-class Pipeline(Struct, frozen=True, kw_only=True, rename="camel", tag="pipeline", tag_field="kind"):
+class Pipeline(_Executor, frozen=True, kw_only=True, tag="pipeline"):
     """Runs several executors one after another; each may use what those before it gave."""
 
     steps: Annotated[list["Executor"], Meta(min_length=1, description="The executors.")]
@@ -205,8 +194,6 @@ class Pipeline(Struct, frozen=True, kw_only=True, rename="camel", tag="pipeline"
         Literal["bail", "continue"], Meta(description="Whether the rest is left out when one fails.")
     ] = "bail"
     total_timeout_ms: Annotated[Millis | None, Meta(description="How long all of it may take.")] = None
-    idempotent: Idempotent = False
-    idempotency_key: IdempotencyKey = True
 
 
 Executor = Noop | Cli | Script | Rest | Mcp | CapabilityCall | WorkerCall | Human | Child | Parallel | Pipeline

@@ -40,6 +40,10 @@ CODES = {
     "CFG061": "The URL names no store that can be used.",
     "CFG062": "The URL names no bus that can be used.",
     "CFG063": "A policy does not fit its type, or two have one name.",
+    "CFG070": "An import names no connection that tools can be taken over from.",
+    "CFG071": "An OpenAPI document cannot be used.",
+    "CFG072": "An operation of an OpenAPI document is left out (warning).",
+    "CFG073": "An import names an operation that is not there (warning).",
     "WF001": "A workflow has neither states nor steps, or both.",
     "WF002": "A workflow of states does not say where it begins.",
     "WF003": "A state is named that the workflow does not have.",
@@ -78,13 +82,16 @@ CODES = {
     "WF056": "Two transitions without guards would be taken by themselves (warning).",
     "WF057": "Something dangerous can be reached without a person (warning).",
     "WF058": "A `reliability` stands beside a person (warning).",
+    "WF060": "An entry of `proxy.expose` is neither written here nor a capability, is both, or has no name.",
+    "WF061": "Something is exposed that only works in a workflow.",
+    "WF062": "Something is exposed that looks where only a workflow has something (warning).",
 }
 """Every code a finding can carry, with its meaning."""
 
 WARNINGS = frozenset(
     {
-        *("CFG031", "CFG051", "CFG053"),
-        *("WF050", "WF051", "WF052", "WF053", "WF054", "WF055", "WF056", "WF057", "WF058"),
+        *("CFG031", "CFG051", "CFG053", "CFG072", "CFG073"),
+        *("WF050", "WF051", "WF052", "WF053", "WF054", "WF055", "WF056", "WF057", "WF058", "WF062"),
     }
 )
 

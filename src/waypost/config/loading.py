@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from waypost.config import references
 from waypost.config.checking import build, plain
+from waypost.config.executors import RestConnection
 from waypost.config.includes import Gathered, gather
 from waypost.config.models import Config, ToolkitUse
 from waypost.config.rules import check_bus, check_timeouts, check_toolkits
@@ -16,7 +18,6 @@ from waypost.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from waypost.config.findings import Finding, KeyPath
     from waypost.config.nodes import Node
@@ -45,7 +46,7 @@ def load(path: Path, environ: Mapping[str, str] | None = None) -> Loaded:
     if errors or config is None:
         others = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         raise ConfigError(f"{errors[0]}{others}", findings)
-    watched = (*gathered.files, *_toolkit_files(config), *gathered.folders)
+    watched = (*gathered.files, *_toolkit_files(config), *_documents(config), *gathered.folders)
     return Loaded(
         config, gathered.files[0], gathered.files, tuple(findings), tuple(dict.fromkeys(watched)), gathered.root
     )
@@ -71,6 +72,12 @@ def _examine(path: Path, environ: Mapping[str, str] | None) -> tuple[Config | No
         config = build(root, data, Config, findings)
     findings.sort(key=lambda found: (found.file != str(path), found.file, found.line))
     return config, gathered, findings
+
+
+def _documents(config: Config) -> list[Path]:
+    """The documents that say what the APIs of connections can do."""
+    apis = (one for one in config.connections.values() if isinstance(one, RestConnection))
+    return [Path(api.openapi) for api in apis if api.openapi is not None]
 
 
 def _toolkit_files(config: Config) -> list[Path]:

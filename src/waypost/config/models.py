@@ -7,6 +7,7 @@ from msgspec import Meta, Struct
 
 from waypost.config.executors import Connection
 from waypost.config.names import DAY_MS, Directory, Name
+from waypost.config.proxy import Proxy, Search
 from waypost.config.workflows import Capability, Workflow
 
 DEFAULT_PORT = 8420
@@ -297,6 +298,8 @@ class Config(Struct, frozen=True, kw_only=True, rename="camel"):
     ] = {}
     capabilities: Annotated[dict[Name, Capability], Meta(description="Building blocks for transitions, by name.")] = {}
     workflows: Annotated[dict[Name, Workflow], Meta(description="Workflows, by name.")] = {}
+    proxy: Annotated[Proxy, Meta(description="What agents may use directly.")] = msgspec.field(default_factory=Proxy)
+    search: Annotated[Search, Meta(description="How `gateway.search` ranks.")] = msgspec.field(default_factory=Search)
     policies: Annotated[list[Policy], Meta(description="Rules about who may do what.")] = []
     audit: Annotated[Audit, Meta(description="Where decisions and executions go on record.")] = msgspec.field(
         default_factory=Audit

@@ -1,6 +1,6 @@
 """What of the connections and capabilities agents may use directly, and how they find it."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
@@ -9,7 +9,12 @@ from waypost.config.names import Name
 from waypost.config.workflows import Guard, Schema
 
 ItemName = Annotated[
-    str, Meta(pattern=r"^[a-zA-Z][a-zA-Z0-9_.-]*$", description="Letters, digits, `_`, `.` and `-`, a letter first.")
+    str,
+    Meta(
+        pattern=r"^[a-zA-Z][a-zA-Z0-9_.-]*$",
+        max_length=128,
+        description="Letters, digits, `_`, `.` and `-`, a letter first.",
+    ),
 ]
 
 
@@ -25,7 +30,7 @@ class Expose(Struct, frozen=True, kw_only=True, rename="camel"):
     description: Annotated[str | None, Meta(description="What it does.")] = None
     tags: Annotated[list[str], Meta(description="Labels.")] = []
     aliases: Annotated[list[str], Meta(description="Other words to find it by.")] = []
-    examples: Annotated[list[object], Meta(description="Examples of its arguments.")] = []
+    examples: Annotated[list[Any], Meta(description="Examples of its arguments.")] = []
     category: Annotated[str | None, Meta(description="The category it is counted under.")] = None
     input_schema: Annotated[Schema | None, Meta(description="The JSON Schema of its arguments.")] = None
     guards: Annotated[list[Guard], Meta(description="What has to hold, all of it.")] = []

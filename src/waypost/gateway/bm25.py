@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterator
 from math import log
 from typing import Final, NamedTuple
@@ -46,7 +47,7 @@ _TEXT: Final = _Field(0.6, 0.6, 20)
 
 
 class _Postings:
-    """The documents that have a stem, and what it is worth in each."""
+    """The documents that have a stem, in the order of their slots, and what it is worth in each."""
 
     __slots__ = ("slots", "worth")
 
@@ -74,22 +75,28 @@ class Bm25:
 
     def add(self, slot: int, document: Document) -> None:
         """Take in a new document."""
+        known = self._postings.get
         for stem, frequency in _frequencies(document).items():
-            postings = self._postings.get(stem)
+            postings = known(stem)
             if postings is None:
                 postings = self._postings[stem] = _Postings()
-            postings.slots.append(slot)
-            postings.worth.append(frequency / (_SATURATION + frequency))
+            worth = frequency / (_SATURATION + frequency)
+            slots = postings.slots
+            if not slots or slots[-1] < slot:
+                slots.append(slot)
+                postings.worth.append(worth)
+            else:
+                at = bisect_left(slots, slot)
+                slots.insert(at, slot)
+                postings.worth.insert(at, worth)
         self._count += 1
 
     def remove(self, slot: int, document: Document) -> None:
         """Forget a document."""
         for stem in _frequencies(document):
             postings = self._postings[stem]
-            at = postings.slots.index(slot)
-            last_slot, last_worth = postings.slots.pop(), postings.worth.pop()
-            if at < len(postings.slots):
-                postings.slots[at], postings.worth[at] = last_slot, last_worth
+            at = bisect_left(postings.slots, slot)
+            del postings.slots[at], postings.worth[at]
             if not postings.slots:
                 del self._postings[stem]
         self._count -= 1
@@ -152,11 +159,12 @@ def sentences(query: str) -> list[str]:
 def _frequencies(document: Document) -> dict[str, float]:
     """How often each stem occurs, weighed by where."""
     frequencies: dict[str, float] = {}
+    known = frequencies.get
     for (weight, slope, usual), found in _fields(document):
         if found:
             each = weight / (1 - slope + slope * len(found) / usual)
             for stem in found:
-                frequencies[stem] = frequencies.get(stem, 0.0) + each
+                frequencies[stem] = known(stem, 0.0) + each
     return frequencies
 
 
@@ -166,9 +174,12 @@ def _fields(document: Document) -> Iterator[tuple[_Field, list[str]]]:
     if document.title and document.title != document.id:
         named += [stem for stem in stems(document.title) if stem not in named]
     yield _NAME, named
-    yield _PLACE, stems(place)
-    yield _SYNONYMS, stems(" ".join((*document.tags, *document.aliases)))
+    if place:
+        yield _PLACE, stems(place)
+    if document.tags or document.aliases:
+        yield _SYNONYMS, stems(" ".join(document.tags + document.aliases))
     yield _DESCRIPTION, stems(document.description)
-    yield _PARAMETERS, stems(" ".join(document.parameters))
+    if document.parameters:
+        yield _PARAMETERS, stems(" ".join(document.parameters))
     if document.text != document.id:
         yield _TEXT, stems(document.text)

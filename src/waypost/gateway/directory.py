@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -39,7 +39,7 @@ class Directory:
         self._items: dict[str, Item] = {}
         self._order: list[str] = []
         self._rows: dict[tuple[Kind, str], Item | None] = {}
-        self._known: dict[tuple[Kind, str], Capability] = {}
+        self._known: dict[Kind, dict[str, Capability]] = {kind: {} for kind in _KINDS}
         self._revisions = dict.fromkeys(_KINDS, -1)
 
     def _catch_up(self) -> None:
@@ -49,24 +49,38 @@ class Directory:
             if revision == self._revisions[kind]:
                 continue
             self._revisions[kind] = revision
-            rows = {(kind, row.id): row for row in self._registry[kind] if not self._leaves_out(row)}
-            for key in [key for key in self._known if key[0] is kind and key not in rows]:
-                self._forget(key)
-            for key, row in rows.items():
-                if self._known.get(key) is not row:
-                    self._forget(key)
-                    self._learn(key, row)
+            rows = {row.id: row for row in self._registry[kind] if not self._leaves_out(row)}
+            known = self._known[kind]
+            for name in known.keys() - rows.keys():
+                self._forget((kind, name))
+            for name, row in rows.items():
+                if known.get(name) is not row:
+                    self._forget((kind, name))
+                    self._learn((kind, name), row)
 
     def _learn(self, key: tuple[Kind, str], row: Capability) -> None:
         item = item_of(row, self._workflow)
-        if item is not None and item.id in self._items:
-            item = msgspec.structs.replace(item, id=f"{item.kind}:{item.id}")
-        self._known[key], self._rows[key] = row, item
-        if item is None:
-            return
+        other = None if item is None else self._items.get(item.id)
+        if item is not None and other is not None:
+            if item.kind == "workflow":  # it keeps its own id, whoever came first
+                self._rename(other)
+            else:
+                item = msgspec.structs.replace(item, id=f"{item.kind}:{item.id}")
+        self._known[key[0]][key[1]], self._rows[key] = row, item
+        if item is not None:
+            self._enter(item)
+
+    def _rename(self, item: Item) -> None:
+        """Have an item under the name of its kind too, as another one needs its id."""
+        self._leave(item)
+        renamed = msgspec.structs.replace(item, id=f"{item.kind}:{item.id}")
+        self._rows[item.row.kind, item.row.id] = renamed
+        self._enter(renamed)
+
+    def _enter(self, item: Item) -> None:
         self._items[item.id] = item
         insort(self._order, item.id)
-        parameters = tuple((item.schema or {}).get("properties") or ())
+        parameters = tuple(_parameters(item.schema))
         self.index.add(
             Document(
                 id=item.id,
@@ -81,12 +95,20 @@ class Directory:
         )
 
     def _forget(self, key: tuple[Kind, str]) -> None:
-        self._known.pop(key, None)
+        self._known[key[0]].pop(key[1], None)
         item = self._rows.pop(key, None)
-        if item is not None and self._items.get(item.id) is item:
-            del self._items[item.id]
-            del self._order[bisect_right(self._order, item.id) - 1]
-            self.index.remove(item.id)
+        if item is None:
+            return
+        self._leave(item)
+        after = (Kind.TOOL, item.id)  # whoever had to go by another name because of it
+        if (renamed := self._rows.get(after)) is not None:
+            self._leave(renamed)
+            self._learn(after, renamed.row)
+
+    def _leave(self, item: Item) -> None:
+        del self._items[item.id]
+        del self._order[bisect_right(self._order, item.id) - 1]
+        self.index.remove(item.id)
 
     def get(self, item_id: str) -> Item | None:
         """The item with that id."""
@@ -127,4 +149,12 @@ class Directory:
 
     def nearest(self, item_id: str, allowed: Allowed) -> list[str]:
         """Ids that somebody may have meant."""
-        return [near for near in self.index.nearest(item_id) if allowed(self._items[near])]
+        return self.index.nearest(item_id, allowed=lambda near: allowed(self._items[near]))
+
+
+def _parameters(schema: dict[str, Any] | None) -> Iterator[str]:
+    """The names of what an item takes, and what is said about each."""
+    properties = (schema or {}).get("properties")
+    for name, told in properties.items() if isinstance(properties, dict) else ():
+        description = told.get("description") if isinstance(told, dict) else None
+        yield f"{name} {description}" if isinstance(description, str) else name

@@ -14,7 +14,7 @@ DEFAULT_LIMIT: Final = 10
 MOST: Final = 100
 
 
-class Document(msgspec.Struct, frozen=True):
+class Document(msgspec.Struct, frozen=True, gc=False):
     """An item of the catalog as it is searched; without a title, its id is its title."""
 
     id: str

@@ -136,11 +136,15 @@ class Compared(NamedTuple):
     queries: Vectors
 
 
+def _thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="waypost-embeddings")
+
+
 class Embeddings:
     """The vectors of a catalog, kept up to date in a thread; documents are known by their slots."""
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="waypost-embeddings")
+        self._thread = _thread()
         self._loading: Future[_Model] | None = None
         self._wanted: dict[int, _Wanted] = {}
         self._tickets: dict[int, int] = {}
@@ -195,8 +199,18 @@ class Embeddings:
         self._take(model, len(self._made))
 
     def close(self) -> None:
-        """Stop the thread."""
+        """Stop the thread; a later search starts one again, with what was not made yet."""
         self._thread.shutdown(wait=False, cancel_futures=True)
+        self._thread = _thread()
+        if self._loading is not None and self._loading.cancelled():
+            self._loading = None
+        for batch, made in self._made:
+            if made.cancelled():
+                self._wanted = {wanted.slot: wanted for wanted in batch if self._is_due(wanted)} | self._wanted
+        self._made = deque(entry for entry in self._made if not entry[1].cancelled())
+
+    def _is_due(self, wanted: _Wanted) -> bool:
+        return self._tickets.get(wanted.slot) == wanted.ticket
 
     def compared(self, sentences: Sequence[str]) -> Compared | None:
         """The vectors of documents by their slots, and those of the sentences: of all together first, then of each.

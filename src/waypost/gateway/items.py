@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from waypost.capabilities.capability import Capability, Kind
 from waypost.config.workflows import Workflow
+from waypost.wire.definitions import PromptDefinition
 from waypost.workflows.records import PROXY
 
 SKILL: Final = "skill:"
@@ -68,7 +69,7 @@ def item_of(row: Capability, workflow: Callable[[str], Workflow | None]) -> Item
         return None
     if row.kind is Kind.PROMPT:
         link = {"rel": "get", "method": "prompts/get", "args": {"name": row.id, "arguments": {}}}
-        return _item(f"{PROMPT}{row.id}", "prompt", row, link, row.id)
+        return _item(f"{PROMPT}{row.id}", "prompt", row, link, row.id, _texts(row))
     if row.kind is Kind.RESOURCE:
         if getattr(row.definition, "mime_type", None) != MARKDOWN:
             return None
@@ -84,6 +85,17 @@ def item_of(row: Capability, workflow: Callable[[str], Workflow | None]) -> Item
     link = {"rel": "start", "method": "workflow.start", "args": args}
     kind: ItemKind = "skill" if row.id.startswith(SKILL) else "capability"
     return _item(row.id, kind, row, link, row.id, row.arguments.schema)
+
+
+def _texts(row: Capability) -> Data:
+    """The schema of a prompt's arguments, which are all texts."""
+    assert isinstance(row.definition, PromptDefinition)
+    given = row.definition.arguments or []
+    return {
+        "type": "object",
+        "properties": {one.name: {"type": "string", "description": one.description or ""} for one in given},
+        "required": [one.name for one in given if one.required],
+    }
 
 
 def _item(item_id: str, kind: ItemKind, row: Capability, link: Data, text: str, schema: Data | None = None) -> Item:

@@ -14,8 +14,8 @@ from waypost.gateway.slots import Slots
 from waypost.gateway.weighted import Allowed, Weighted
 from waypost.gateway.words import runs
 
-MOST_TERMS: Final = 32
-"""Further terms of a query are left out of the weighted score."""
+MOST_TERMS: Final = 100
+"""Further terms of a query are left out of the weighted score, which costs the same for each."""
 
 _ID_ONLY: Final = (0, 1, 0, 0, 0, 0)
 _NEAREST_OF: Final = 50
@@ -52,7 +52,9 @@ class SearchIndex:
         self._weighted.add(slot, document.fields)
         self._hybrid.words.add(slot, document)
         self._everything.append(slot)
-        self._kinds.setdefault(document.kind, Bitmap()).append(slot)
+        if document.kind not in self._kinds:
+            self._kinds[document.kind] = Bitmap()
+        self._kinds[document.kind].append(slot)
         if self._embeddings is not None:
             self._embeddings.put(slot, document)
 

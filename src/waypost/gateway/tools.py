@@ -20,19 +20,6 @@ from waypost.workflows.tools import Forgiving, told
 
 OWNER: Final = "gateway"
 MOST: Final = 100
-SEVEN: Final = frozenset(
-    {
-        "gateway.describe",
-        "gateway.home",
-        "gateway.search",
-        "workflow.explain",
-        "workflow.get",
-        "workflow.start",
-        "workflow.submit",
-    }
-)
-"""The tools of the gateway, whatever is wired in."""
-
 Data = dict[str, Any]
 Allows = Callable[[Item, Context], bool]
 
@@ -61,7 +48,7 @@ _DESCRIBE: Final = {
     "additionalProperties": False,
 }
 _TO_SEARCH: Final = {"rel": "search", "method": "gateway.search", "args": {"query": ""}}
-_TO_HOME: Final = {"rel": "home", "method": "gateway.home", "args": {}}
+TO_HOME: Final = {"rel": "home", "method": "gateway.home", "args": {}}
 
 
 def gateway_tools(directory: Directory, allows: Allows) -> list[Capability]:
@@ -74,14 +61,14 @@ def gateway_tools(directory: Directory, allows: Allows) -> list[Capability]:
         try:
             after = key_before(args.get("cursor"))
         except InvalidParams as error:
-            return told(nowhere(WorkflowRefused(error.message, "INVALID_CURSOR")))
+            return told(nowhere(WorkflowRefused(error.message, "INVALID_CURSOR"), TO_HOME))
         return told(Answer(_page(directory, after, allowed(ctx))))
 
     async def search(args: Data, ctx: Context) -> Result:
         limit = min(int(args.get("limit") or 10), MOST)
         ranking, found = directory.search(args["query"], args.get("kind"), max(limit, 1), allowed(ctx))
         results = [{"score": score, "item": item.told()} for score, item in found]
-        return told(Answer({"results": results, "ranking": ranking, "links": [_TO_HOME]}))
+        return told(Answer({"results": results, "ranking": ranking, "links": [TO_HOME]}))
 
     async def describe(args: Data, ctx: Context) -> Result:
         item = directory.get(args["id"])
@@ -134,7 +121,7 @@ def _page(directory: Directory, after: str | None, allowed: Allowed) -> Data:
     links: list[Data] = [_TO_SEARCH]
     if more is not None or after is not None:
         answer["counts"] = directory.counts(allowed)
-        answer["advice"] = f"There is more than {PAGE} items; search for what you want to do instead of reading on."
+        answer["advice"] = f"There are more than {PAGE} items; search for what you want to do instead of reading on."
     if more is not None:
         links.insert(0, {"rel": "next", "method": "gateway.home", "args": {"cursor": cursor_after(more)}})
     answer["links"] = links
@@ -144,7 +131,8 @@ def _page(directory: Directory, after: str | None, allowed: Allowed) -> Data:
 def _unknown(directory: Directory, item_id: str, allowed: Allowed) -> Answer:
     near = directory.nearest(item_id, allowed)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
-    answer = nowhere(WorkflowRefused(f"There is nothing called {item_id!r}.{hint}", "UNKNOWN_ID"), id=item_id)
+    message = f"There is nothing called {item_id!r}.{hint}"
+    answer = nowhere(WorkflowRefused(message, "UNKNOWN_ID", nearest=near), id=item_id)
     links = [{"rel": "describe", "method": "gateway.describe", "args": {"id": name}} for name in near]
     links.append({"rel": "search", "method": "gateway.search", "args": {"query": item_id}})
-    return Answer({**answer.data, "nearest": near, "links": links}, refused=True)
+    return Answer({**answer.data, "links": links}, refused=True)

@@ -24,7 +24,9 @@ from waypost.gateway.trigrams import Trigrams
 from waypost.gateway.words import runs
 
 Allowed: TypeAlias = Callable[[str], bool]
-Posting: TypeAlias = "list[int] | Bitmap | None"
+Posting: TypeAlias = int | list[int] | Bitmap | None
+"""The documents that have a word in a field: one, a few, many or none."""
+
 Level: TypeAlias = tuple[float, int]
 
 _UNITS: Final = 16
@@ -57,17 +59,25 @@ class Weighted:
         self._matches.clear()
         known = self._postings.get
         most = max(_FEW, len(self._slots) >> 6)
+        seen: dict[str, set[str]] = {}
         for field, text in enumerate(texts):
-            for word in set(runs(text)):
+            words = seen.get(text)
+            if words is None:
+                words = seen[text] = set(runs(text))
+            for word in words:
                 postings = known(word) or self._new(word)
                 posting = postings[field]
-                if posting is None:
-                    postings[field] = [slot]
-                    continue
-                posting.append(slot)
-                # From here on a bit for every slot takes less room than a pointer for every member.
-                if isinstance(posting, list) and len(posting) > most:
-                    postings[field] = self._made_dense(posting)
+                if isinstance(posting, Bitmap):
+                    posting.append(slot)
+                elif posting is None:
+                    postings[field] = slot
+                elif isinstance(posting, int):
+                    postings[field] = [posting, slot]
+                else:
+                    posting.append(slot)
+                    # From here on a bit for every slot takes less room than a pointer for every member.
+                    if len(posting) > most:
+                        postings[field] = self._made_dense(posting)
         self._added += 1
         if self._added % _SETTLE_EVERY == 0:
             for bitmap in self._dense:
@@ -90,12 +100,12 @@ class Weighted:
             for word in set(runs(text)):
                 postings = self._postings[word]
                 postings[field] = _without(postings[field], slot)
-                self._emptied += not any(postings)
+                self._emptied += _is_unused(postings)
         if self._emptied > 1000 and self._emptied * 2 > len(self._postings):
             self._forget_unused()
 
     def _forget_unused(self) -> None:
-        self._postings = {word: postings for word, postings in self._postings.items() if any(postings)}
+        self._postings = {word: postings for word, postings in self._postings.items() if not _is_unused(postings)}
         rows = self._postings.values()
         self._dense = [posting for row in rows for posting in row if isinstance(posting, Bitmap)]
         self._trigrams = Trigrams()
@@ -163,23 +173,28 @@ def _levels(field: int, ordered: list[tuple[float, list[list[Posting]]]]) -> lis
 
 def _union(postings: Iterable[Posting]) -> int:
     bits = 0
-    few: list[list[int]] = []
+    few: set[int] = set()
     for posting in postings:
-        if isinstance(posting, Bitmap):
+        if isinstance(posting, int):
+            few.add(posting)
+        elif isinstance(posting, Bitmap):
             bits |= posting.bits
-        elif posting:
-            few.append(posting)
-    if not few:
-        return bits
-    return bits | bits_of(few[0] if len(few) == 1 else set().union(*few))
+        elif posting is not None:
+            few.update(posting)
+    return bits | bits_of(few)
 
 
 def _without(posting: Posting, slot: int) -> Posting:
-    assert posting is not None
+    if posting is None or isinstance(posting, int):
+        return None
     posting.remove(slot)
     if isinstance(posting, Bitmap):
         return posting if posting.bits else None
     return posting or None
+
+
+def _is_unused(postings: list[Posting]) -> bool:
+    return postings.count(None) == len(postings)
 
 
 def _bounds(columns: list[_Column]) -> tuple[Planes, int]:

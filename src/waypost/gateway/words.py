@@ -8,6 +8,7 @@ from typing import Final
 
 _RUN: Final = re.compile(r"[^\W_]+")
 _PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_a-zA-Z0-9]+")
+_LONG_NUMBER: Final = 4
 _VOWEL: Final = re.compile("[aeiouy]")
 
 STOP_WORDS: Final = frozenset(
@@ -26,10 +27,12 @@ def runs(text: str) -> list[str]:
 
 
 def stems(text: str) -> list[str]:
-    """The stems of a text's words, identifiers split, words that say nothing left out."""
+    """The stems of a text's words, identifiers split; words that say nothing and long numbers are left out."""
     found: list[str] = []
     for run in _RUN.findall(text):
-        found.extend(_stems_of_run(run))
+        # A long number is a value and names nothing; so many different ones would crowd out the words that are kept.
+        if len(run) < _LONG_NUMBER or not run.isdigit():
+            found += _stems_of_run(run)
     return found
 
 

@@ -14,7 +14,7 @@ import msgspec
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.context import Caller, Context, Services
 from waypost.capabilities.principals import Principal
-from waypost.capabilities.registry import Registry
+from waypost.capabilities.registry import Change, Registry
 from waypost.errors import StoreError, WaypostError
 from waypost.execution.pipeline import Pipeline
 from waypost.loops import awaited
@@ -56,6 +56,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     page_size: int = 1000
     portable_names: bool = False
+    only_tools: frozenset[str] | None = None
+    """The tools that are listed, where not all are."""
     session_idle: float = 1800.0
     max_sessions: int = 10_000
     secret: bytes | None = None
@@ -78,7 +80,9 @@ class Engine:
         self.pipeline = pipeline
         self.settings = settings
         self.hooks = host.hook
-        self.listing = Listing(registry, page_size=settings.page_size, portable=settings.portable_names)
+        self.listing = Listing(
+            registry, page_size=settings.page_size, portable=settings.portable_names, only=settings.only_tools
+        )
         self.recorder = Recorder(self, settings.session_idle)
         self.sessions = Sessions(self, idle=settings.session_idle, limit=settings.max_sessions)
         self.tasks = Tasks(self)
@@ -98,7 +102,7 @@ class Engine:
         self._loop = loop
         self.broadcast.bind()
         if self._stop_listening is None:
-            self._stop_listening = self.registry.subscribe(self.broadcast.registry_changed)
+            self._stop_listening = self.registry.subscribe(self._registry_changed)
         self._sweeper = loop.create_task(self._sweep())
 
     async def stop(self) -> None:
@@ -256,6 +260,11 @@ class Engine:
     def offers_list_changed(self, capability: str) -> bool:
         """Whether clients are told when this list changes."""
         return bool(self.capabilities().get(capability, {}).get("listChanged"))
+
+    def _registry_changed(self, change: Change) -> None:
+        """Tell of a change; where only the gateway's tools are listed, theirs is the list that never changes."""
+        kinds = change.kinds if self.settings.only_tools is None else change.kinds - {Kind.TOOL}
+        self.broadcast.registry_changed(Change(kinds))
 
     def _tells_of(self, kind: str) -> bool:
         """Whether changes of a list are sent; a list that just became empty still changed."""

@@ -24,6 +24,10 @@ _CLOSED_V6: Final = tuple(ip_network(text) for text in ("2001::/23", "2001:db8::
 _NAT64: Final = ip_network("64:ff9b::/96")
 
 
+class EgressFailed(ToolError):
+    """The server did not answer properly."""
+
+
 class EgressRefused(ToolError):
     """The hub does not fetch that."""
 

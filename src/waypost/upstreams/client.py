@@ -10,10 +10,10 @@ from typing import Any, Final, Protocol, cast
 
 from msgspec import UNSET, Raw
 
-from waypost.capabilities.headers import HeaderParameter, header_parameters
+from waypost.capabilities.headers import HeaderParameter
 from waypost.errors import ProtocolError, RemoteError
 from waypost.loops import awaited
-from waypost.upstreams.header_values import header_value
+from waypost.upstreams.header_values import header_value, parameters_of
 from waypost.upstreams.replies import Reply
 from waypost.version import __version__
 from waypost.wire import messages
@@ -170,17 +170,17 @@ class Client:
         """Every item of a list, page after page."""
         items: list[Reply] = []
         cursor: str | None = None
-        while True:
+        for _ in range(1000):
             page = await self.request(method, None if cursor is None else {"cursor": cursor})
             items.extend(page[key])
-            cursor = page.get("nextCursor")
-            if cursor is None:
+            if (cursor := page.get("nextCursor")) is None:
                 return items
+        raise RemoteError("The server's list does not end.", -32000)
 
     async def list_tools(self) -> list[Reply]:
         """The tools the server lists."""
         tools = await self.list_all("tools/list", "tools")
-        self._headers = {tool["name"]: header_parameters(tool["inputSchema"]) for tool in tools}
+        self._headers = parameters_of(tools)
         return tools
 
     async def list_resources(self) -> list[Reply]:

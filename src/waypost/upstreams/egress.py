@@ -17,8 +17,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from multidict import CIMultiDictProxy
 from yarl import URL
 
-from waypost.errors import ToolError
-from waypost.upstreams.addresses import EgressRefused, checked_addresses, checked_url
+from waypost.upstreams.addresses import EgressFailed, EgressRefused, checked_addresses, checked_url
 from waypost.version import __version__
 
 WITHIN: Final = 30.0
@@ -41,10 +40,6 @@ _OURS: Final = frozenset(
 _FOR_ANY_ORIGIN: Final = frozenset({"accept", "accept-language", "user-agent", "content-type", "content-language"})
 _ABOUT_BODIES: Final = frozenset({"content-type", "content-language"})
 _MOVED: Final = frozenset({301, 302, 303, 307, 308})
-
-
-class EgressFailed(ToolError):
-    """The server did not answer properly."""
 
 
 @dataclass(frozen=True)

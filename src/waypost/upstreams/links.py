@@ -19,6 +19,8 @@ from waypost.wire.messages import readable_id
 
 _PARTING: Final = 2.0
 _BUSY: Final = 429
+_AGAIN: Final = 5.0
+"""Seconds after which a stream that ended is opened again."""
 _NOT_SENT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
 
 
@@ -52,6 +54,17 @@ class UpstreamHttpLink(HttpLink):
                 f'The connection "{self._name}" cannot be reached: {self._discreet(str(cause))}.',
                 delivered=not isinstance(cause, _NOT_SENT),
             ) from None
+
+    async def follow(self, version: str) -> None:
+        """Hand on what a server says beside its answers, until it refuses to say anything that way."""
+        while self._http is not None and self._session_id is not None:
+            headers = {**self._routing(version, None, None), "Accept": "text/event-stream"}
+            with suppress(aiohttp.ClientError):
+                async with self._http.get(self._url, headers=headers) as response:
+                    if response.status >= 400 or response.content_type != "text/event-stream":
+                        return
+                    await self._read_events(response)
+            await asyncio.sleep(_AGAIN)
 
     def _discreet(self, text: str) -> str:
         """A message without the address, which may hold a key and is nobody's business but the operator's."""

@@ -8,14 +8,14 @@ import math
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 from waypost.config.executors import McpConnection
 from waypost.errors import RemoteError, UnsupportedVersion
 from waypost.loops import running_loop
-from waypost.upstreams.client import Client, abandon
+from waypost.upstreams.client import Client, Link, abandon
 from waypost.upstreams.eras import NEWEST_FIRST, introduce
-from waypost.upstreams.links import link_to
+from waypost.upstreams.replies import Reply
 from waypost.upstreams.unavailable import UpstreamUnavailable
 from waypost.wire.versions import is_modern
 
@@ -37,22 +37,52 @@ class Limits:
     longest_pause: float = 60.0
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How it goes with a server."""
+
+    state: Literal["not started", "starting", "running", "failed"] = "not started"
+    reason: str = ""
+    retry_in: float = 0.0
+    version: str = ""
+    calls: int = 0
+
+
+class Listener:
+    """Hears of sessions that begin, and of what servers say of their own accord."""
+
+    wants_changes = False
+    """Whether servers of the newest era are to be asked to tell of changes."""
+
+    def begun(self, name: str) -> None:
+        """A session with a server has begun."""
+
+    def heard(self, name: str, note: Reply) -> None:
+        """A server has sent a notification."""
+
+
+NOBODY: Final = Listener()
+
+
 class Session:
     """An introduced client, and who is using it."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, link: Link, client: Client) -> None:
+        self.link = link
         self.client = client
         self.calls = 0
         self.is_retired = False
         self.idle_since = running_loop().time()
         self.look: asyncio.TimerHandle | None = None
+        self.following: asyncio.Task[None] | None = None
 
 
 class Upstream:
     """At most one session with a server, started at the first call and again after it was lost."""
 
-    def __init__(self, name: str, connection: McpConnection, limits: Limits) -> None:
+    def __init__(self, name: str, connection: McpConnection, limits: Limits, listener: Listener = NOBODY) -> None:
         self.connection = connection
+        self._listener = listener
         self._name = name
         self._limits = limits
         self._versions = NEWEST_FIRST
@@ -70,6 +100,17 @@ class Upstream:
     def is_gone(self) -> bool:
         """Whether nothing of it runs any more."""
         return not (self._sessions or self._closing or self._starting)
+
+    @property
+    def standing(self) -> Standing:
+        """How it goes with the server now."""
+        if self._session is not None:
+            return Standing("running", version=self._session.client.version, calls=self._session.calls)
+        if self._starting is not None:
+            return Standing("starting")
+        if not self._failures:
+            return Standing()
+        return Standing("failed", self._problem, max(0.0, self._paused_until - running_loop().time()))
 
     async def use(self, work: Callable[[Client], Awaitable[_Given]]) -> _Given:
         """Do something with the session; once more with a new one if nothing of it has reached the server."""
@@ -153,18 +194,22 @@ class Upstream:
             raise
         finally:
             self._starting = None
-        self._failures = 0
+        self._failures, self._problem = 0, ""
         self._versions = NEWEST_FIRST if is_modern(session.client.version) else NEWEST_FIRST[::-1]
         self._session = session
         self._watch(session, self._limits.idle)
+        if self._listener.wants_changes:
+            _follow(session)
+        self._listener.begun(self._name)
         return session
 
     def _pause(self, problem: str) -> None:
         pause = min(self._limits.first_pause * 2**self._failures, self._limits.longest_pause)
         self._failures = min(self._failures + 1, 30)
         self._paused_until = running_loop().time() + pause
+        # What goes on failing in the same way is said once.
+        _log.log(logging.DEBUG if problem == self._problem else logging.WARNING, "%s", problem)
         self._problem = problem
-        _log.warning("%s", problem)
 
     async def _opened(self) -> Session:
         within = self._limits.start
@@ -188,7 +233,12 @@ class Upstream:
             if session in self._sessions:
                 self._drop(session)
 
-        session = Session(Client(link_to(self._name, self.connection, lost), patience=math.inf))
+        # Loading an HTTP client takes longer than all else a hub needs to start.
+        from waypost.upstreams.links import link_to
+
+        link = link_to(self._name, self.connection, lost)
+        session = Session(link, Client(link, patience=math.inf))
+        session.client.listen_to(lambda note: self._listener.heard(self._name, note))
         self._sessions.add(session)
         try:
             await introduce(session.client, versions, self._limits.start * _FIRST_QUESTION)
@@ -219,6 +269,8 @@ class Upstream:
             self._session = None
         if session.look is not None:
             session.look.cancel()
+        if session.following is not None:
+            session.following.cancel()
         task = running_loop().create_task(session.client.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -244,3 +296,14 @@ class Upstream:
     def _not_mcp(self) -> RemoteError:
         _log.debug("%s", self._name, exc_info=True)
         return RemoteError(f'What the connection "{self._name}" answered is not MCP.', -32603)
+
+
+def _follow(session: Session) -> None:
+    """Have a server tell when its tools change, for as long as the session lasts, by the means of its era."""
+    client, follow = session.client, getattr(session.link, "follow", None)
+    if is_modern(client.version):
+        ended = client.send_request("changes", "subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        ended.add_done_callback(lambda future: future.cancelled() or future.exception())
+    elif follow is not None:
+        session.following = running_loop().create_task(follow(client.version))
+        session.following.add_done_callback(lambda task: task.cancelled() or task.exception())

@@ -104,13 +104,14 @@ def refusal(live: Live, principal: Principal, code: str, message: str, **details
     )
 
 
-def nowhere(error: WorkflowRefused, **about: Any) -> Answer:
-    """That something was not done where there is no instance."""
+def nowhere(error: WorkflowRefused, *leads: Data, **about: Any) -> Answer:
+    """That something was not done where there is no instance; `leads` are links to where everything begins."""
     named = about.get("definitionId")
     near = error.details.get("nearest", [named] if named else [])
     links = [{"rel": "explain", "method": "workflow.explain", "args": {"definitionId": name}} for name in near]
+    told = {"code": error.code, "message": error.message, **error.details}
     return Answer(
-        {**about, "error": {"code": error.code, "message": error.message, **error.details}, "links": links},
+        {**about, "error": told, "links": [*links, *leads]},
         refused=True,
     )
 

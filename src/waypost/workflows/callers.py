@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from waypost.capabilities.asking import Question
 from waypost.capabilities.chain import Chain
 from waypost.capabilities.context import Caller
@@ -15,6 +17,7 @@ from waypost.loops import awaited
 from waypost.wire.definitions import Implementation
 from waypost.wire.messages import RequestId
 from waypost.wire.versions import V2026_07_28, is_modern
+from waypost.workflows.records import PROXY
 
 
 class Absent:
@@ -92,5 +95,8 @@ def absent(principal: Principal, run: str) -> Caller:
 
 def for_workflow(caller: Caller, definition: str, run: str) -> Caller:
     """Whoever acts in an instance, as the capabilities that it calls see it."""
-    chain = Chain(f"workflow:{definition}", "workflow", caller.chain.depth + 1, run, caller.chain.token)
+    if definition == PROXY:  # the call is the client's own: rules about what clients call are about it
+        chain = msgspec.structs.replace(caller.chain, depth=caller.chain.depth + 1, run=run)
+    else:
+        chain = Chain(f"workflow:{definition}", "workflow", caller.chain.depth + 1, run, caller.chain.token)
     return Unasked(caller, chain) if is_modern(caller.version) else caller.behind(chain)

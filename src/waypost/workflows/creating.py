@@ -20,7 +20,6 @@ from waypost.stores.documents import Document
 from waypost.stores.records import is_key
 from waypost.stores.store import Store
 from waypost.workflows import exchange
-from waypost.workflows.checking import check_workflows
 
 if TYPE_CHECKING:
     from waypost.workflows.workflows import Workflows
@@ -172,6 +171,8 @@ class Creating:
 
     def _check(self, name: str, model: Workflow, beside: Mapping[str, Workflow] | None = None) -> None:
         """Refuse a workflow that cannot work; `beside` are others while not everything is there yet."""
+        from waypost.workflows.checking import check_workflows  # a hub whose workflows are in files has them checked
+
         known = self._workflows.known | {PREFIX + name} if beside is None else None
         config = Config(
             workflows={**self._workflows.by_name, **(beside or {}), name: model},

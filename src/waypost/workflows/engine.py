@@ -71,6 +71,8 @@ class Engine:
         self.draining = False
         self.proxy: Callable[[Data, Caller], Awaitable[Answer]] | None = None
         """Starts the workflow of a single capability, where there is a gateway."""
+        self.leads: tuple[Data, ...] = ()
+        """Links that lead on where there is no instance."""
         surroundings = replace(surroundings, run_child=self._run_child)
         self.library = Library(store, surroundings)
         self.shelf = Shelf(store, self.library)
@@ -120,7 +122,7 @@ class Engine:
         try:
             outcome = await self.begin(definition_id, given, caller)
         except WorkflowRefused as error:
-            return answers.nowhere(error, definitionId=definition_id)
+            return answers.nowhere(error, *self.leads, definitionId=definition_id)
         return answers.outcome(outcome.live, caller.principal, outcome.error, outcome.chain)
 
     async def begin(
@@ -197,7 +199,7 @@ class Engine:
         try:
             live = await self.seen(workflow_id, caller.principal)
         except WorkflowRefused as error:
-            return answers.nowhere(error, workflowId=workflow_id)
+            return answers.nowhere(error, *self.leads, workflowId=workflow_id)
         outcome = await self.recovery.up_to_date(live)
         return Answer(answers.standing(outcome.live, caller.principal, outcome.chain))
 
@@ -323,7 +325,7 @@ class Engine:
     ) -> Answer:
         live = await self.shelf.get(workflow_id)
         if live is None or not live.is_open_to(caller.principal):
-            return answers.nowhere(_unknown(workflow_id), workflowId=workflow_id)
+            return answers.nowhere(_unknown(workflow_id), *self.leads, workflowId=workflow_id)
         if live.version != expected and error.code != "REQUEST_ID_REUSED":  # it was looked at in memory, and is older
             error = submitting.stale(live, expected)
         self.recorder.refused(live, caller, transition, error.code, error.message)
@@ -346,14 +348,14 @@ class Engine:
                 return Answer({**explaining.transition(definition, transition), **told})
             return Answer({**explaining.definition(definition), **told})
         except WorkflowRefused as error:
-            return answers.nowhere(error, **about)
+            return answers.nowhere(error, *self.leads, **about)
 
     async def cancel(self, workflow_id: str, caller: Caller, reason: str = "") -> Answer:
         """End an instance where it stands."""
         try:
             live = await self.seen(workflow_id, caller.principal)
         except WorkflowRefused as error:
-            return answers.nowhere(error, workflowId=workflow_id)
+            return answers.nowhere(error, *self.leads, workflowId=workflow_id)
         if live.is_over:
             return answers.refusal(live, caller.principal, "INVALID_TRANSITION", f"{workflow_id} has ended already.")
         after = await self._end(live, reason, caller.principal.id)

@@ -31,7 +31,7 @@ class Library:
 
     def __init__(self, store: Callable[[], Store], surroundings: Surroundings) -> None:
         self._store = store
-        self._surroundings = surroundings
+        self.surroundings = surroundings
         self._current: dict[str, Definition] = {}
         self._pinned: OrderedDict[str, Definition] = OrderedDict()
         self._stored: set[tuple[int, str]] = set()
@@ -46,7 +46,7 @@ class Library:
 
     def compiled(self, name: str, model: Workflow) -> Definition:
         """A definition out of its model, ready to run."""
-        definition = Definition(name, model, self._surroundings)
+        definition = Definition(name, model, self.surroundings)
         definition.compile()
         return definition
 
@@ -81,7 +81,7 @@ class Library:
         if document is None:
             raise StoreDamaged(f"The definition {digest[:12]} that an instance started with is not in the store.")
         kept = msgspec.convert(document.value, Pinned)
-        definition = Definition(kept.id, kept.model, self._surroundings)
+        definition = Definition(kept.id, kept.model, self.surroundings)
         self._keep(definition)
         return definition
 

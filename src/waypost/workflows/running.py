@@ -42,6 +42,8 @@ def run_tool(engine: Engine, definition: Definition) -> Capability:
         value = args.get("input")
         if model.steps:
             value = {} if value is None else {"input": value}
+        elif "input" not in args:
+            value = args
         workflow_id = new_id()
         try:
             outcome = await engine.begin(name, value or {}, ctx.caller, authorised=True, workflow_id=workflow_id)

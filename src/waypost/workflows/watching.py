@@ -47,14 +47,26 @@ class Watch:
             await asyncio.wait({task})
 
     async def _keep_looking(self) -> None:
-        await self._safely(self.recover())
-        renewed = time.monotonic()
+        recovered, renewed = False, time.monotonic()
         while True:
+            if not recovered and await self._is_used():
+                recovered = True
+                await self._safely(self.recover())
             await asyncio.sleep(EVERY)
+            if not recovered:
+                continue
             if time.monotonic() - renewed >= _RENEW:
                 renewed = time.monotonic()
                 await self._safely(self._renew())
             await self._safely(self.look())
+
+    async def _is_used(self) -> bool:
+        """Whether there is a store to look into; looking must not be what makes one."""
+        store = self._store()
+        try:
+            return store.is_open or (store.database.lasts and bool(await store.database.step()))
+        except StoreError:
+            return True
 
     async def _safely(self, looking: object) -> None:
         try:

@@ -18,6 +18,7 @@ from waypost.config.executors import Connection
 from waypost.errors import DefinitionError, PolicyDenied
 from waypost.execution.pipeline import Pipeline
 from waypost.policy.guard import PolicyGuard
+from waypost.stores.definitions import any_created
 from waypost.stores.store import Store
 from waypost.upstreams.pool import Upstreams
 from waypost.workflows.creating import Creating, load_safely
@@ -43,6 +44,7 @@ class Workflows:
 
     def __init__(self, registry: Registry, pipeline: Pipeline, guard: PolicyGuard, store: Callable[[], Store]) -> None:
         self._registry = registry
+        self._store = store
         self._pipeline = pipeline
         self._guard = guard
         self._connections: dict[str, Connection] = {}
@@ -151,7 +153,8 @@ class Workflows:
 
     async def open(self) -> None:
         """Have the workflows that were made while an earlier process ran, then start."""
-        await load_safely(self.creating)
+        if await any_created(self._store()):
+            await load_safely(self.creating)
         self.start()
 
     async def stop(self) -> None:

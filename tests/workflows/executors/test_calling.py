@@ -23,7 +23,7 @@ from waypost.errors import (
     UnknownTool,
     WorkflowRefused,
 )
-from waypost.upstreams.egress import EgressFailed
+from waypost.upstreams.addresses import EgressFailed
 from waypost.workflows.callers import Absent
 from waypost.workflows.executors.building import build
 from waypost.workflows.executors.executor import Run, Surroundings

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from waypost.errors import ToolError
-from waypost.skills.core.processes import environment, run_process
+from waypost.execution.processes import environment, run_process
 
 READER: Final = Path(__file__).with_name("reading.py")
 MOST_BYTES: Final = 16 * 1024 * 1024

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from waypost.errors import ToolError
+from waypost.execution.processes import environment, run_process
 from waypost.skills.core.arguments import needed
-from waypost.skills.core.processes import environment, run_process
 from waypost.skills.core.settings import CoreSettings
 
 if TYPE_CHECKING:

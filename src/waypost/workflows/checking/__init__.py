@@ -12,6 +12,7 @@ from waypost.errors import DefinitionError
 from waypost.workflows.checking.dangers import check_dangers
 from waypost.workflows.checking.data_flow import check_data_flow
 from waypost.workflows.checking.executors import check_depth, check_executors, check_patience, check_people
+from waypost.workflows.checking.exposures import check_exposures
 from waypost.workflows.checking.places import executors_of, of_capability
 from waypost.workflows.checking.reachability import check_reachability
 from waypost.workflows.checking.reading import check_capability_reading, check_reading, check_schema
@@ -36,6 +37,7 @@ def check_workflows(loaded: Loaded, known: Collection[str] | None) -> list[Findi
     for name, workflow in config.workflows.items():
         _check_workflow(name, workflow, config, known, report)
     check_circles(config, report)
+    check_exposures(config, known, report)
     return report.findings
 
 

@@ -53,10 +53,16 @@ def check_capability_name(
     if name.startswith(WORKFLOW_PREFIX):
         check_workflow_name(name.removeprefix(WORKFLOW_PREFIX), config, path, report)
         return
-    loaded_later = name.startswith(SKILL_PREFIX) and config.skills is not None and config.skills.dynamic is not None
-    if known is not None and name not in known and not loaded_later:
+    if known is not None and name not in known and not _comes_later(name, config):
         sentence = f"there is no capability {quoted(name)}; {nearest(name, {*known, *config.capabilities})}"
         report.add(path, sentence, "WF012")
+
+
+def _comes_later(name: str, config: Config) -> bool:
+    """Whether something may be offered that nobody knows before the hub runs: a skill, or a tool of another server."""
+    if name.startswith(SKILL_PREFIX):
+        return config.skills is not None and config.skills.dynamic is not None
+    return any(name.startswith(f"{one.prefix or one.connection}.") for one in config.proxy.imports)
 
 
 def check_workflow_name(name: str, config: Config, path: KeyPath, report: Report) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from waypost.config import executors as models
 from waypost.errors import ExecutorFailed, WaypostError
-from waypost.upstreams.egress import EgressFailed
+from waypost.upstreams.addresses import EgressFailed
 from waypost.workflows.executors import arguments_of, connection_of, redacted, secrets_of
 from waypost.workflows.executors.executor import Run, Surroundings
 from waypost.workflows.mapping import compile_template

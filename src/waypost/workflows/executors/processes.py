@@ -13,7 +13,7 @@ import msgspec
 
 from waypost.config import executors as models
 from waypost.errors import ExecutorFailed
-from waypost.skills.core.processes import Ended, environment, run_process
+from waypost.execution.processes import Ended, environment, run_process
 from waypost.workflows.executors import LONGEST, given, redacted, secrets_of
 from waypost.workflows.executors.executor import Run
 from waypost.workflows.mapping import compile_template

@@ -12,8 +12,8 @@ import msgspec
 from waypost.config import executors as models
 from waypost.errors import ExecutorFailed
 from waypost.skills.core.charsets import decoded, kind_of
-from waypost.upstreams.addresses import EgressRefused
-from waypost.upstreams.egress import EgressFailed, Fetched
+from waypost.upstreams.addresses import EgressFailed, EgressRefused
+from waypost.upstreams.egress import Fetched
 from waypost.workflows.executors import LONGEST, connection_of, given, redacted, secrets_of, without
 from waypost.workflows.executors.executor import Run, Surroundings
 from waypost.workflows.mapping import compile_template

@@ -1,0 +1,214 @@
+"""From a configuration to the capabilities it asks for, or to everything that is wrong with it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from waypost import config
+from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.components import Component
+from waypost.capabilities.expansion import expand
+from waypost.capabilities.prompts import prompt_from_template
+from waypost.capabilities.toolkits import Toolkit, tool_options
+from waypost.config import references
+from waypost.config.findings import KeyPath
+from waypost.errors import ConfigError, DefinitionError, StoreError
+from waypost.policy.rules import Rule, decider
+from waypost.stores import places
+
+if TYPE_CHECKING:
+    from waypost.gateway.offers import Offer
+
+
+class Built(NamedTuple):
+    """What a configuration asks for, and warnings about it."""
+
+    capabilities: list[Capability]
+    findings: list[config.Finding]
+    offers: list[Offer]
+    """What its section `proxy` offers; a hub makes tools of it."""
+
+
+def build(loaded: config.Loaded) -> Built:
+    """Everything a configuration asks for, and warnings; mistakes are collected and raised as one `ConfigError`."""
+    capabilities: list[tuple[KeyPath, Capability]] = []
+    findings = [*_check_store(loaded), *_check_policies(loaded)]
+    seen: set[tuple[Kind, str]] = set()
+    place: KeyPath
+    for index, entry in enumerate(loaded.config.toolkits):
+        place = ("toolkits", index)
+        try:
+            found = _expand_toolkit(entry)
+        except DefinitionError as error:
+            findings.append(loaded.finding(place, error.message, "CFG042"))
+        except (Exception, SystemExit) as error:  # whatever a toolkit does is a mistake of its file, not of the hub
+            findings.append(loaded.finding(place, f"it cannot be made: {type(error).__name__}: {error}", "CFG042"))
+        else:
+            capabilities += [(place, capability) for capability in found]
+    for name, prompt in loaded.config.prompts.items():
+        place = ("prompts", name)
+        try:
+            capabilities.append((place, _prompt(name, prompt)))
+        except DefinitionError as error:
+            findings.append(loaded.finding(place, error.message, "CFG013"))
+    offers, noted = _offered(loaded)
+    findings += noted
+    named = [(place, capability.kind, capability.id) for place, capability in capabilities]
+    for place, kind, name in [*named, *((place, Kind.TOOL, offer.name) for place, offer in offers)]:
+        if (kind, name) in seen:
+            message = f"two capabilities are called `{name}`; give one of them another name"
+            findings.append(loaded.finding(place, message, "CFG043"))
+        seen.add((kind, name))
+    found = [capability for _, capability in capabilities]
+    findings += _check_workflows(loaded, {name for _, name in seen})
+    errors = [one for one in findings if one.severity == "error"]
+    if errors:
+        raise ConfigError(str(errors[0]), findings)
+    return Built(found, findings, [offer for _, offer in offers])
+
+
+def _offered(loaded: config.Loaded) -> tuple[list[tuple[KeyPath, Offer]], list[config.Finding]]:
+    proxy = loaded.config.proxy
+    if not proxy.expose and not proxy.imports:
+        return [], []
+    from waypost.gateway.checking import offered
+
+    return offered(loaded)
+
+
+def _check_workflows(loaded: config.Loaded, offered: set[str]) -> list[config.Finding]:
+    """What can be proved about the workflows before the first one runs."""
+    settings = loaded.config
+    if not settings.workflows and not settings.capabilities and not settings.proxy.expose:
+        return []
+    from waypost.skills.core import CORE
+    from waypost.workflows.checking import check_workflows
+
+    known = offered | {f"workflow:{name}" for name in settings.workflows}
+    if settings.skills is not None:
+        known |= {f"skill:{skill.name}" for skill in CORE}
+        if settings.skills.dynamic is not None:
+            known |= {f"skill:{file.stem}" for file in Path(settings.skills.dynamic).glob("*.py")}
+    return check_workflows(loaded, known)
+
+
+def _check_store(loaded: config.Loaded) -> list[config.Finding]:
+    """What is wrong with the store's URL; nothing is opened."""
+    try:
+        places.database(loaded.config.store.url, Path())
+    except StoreError as error:
+        return [loaded.finding(("store", "url"), error.message, "CFG061")]
+    return []
+
+
+def _check_policies(loaded: config.Loaded) -> list[config.Finding]:
+    """What is wrong with rules that fit their model."""
+    findings = []
+    for place, rule in enumerate(rules(loaded.config.policies)):
+        try:
+            decider(rule)
+        except DefinitionError as error:
+            where: KeyPath = ("policies", place, "config") if rule.config else ("policies", place)
+            findings.append(loaded.finding(where, error.message, "CFG063"))
+    names = [policy.name for policy in loaded.config.policies]
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            message = f"two policies are called `{name}`; give one of them another name"
+            findings.append(loaded.finding(("policies", place, "name"), message, "CFG063"))
+    return findings
+
+
+def rules(policies: list[config.Policy]) -> list[Rule]:
+    """The rules of a configuration."""
+    return [msgspec.convert(policy, Rule, from_attributes=True) for policy in policies]
+
+
+def _prompt(name: str, prompt: config.PromptTemplate) -> Capability:
+    return prompt_from_template(
+        name,
+        prompt.template,
+        title=prompt.title,
+        description=prompt.description,
+        arguments=[(one.name, one.description, one.required) for one in prompt.arguments],
+    )
+
+
+def check(path: Path) -> list[config.Finding]:
+    """Everything that is wrong with a configuration, including what only shows when its toolkits are loaded."""
+    findings = config.check(path)
+    if any(found.severity == "error" for found in findings):
+        return findings
+    try:
+        findings += build(config.load(path)).findings
+    except ConfigError as error:
+        findings += error.findings
+    return sorted(findings, key=lambda found: (found.file != str(path), found.file, found.line))
+
+
+def _expand_toolkit(entry: str | config.ToolkitUse) -> list[Capability]:
+    if isinstance(entry, str):
+        return expand(find(entry))
+    return expand(
+        find(entry.use),
+        name=entry.name,
+        description=entry.description,
+        category=entry.category,
+        hidden=entry.hidden,
+        visible=entry.visible,
+    )
+
+
+def find(reference: str) -> Any:
+    """What a reference names: one object, or everything a module or file defines that can be registered."""
+    target, name = references.split(reference)
+    module = load_module(target)
+    if name is None:
+        return [thing for thing in vars(module).values() if _is_registrable(thing, module)]
+    try:
+        return getattr(module, name)
+    except AttributeError:
+        raise DefinitionError(f"{target} has no {name!r}.") from None
+
+
+def load_module(target: str) -> ModuleType:
+    """Import a module by its name, or a file by its path, freshly."""
+    file = references.file_of(target)
+    try:
+        return importlib.import_module(target) if file is None else _load_file(file)
+    except DefinitionError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise DefinitionError(f"{target} cannot be imported: {type(error).__name__}: {error}.") from error
+
+
+def _load_file(file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"waypost_file_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise DefinitionError(f"{file} is not a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    # Type hints and dataclasses look their module up by name.
+    sys.modules[spec.name] = module
+    folder = str(file.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    # Bytecode is matched by whole seconds: an edit within one would go unseen.
+    exec(compile(file.read_bytes(), str(file), "exec"), module.__dict__)  # noqa: S102
+    return module
+
+
+def _is_registrable(thing: Any, module: ModuleType) -> bool:
+    if getattr(thing, "__module__", None) != module.__name__:
+        return False
+    if isinstance(thing, type):
+        entry = getattr(thing, "_entry", None)
+        return issubclass(thing, Toolkit) or (
+            issubclass(thing, Component) and entry is not None and hasattr(thing, entry)
+        )
+    return tool_options(thing) is not None or isinstance(thing, (Toolkit, Component))

@@ -1,0 +1,105 @@
+"""`waypost upstreams`: the MCP servers whose tools a running hub offers."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from waypost.cli.remote import Remote, add_action, group, print_json, print_table, segment, visible
+
+
+def register(commands: Any) -> None:
+    """Add the commands."""
+    actions = group(
+        commands,
+        "upstreams",
+        "list or restart the MCP servers behind a running hub, or approve what they changed",
+        "Look after the MCP servers whose tools a running hub offers.",
+        "waypost upstreams approve github",
+    )
+    add_action(
+        actions,
+        "list",
+        show,
+        "list the servers, and what of them is held back or left out",
+        "waypost upstreams list --json",
+    )
+    approving = add_action(
+        actions,
+        "approve",
+        approve,
+        "trust definitions as they are now, and release those that were held back",
+        "waypost upstreams approve github push",
+    )
+    approving.add_argument("connection", metavar="CONNECTION", help="the connection of the server")
+    approving.add_argument("tool", metavar="TOOL", nargs="?", help="one tool, by its own name (default: all)")
+    approving.add_argument("--sha256", help="the digest of the definition you saw; another one is refused")
+    restarting = add_action(
+        actions,
+        "restart",
+        restart,
+        "end the session with a server when its calls are done, and begin a new one",
+        "waypost upstreams restart github",
+    )
+    restarting.add_argument("connection", metavar="CONNECTION", help="the connection of the server")
+
+
+def show(hub: Remote, given: argparse.Namespace) -> int:
+    """Print all servers, and what people should look at."""
+    found = hub.get("upstreams")["upstreams"]
+    if given.json:
+        print_json(found)
+        return 0
+    rows = [
+        (one["connection"], one["transport"], one["state"], str(len(one["tools"])), str(len(one["held"])), _reason(one))
+        for one in found
+    ]
+    print_table(("CONNECTION", "TRANSPORT", "STATE", "TOOLS", "HELD", "REASON"), rows)
+    for one in found:
+        for line in _remarks(one):
+            sys.stdout.write(visible(line) + "\n")
+    return 0
+
+
+def _reason(one: dict[str, Any]) -> str:
+    again = f" It is tried again in {one['retryIn']:g} s." if one["retryIn"] else ""
+    return f"{one['reason']}{again}"
+
+
+def _remarks(one: dict[str, Any]) -> Iterator[str]:
+    """What is held back, left out and hidden in the definitions of one server."""
+    name = one["connection"]
+    for held in one["held"]:
+        how = "is marked" if held["isCallable"] else "is held back"
+        yield f"{name}: {held['tool']} {how}, because its definition is {held['why']} (sha256 {held['sha256']}):"
+        yield from (f"  {line}" for line in held["difference"])
+    for left in one["leftOut"]:
+        yield f"{name}: {left['tool']} is left out: {left['why']}"
+    for hidden in one["unseen"]:
+        yield f"{name}: the definition of {hidden['tool']} hides {', '.join(hidden['characters'])}"
+
+
+def approve(hub: Remote, given: argparse.Namespace) -> int:
+    """Say what was released."""
+    wanted = {"tool": given.tool, "sha256": given.sha256}
+    answer = hub.post(f"upstreams/{segment(given.connection)}/approve", wanted)
+    if given.json:
+        print_json(answer)
+    elif answer["approved"]:
+        sys.stdout.write(visible(f"Approved of {given.connection}: {', '.join(answer['approved'])}.") + "\n")
+    else:
+        sys.stdout.write(f"Nothing of {given.connection} is held back.\n")
+    return 0
+
+
+def restart(hub: Remote, given: argparse.Namespace) -> int:
+    """Say how it goes with the server now."""
+    one = hub.post(f"upstreams/{segment(given.connection)}/restart")["upstream"]
+    if given.json:
+        print_json(one)
+    else:
+        reason = f": {_reason(one)}" if one["reason"] else "."
+        sys.stdout.write(visible(f"{given.connection} is {one['state']}{reason}") + "\n")
+    return 0 if one["state"] != "failed" else 1

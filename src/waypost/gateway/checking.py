@@ -1,0 +1,74 @@
+"""Reading the section `proxy`: what it offers, and what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from waypost.config import Loaded
+from waypost.config.executors import McpConnection, RestConnection
+from waypost.config.findings import Finding, KeyPath, quoted
+from waypost.config.proxy import Import
+from waypost.errors import DefinitionError
+from waypost.gateway.offers import Offer, offer
+from waypost.workflows.resolving import nearest
+
+MOST_TOLD: Final = 10
+"""How many operations of one document are told one by one."""
+RESERVED: Final = ("gateway.", "workflow.")
+"""What the names of the hub's own tools begin with."""
+
+Offered = tuple[KeyPath, Offer]
+
+
+def offered(loaded: Loaded) -> tuple[list[Offered], list[Finding]]:
+    """Everything the section offers, each with its place; what `check_workflows` notes is not noted again."""
+    offers: list[Offered] = []
+    findings: list[Finding] = []
+    config = loaded.config
+    for index, entry in enumerate(config.proxy.expose):
+        try:
+            offers.append((("proxy", "expose", index), offer(entry, config.capabilities)))
+        except DefinitionError:
+            continue
+    for index, one in enumerate(config.proxy.imports):
+        place: KeyPath = ("proxy", "import", index)
+        offers += [(place, found) for found in _imported(one, place, loaded, findings)]
+    for place, found in offers:
+        if found.name.startswith(RESERVED):
+            message = f"{quoted(found.name)} is how the hub's own tools are called; give it another name"
+            findings.append(loaded.finding(place, message, "CFG043"))
+    return offers, findings
+
+
+def _imported(entry: Import, place: KeyPath, loaded: Loaded, findings: list[Finding]) -> Iterator[Offer]:
+    def note(key: str, message: str, code: str) -> None:
+        findings.append(loaded.finding((*place, key), message, code))
+
+    connections = loaded.config.connections
+    connection = connections.get(entry.connection)
+    if connection is None:
+        hint = nearest(entry.connection, connections)
+        note("connection", f"there is no connection {quoted(entry.connection)}; {hint}", "CFG070")
+        return
+    if isinstance(connection, McpConnection):
+        return
+    if not isinstance(connection, RestConnection):
+        sentence = f"{quoted(entry.connection)} is a program; expose what it does one by one, in `expose`"
+        note("connection", sentence, "CFG070")
+        return
+    from waypost.gateway.openapi import imported
+
+    try:
+        found = imported(entry, connection)
+    except DefinitionError as error:
+        note("connection", f"nothing of {quoted(entry.connection)} can be taken over: {error.message}", "CFG071")
+        return
+    for left in found.left_out[:MOST_TOLD]:
+        note("connection", f"the operation {quoted(left.id)} is left out: {left.why}", "CFG072")
+    if len(found.left_out) > MOST_TOLD:
+        note("connection", f"{len(found.left_out) - MOST_TOLD} more operations are left out", "CFG072")
+    for name in found.unknown:
+        key = "include" if name in entry.include else "exclude"
+        note(key, f"{quoted(entry.connection)} has no operation {quoted(name)}", "CFG073")
+    yield from found.offers

@@ -1,0 +1,86 @@
+"""What other servers offered when they were last asked, and the pins of it, as the store keeps them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from waypost.config.executors import McpConnection
+from waypost.errors import StaleVersion
+from waypost.gateway.trust import Pin
+from waypost.stores.store import Store
+
+_MANIFEST: Final = "manifest"
+_PINS: Final = "pins"
+_ATTEMPTS: Final = 5
+
+Data = dict[str, Any]
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """The tools of a server, as it listed them."""
+
+    digest: str
+    """Of the connection they came over."""
+    tools: list[Data]
+    at: float
+
+
+def digest_of(connection: McpConnection) -> str:
+    """What tells one server from another; the values of variables and headers are secrets and left out."""
+    told = msgspec.to_builtins(connection)
+    told["env"], told["headers"] = sorted(connection.env), sorted(connection.headers)
+    return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()
+
+
+class Manifests:
+    """Manifests and pins by connection."""
+
+    def __init__(self, store: Callable[[], Store]) -> None:
+        self._store = store
+
+    async def get(self, name: str, digest: str) -> Manifest | None:
+        """What was kept of a connection that is still configured like that."""
+        found = await self._read(_MANIFEST, name, Manifest)
+        return found if found is not None and found.digest == digest else None
+
+    async def keep(self, name: str, manifest: Manifest) -> None:
+        """Keep what a server offers."""
+        await self._write(_MANIFEST, name, manifest)
+
+    async def pins(self, name: str) -> dict[str, Pin] | None:
+        """The pins of a server's tools; nothing if it was never seen."""
+        found: dict[str, Pin] | None = await self._read(_PINS, name, dict[str, Pin])
+        return found
+
+    async def keep_pins(self, name: str, pins: Mapping[str, Pin]) -> None:
+        """Keep the pins of a server's tools."""
+        await self._write(_PINS, name, pins)
+
+    async def _read(self, scope: str, name: str, kind: Any) -> Any:
+        entry = await self._store().state.get(scope, name)
+        if entry is None:
+            return None
+        try:
+            return msgspec.convert(entry.value, kind)
+        except msgspec.ValidationError:
+            if scope == _PINS:
+                raise  # whoever damages pins must not have everything pinned anew
+            return None
+
+    async def _write(self, scope: str, name: str, value: Any) -> None:
+        state, plain = self._store().state, msgspec.to_builtins(value)
+        for attempt in range(_ATTEMPTS):
+            entry = await state.get(scope, name)
+            if entry is not None and entry.value == plain:
+                return
+            try:
+                await state.put(scope, name, plain, 0 if entry is None else entry.version)
+            except StaleVersion:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            else:
+                return

@@ -1,0 +1,107 @@
+"""How it goes with the servers behind connections, for those who look after the hub."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from waypost.config.executors import McpConnection
+from waypost.gateway.characters import hidden_characters
+from waypost.gateway.sources import Source
+from waypost.gateway.trust import Why, difference, pin_of_all
+from waypost.upstreams.upstream import Standing
+from waypost.workflows.executors import redacted, secrets_of
+
+
+class HeldTool(msgspec.Struct, frozen=True, rename="camel"):
+    """A definition that nobody approved yet."""
+
+    tool: str
+    why: Why
+    sha256: str
+    is_callable: bool
+    """Whether it is only marked."""
+    difference: list[str]
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """A tool that is not offered, and why."""
+
+    tool: str
+    why: str
+
+
+class Unseen(msgspec.Struct, frozen=True):
+    """Characters of a definition that nobody sees."""
+
+    tool: str
+    characters: list[str]
+
+
+class UpstreamRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """A connection to an MCP server."""
+
+    connection: str
+    transport: Literal["stdio", "http"]
+    state: Literal["not started", "starting", "running", "failed"]
+    reason: str = ""
+    retry_in: float = 0.0
+    """Seconds until it is tried again."""
+    protocol: str = ""
+    calls: int = 0
+    """How many are under way."""
+    tools: list[str] = []
+    """The names under which its tools are offered."""
+    pin: str = ""
+    """The SHA-256 of all pins."""
+    pins: dict[str, str] = {}
+    """The SHA-256 of each definition as it was approved, by tool."""
+    held: list[HeldTool] = []
+    left_out: list[LeftOut] = []
+    unseen: list[Unseen] = []
+
+
+def row_of(name: str, connection: McpConnection, standing: Standing, source: Source | None) -> UpstreamRow:
+    """All that is known of one connection."""
+    secrets = secrets_of(connection.env, connection.headers)
+    row = UpstreamRow(
+        connection=name,
+        transport="http" if connection.url is not None else "stdio",
+        state=standing.state,
+        reason=redacted(standing.reason, secrets),
+        retry_in=round(standing.retry_in, 1),
+        protocol=standing.version,
+        calls=standing.calls,
+    )
+    return row if source is None else _with_tools(row, source)
+
+
+def _with_tools(row: UpstreamRow, source: Source) -> UpstreamRow:
+    offered = source.by_name
+    characters = {tool: hidden_characters(definition) for tool, definition in offered.items()}
+    return msgspec.structs.replace(
+        row,
+        reason=row.reason or source.error or " ".join(source.problems),
+        tools=sorted(one.id for one in source.rows if not one.hidden),
+        pin=pin_of_all(source.pins) if source.pins else "",
+        pins={tool: pin.sha256 for tool, pin in sorted(source.pins.items())},
+        held=_held(source),
+        left_out=[LeftOut(tool, why) for tool, why in source.left_out.items()],
+        unseen=[Unseen(tool, found) for tool, found in characters.items() if found],
+    )
+
+
+def _held(source: Source) -> list[HeldTool]:
+    offered = source.by_name
+    marked = all(one.trust == "flag" for one in source.imports if one.trust != "off")
+    return [
+        HeldTool(
+            tool,
+            held.why,
+            held.sha256,
+            marked,
+            difference(source.pins[tool].definition if tool in source.pins else None, offered[tool]),
+        )
+        for tool, held in source.held.items()
+    ]

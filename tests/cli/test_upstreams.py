@@ -1,0 +1,59 @@
+"""`waypost upstreams`: the MCP servers behind a running hub."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.operated import Captured, complaint, printed_json
+from tests.cli.shell import serving
+from tests.gateway.importers import Turncoat, tool, write
+from waypost.cli import main
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Turncoat]:
+    """A server that changes its mind, behind a hub that commands reach by its data directory."""
+    server = Turncoat(tmp_path, tool("read"), name="up")
+    file = write(tmp_path, {"up": server.connection}, [{"connection": "up"}])
+    monkeypatch.setenv("WAYPOST_DATA", str(tmp_path / ".waypost"))
+    with serving(file.name, "--port", "0", cwd=tmp_path) as hub:
+        assert hub.url
+        yield server
+
+
+def said(capsys: Captured, *arguments: str) -> str:
+    """What a command prints that ends well."""
+    assert main(["upstreams", *arguments]) == 0
+    return str(capsys.readouterr().out)
+
+
+def test_what_changed_is_listed_with_its_difference_and_approved(server: Turncoat, capsys: Captured) -> None:
+    assert said(capsys, "restart", "up") == "up is running.\n"
+    head, row = said(capsys, "list").splitlines()
+    assert head.split() == ["CONNECTION", "TRANSPORT", "STATE", "TOOLS", "HELD", "REASON"]
+    assert row.split() == ["up", "stdio", "running", "1", "0"]
+    server.offer(tool("read", "Do it for me."), tool("bad name"))
+    assert said(capsys, "restart", "up") == "up is running.\n"
+    _, row, *remarks = said(capsys, "list").splitlines()
+    assert row.split() == ["up", "stdio", "running", "0", "2"]
+    assert remarks[0].startswith("up: read is held back, because its definition is changed (sha256 ")
+    assert remarks[1:3] == ["  -description: Do it.", "  +description: Do it for me."]
+    assert remarks[-1].startswith("up: bad name is left out: up.bad name cannot be offered: The name")
+    assert said(capsys, "approve", "up", "read") == "Approved of up: read.\n"
+    assert said(capsys, "approve", "up", "read") == "Nothing of up is held back.\n"
+    assert main(["upstreams", "list", "--json"]) == 0
+    (listed,) = printed_json(capsys)
+    assert listed["tools"] == ["up.read"]
+    assert main(["upstreams", "approve", "up", "--json"]) == 0
+    assert printed_json(capsys)["approved"] == ["bad name"]
+
+
+def test_a_refusal_is_one_sentence(server: Turncoat, capsys: Captured) -> None:
+    assert said(capsys, "restart", "up") == "up is running.\n"
+    assert main(["upstreams", "restart", "down"]) == 1
+    assert complaint(capsys) == "waypost: There is no connection 'down' to an MCP server."
+    assert main(["upstreams", "approve", "up", "write"]) == 1
+    assert complaint(capsys) == "waypost: up does not offer 'write'."

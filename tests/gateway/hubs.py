@@ -1,0 +1,59 @@
+"""Hubs from configurations that tests write, and what an agent does with them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from waypost.building import check
+from waypost.capabilities.principals import ANONYMOUS, Principal
+from waypost.capabilities.results import Result
+from waypost.config import Finding
+from waypost.configured import ConfiguredHub
+from waypost.testing import TestClient, connect
+from waypost.wire.versions import V2026_07_28
+from waypost.workflows.callers import absent
+
+HEAD = 'version: "1"\nserver: {name: demo, surface: both}\nstore: {url: "sqlite://"}\naudit: {sink: none}\n'
+
+
+def write(folder: Path, text: str) -> Path:
+    """The file of a configuration."""
+    file = folder / "waypost.yaml"
+    file.write_text(HEAD + textwrap.dedent(text))
+    return file
+
+
+@asynccontextmanager
+async def using(folder: Path, text: str, version: str = V2026_07_28) -> AsyncIterator[tuple[ConfiguredHub, TestClient]]:
+    """A hub that runs, and a client of it."""
+    hub = ConfiguredHub(write(folder, text))
+    try:
+        async with connect(hub, version) as client:
+            yield hub, client
+    finally:
+        await hub.stop()
+
+
+async def called(hub: ConfiguredHub, name: str, by: Principal = ANONYMOUS, /, **arguments: Any) -> Result:
+    """What a tool answers somebody."""
+    return await hub.invoke(name, arguments, absent(by, ""))
+
+
+async def told(client: TestClient, tool: str, **arguments: Any) -> dict[str, Any]:
+    """The structured answer of a tool."""
+    answer: dict[str, Any] = (await client.call_tool(tool, arguments))["structuredContent"]
+    return answer
+
+
+def findings(folder: Path, text: str) -> list[Finding]:
+    """What is wrong with a configuration."""
+    return check(write(folder, text))
+
+
+def codes(folder: Path, text: str) -> list[str]:
+    """The codes of what is wrong with it."""
+    return [found.code for found in findings(folder, text)]

@@ -1,0 +1,66 @@
+"""The judge of the weighted score: the words of its definition as loops over every document, term, field and word."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+
+from waypost.gateway.documents import Document
+
+FIELDS = {"title": 6.0, "id": 5.0, "tags": 3.0, "aliases": 3.0, "description": 2.0, "text": 1.0}
+
+
+@cache
+def words(text: str) -> list[str]:
+    return re.findall(r"[^\W_]+", text.lower())
+
+
+def trigrams(word: str) -> set[str]:
+    return {word[start : start + 3] for start in range(len(word) - 2)}
+
+
+@cache
+def alike(term: str, word: str) -> float:
+    one, other = trigrams(term), trigrams(word)
+    return len(one & other) / len(one | other) if one | other else 0.0
+
+
+def factor(term: str, text: str) -> float:
+    """What a term is worth in a field: the best of the three ways to match."""
+    best = 0.0
+    if term in text.lower():
+        best = 1.0
+    if len(term) >= 2 and any(word.startswith(term) for word in words(text)):
+        best = max(best, 0.7)
+    if len(term) >= 4:
+        similarity = max((alike(term, word) for word in words(text)), default=0.0)
+        if similarity > 0.3:
+            best = max(best, 0.5 * similarity)
+    return best
+
+
+def texts(document: Document) -> dict[str, str]:
+    return {
+        "title": document.title or document.id,
+        "id": document.id,
+        "tags": " ".join(document.tags),
+        "aliases": " ".join(document.aliases),
+        "description": document.description,
+        "text": document.text,
+    }
+
+
+def score(query: str, document: Document) -> float:
+    if not words(query):
+        return 1.0
+    total = 0.0
+    for term in words(query):
+        for field, text in texts(document).items():
+            total += FIELDS[field] * factor(term, text)
+    return total
+
+
+def search(query: str, documents: Iterable[Document], limit: int) -> list[tuple[float, str]]:
+    scored = [(score(query, document), document.id) for document in documents]
+    return sorted(((found, id) for found, id in scored if found > 0), key=lambda hit: (-hit[0], hit[1]))[:limit]

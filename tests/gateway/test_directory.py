@@ -1,0 +1,185 @@
+"""The directory follows the registry, one change at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.gateway.conftest import RELEASE, office
+from waypost import Hub
+from waypost.capabilities.capability import Kind
+from waypost.config.workflows import Workflow
+from waypost.gateway.directory import Directory
+from waypost.gateway.documents import Document
+from waypost.gateway.items import Item
+from waypost.gateway.search import SearchIndex
+
+
+class Counting(SearchIndex):
+    """An index that remembers what was done to it."""
+
+    def __init__(self) -> None:
+        super().__init__("weighted")
+        self.done: list[str] = []
+
+    def add(self, document: Document) -> None:
+        """Take in a document."""
+        self.done.append(f"+{document.id}")
+        super().add(document)
+
+    def remove(self, id: str) -> bool:
+        """Forget a document."""
+        self.done.append(f"-{id}")
+        return super().remove(id)
+
+    def since(self) -> list[str]:
+        """What was done since the last look."""
+        done, self.done = self.done, []
+        return done
+
+
+def everybody(item: Item) -> bool:
+    return True
+
+
+def directory_of(hub: Hub) -> tuple[Directory, Counting]:
+    def model(name: str) -> Workflow | None:
+        found = hub.workflows.engine.library.get(name)
+        return None if found is None else found.model
+
+    index = Counting()
+    return Directory(hub.registry, model, index, lambda row: row.id.startswith("workflow.")), index
+
+
+def ids(directory: Directory, allowed: Callable[[Item], bool] = everybody) -> list[str]:
+    return [item.id for item in directory.page(None, allowed)[0]]
+
+
+def flow(**more: Any) -> Workflow:
+    return msgspec.convert({**RELEASE, **more}, Workflow)
+
+
+def hub_with(*names: str) -> Hub:
+    hub = Hub("d", version="1")
+    for name in names:
+        hub.tool(name=name, description=f"Tool {name}")(lambda: "x")
+    return hub
+
+
+def test_the_first_look_takes_in_everything_and_the_next_nothing() -> None:
+    directory, index = directory_of(office(surface="full"))
+
+    everything = ids(directory)
+    assert sorted(index.since()) == sorted(f"+{id}" for id in everything)
+    assert directory.search("", None, 100, everybody)[1]
+    assert directory.get("mail.send") is not None
+    assert index.since() == []
+
+
+def test_a_change_is_seen_by_the_next_search_without_a_rebuild() -> None:
+    hub = hub_with(*(f"t{number}" for number in range(50)))
+    directory, index = directory_of(hub)
+    assert len(directory.search("", None, 100, everybody)[1]) == 50
+    index.since()
+
+    hub.tool(name="newcomer")(lambda: "x")
+    assert [item.id for _, item in directory.search("newcomer", None, 10, everybody)[1]] == ["newcomer"]
+    assert index.since() == ["+newcomer"]
+    hub.remove("t7")
+    assert directory.get("t7") is None
+    assert index.since() == ["-t7"]
+
+
+def test_what_is_replaced_is_found_by_its_new_words() -> None:
+    hub = hub_with("a", "b")
+    directory, index = directory_of(hub)
+    ids(directory)
+    index.since()
+
+    (old,) = (row for row in hub.registry[Kind.TOOL] if row.id == "a")
+    hub.registry.replace([old], [old.overridden(description="Sing a song")])
+    assert [item.id for _, item in directory.search("song", None, 10, everybody)[1]] == ["a"]
+    assert index.since() == ["-a", "+a"]
+
+
+def test_changes_of_prompts_and_documents_are_followed_too() -> None:
+    hub = hub_with("a")
+    directory, _ = directory_of(hub)
+    assert ids(directory) == ["a"]
+    hub.prompt(name="greet")(lambda: "x")
+    hub.resource("docs://x", name="x", mime_type="text/markdown")(lambda: "# x")
+    assert ids(directory) == ["a", "docs://x", "prompt:greet"]
+
+
+def test_a_workflow_that_changes_is_found_by_what_it_says_now() -> None:
+    hub = hub_with()
+    hub.workflows.define({"release": flow()})
+    directory, _ = directory_of(hub)
+    assert ids(directory) == ["release"]
+    hub.workflows.define({"release": flow(description="Bake a cake")})
+    assert [item.id for _, item in directory.search("cake", None, 10, everybody)[1]] == ["release"]
+    hub.workflows.define({})
+    assert ids(directory) == []
+
+
+@pytest.mark.parametrize("name", ["release", "zebra"])
+@pytest.mark.parametrize("first", ["tool", "workflow", "together"])
+def test_of_a_workflow_and_a_tool_of_one_name_the_workflow_has_it_whoever_came_first(name: str, first: str) -> None:
+    hub = hub_with()
+    directory, _ = directory_of(hub)
+
+    def look(when: str) -> None:
+        if first == when:
+            ids(directory)
+
+    if first == "workflow":
+        hub.workflow(name, flow())
+        look("workflow")
+    hub.tool(name=name)(lambda: "x")
+    look("tool")
+    if first != "workflow":
+        hub.workflow(name, flow())
+
+    assert ids(directory) == sorted([name, f"capability:{name}"])
+    workflow, tool = directory.get(name), directory.get(f"capability:{name}")
+    assert workflow is not None
+    assert tool is not None
+    assert (workflow.kind, tool.kind) == ("workflow", "capability")
+    assert tool.link["args"]["input"] == {"capability": name}
+    assert len(directory.index) == 2
+
+
+def test_a_name_is_free_again_when_the_workflow_is_gone() -> None:
+    hub = hub_with("release", "other")
+    hub.workflows.define({"release": flow()})
+    directory, _ = directory_of(hub)
+    assert ids(directory) == ["capability:release", "other", "release"]
+    hub.workflows.define({})
+    assert ids(directory) == ["other", "release"]
+    found = directory.get("release")
+    assert found is not None
+    assert found.kind == "capability"
+    hub.remove("release")
+    assert ids(directory) == ["other"]
+    assert len(directory.index) == 1
+
+
+def test_pages_counts_and_hints_hold_only_what_is_allowed() -> None:
+    directory, _ = directory_of(hub_with("mail.send", "mail.sent", "mail.read"))
+
+    def allowed(item: Item) -> bool:
+        return item.id != "mail.send"
+
+    assert ids(directory, allowed) == ["mail.read", "mail.sent"]
+    assert directory.counts(allowed) == {"kind": {"capability": 2}, "category": {"none": 2}}
+    assert directory.nearest("mail.send", everybody)[0] == "mail.send"
+    assert directory.nearest("mail.send", allowed) == ["mail.sent", "mail.read"]
+
+
+def test_a_page_goes_on_behind_an_id_that_is_gone() -> None:
+    directory, _ = directory_of(hub_with("a", "c"))
+    assert [item.id for item in directory.page("b", everybody)[0]] == ["c"]
+    assert directory.page("z", everybody) == ([], None)

@@ -1,0 +1,220 @@
+"""Sentences find the right tool, by words alone and with embeddings, however the catalog changes."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from random import Random
+from time import thread_time
+
+import pytest
+
+from tests.gateway.corpora import documents
+from waypost.gateway import embeddings as embedding
+from waypost.gateway.bm25 import sentences
+from waypost.gateway.documents import Document
+from waypost.gateway.embeddings import Embeddings, installed
+from waypost.gateway.search import SearchIndex
+
+with_embeddings = pytest.mark.skipif(not installed(), reason="needs waypost[embeddings]")
+TOOLS = [
+    Document("calendar.createEvent", description="Put a meeting into the calendar.", parameters=("attendees", "start")),
+    Document("mail.send_message", description="Send an e-mail to somebody.", parameters=("recipient", "subject")),
+    Document("money.convert_currency", description="Convert an amount into another currency."),
+    Document("weather.current", description="Tell temperature and rain at a place right now.", tags=("meteorology",)),
+    Document("code.rollback_release", "workflow", description="Put the previous release back into production."),
+]
+
+
+@pytest.fixture(params=[False, pytest.param(True, marks=with_embeddings)], ids=["words", "meaning"])
+def index(request: pytest.FixtureRequest) -> Iterator[SearchIndex]:
+    embeddings = Embeddings() if request.param else None
+    index = SearchIndex(embeddings=embeddings)
+    for tool in TOOLS:
+        index.add(tool)
+    if embeddings is not None:
+        embeddings.wait(30)
+    yield index
+    index.close()
+
+
+def first(index: SearchIndex, query: str) -> str:
+    found = index.search(query)
+    assert found.ranking == "hybrid"
+    return found.results[0].id
+
+
+@pytest.mark.parametrize(
+    ("query", "id"),
+    [
+        ("Could you set up a meeting with the sales team", "calendar.createEvent"),
+        ("who are the attendees of our next gathering", "calendar.createEvent"),
+        ("please send this to Anna with the subject lunch", "mail.send_message"),
+        ("how many dollars is this amount when converted", "money.convert_currency"),
+        ("I need some meteorology for Bergen", "weather.current"),
+        ("the new one is broken, go back to the previous release", "code.rollback_release"),
+    ],
+)
+def test_a_sentence_finds_the_tool_it_is_about(index: SearchIndex, query: str, id: str) -> None:
+    assert first(index, query) == id
+
+
+def test_each_sentence_of_a_query_finds_its_own_tool(index: SearchIndex) -> None:
+    found = index.search(
+        "Convert the amount of this bill into another currency, say Swiss francs, with the currency rate of today."
+        " Then send an e-mail to Anna.",
+        limit=2,
+    )
+
+    assert {id for _, id in found.results} == {"money.convert_currency", "mail.send_message"}
+
+
+def test_documents_that_are_alike_have_one_score_and_come_by_id() -> None:
+    index = SearchIndex()
+    for number in (3, 1, 2):
+        index.add(Document(f"shop{number}.order_pizza", description="Order a pizza."))
+    results = index.search("I would like to order a pizza", limit=3).results
+
+    assert [id for _, id in results] == ["shop1.order_pizza", "shop2.order_pizza", "shop3.order_pizza"]
+    assert len({score for score, _ in results}) == 1
+
+
+def test_an_index_that_was_changed_answers_like_one_that_was_built() -> None:
+    chance = Random(5)
+    changed, built = SearchIndex("hybrid"), SearchIndex("hybrid")
+    left = {document.id: document for document in documents(300)}
+    for document in left.values():
+        changed.add(document)
+    for id in chance.sample(sorted(left), 120):
+        changed.remove(id)
+        del left[id]
+    for document in left.values():
+        built.add(document)
+
+    for query in ("list the open issues of my github repository", "send a payment to the customer now"):
+        mine, theirs = changed.search(query, limit=50).results, built.search(query, limit=50).results
+        assert mine == theirs
+
+
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [
+        ("List the open issues! Close the oldest ticket today.", 2),
+        ("List the issues of v1.2 in repo.name", 1),
+        ("Hello. List the open issues of the repository.", 1),
+        ("One line says this much\nanother line says that much", 2),
+        ("sentence number one here. " * 40, 8),
+        ("", 1),
+    ],
+)
+def test_a_query_is_taken_sentence_by_sentence(query: str, count: int) -> None:
+    assert len(sentences(query)) == count
+
+
+@with_embeddings
+def test_meaning_finds_what_shares_no_word() -> None:
+    embeddings = Embeddings()
+    index = SearchIndex("hybrid", embeddings)
+    for tool in TOOLS:
+        index.add(tool)
+    embeddings.wait(30)
+
+    assert first(index, "electronic post for my colleague") == "mail.send_message"
+    index.close()
+
+
+@with_embeddings
+def test_a_search_does_not_wait_for_the_embeddings() -> None:
+    index = SearchIndex("hybrid", Embeddings())
+    for tool in TOOLS:
+        index.add(tool)
+
+    assert first(index, "put a meeting into the calendar") == "calendar.createEvent"
+    index.close()
+
+
+@with_embeddings
+def test_embeddings_are_loaded_without_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("the network was used")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    embeddings = Embeddings()
+    embeddings.put(0, TOOLS[0])
+    embeddings.wait(30)
+
+    compared = embeddings.compared(["a meeting"])
+    assert compared is not None
+    assert compared.queries.shape == (2, embedding.DIMENSIONS)
+    embeddings.close()
+
+
+@with_embeddings
+def test_vectors_follow_the_documents() -> None:
+    embeddings = Embeddings()
+    index = SearchIndex("hybrid", embeddings)
+    index.add(Document("a", description="Bake a cake."))
+    index.add(Document("b", description="Repair a bicycle."))
+    embeddings.wait(30)
+    index.add(Document("a", description="Repair an automobile."))
+    index.remove("b")
+    index.add(Document("c", description="Prepare a dessert."))
+    embeddings.wait(30)
+
+    assert first(index, "confectionery with sugar and flour") == "c"
+    assert first(index, "my motor vehicle is broken") == "a"
+    index.close()
+
+
+@with_embeddings
+def test_embeddings_that_cannot_be_loaded_are_done_without(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(embedding, "_WEIGHTS", "nowhere")
+    embeddings = Embeddings()
+    index = SearchIndex("hybrid", embeddings)
+    index.add(TOOLS[0])
+    with pytest.raises(FileNotFoundError):
+        embeddings.wait(30)
+
+    assert first(index, "put a meeting into the calendar") == "calendar.createEvent"
+    assert first(index, "put a meeting into the calendar") == "calendar.createEvent"
+    assert caplog.text.count("Embeddings cannot be loaded") == 1
+    index.close()
+
+
+@pytest.mark.parametrize("meaning", [False, pytest.param(True, marks=with_embeddings)])
+def test_no_query_is_slow_however_long_it_is(meaning: bool) -> None:
+    embeddings = Embeddings() if meaning else None
+    index = SearchIndex("hybrid", embeddings)
+    for document in documents(5000):
+        index.add(document)
+    if embeddings is not None:
+        embeddings.wait(30)
+    everything = " ".join(document.description for document in documents(400))
+    index.search(everything)
+
+    def seconds() -> float:
+        began = thread_time()
+        index.search(everything)
+        return thread_time() - began
+
+    # Many times what it takes here: this is about queries whose cost grows with their length.
+    assert min(seconds() for _ in range(5)) < 0.05
+    index.close()
+
+
+@with_embeddings
+def test_an_index_that_was_closed_finds_by_meaning_again() -> None:
+    embeddings = Embeddings()
+    index = SearchIndex("hybrid", embeddings)
+    for number in range(300):
+        index.add(Document(f"tool_{number}", description=f"Counts the pages of book number {number}"))
+    embeddings.start()
+    index.close()
+
+    embeddings.wait(30)
+
+    assert index.search("how many pages has book number seven in the shelf").results
+    index.close()

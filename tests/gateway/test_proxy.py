@@ -1,0 +1,246 @@
+"""`proxy_default`: one capability, used through a workflow of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.contract.conftest import asynchronous
+from tests.gateway.conftest import MALLORY, agent, eras, office
+from waypost import Hub, ToolError
+from waypost.capabilities.surfaces import SEVEN
+from waypost.policy import Rule
+
+
+def rule(**more: Any) -> Rule:
+    return msgspec.convert({"name": "r", **more}, Rule)
+
+
+async def instances(hub: Hub) -> int:
+    return int((await hub.store.counts())["instances"])
+
+
+@eras
+@asynchronous
+async def test_a_start_is_narrowed_to_one_capability_that_stays_ready(version: str) -> None:
+    async with agent(office(), version) as a:
+        ready = await a.start(capability="mail.send")
+        assert (ready["definitionId"], ready["state"], ready["version"]) == ("proxy_default", "ready", 1)
+        (link,) = ready["links"]
+        assert (link["method"], link["title"], link["args"]["transition"]) == (
+            "workflow.submit",
+            "Send a mail",
+            "mail.send",
+        )
+        assert link["inputSchema"]["required"] == ["to"]
+
+        sent = await a.follow(link, arguments={"to": "ann"})
+        assert (sent["state"], sent["version"]) == ("ready", 2)
+        assert sent["context"]["lastResult"] == {"to": "ann", "text": ""}
+        again = await a.follow(sent["links"][0], arguments={"to": "bob"})
+        assert again["context"]["lastResult"]["to"] == "bob"
+        assert "terminal" not in again
+
+
+@eras
+@asynchronous
+async def test_arguments_run_the_call_at_once(version: str) -> None:
+    async with agent(office(), version) as a:
+        sent = await a.start(capability="mail.send", arguments={"to": "ann", "text": "hi"})
+        assert (sent["state"], sent["version"]) == ("ready", 2)
+        assert sent["context"]["lastResult"] == {"to": "ann", "text": "hi"}
+        assert (await a.start(capability="skill:count", arguments={}))["context"]["lastResult"] == 0
+
+
+@pytest.mark.parametrize("definition", [{}, {"definitionId": ""}, {"definitionId": "proxy_default"}])
+@asynchronous
+async def test_a_start_without_a_definition_is_one_of_a_capability(definition: dict[str, str]) -> None:
+    async with agent(office()) as a:
+        ready = await a.call("workflow.start", **definition, input={"capability": "skill:count"})
+        assert (ready["definitionId"], ready["state"]) == ("proxy_default", "ready")
+
+
+@pytest.mark.parametrize("arguments", [{}, {"to": 3}, {"to": None}, "to ann", [1]])
+@asynchronous
+async def test_arguments_that_do_not_fit_are_refused_and_there_is_no_instance(arguments: Any) -> None:
+    async with agent(office()) as a:
+        refused = await a.start(capability="mail.send", arguments=arguments)
+        assert refused["error"]["code"] == "INPUT_SCHEMA_VIOLATION"
+        assert "workflowId" not in refused
+        takes, search = refused["links"]
+        assert (await a.follow(takes))["links"][0]["input_schema"]["required"] == ["to"]
+        assert (await a.follow(search))["results"]
+        assert await instances(a.hub) == 0
+
+
+@asynchronous
+async def test_arguments_of_a_later_call_are_checked_too() -> None:
+    async with agent(office()) as a:
+        ready = await a.start(capability="mail.send")
+        refused = await a.follow(ready["links"][0], arguments={"to": 3})
+        assert (refused["error"]["code"], refused["version"]) == ("INPUT_SCHEMA_VIOLATION", 1)
+
+
+@pytest.mark.parametrize("given", [{}, {"capability": ""}, {"capability": None}, {"capability": ["mail.send"]}])
+@asynchronous
+async def test_no_capability_is_named(given: dict[str, Any]) -> None:
+    async with agent(office()) as a:
+        refused = await a.start(**given)
+        assert refused["error"]["code"] == "INPUT_SCHEMA_VIOLATION"
+        assert await instances(a.hub) == 0
+
+
+@pytest.mark.parametrize("name", ["nothing", "mail", "prompt:greet", "docs://guide", *sorted(SEVEN)])
+@asynchronous
+async def test_an_unknown_capability_is_told_with_a_search(name: str) -> None:
+    async with agent(office()) as a:
+        refused = await a.start(capability=name, arguments={})
+        assert refused["error"]["code"] == "UNKNOWN_ID"
+        assert refused["links"] == [{"rel": "search", "method": "gateway.search", "args": {"query": name}}]
+        assert await instances(a.hub) == 0
+
+
+@asynchronous
+async def test_what_a_rule_is_against_is_refused_before_its_arguments_are_looked_at() -> None:
+    denied = rule(type="mcp_restriction", config={"tool_pattern": "mail"}, principals=["mallory"])
+    async with agent(office(policies=[denied])) as a:
+        for given in ({}, {"arguments": {"to": "ann"}}, {"arguments": {"to": 3}}):
+            refused = await a.start(MALLORY, capability="mail.send", **given)
+            assert refused["error"]["code"] == "POLICY_DENIED"
+        assert await instances(a.hub) == 0
+        assert "error" not in await a.start(capability="mail.send", arguments={"to": "ann"})
+
+
+@asynchronous
+async def test_a_rule_that_comes_after_the_start_counts_for_the_next_call() -> None:
+    async with agent(office()) as a:
+        ready = await a.start(capability="mail.send")
+        a.hub.guard.policy.replace([rule(type="mcp_restriction", config={"tool_pattern": "mail"}, callers=["mcp"])])
+        refused = await a.follow(ready["links"][0], arguments={"to": "ann"})
+        assert (refused["error"]["code"], refused["version"]) == ("EXECUTOR_FAILED", 1)
+        assert (await a.start(capability="mail.send"))["error"]["code"] == "POLICY_DENIED"
+
+
+@asynchronous
+async def test_a_missing_scope_or_permission_is_a_denial() -> None:
+    hub = office()
+    hub.tool(name="vault.open", permissions=["vault"])(lambda: "gold")
+    hub.tool(name="vault.close", scopes=["vault"])(lambda: "shut")
+    async with agent(hub) as a:
+        for name in ("vault.open", "vault.close"):
+            assert (await a.start(MALLORY, capability=name, arguments={}))["error"]["code"] == "POLICY_DENIED"
+        keeper = msgspec.structs.replace(MALLORY, scopes=("vault",), permissions=("vault",))
+        for name in ("vault.open", "vault.close"):
+            assert "error" not in await a.start(keeper, capability=name, arguments={})
+        assert await instances(hub) == 2
+
+
+@pytest.mark.parametrize("callers", [[], ["mcp"]])
+@asynchronous
+async def test_a_call_counts_once_against_a_limit(callers: list[str]) -> None:
+    limit = rule(
+        callers=callers,
+        type="rate_limit",
+        config={"max_calls": 3, "window_seconds": 3600, "permission": "execute"},
+        capabilities=["mail.*"],
+    )
+    async with agent(office(policies=[limit])) as a:
+        for _ in range(3):
+            assert "error" not in await a.start(MALLORY, capability="mail.send", arguments={"to": "ann"})
+        refused = await a.start(MALLORY, capability="mail.send", arguments={"to": "ann"})
+        assert refused["error"]["code"] == "POLICY_DENIED"
+
+
+@asynchronous
+async def test_a_failure_leaves_the_session_ready_for_another_try() -> None:
+    hub = office()
+
+    @hub.tool
+    async def brittle() -> str:
+        """Fail."""
+        raise ToolError("It broke.")
+
+    async with agent(hub) as a:
+        failed = await a.start(capability="brittle", arguments={})
+        assert failed["error"]["code"] == "EXECUTOR_FAILED"
+        assert "It broke." in failed["error"]["message"]
+        assert (failed["state"], failed["version"]) == ("ready", 1)
+        assert {link["rel"] for link in failed["links"]} == {"self", "transition"}
+
+
+@asynchronous
+async def test_a_session_belongs_to_who_started_it() -> None:
+    async with agent(office()) as a:
+        ready = await a.start(MALLORY, capability="skill:count")
+        assert (await a.call("workflow.get", workflowId=ready["workflowId"]))["error"]["code"] == "UNKNOWN_WORKFLOW"
+
+
+@asynchronous
+async def test_a_session_says_what_it_does() -> None:
+    async with agent(office()) as a:
+        ready = await a.start(capability="mail.send")
+        told = await a.call("workflow.explain", definitionId="proxy_default", workflowId=ready["workflowId"])
+        assert told["allowed"] == [{"transition": "mail.send", "allowed": True, "reasons": []}]
+
+
+@asynchronous
+async def test_a_session_does_not_grow_with_its_calls() -> None:
+    async with agent(office()) as a:
+        told = await a.start(capability="skill:count")
+        for _ in range(5):
+            told = await a.follow(told["links"][0], arguments={"text": "to be"})
+        assert [(proof["by"], proof["version"]) for proof in told["evidence"]] == [("anonymous", 6)]
+        assert told["context"] == {"lastResult": 2}
+
+
+@asynchronous
+async def test_what_is_replaced_is_used_as_it_is_now() -> None:
+    hub = office()
+    async with agent(hub) as a:
+        await a.start(capability="skill:count")
+        hub.remove("skill:count")
+        assert (await a.start(capability="skill:count"))["error"]["code"] == "UNKNOWN_ID"
+        hub.tool(name="skill:count", title="Count letters")(lambda: 26)
+        ready = await a.start(capability="skill:count")
+        assert ready["links"][0]["title"] == "Count letters"
+        assert (await a.follow(ready["links"][0]))["context"]["lastResult"] == 26
+
+
+@asynchronous
+async def test_a_session_outlives_its_capability() -> None:
+    hub = office()
+    async with agent(hub) as a:
+        ready = await a.start(capability="skill:count")
+        hub.remove("skill:count")
+        failed = await a.follow(ready["links"][0], arguments={})
+        assert failed["error"]["code"] == "EXECUTOR_FAILED"
+        assert (await a.call("workflow.get", workflowId=ready["workflowId"]))["version"] == 1
+
+
+@asynchronous
+async def test_many_calls_at_once_do_not_stand_in_each_others_way() -> None:
+    async with agent(office()) as a:
+        answers = await asyncio.gather(
+            *(a.start(capability="mail.send", arguments={"to": str(number)}) for number in range(50))
+        )
+        assert [one["context"]["lastResult"]["to"] for one in answers] == [str(number) for number in range(50)]
+        assert len({one["workflowId"] for one in answers}) == 50
+
+
+@asynchronous
+async def test_both_forms_of_a_name_are_taken() -> None:
+    async with agent(office(names="portable")) as a:
+        for name in ("skill:count", "skill__count"):
+            assert (await a.start(capability=name, arguments={}))["context"]["lastResult"] == 0
+
+
+@asynchronous
+async def test_a_call_runs_in_the_place_of_the_one_that_started_it() -> None:
+    async with agent(office(max_running=2)) as a:
+        answers = await asyncio.gather(
+            *(a.start(capability="mail.send", arguments={"to": str(number)}) for number in range(20))
+        )
+        assert [one["context"]["lastResult"]["to"] for one in answers] == [str(number) for number in range(20)]

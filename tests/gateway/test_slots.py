@@ -1,0 +1,41 @@
+"""Slots are given, given up and given again, and ids stay in order."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from waypost.gateway.bits import bits_of
+from waypost.gateway.slots import Slots
+
+
+def test_a_slot_that_is_given_up_is_given_again() -> None:
+    slots = Slots()
+    taken = [slots.take(name) for name in ("b", "a", "c")]
+
+    assert slots.release("a") == taken[1]
+    assert slots.take("d") == taken[1]
+    assert slots.id(taken[1]) == "d"
+    assert len(slots) == 3
+    assert "a" not in slots
+
+
+def test_an_id_that_has_no_slot_cannot_give_it_up() -> None:
+    with pytest.raises(KeyError):
+        Slots().release("nobody")
+
+
+@pytest.mark.parametrize("share", [1, 3, 50, 700])
+def test_the_ids_of_a_set_come_in_order_however_large_it_is(share: int) -> None:
+    slots = Slots()
+    chance = Random(share)
+    ids = [f"tool{number}" for number in range(3000)]
+    chance.shuffle(ids)
+    taken = {id: slots.take(id) for id in ids}
+    for id in chance.sample(ids, 1500):
+        slots.release(id)
+        del taken[id]
+    wanted = [id for id in taken if chance.randrange(share) == 0]
+
+    assert list(slots.by_id(bits_of([taken[id] for id in wanted]))) == sorted(wanted)

@@ -1,0 +1,60 @@
+"""Words are split and shortened so that a sentence meets an identifier."""
+
+from __future__ import annotations
+
+import pytest
+
+from waypost.gateway.words import parts, runs, stem, stems
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("List GitHub-issues!", ["list", "github", "issues"]),
+        ("deploy_pipeline.v2", ["deploy", "pipeline", "v2"]),
+        ("Straße, 東京 x1", ["straße", "東京", "x1"]),
+        ("_ . -", []),
+    ],
+)
+def test_terms_are_the_lower_cased_alphanumeric_runs(text: str, found: list[str]) -> None:
+    assert runs(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("github.list_issues", ["github", "list", "issues"]),
+        ("getHTTPResponseCode", ["get", "http", "response", "code"]),
+        ("PostMessage2", ["post", "message", "2"]),
+        ("prüfeStraße", ["pr", "ü", "fe", "stra", "ß", "e"]),
+    ],
+)
+def test_identifiers_are_split(text: str, found: list[str]) -> None:
+    assert parts(text) == found
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        ("issue", "issues"),
+        ("create", "creates", "created", "creating", "creation", "creator"),
+        ("deploy", "deploys", "deployed", "deployment"),
+        ("query", "queries"),
+        ("plan", "planned", "planning"),
+        ("translate", "translation", "translator"),
+        ("box", "boxes"),
+    ],
+)
+def test_forms_of_a_word_have_one_stem(family: tuple[str, ...]) -> None:
+    assert len({stem(word) for word in family}) == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("bus", "bu"), ("sing", "s"), ("red", "r"), ("status", "statu"), ("5", "6")]
+)
+def test_short_and_other_words_keep_apart(one: str, other: str) -> None:
+    assert stem(one) != stem(other)
+
+
+def test_words_that_say_nothing_are_left_out() -> None:
+    assert stems("Please list all of the open issues for me") == [stem("list"), stem("open"), stem("issue")]

@@ -1,0 +1,95 @@
+"""What a pool tells about its servers, and whom it tells what they say of their own accord."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gateway.importers import Turncoat, tool
+from tests.protocol.conftest import asynchronous
+from tests.upstreams.programs import nothing_left, program
+from waypost.config.executors import Connection, McpConnection
+from waypost.upstreams.pool import Upstreams
+from waypost.upstreams.replies import Reply
+from waypost.upstreams.unavailable import UpstreamUnavailable
+from waypost.upstreams.upstream import Listener
+
+
+class Diary(Listener):
+    """Writes down what it hears."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def begun(self, name: str) -> None:
+        self.lines.append(f"{name} begun")
+
+    def heard(self, name: str, note: Reply) -> None:
+        self.lines.append(f"{name}: {note['method']}")
+
+
+def turncoats(folder: Path, *names: str) -> dict[str, Connection]:
+    """Connections to servers of their own."""
+    return {
+        name: program("turncoat", str(Turncoat(folder, tool("slow"), tool("change"), name=name).folder))
+        for name in names
+    }
+
+
+@asynchronous
+async def test_a_pool_tells_how_it_goes_with_a_server_without_starting_it(tmp_path: Path) -> None:
+    lost = McpConnection(command=str(tmp_path / "nothing"))
+    connections: dict[str, Connection] = {**turncoats(tmp_path, "up"), "lost": lost}
+    with nothing_left():
+        pool = Upstreams(lambda: connections)
+        assert pool.standing("up").state == pool.standing("lost").state == "not started"
+        await pool.list_tools("up")
+        assert (pool.standing("up").state, pool.standing("up").version) == ("running", "2025-06-18")
+        with pytest.raises(UpstreamUnavailable):
+            await pool.list_tools("lost")
+        standing = pool.standing("lost")
+        assert standing.state == "failed"
+        assert "No such file" in standing.reason
+        assert 0 < standing.retry_in <= 1
+        pool.retire("up")
+        assert pool.standing("up").state == "not started"
+        await pool.close()
+
+
+@asynchronous
+async def test_whoever_listens_hears_of_sessions_and_of_changes(tmp_path: Path) -> None:
+    connections = turncoats(tmp_path, "up")
+    pool = Upstreams(lambda: connections)
+    diary = pool.listener = Diary()
+    await pool.call_tool("up", "change", {"tools": []}, {})
+    pool.retire("up")
+    await pool.list_tools("up")
+    assert diary.lines == ["up begun", "up: notifications/tools/list_changed", "up begun"]
+    await pool.close()
+
+
+@asynchronous
+async def test_progress_reaches_the_call_it_is_about_and_no_other(tmp_path: Path) -> None:
+    connections = turncoats(tmp_path, "one", "two")
+    pool = Upstreams(lambda: connections)
+    heard: dict[str, list[Any]] = {"one": [], "two": [], "again": []}
+
+    def listening(name: str) -> Any:
+        def take(told: Mapping[str, Any]) -> None:
+            heard[name].append(told["progress"])
+
+        return take
+
+    calls = [
+        pool.call_tool("one", "slow", {"ends": True}, {}, listening("one")),
+        pool.call_tool("two", "slow", {"ends": True}, {}, listening("two")),
+        pool.call_tool("one", "slow", {"ends": True}, {}, listening("again")),
+        pool.call_tool("one", "slow", {"ends": True}, {}),
+    ]
+    await asyncio.gather(*calls)
+    assert heard == {"one": [1, 2], "two": [1, 2], "again": [1, 2]}
+    await pool.close()
