@@ -112,7 +112,7 @@ def test_a_server_of_both_eras_that_is_slow_to_start_is_spoken_to_in_the_newest(
             link = StdioLink("slow", program("official"), lambda _: None)
             client = Client(link, patience=DEADLINE)
             try:
-                await introduce(client, NEWEST_FIRST, 0.01)
+                await introduce(client, NEWEST_FIRST, 0.3)  # longer than a process takes to start, shorter than Python
                 assert client.version == V2026_07_28
             finally:
                 await client.close()
