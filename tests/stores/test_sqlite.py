@@ -141,6 +141,25 @@ async def test_a_file_that_is_locked_when_it_is_opened_opens_when_it_is_free(fil
         assert await store.health() == "ok"
 
 
+@asynchronous
+async def test_a_new_file_that_another_process_is_just_making_is_waited_for(file: Path) -> None:
+    database = SqliteDatabase(file, busy=10)
+    async with opened(Store(database)) as store:
+        other = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+        other.execute("BEGIN EXCLUSIVE")
+        threading.Timer(0.2, other.close).start()
+        assert await store.skills.page() == []
+
+
+@asynchronous
+async def test_a_new_file_that_stays_locked_is_unavailable_to_readers_too(file: Path) -> None:
+    async with opened(Store(SqliteDatabase(file, busy=0.1))) as store:
+        with closing(sqlite3.connect(file, isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            with pytest.raises(StoreUnavailable, match="locked by another process"):
+                await store.skills.page()
+
+
 def _overwrite(file: Path, start: int, content: bytes) -> None:
     with file.open("r+b") as opened_file:
         opened_file.seek(start)

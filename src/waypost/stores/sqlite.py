@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -77,8 +77,11 @@ class SqliteDatabase:
     async def read(self, query: Query, *given: Any) -> Sequence[Row]:
         """Rows as they were last committed; a file that cannot be written may still be read."""
         if self._readers is None or self._writer is None or self._writer.has_failed:
-            with suppress(StoreUnavailable):
+            try:
                 await self.open()
+            except StoreUnavailable:
+                if not await self.step():  # there is nothing to read yet
+                    raise
             self._readers = self._readers or self._reading()
         return await self._readers.read(query.sqlite, given)
 

@@ -24,6 +24,7 @@ _CACHE_KIB: Final = 16 * 1024
 _STATEMENTS: Final = 512
 _CHECKPOINT_PAGES: Final = 8000
 _PROGRESS_STEPS: Final = 100_000
+_SOON: Final = 0.01
 _DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _SENTENCES: Final = {
     sqlite3.SQLITE_FULL: "The disk of {where} is full; nothing was written. Make room, then try again.",
@@ -78,11 +79,24 @@ def connect(
     )
     connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
     if path is not None and not reading:
-        connection.execute("PRAGMA journal_mode = WAL")
+        _write_ahead(connection, busy)
         connection.execute(f"PRAGMA synchronous = {synchronous}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
         connection.execute(f"PRAGMA journal_size_limit = {2 * 4096 * _CHECKPOINT_PAGES}")
     return connection
+
+
+def _write_ahead(connection: sqlite3.Connection, busy: float) -> None:
+    """Have a log; SQLite itself does not wait for another process that is about to do the same."""
+    until = time.monotonic() + busy
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+        time.sleep(_SOON)
 
 
 def migrate(connection: sqlite3.Connection, where: str) -> None:
