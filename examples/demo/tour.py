@@ -35,6 +35,7 @@ async def list_tools(client: Client) -> str:
     """The tools an agent sees."""
     names = [entry.name for entry in await client.list_tools()]
     assert names == [
+        *("gateway.describe", "gateway.home", "gateway.search"),
         *("release.status", "releases", "run_checks", "wait_forever"),
         *("workflow.explain", "workflow.get", "workflow.start", "workflow.submit", "workflow:ship_release"),
     ], names
@@ -111,6 +112,39 @@ async def prompt(client: Client) -> str:
     return found.text.splitlines()[0]
 
 
+async def come_home(client: Client) -> str:
+    """The gateway shows everything there is, each with the call that uses it."""
+    found = (await client.call_tool("gateway.home"))["structuredContent"]
+    kinds = {item["id"]: item["kind"] for item in found["items"]}
+    assert kinds["ship_release"] == "workflow" and kinds["run_checks"] == "capability"
+    return ", ".join(f"{name} ({kind})" for name, kind in kinds.items())
+
+
+async def search(client: Client) -> str:
+    """A search finds what can do a task."""
+    found = (await client.call_tool("gateway.search", {"query": "ship"}))["structuredContent"]
+    best = found["results"][0]
+    assert best["item"]["id"] == "ship_release"
+    return f"{best['item']['id']} with a score of {best['score']:g}, {found['ranking']}"
+
+
+async def describe(client: Client) -> str:
+    """An item in full tells what it takes."""
+    found = (await client.call_tool("gateway.describe", {"id": "ship_release"}))["structuredContent"]
+    (link,) = found["links"]
+    assert link["input_schema"]["required"] == ["release"]
+    return f"{found['title']} takes {', '.join(link['input_schema']['properties'])}"
+
+
+async def use_one(client: Client) -> str:
+    """A single capability is used by following its link, or at once with its arguments."""
+    given = {"capability": "release.status", "arguments": {"release": "2.1"}}
+    found = await client.call_tool("workflow.start", {"definitionId": "proxy_default", "input": given})
+    result = found["structuredContent"]["context"]["lastResult"]
+    assert result["status"] == "shipped"
+    return json.dumps(result)
+
+
 async def start_workflow(client: Client) -> str:
     """A workflow answers with its state and links: each is the next call, ready to be made."""
     found = await client.call_tool("workflow.start", {"definitionId": "ship_release", "input": {"release": "2.2"}})
@@ -175,6 +209,10 @@ STEPS: tuple[Step, ...] = (
     ("read resources", read),
     ("a resource that is not there", miss),
     ("a prompt", prompt),
+    ("come home", come_home),
+    ("search", search),
+    ("describe", describe),
+    ("use one capability", use_one),
     ("start a workflow", start_workflow),
     ("a refused guard", be_refused),
     ("follow a link", follow_a_link),
