@@ -76,7 +76,8 @@ class ConfiguredHub(Hub):
         self._watchers: list[asyncio.Task[None]] = []
         self.registry.add(self._configured)
         self._skills = self._skill_section(loaded.config.skills)
-        self._define(loaded.config)
+        if loaded.config.workflows:
+            _ = self.workflows
         self._import(loaded.config)
 
     @cached_property

@@ -12,8 +12,8 @@ from waypost.capabilities.results import Result
 from waypost.errors import RemoteError, ToolError
 from waypost.upstreams.pool import Upstreams
 from waypost.wire.content import Text
-from waypost.workflows.executors import redacted
 from waypost.workflows.executors.mcp import KEY
+from waypost.workflows.redaction import redacted
 
 _OWN: Final = "io.modelcontextprotocol/"
 """How the entries of `_meta` begin that are about one connection and not about the answer."""

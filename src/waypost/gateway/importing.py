@@ -32,7 +32,7 @@ from waypost.stores.store import Store
 from waypost.upstreams.pool import Upstreams
 from waypost.upstreams.replies import Reply
 from waypost.upstreams.upstream import Listener
-from waypost.workflows.executors import redacted
+from waypost.workflows.redaction import redacted
 
 _log: Final = logging.getLogger(__name__)
 _CHANGED: Final = "notifications/tools/list_changed"

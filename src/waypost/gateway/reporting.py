@@ -11,7 +11,7 @@ from waypost.gateway.characters import hidden_characters
 from waypost.gateway.sources import Source
 from waypost.gateway.trust import Why, difference, pin_of_all
 from waypost.upstreams.upstream import Standing
-from waypost.workflows.executors import redacted, secrets_of
+from waypost.workflows.redaction import redacted, secrets_of
 
 
 class HeldTool(msgspec.Struct, frozen=True, rename="camel"):

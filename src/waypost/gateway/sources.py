@@ -22,7 +22,7 @@ from waypost.errors import DefinitionError
 from waypost.gateway.characters import folded, told
 from waypost.gateway.trust import MARK, Held, Pin, judged
 from waypost.wire.definitions import ToolDefinition
-from waypost.workflows.executors import secrets_of
+from waypost.workflows.redaction import secrets_of
 
 _LARGEST: Final = 262_144
 _RESERVED: Final = {folded(name): name for name in SEVEN}

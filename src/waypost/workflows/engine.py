@@ -274,8 +274,7 @@ class Engine:
         outcome = await self.chains.go_on(taken, caller)
         if request is not None and outcome.live is not answered:
             answer = answers.outcome(outcome.live, caller.principal, outcome.error, outcome.chain)
-            stored = {"answer": answer.data, "refused": answer.refused}
-            await self._store().requests.replace(RequestRecord(outcome.live.id, request.id, request.digest, stored))
+            await self._store().requests.replace(RequestRecord(outcome.live.id, request.id, request.digest, answer))
         return outcome
 
     async def _resolve(
@@ -318,7 +317,7 @@ class Engine:
         if found is None:
             return None
         _check_same(found.digest, request)
-        return Answer(found.answer["answer"], found.answer["refused"])
+        return msgspec.convert(found.answer, Answer)
 
     async def _refused(
         self, error: WorkflowRefused, workflow_id: str, expected: int, transition: str, caller: Caller

@@ -13,10 +13,10 @@ from waypost.errors import WorkflowRefused
 from waypost.workflows import submitting
 from waypost.workflows.definition import Definition
 from waypost.workflows.live import Live
+from waypost.workflows.redaction import HIDDEN
 
 Data = dict[str, Any]
 _SECRET: Final = re.compile("password|secret|token|key|authorization|cookie", re.IGNORECASE)
-_HIDDEN: Final = "[REDACTED]"
 
 
 def definition(found: Definition) -> Data:
@@ -91,10 +91,10 @@ def hidden(value: Any, key: str = "") -> Any:
     if isinstance(value, dict):
         inside = key in ("env", "headers") or bool(_SECRET.search(key))
         return {
-            name: _HIDDEN if inside or _is_secret(name, item) else hidden(item, name) for name, item in value.items()
+            name: HIDDEN if inside or _is_secret(name, item) else hidden(item, name) for name, item in value.items()
         }
     if isinstance(value, list):
-        return [_HIDDEN if _is_secret(key, item) else hidden(item, key) for item in value]
+        return [HIDDEN if _is_secret(key, item) else hidden(item, key) for item in value]
     return value
 
 

@@ -17,11 +17,11 @@ from waypost.errors import DefinitionError
 from waypost.workflows.expression_parsing import And, Compare, Literal, Node, Not, Or, paths_of, render
 from waypost.workflows.expressions import Expression, compile_expression
 from waypost.workflows.paths import MISSING, Path, quoted
+from waypost.workflows.redaction import HIDDEN
 from waypost.workflows.scope import GUARD_ROOTS, Proof, Scope
 
 DEEPEST: Final = 64
 """How deep guards may be nested."""
-HIDDEN: Final = "[REDACTED]"
 
 _SECRET: Final = re.compile("password|secret|token|key|authorization", re.IGNORECASE)
 _LONGEST_TEXT: Final = 200

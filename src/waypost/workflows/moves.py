@@ -22,7 +22,8 @@ from waypost.stores.instances import Reservation
 from waypost.stores.requests import RequestRecord
 from waypost.stores.store import Store
 from waypost.workflows import answers, landing
-from waypost.workflows.approvals import asked, told_to_approvers
+from waypost.workflows.answers import Answer
+from waypost.workflows.approvals import asked
 from waypost.workflows.callers import for_workflow
 from waypost.workflows.definition import Action
 from waypost.workflows.executors.executor import Run
@@ -96,10 +97,10 @@ class Moves:
         action = live.action(move)
         held = Held(kind="executing", move=move, by=caller.principal, key="", arguments=arguments, chained=chained)
         if request is not None:
-            held = msgspec.structs.replace(held, request=request.id, request_digest=request.digest)
+            held = replace(held, request=request.id, request_digest=request.digest)
         if action.is_pure:
             return await self.finish(live, held, {} if action.kind == "noop" else None)
-        held = msgspec.structs.replace(held, key=_key(action.key, live.id, move), holder=self.holder, began=time.time())
+        held = replace(held, key=_key(action.key, live.id, move), holder=self.holder, began=time.time())
         if action.human is not None:
             return await self._wait_for_people(live, action, held, caller)
         if action.child is not None:
@@ -129,9 +130,9 @@ class Moves:
 
     async def _wait_for_people(self, live: Live, action: Action, held: Held, caller: Caller) -> Taken:
         approval = asked(live, action, held)
-        held = msgspec.structs.replace(held, kind="approval", approval=approval, holder="")
+        held = replace(held, kind="approval", approval=approval, holder="")
         parked = await self.reserve(live, held, approval.expires_at, f"{approval.id}.0")
-        self._recorder.note(parked, caller, "approval.requested", told_to_approvers(parked, approval)["digest"])
+        self._recorder.note(parked, caller, "approval.requested", approval.digest)
         return Taken(parked)
 
     async def run(self, live: Live, caller: Caller) -> Taken:
@@ -184,7 +185,7 @@ class Moves:
     async def _commit(self, live: Live, found: Landing, held: Held | None) -> None:
         request = None
         if held is not None and held.request:
-            answer = {"answer": answers.standing(found.live, held.by), "refused": False}
+            answer = Answer(answers.standing(found.live, held.by))
             request = RequestRecord(live.id, held.request, held.request_digest, answer)
         moved = found.live.stored(found.due_at, live.version)
         await self._persistently(live, found.entry, moved, request)
@@ -243,8 +244,7 @@ class Moves:
         request = None
         if held.request:
             answer = answers.outcome(after, held.by, error, [])
-            stored = {"answer": answer.data, "refused": answer.refused}
-            request = RequestRecord(live.id, held.request, held.request_digest, stored)
+            request = RequestRecord(live.id, held.request, held.request_digest, answer)
         try:
             await self._store().instances.settle(after.stored(due_at), time.time(), note, live.token, request)
         except StaleVersion:

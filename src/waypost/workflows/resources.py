@@ -21,12 +21,11 @@ from waypost.errors import InvalidParams, ToolError, WorkflowRefused
 from waypost.stores.store import Store
 from waypost.workflows.answers import moment
 from waypost.workflows.engine import Engine
-from waypost.workflows.executors import redacted
 from waypost.workflows.explaining import hidden
 from waypost.workflows.live import Live
+from waypost.workflows.redaction import HIDDEN, redacted
 
 LIST: Final = "list"
-HIDDEN: Final = "[REDACTED]"
 _MOST: Final = 50
 _RUN_ID: Final = re.compile("wf_[0-9a-f]{1,64}")
 _NO_SETTINGS: Final = frozenset(

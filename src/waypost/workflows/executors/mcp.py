@@ -7,9 +7,10 @@ from typing import Any, Final
 from waypost.config import executors as models
 from waypost.errors import ExecutorFailed, WaypostError
 from waypost.upstreams.addresses import EgressFailed
-from waypost.workflows.executors import arguments_of, connection_of, redacted, secrets_of
+from waypost.workflows.executors import arguments_of, connection_of
 from waypost.workflows.executors.executor import Run, Surroundings
 from waypost.workflows.mapping import compile_template
+from waypost.workflows.redaction import redacted, secrets_of
 
 KEY: Final = "waypost/idempotencyKey"
 """The entry of `_meta` that carries the key."""

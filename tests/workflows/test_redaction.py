@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from waypost.workflows.executors import redacted, secrets_of, without
+from waypost.workflows.redaction import redacted, secrets_of, without
 
 
 def test_configured_values_of_six_characters_are_secrets_and_shorter_ones_words() -> None:
@@ -69,6 +69,6 @@ def test_the_time_it_takes_grows_with_the_text_and_not_faster(unit: str) -> None
 
 
 def _timed(text: str) -> float:
-    began = time.perf_counter()
+    began = time.thread_time()
     redacted(text)
-    return time.perf_counter() - began
+    return time.thread_time() - began

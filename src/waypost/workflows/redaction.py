@@ -1,0 +1,76 @@
+"""Texts that tell no secrets: without the values of the configuration, and without what looks like a secret."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+HIDDEN: Final = "[REDACTED]"
+"""What stands where a secret was."""
+SHORTEST_SECRET: Final = 6
+"""Values of the configuration with fewer characters are words like any other."""
+
+_NAMES: Final = ("password", "passwd", "secret", "token", "credential", "api_key", "api-key", "apikey", "access")
+_SHAPES: Final = ("sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "akia", "eyj")
+_LOOKS_SECRET: Final = tuple(
+    (hints, re.compile(pattern, re.IGNORECASE | re.DOTALL))
+    for hints, pattern in (
+        (
+            ("private key",),
+            r"()-----BEGIN [a-z ]{0,40}PRIVATE KEY-----.*?(?:-----END [a-z ]{0,40}PRIVATE KEY-----|\Z)",
+        ),
+        (("authorization",), r"\b(authorization[\"']?\s{0,3}[:=]\s{0,3}[\"']?)[^\r\n\"',;]{3,}"),
+        (("bearer",), r"\b(bearer\s{1,3})[\w.~+/=-]{6,}"),
+        (("://",), r"(://)[^\s/@:]{0,200}:[^\s/@]{1,200}(?=@)"),
+        (
+            _NAMES,
+            r"((?:password|passwd|secret|token|credential|api[_-]?key|access[_-]?key)[\w-]{0,40}[\"']?"
+            r"\s{0,3}[:=]\s{0,3}[\"']?)(?!\[REDACTED)[^\s\"',;&]{6,}",
+        ),
+        (
+            _SHAPES,
+            # Only at the beginning of a run of such characters: from every place in it, a long one would take for ever.
+            r"(?<![\w-])()(?:sk-[\w-]{16,}|gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{20,}"
+            r"|xox[abeprs]-[\w-]{10,}|AKIA[0-9A-Z]{16}|eyJ[\w-]{8,}+\.[\w-]{8,}+\.[\w-]*)",
+        ),
+    )
+)
+"""What looks like a secret: words without which it cannot be there, and the pattern, whose group is what stays."""
+
+
+def secrets_of(*sources: Mapping[str, str]) -> tuple[str, ...]:
+    """The values that must not be told, longest first; behind a scheme such as `Bearer` the rest counts alone too."""
+    return tuple(sorted(_long_enough(sources), key=len, reverse=True))
+
+
+def _long_enough(sources: Iterable[Mapping[str, str]]) -> set[str]:
+    values = {value for source in sources for value in source.values()}
+    parts = {part for value in values for part in (value, value.strip(), value.partition(" ")[2].strip())}
+    return {part for part in parts if len(part) >= SHORTEST_SECRET}
+
+
+def without(text: str, secrets: Iterable[str], *, is_cut: bool = False) -> str:
+    """A text in which known values are hidden; if its end was cut off, so is the beginning of one that stands there."""
+    for secret in secrets:
+        text = text.replace(secret, HIDDEN)
+        if is_cut:
+            text = _without_end(text, secret)
+    return text
+
+
+def _without_end(text: str, secret: str) -> str:
+    for length in range(min(len(secret) - 1, len(text)), SHORTEST_SECRET - 1, -1):
+        if text.endswith(secret[:length]):
+            return text[:-length] + HIDDEN
+    return text
+
+
+def redacted(text: str, secrets: Iterable[str] = (), *, is_cut: bool = False) -> str:
+    """A text that may be told: without the values of the configuration, and without what looks like a secret."""
+    text = without(text, secrets, is_cut=is_cut)
+    lowered = text.lower()
+    for hints, pattern in _LOOKS_SECRET:
+        if any(hint in lowered for hint in hints):
+            text = pattern.sub(rf"\g<1>{HIDDEN}", text)
+    return text
