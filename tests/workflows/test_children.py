@@ -44,7 +44,7 @@ async def settled(b: Bench, about: Told) -> Told:
     """The instance once it goes on by itself no more."""
 
     def is_settled(seen: Told) -> bool:
-        return seen["status"] != "waiting_for_workflow" and bool(seen["links"] or seen.data.get("terminal"))
+        return seen["status"] not in ("waiting_for_workflow", "executing", "going_on")
 
     return await b.once(about, is_settled)
 
