@@ -27,7 +27,11 @@ CONTENDERS = {
     "static": "benchmarks.contenders.static_asgi",
     "bare": "benchmarks.contenders.bare_protocol",
     "waypost gateway": "benchmarks.contenders.waypost_gateway",
+    "many upstreams": "benchmarks.contenders.many_upstreams",
     "fastmcp proxy": "benchmarks.contenders.fastmcp_proxy",
+    "contextforge": "benchmarks.contenders.contextforge",
+    "worker hub": "benchmarks.contenders.worker_hub",
+    "websockets echo": "benchmarks.contenders.websocket_echo",
 }
 MCP_SERVERS = ("waypost", "mcp lowlevel", "fastmcp")
 POLL_SECONDS = 0.002

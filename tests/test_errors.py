@@ -19,7 +19,7 @@ from waypost.errors import (
     WaypostError,
 )
 
-MOST = 35
+MOST = 36
 INDENT = 4
 
 CLASSES = [thing for thing in vars(errors).values() if isinstance(thing, type) and issubclass(thing, BaseException)]

@@ -34,6 +34,7 @@ EXPORTED = {
     "InvalidOutput",
     "InvalidParams",
     "InvalidRequest",
+    "InvocationFailed",
     "MethodNotFound",
     "NoAnswer",
     "ParseError",

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from benchmarks.stores import moves
 from waypost import Hub
+from waypost.capabilities.absent import Absent
 from waypost.capabilities.chain import FROM_OUTSIDE
 from waypost.capabilities.principals import Principal
 from waypost.config.executors import Noop
 from waypost.config.workflows import State, Transition, Workflow
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
-from waypost.workflows.callers import Absent
 
 GO: Final = "go"
 _TOGETHER: Final = 500

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -32,11 +33,15 @@ async def discover(client: Client) -> str:
 
 
 async def list_tools(client: Client) -> str:
-    """The tools an agent sees."""
-    names = [entry.name for entry in await client.list_tools()]
+    """The tools an agent sees, those of the server behind the hub among them."""
+    until = time.monotonic() + START_WITHIN
+    while "clock.convert_time" not in (names := [entry.name for entry in await client.list_tools()]):
+        assert time.monotonic() < until, "The server behind the hub did not start; the hub's own words are above."
+        await asyncio.sleep(0.05)
     assert names == [
+        *("clock.convert_time", "clock.get_current_time"),
         *("gateway.describe", "gateway.home", "gateway.search"),
-        *("release.status", "releases", "run_checks", "wait_forever"),
+        *("release.status", "releases", "run_checks", "skill__fetch", "wait_forever"),
         *("workflow.explain", "workflow.get", "workflow.start", "workflow.submit", "workflow:ship_release"),
     ], names
     return ", ".join(names)
@@ -145,6 +150,48 @@ async def use_one(client: Client) -> str:
     return json.dumps(result)
 
 
+async def use_another_server(client: Client) -> str:
+    """A tool of a server behind the hub is found, described and used like any other."""
+    found = (await client.call_tool("gateway.search", {"query": "convert time"}))["structuredContent"]
+    best = found["results"][0]["item"]["id"]
+    assert best == "clock.convert_time"
+    described = (await client.call_tool("gateway.describe", {"id": best}))["structuredContent"]
+    (link,) = described["links"]
+    given = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
+    assert set(link["input_schema"]["required"]) == set(given)
+    call = {"definitionId": "proxy_default", "input": {"capability": best, "arguments": given}}
+    used = (await client.call_tool("workflow.start", call))["structuredContent"]["context"]["lastResult"]
+    assert "T21:00" in json.dumps(used), used
+    return f"{best} says that noon in UTC is {used['target']['datetime'][11:16]} in Tokyo"
+
+
+async def call_a_worker(client: Client) -> str:
+    """A program that connects to the hub offers its functions at once, and they are used like any other tool."""
+    worker = await asyncio.create_subprocess_exec(sys.executable, str(HERE / "courier.py"), standing["workers"])
+    standing["worker"] = worker
+    until = time.monotonic() + START_WITHIN
+    while "courier__carry" not in [entry.name for entry in await client.list_tools()]:
+        assert time.monotonic() < until and worker.returncode is None, "The worker did not come."
+        await asyncio.sleep(0.05)
+    given = {"capability": "courier__carry", "arguments": {"release": "2.1", "to": "Ada"}}
+    found = await client.call_tool("workflow.start", {"definitionId": "proxy_default", "input": given})
+    result = found["structuredContent"]["context"]["lastResult"]
+    assert result == {"release": "2.1", "to": "Ada", "status": "delivered"}
+    return f"courier__carry says {json.dumps(result)}"
+
+
+async def read_a_skill(client: Client) -> str:
+    """A worker says how it wants to be used; agents read it when they need it, and functions write what is live."""
+    until = time.monotonic() + START_WITHIN
+    while (
+        found := await client.call_tool("skill__fetch", {"uris": ["iii://courier", "iii://fn/courier/route"]})
+    ).is_error:
+        assert time.monotonic() < until, found.text
+        await asyncio.sleep(0.05)
+    assert "# courier" in found.text and "Between the desk and the door." in found.text
+    return " / ".join(line for line in found.text.splitlines() if line.startswith("# "))
+
+
 async def start_workflow(client: Client) -> str:
     """A workflow answers with its state and links: each is the next call, ready to be made."""
     found = await client.call_tool("workflow.start", {"definitionId": "ship_release", "input": {"release": "2.2"}})
@@ -213,6 +260,9 @@ STEPS: tuple[Step, ...] = (
     ("search", search),
     ("describe", describe),
     ("use one capability", use_one),
+    ("use a server behind the hub", use_another_server),
+    ("call a worker", call_a_worker),
+    ("read a skill", read_a_skill),
     ("start a workflow", start_workflow),
     ("a refused guard", be_refused),
     ("follow a link", follow_a_link),
@@ -229,6 +279,9 @@ async def play(url: str) -> None:
             print(f"{number:2}. {title}: {await step(client)}")
     finally:
         await client.close()
+        if "worker" in standing:
+            standing["worker"].terminate()
+            await standing["worker"].wait()
     session = await connected(HttpLink(url), version="2025-11-25")
     try:
         print(f"{len(STEPS) + 1:2}. the same in a 2025-11-25 session: {await call(session)}")
@@ -236,16 +289,21 @@ async def play(url: str) -> None:
         await session.close()
 
 
-def serve(data: Path, port: int) -> tuple[subprocess.Popen[bytes], str]:
-    """Start the hub and wait until it says where it is."""
+def serve(data: Path, port: int) -> tuple[subprocess.Popen[bytes], dict[str, Any]]:
+    """Start the hub and wait until it says where it is; with the port 0 it takes any that are free."""
     command = [sys.executable, "-m", "waypost", "serve", str(HERE / "waypost.yaml")]
-    hub = subprocess.Popen([*command, "--port", str(port), "--data", str(data)])
+    # The server behind the hub is a program beside this Python.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    environment = {**os.environ, "PATH": path}
+    if port == 0:
+        environment["DEMO_WORKER_PORT"] = "0"
+    hub = subprocess.Popen([*command, "--port", str(port), "--data", str(data)], env=environment)
     note = data / "hub.json"
     until = time.monotonic() + START_WITHIN
     while time.monotonic() < until and hub.poll() is None:
         if note.exists() and (text := note.read_text()):
             found: dict[str, Any] = json.loads(text)
-            return hub, f"{found['url']}/mcp"
+            return hub, found
         time.sleep(0.02)
     stop(hub)
     raise SystemExit("The demo hub did not start; its own words are above.")
@@ -267,13 +325,14 @@ def main() -> None:
     parser.add_argument("--once", action="store_true", help="stop after the tour")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="waypost-demo-") as data:
-        hub, url = serve(Path(data), 0 if given.once else 8420)
+        hub, note = serve(Path(data), 0 if given.once else 8420)
         try:
-            standing["data"] = data
+            url = f"{note['url']}/mcp"
+            standing.update(data=data, workers=note["workers"])
             asyncio.run(play(url))
             print("Every step held.")
             if not given.once:
-                print(f"The hub keeps serving at {url}; stop it with Ctrl-C.")
+                print(f"The hub keeps serving at {url}, and for workers at {note['workers']}; stop it with Ctrl-C.")
                 hub.wait()
         except KeyboardInterrupt:
             pass

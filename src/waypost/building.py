@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -146,10 +147,31 @@ def check(path: Path) -> list[config.Finding]:
     if any(found.severity == "error" for found in findings):
         return findings
     try:
-        findings += build(config.load(path)).findings
+        loaded = config.load(path)
+        findings += [*build(loaded).findings, *_unserved(loaded)]
+        if loaded.config.proxy.imports:
+            from waypost.gateway.checking import unheard_of
+
+            findings += unheard_of(loaded)
     except ConfigError as error:
         findings += error.findings
     return sorted(findings, key=lambda found: (found.file != str(path), found.file, found.line))
+
+
+def _unserved(loaded: config.Loaded) -> list[config.Finding]:
+    """What lies in folders of skills and prompts and cannot be served."""
+    settings = loaded.config.skills
+    if settings is None or not (settings.folders or settings.prompts):
+        return []
+    from waypost.skills.folders.prompts import prompts
+    from waypost.skills.folders.skills import snapshot
+
+    return [
+        loaded.finding(("skills", key, place), str(one).removesuffix("."), "CFG080")
+        for key, paths, look in (("folders", settings.folders, snapshot), ("prompts", settings.prompts, prompts))
+        for place, path in enumerate(paths)
+        for one in look(Path(os.path.abspath(path))).problems
+    ]
 
 
 def _expand_toolkit(entry: str | config.ToolkitUse) -> list[Capability]:

@@ -10,19 +10,22 @@ import asyncio
 import logging
 import signal
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from waypost import config
 from waypost.building import Built, build, rules
-from waypost.capabilities.capability import Capability
+from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.principals import ANONYMOUS, Principal
+from waypost.capabilities.session import ListKind
 from waypost.config.executors import McpConnection
 from waypost.errors import ConfigError, DefinitionError
 from waypost.hub import Hub
 from waypost.policy.audit import Record
+from waypost.policy.hiding import hidden, onlookers
 from waypost.policy.rules import Rule
 from waypost.stores import places
 
@@ -33,8 +36,13 @@ if TYPE_CHECKING:
     from waypost.workflows.workflows import Workflows
 
 _log: Final = logging.getLogger(__name__)
-_AT_START: Final = ("server", "store", "bus", "skills", "audit")
+_AT_START: Final = ("server", "store", "bus", "skills", "audit", "workers")
 """Sections that are looked at when the hub starts, and not again."""
+_LISTS: Final[dict[ListKind, tuple[Kind, ...]]] = {
+    "tools": (Kind.TOOL,),
+    "prompts": (Kind.PROMPT,),
+    "resources": (Kind.RESOURCE, Kind.TEMPLATE),
+}
 
 
 class ConfiguredHub(Hub):
@@ -54,6 +62,7 @@ class ConfiguredHub(Hub):
             page_size=server.page_size,
             names=server.names,
             max_body=server.max_body_bytes,
+            max_result=server.max_result_bytes,
             allowed_hosts=server.allowed_hosts,
             allowed_origins=server.allowed_origins,
             allow_anonymous_remote=server.allow_anonymous_remote,
@@ -67,6 +76,7 @@ class ConfiguredHub(Hub):
             max_waiting=server.max_waiting,
             surface=server.surface,
             ranking=loaded.config.search.ranking,
+            workers=_worker_options(loaded.config.workers),
         )
         self.settle_in(places.data_directory(path.absolute()))
         self._configured = [*built.capabilities, *self._exposed(built)]
@@ -114,7 +124,11 @@ class ConfiguredHub(Hub):
             from waypost.gateway.importing import Imports
 
             self.imports = Imports(
-                self.registry, lambda: self.workflows.upstreams, lambda: self.store, lambda: self.guard.audit
+                self.registry,
+                lambda: self.workflows.upstreams,
+                lambda: self.store,
+                lambda: self.guard.audit,
+                lambda: self.engine.broadcast,
             )
         self.imports.configure(settings.proxy.imports, settings.connections)
 
@@ -132,6 +146,10 @@ class ConfiguredHub(Hub):
             exchanged=self.guard.forgive,
         )
         self.registry.add(section.core)
+        if settings.folders:
+            self.add_skills(*settings.folders)
+        if settings.prompts:
+            self.add_prompts(*settings.prompts)
         self.skills = section.dynamic
         return section
 
@@ -141,27 +159,34 @@ class ConfiguredHub(Hub):
             try:
                 loaded, built = await asyncio.to_thread(_read, self.loaded.path)
                 capabilities = [*built.capabilities, *self._exposed(built)]
-                self._exchange(loaded.config, capabilities)
-                hidden = self._hiding()
-                self.guard.policy.replace(rules(loaded.config.policies))
             except (ConfigError, DefinitionError) as error:
                 _log.error("the configuration was not reloaded: %s", error)
                 return False
-            for section in _AT_START:
-                if getattr(loaded.config, section) != getattr(self.loaded.config, section):
-                    _log.warning("changes in the section %s take effect at the next start", section)
-            self._pipeline.timeout = loaded.config.tool_timeout
-            self.loaded, self._configured = loaded, capabilities
             was_there = self.imports is not None
-            self._import(loaded.config)
+            with self.registry.as_one_change():
+                try:
+                    self._exchange(loaded.config, capabilities)
+                    changed = self._govern(rules(loaded.config.policies))
+                except DefinitionError as error:
+                    _log.error("the configuration was not reloaded: %s", error)
+                    return False
+                self._warn_of(loaded.config)
+                self._pipeline.timeout = loaded.config.tool_timeout
+                self.loaded, self._configured = loaded, capabilities
+                self._import(loaded.config)
             if self.imports is not None and not was_there and self._watchers:
                 await self.imports.start()
-            if self._hiding() != hidden:
-                for kind in ("tools", "prompts", "resources"):
-                    await self.notify_changed(kind)
+            for kind in changed:
+                await self.notify_changed(kind)
             self._record_reload()
             _log.info("the configuration was reloaded")
             return True
+
+    def _warn_of(self, settings: config.Config) -> None:
+        """Say what of a new configuration has no effect yet."""
+        for section in _AT_START:
+            if getattr(settings, section) != getattr(self.loaded.config, section):
+                _log.warning("changes in the section %s take effect at the next start", section)
 
     def _record_reload(self) -> None:
         if self.guard.audit is not None:
@@ -181,9 +206,19 @@ class ConfiguredHub(Hub):
         if self.has_workflows:
             self.workflows.start()
 
-    def _hiding(self) -> list[Rule]:
-        """The rules that keep something out of lists."""
-        return [rule for rule in self.guard.policy.rules if rule.hide and rule.enabled]
+    def _govern(self, new: list[Rule]) -> list[ListKind]:
+        """Have other rules; the lists that look different to somebody now."""
+        policy = self.guard.policy
+        people = onlookers([*policy.rules, *new])
+        listed = {name: [row.id for kind in kinds for row in self._listed(kind)] for name, kinds in _LISTS.items()}
+        before = {name: hidden(policy, people, ids) for name, ids in listed.items()}
+        policy.replace(new)
+        return [name for name, ids in listed.items() if hidden(policy, people, ids) != before[name]]
+
+    def _listed(self, kind: Kind) -> Iterator[Capability]:
+        """What clients find in a list, where nothing is kept from them."""
+        only = self.engine.settings.only_tools if kind is Kind.TOOL else None
+        return (row for row in self.registry[kind] if not row.hidden and (only is None or row.id in only))
 
     async def start(self) -> None:
         """Begin to serve and to watch the files."""
@@ -228,6 +263,21 @@ class ConfiguredHub(Hub):
 def _read(path: Path) -> tuple[config.Loaded, Built]:
     loaded = config.load(path)
     return loaded, build(loaded)
+
+
+def _worker_options(given: config.Workers | None) -> Mapping[str, Any] | Literal[False]:
+    """How the port for workers is set up, where there is one."""
+    if given is None:
+        return False
+    return {
+        "host": given.host,
+        "port": given.port,
+        "token": given.token,
+        "state_timeout": given.state_timeout_ms / 1000,
+        "registry": given.registry,
+        "share": given.share,
+        "observe": given.observe,
+    }
 
 
 def authentication(auth: config.Auth | None) -> Authentication | None:

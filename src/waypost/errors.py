@@ -12,7 +12,8 @@ WaypostError
 │   ├── CircuitOpen            it failed too often lately and is left alone for a while
 │   ├── SchemaNotAllowed       a form that no client can show
 │   ├── InvalidAnswer          the client's answer does not fit what was asked
-│   └── NoAnswer               the client was asked and did not answer in time
+│   ├── NoAnswer               the client was asked and did not answer in time
+│   └── InvocationFailed       a function of a worker failed; carries the code that workers know it by
 ├── UnknownCapability          nobody answers to that name or address
 │   ├── UnknownTool
 │   ├── UnknownPrompt
@@ -36,7 +37,8 @@ WaypostError
     ├── InsufficientScope      the caller's token does not reach that far
     └── CapabilityNotSupported the client cannot do what the handler needs of it
 
-What becomes of each on the wire is decided in one place per edge: `protocol/failures.py` for MCP, `cli/` for the shell.
+What becomes of each on the wire is decided in one place per edge: `protocol/failures.py` for MCP,
+`workers/failures.py` for workers, `cli/` for the shell.
 """
 
 from __future__ import annotations
@@ -109,6 +111,17 @@ class NoAnswer(CallError):
     """The client did not answer in time."""
 
 
+class InvocationFailed(CallError):
+    """The function failed."""
+
+    def __init__(
+        self, message: str | None = None, code: str = "invocation_failed", stacktrace: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.stacktrace = stacktrace
+
+
 class UnknownCapability(WaypostError):
     """Nobody answers to that name."""
 
@@ -124,8 +137,8 @@ class UnknownPrompt(UnknownCapability):
 class UnknownResource(UnknownCapability):
     """Unknown resource."""
 
-    def __init__(self, uri: str) -> None:
-        super().__init__(f"Resource not found: {uri}")
+    def __init__(self, uri: str, reason: str = "") -> None:
+        super().__init__(f"Resource not found: {uri} ({reason})" if reason else f"Resource not found: {uri}")
         self.uri = uri
 
 

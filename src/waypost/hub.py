@@ -6,9 +6,8 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import UNSET
 
@@ -22,6 +21,7 @@ from waypost.capabilities.surfaces import SEVEN, Surface
 from waypost.errors import DefinitionError, PolicyDenied, StoreError, ToolError, UnknownTool, WaypostError
 from waypost.execution.pipeline import Pipeline
 from waypost.lifecycle import Lifecycle, ListName
+from waypost.parts import Parts
 from waypost.policy.audit import AuditLog, Sink
 from waypost.policy.audit import writer as audit_writer
 from waypost.policy.guard import stand_guard, tokens_under
@@ -39,22 +39,18 @@ from waypost.wire.definitions import Implementation
 
 if TYPE_CHECKING:
     from waypost.api import Api
-    from waypost.config.workflows import Workflow
     from waypost.gateway.documents import Ranking
-    from waypost.gateway.gateway import Gateway
     from waypost.gateway.importing import Imports
     from waypost.policy import Authentication
-    from waypost.policy.key_ring import KeyRing
     from waypost.skills.skill_set import SkillSet
     from waypost.transports.http.app import HttpApp, OperatorAnswer, OperatorRequest
-    from waypost.workflows.workflows import Workflows
 
 _REFRESH_EVERY: Final = 2.0
 
 Names = Literal["canonical", "portable"]
 
 
-class Hub(Registering, Lifecycle):
+class Hub(Parts, Registering, Lifecycle):
     """One server for everything an agent can reach: add capabilities, then run it."""
 
     skills: SkillSet | None = None
@@ -79,6 +75,7 @@ class Hub(Registering, Lifecycle):
         page_size: int = 1000,
         names: Names = "canonical",
         max_body: int = 4 * 1024 * 1024,
+        max_result: int = 10 * 1024 * 1024,
         allowed_hosts: Iterable[str] = (),
         allowed_origins: Iterable[str] = (),
         secret: bytes | None = None,
@@ -93,6 +90,7 @@ class Hub(Registering, Lifecycle):
         max_waiting: int = 10_000,
         surface: Surface = "full",
         ranking: Ranking = "auto",
+        workers: bool | Mapping[str, Any] = False,
     ) -> None:
         if not name or not version:
             raise DefinitionError(f"A hub needs a {'version' if name else 'name'}: Hub('my-server', version='1.0.0').")
@@ -128,6 +126,7 @@ class Hub(Registering, Lifecycle):
                 max_sessions=max_sessions,
                 secret=secret,
                 task_after=task_after,
+                max_result=max_result,
                 only_tools=SEVEN if surface == "gateway" else None,
             ),
             self._kept_in(self._data, places.MEMORY),
@@ -146,6 +145,7 @@ class Hub(Registering, Lifecycle):
         )
         self._pipeline.guard = self.guard
         self._ranking = ranking
+        self._worker_options = {} if workers is True else workers
         if surface != "full":
             _ = self.gateway
 
@@ -208,6 +208,9 @@ class Hub(Registering, Lifecycle):
 
     async def notify_resource_updated(self, uri: str) -> None:
         """Tell the clients that subscribed to `uri` that it changed."""
+        self._resource_updated(uri)
+
+    def _resource_updated(self, uri: str) -> None:
         self.engine.broadcast.resource_updated(uri)
 
     @property
@@ -230,18 +233,18 @@ class Hub(Registering, Lifecycle):
         if self.guard.audit is not None:
             self.guard.audit.start()
         self.engine.start()
+        if "folders" in self.__dict__:
+            self.folders.start()
         if self.has_workflows or await any_created(self.store):
             await self.workflows.open()
+        await self._open_workers()
 
     async def stop(self) -> None:
         """End all sessions and streams; transports call it."""
         if self._refreshing is not None:
             self._refreshing.cancel()
             self._refreshing = None
-        if "gateway" in self.__dict__:
-            self.gateway.close()
-        if self.has_workflows:
-            await self.workflows.stop()
+        await self._close_parts()
         if self.guard.audit is not None:
             self.guard.audit.stop()
         await self.engine.stop()
@@ -254,37 +257,6 @@ class Hub(Registering, Lifecycle):
         """What `/health` answers."""
         db = await self.store.health()
         return {"status": "ok" if db == "ok" else "degraded", "version": __version__, "db": db, "mcp": "running"}
-
-    @cached_property
-    def keys(self) -> KeyRing:
-        """Keys that are made and revoked while the hub runs."""
-        from waypost.policy.key_ring import KeyRing
-
-        return KeyRing(self.authentication.keys, lambda: self.store)
-
-    @cached_property
-    def workflows(self) -> Workflows:
-        """State machines that agents are led through; made when first asked for."""
-        from waypost.workflows.workflows import Workflows
-
-        return Workflows(self.registry, self._pipeline, self.guard, lambda: self.store)
-
-    @cached_property
-    def gateway(self) -> Gateway:
-        """Seven tools over everything; made when first asked for."""
-        from waypost.gateway.gateway import Gateway
-
-        return Gateway(self.registry, self.workflows, self.guard, self._ranking)
-
-    def workflow(self, name: str, model: Workflow) -> Self:
-        """Have a workflow: states with transitions, or steps."""
-        self.workflows.add(name, model)
-        return self
-
-    @property
-    def has_workflows(self) -> bool:
-        """Whether anybody asked for workflows yet."""
-        return "workflows" in self.__dict__
 
     @property
     def authentication(self) -> Authentication:
@@ -311,17 +283,19 @@ class Hub(Registering, Lifecycle):
             self.engine.seal = Seal(self._secret)
             self.guard.tokens = tokens_under(self._secret)
         await self.keys.refresh()
+        await self._open_workers()
         if self.store.database.is_shared and self._refreshing is None:
             self._refreshing = asyncio.get_running_loop().create_task(self._refresh_keys())
 
     async def _refresh_keys(self) -> None:
-        """Notice keys and workflows that other hubs made, changed or removed."""
+        """Notice keys, workflows, skills and prompts that other hubs made, changed or removed."""
         while True:
             await asyncio.sleep(_REFRESH_EVERY)
             with suppress(StoreError):
                 await self.keys.refresh()
                 if self.has_workflows:
                     await self.workflows.creating.load()
+                await self._refresh_content()
 
     def asgi(self, *, allowed_hosts: Iterable[str] = ()) -> HttpApp:
         """The hub as an ASGI app, for any ASGI server."""
@@ -346,6 +320,7 @@ class Hub(Registering, Lifecycle):
         if transport == "stdio":
             from waypost.transports import stdio
 
+            self.keep_workers_out()
             stdio.run(self)
         elif transport == "http":
             from waypost.transports.http.gate import bound_hosts
@@ -376,5 +351,10 @@ class Hub(Registering, Lifecycle):
                 "or allow it with server.allowAnonymousRemote: true (allow_anonymous_remote=True in Python)."
             )
 
+    def told_ready(self, address: str) -> str:
+        """The line that says where the hub is."""
+        workers = f", for workers at {self.worker_address}" if self.worker_address else ""
+        return f"{self.info.name} is ready at {address}/mcp{workers}\n"
+
     def _say_where(self, address: str) -> None:
-        sys.stderr.write(f"{self.info.name} is ready at {address}/mcp\n")
+        sys.stderr.write(self.told_ready(address))

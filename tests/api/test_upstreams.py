@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.api.conftest import ADMIN, Operator, operating
-from tests.gateway.importers import Turncoat, tool, write
+from tests.gateway.importers import Turncoat, recorded, tool, write
 from tests.protocol.conftest import asynchronous
+from tests.upstreams.conftest import served
+from tests.upstreams.people import bearer, guarded, who
 from tests.upstreams.programs import nothing_left
+from waypost import ToolError
 from waypost.configured import ConfiguredHub
 from waypost.policy import digest
 
@@ -96,3 +102,40 @@ async def test_a_hub_without_connections_has_none() -> None:
         assert await operator.told("GET", UPSTREAMS) == {"upstreams": []}
         status, _ = await operator.refused("POST", f"{UPSTREAMS}/any/restart")
         assert status == 404
+
+
+@asynchronous
+async def test_a_credential_is_kept_used_never_shown_and_forgotten(tmp_path: Path) -> None:
+    async with served(guarded()) as url:
+        connections = {"up": {"kind": "mcp", "url": url, "credentials": "user"}}
+        hub = ConfiguredHub(write(tmp_path, connections, [], auth=KEYS, audit={"sink": "store"}))
+        async with operating(hub) as operator:
+            await hub.start()
+            login = {"principal": "ada", "headers": bearer("ada")}
+            kept = await operator.told("POST", f"{UPSTREAMS}/up/login", login)
+            assert kept == {"connection": "up", "principal": "ada", "kept": True}
+            pool = hub.workflows.upstreams
+            assert await who(pool, "ada") == "ada"
+            assert "0123456789" not in json.dumps(await operator.told("GET", UPSTREAMS))
+            gone = await operator.told("POST", f"{UPSTREAMS}/up/logout", {"principal": "ada"})
+            assert gone["kept"] is False
+            with pytest.raises(ToolError, match="needs a credential of ada"):
+                await who(pool, "ada")
+            assert [one["reason"] for one in await recorded(hub, "credential.given")] == ["ada"]
+            assert [one["capability"] for one in await recorded(hub, "credential.removed")] == ["up"]
+
+
+@asynchronous
+async def test_a_credential_that_nobody_would_use_is_refused(tmp_path: Path) -> None:
+    connections = {"near": {"kind": "mcp", "command": "nothing"}}
+    hub = ConfiguredHub(write(tmp_path, connections, [], auth=KEYS))
+    async with operating(hub) as operator:
+        await hub.start()
+        login = {"principal": "ada", "headers": bearer("ada")}
+        status, told = await operator.refused("POST", f"{UPSTREAMS}/lost/login", login)
+        assert (status, told) == (404, "There is no connection 'lost' to an MCP server.")
+        status, told = await operator.refused("POST", f"{UPSTREAMS}/near/login", login)
+        assert status == 400
+        assert "All callers share the session of near" in told
+        bad = {"principal": "ada", "headers": {"Authorization": "x\r\nHost: evil"}}
+        assert (await operator.refused("POST", f"{UPSTREAMS}/near/login", bad))[0] == 400

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.capabilities.client import connected, listed, new_hub, request
 from waypost import DefinitionError, Hub, InvalidParams, UnknownPrompt, UnknownTool
+from waypost.capabilities import registry as registry_module
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.registry import Change, Registry
 from waypost.capabilities.uri_templates import UriTemplate
@@ -89,6 +90,47 @@ def test_every_mutation_is_one_change_that_names_the_lists() -> None:
     stop()
     registry.add([a_tool("unheard")])
     assert [change.kinds for change in changes] == [{Kind.TOOL, Kind.PROMPT}, {Kind.TOOL}, {Kind.PROMPT}]
+
+
+def test_changes_that_belong_together_are_told_as_one() -> None:
+    registry = Registry()
+    changes: list[Change] = []
+    registry.subscribe(changes.append)
+    with registry.as_one_change():
+        registry.add([a_tool("a")])
+        with registry.as_one_change():
+            registry.add([a_prompt("p")])
+        assert ids(registry[Kind.TOOL]) == ["a"]
+        assert changes == []
+    with registry.as_one_change():
+        pass
+    with pytest.raises(DefinitionError), registry.as_one_change():
+        registry.add([a_tool("b")])
+        registry.add([a_tool("a")])
+    assert [change.kinds for change in changes] == [{Kind.TOOL, Kind.PROMPT}, {Kind.TOOL}]
+
+
+def test_a_table_tells_what_changed_since_a_revision() -> None:
+    table = Registry()[Kind.TOOL]
+    assert table.changed_since(-1) is None
+    assert table.changed_since(0) == []
+    table.put(a_tool("a"))
+    table.put(a_tool("b"))
+    seen = table.revision
+    table.put(a_tool("a", title="New"))
+    table.pop("b")
+    table.pop("nobody")
+    assert set(table.changed_since(seen) or ()) == {"a", "b"}
+    assert table.changed_since(table.revision) == []
+
+
+def test_a_table_forgets_old_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry_module, "REMEMBERED", 4)
+    table = Registry()[Kind.TOOL]
+    for number in range(50):
+        table.put(a_tool(f"t{number}"))
+    assert table.changed_since(1) is None
+    assert table.changed_since(table.revision - 4) == ["t46", "t47", "t48", "t49"]
 
 
 def test_a_row_may_be_replaced_by_one_of_the_same_name() -> None:

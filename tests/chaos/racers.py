@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from waypost import Context, Hub
+from waypost.capabilities.absent import Absent
 from waypost.capabilities.chain import FROM_OUTSIDE
 from waypost.capabilities.principals import Principal
 from waypost.config.workflows import Workflow
@@ -23,7 +24,6 @@ from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
 from waypost.workflows import workflows as workflows  # imported once, for all who are forked
 from waypost.workflows.answers import Answer
-from waypost.workflows.callers import Absent
 
 ADA: Final = Absent(Principal("ada"), FROM_OUTSIDE)
 QUORUM: Final = 3

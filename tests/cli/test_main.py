@@ -31,20 +31,24 @@ COMMANDS = [
         "replay",
         "init",
         "store",
+        "skills-worker",
     ),
-    *("skills", "upstreams", "runs", "approvals", "keys", "policy", "audit"),
+    *("skills", "prompts", "workers", "upstreams", "runs", "approvals", "keys", "policy", "audit"),
 ]
 ACTIONS = {
     "store": ["check", "migrate", "backup", "vacuum"],
-    "skills": ["list", "create", "load", "unload", "reload", "rollback"],
-    "upstreams": ["list", "approve", "restart"],
+    "skills": ["list", "create", "load", "unload", "reload", "rollback", "docs"],
+    "prompts": ["list", "show"],
+    "workers": ["list"],
+    "upstreams": ["list", "approve", "restart", "login", "logout"],
     "runs": ["list", "show", "cancel", "resolve"],
     "approvals": ["list", "approve", "reject"],
     "keys": ["create", "list", "revoke"],
     "policy": ["list", "test"],
     "audit": ["tail", "verify"],
 }
-EVERY = [*COMMANDS, *(f"{command} {action}" for command, actions in ACTIONS.items() for action in actions)]
+DEEPER = [f"skills docs {action}" for action in ("list", "show", "add", "remove")]
+EVERY = [*COMMANDS, *(f"{command} {action}" for command, actions in ACTIONS.items() for action in actions), *DEEPER]
 
 WRONG_USAGE = [
     [],
@@ -74,6 +78,9 @@ WRONG_USAGE = [
     ["audit", "tail", "--decision", "maybe"],
     ["skills", "load"],
     ["upstreams", "approve"],
+    ["upstreams", "login", "up", "--principal", "ada"],
+    ["upstreams", "login", "up", "--principal", "ada", "--header", "nothing"],
+    ["upstreams", "logout", "up"],
     ["graph", "waypost.yaml"],
     ["simulate", "waypost.yaml"],
     ["simulate", "waypost.yaml", "release", "--walks", "0"],

@@ -57,3 +57,23 @@ def test_a_refusal_is_one_sentence(server: Turncoat, capsys: Captured) -> None:
     assert complaint(capsys) == "waypost: There is no connection 'down' to an MCP server."
     assert main(["upstreams", "approve", "up", "write"]) == 1
     assert complaint(capsys) == "waypost: up does not offer 'write'."
+
+
+@pytest.fixture
+def personal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A hub with a server at which everybody shows a credential of theirs; nobody listens there."""
+    far = {"kind": "mcp", "url": "http://127.0.0.1:9/mcp", "credentials": "user"}
+    file = write(tmp_path, {"far": far}, [])
+    monkeypatch.setenv("WAYPOST_DATA", str(tmp_path / ".waypost"))
+    with serving(file.name, "--port", "0", cwd=tmp_path) as hub:
+        assert hub.url
+        yield
+
+
+@pytest.mark.usefixtures("personal")
+def test_a_credential_is_given_and_forgotten(capsys: Captured) -> None:
+    given = ["--principal", "ada", "--header", "Authorization: Bearer abc", "--header", "X-Team: red"]
+    assert said(capsys, "login", "far", *given) == "ada shows a credential now at far.\n"
+    assert main(["upstreams", "login", "far", *given, "--json"]) == 0
+    assert printed_json(capsys) == {"connection": "far", "principal": "ada", "kept": True}
+    assert said(capsys, "logout", "far", "--principal", "ada") == "ada shows no credential any more at far.\n"

@@ -16,6 +16,9 @@ PAGES: Final = [
 EXAMPLE_FILES: Final = sorted(
     path for path in EXAMPLES.rglob("*") if path.suffix in (".py", ".yaml") and "__pycache__" not in path.parts
 )
+WORKER_FILES: Final = sorted(
+    path for path in (ROOT / "examples" / "workers").iterdir() if path.suffix in (".py", ".yaml", ".mjs")
+)
 
 _FENCE: Final = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 

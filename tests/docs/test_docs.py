@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 import waypost
-from tests.docs.pages import DOCS, EXAMPLE_FILES, PAGES, ROOT, Block, blocks, name
+from tests.docs.pages import DOCS, EXAMPLE_FILES, PAGES, ROOT, WORKER_FILES, Block, blocks, name
 from waypost import errors, lifecycle
 from waypost.capabilities.options import ResourceOptions, ToolOptions
 from waypost.capabilities.schemas.options import TYPES
@@ -55,9 +55,9 @@ def is_shown_by(text: str, block: str) -> bool:
 EVERYWHERE: Final = set[str]().union(*(words_in_code(path.read_text()) for path in PAGES))
 
 
-@pytest.mark.parametrize("block", blocks("python", "yaml"), ids=lambda block: block.place)
+@pytest.mark.parametrize("block", blocks("python", "yaml", "js"), ids=lambda block: block.place)
 def test_a_code_block_is_a_run_of_lines_of_an_example_file(block: Block) -> None:
-    assert any(is_shown_by(path.read_text(), block.text) for path in EXAMPLE_FILES), block.text
+    assert any(is_shown_by(path.read_text(), block.text) for path in (*EXAMPLE_FILES, *WORKER_FILES)), block.text
 
 
 def test_a_block_that_differs_in_one_character_is_noticed() -> None:
@@ -67,7 +67,7 @@ def test_a_block_that_differs_in_one_character_is_noticed() -> None:
 
 
 def test_every_block_says_what_language_it_is_in_or_is_plain_text() -> None:
-    known = {"python", "yaml", "json", "sh", "console", ""}
+    known = {"python", "yaml", "js", "json", "sh", "console", ""}
     found = {match for path in PAGES for match in re.findall(r"^```(\w+)", path.read_text(), re.MULTILINE)}
     assert found <= known
 
@@ -121,7 +121,7 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 
 def sections() -> dict[str, str]:
     """The part of the page about the command line that belongs to each command."""
-    parts = re.split(r"^## `waypost (\w+)`$", page("command-line.md"), flags=re.MULTILINE)
+    parts = re.split(r"^## `waypost ([\w-]+)`$", page("command-line.md"), flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 

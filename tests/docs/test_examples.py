@@ -25,6 +25,7 @@ OTHERWISE: Final = {
     "test_asking.py": "run by pytest, below",
     "configuration/tools.py": "used by configuration/waypost.yaml",
     "policies_tools.py": "used by policies.yaml",
+    "mailer.py": "run beside a hub by test_content_page.py",
     "upstreams.yaml": "run by the commands of its page, which find `waypost` on the path",
     "skills/longer.py": "loaded by skills.yaml",
     "skills/word_count.py": "loaded by skills.yaml",

@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from msgspec import Struct
 
 from tests.docs.pages import DOCS
 from waypost.building import check
 from waypost.capabilities.surfaces import SEVEN
+from waypost.config import load
+from waypost.config.flowgate import IDLE
 from waypost.gateway.directory import PAGE
 from waypost.gateway.tools import MOST
 
 TEXT: Final = (DOCS / "gateway.md").read_text()
-MOVED: Final = """\
+OTHERWISE: Final = """\
 version: "1.0.0"
 audit: {sink: stdout}
 discovery: {index: memory, include: [proxy, workflows, connections]}
@@ -78,10 +81,18 @@ def test_the_page_has_the_seven_and_the_limits() -> None:
     assert f"{MOST} at\nmost" in TEXT
 
 
-def test_what_has_to_change_in_a_file_of_mcp_flowgate_is_named_with_its_line(tmp_path: Path) -> None:
+def test_what_is_said_otherwise_in_a_file_of_mcp_flowgate_is_understood(tmp_path: Path) -> None:
     file = tmp_path / "gateway.yaml"
-    file.write_text(MOVED)
-    assert {finding.line for finding in check(file) if finding.severity == "error"} == {1, 2, 3, 4, 6}
+    file.write_text(OTHERWISE)
+    assert [(finding.line, finding.code) for finding in check(file)] == [(3, "CFG064")]
+    config = load(file).config
+    assert (config.version, config.audit.sink, config.store.url) == ("1", "stderr", "sqlite:///flowgate.db")
+
+
+@pytest.mark.parametrize(("model", "key"), [(model, key) for model, keys in IDLE.items() for key in keys])
+def test_the_page_names_every_key_without_effect(model: type[Struct], key: str) -> None:
+    table = TEXT.partition("What has no effect")[2].partition("Instances that")[0]
+    assert f"`{key}`" in table
 
 
 def test_the_rest_of_a_file_of_mcp_flowgate_loads(tmp_path: Path) -> None:

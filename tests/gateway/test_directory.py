@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -10,7 +12,9 @@ import pytest
 
 from tests.gateway.conftest import RELEASE, office
 from waypost import Hub
-from waypost.capabilities.capability import Kind
+from waypost.capabilities import registry
+from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.registry import Table
 from waypost.config.workflows import Workflow
 from waypost.gateway.directory import Directory
 from waypost.gateway.documents import Document
@@ -24,6 +28,8 @@ class Counting(SearchIndex):
     def __init__(self) -> None:
         super().__init__("weighted")
         self.done: list[str] = []
+        self.looked_at: list[str] = []
+        self.settle: Callable[[], object] = lambda: None
 
     def add(self, document: Document) -> None:
         """Take in a document."""
@@ -36,7 +42,8 @@ class Counting(SearchIndex):
         return super().remove(id)
 
     def since(self) -> list[str]:
-        """What was done since the last look."""
+        """What was done since the last look, until a search would find it."""
+        self.settle()
         done, self.done = self.done, []
         return done
 
@@ -51,7 +58,20 @@ def directory_of(hub: Hub) -> tuple[Directory, Counting]:
         return None if found is None else found.model
 
     index = Counting()
-    return Directory(hub.registry, model, index, lambda row: row.id.startswith("workflow.")), index
+
+    def leaves_out(row: Capability) -> bool:
+        index.looked_at.append(row.id)
+        return row.id.startswith("workflow.")
+
+    directory = Directory(hub.registry, model, index, leaves_out)
+    index.settle = lambda: directory.search("", None, 1, everybody)
+    return directory, index
+
+
+def indexed(directory: Directory) -> int:
+    """How many documents a search looks at."""
+    directory.search("", None, 1, everybody)
+    return len(directory.index)
 
 
 def ids(directory: Directory, allowed: Callable[[Item], bool] = everybody) -> list[str]:
@@ -91,6 +111,41 @@ def test_a_change_is_seen_by_the_next_search_without_a_rebuild() -> None:
     hub.remove("t7")
     assert directory.get("t7") is None
     assert index.since() == ["-t7"]
+
+
+def test_a_change_costs_a_look_at_what_changed_however_much_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = hub_with(*(f"t{number}" for number in range(300)))
+    directory, index = directory_of(hub)
+    ids(directory)
+    index.looked_at.clear()
+
+    def walked(table: Table) -> Any:
+        raise AssertionError("the whole table was walked through")
+
+    monkeypatch.setattr(Table, "__iter__", walked)
+    hub.tool(name="newcomer")(lambda: "x")
+    hub.remove("t7")
+    row = hub.registry.tool("t8")
+    hub.registry.replace([row], [replace(row, tags=("new",))])
+    assert directory.get("newcomer") is not None
+    assert directory.get("t7") is None
+    found = directory.get("t8")
+    assert found is not None
+    assert found.tags == ("new",)
+    assert sorted(index.looked_at) == ["newcomer", "t8"]
+
+
+def test_after_more_changes_than_are_remembered_everything_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "REMEMBERED", 3)
+    hub = hub_with("a", "b")
+    directory, index = directory_of(hub)
+    assert ids(directory) == ["a", "b"]
+    index.since()
+    for number in range(20):
+        hub.tool(name=f"c{number:02}")(lambda: "x")
+    hub.remove("a")
+    assert ids(directory) == ["b", *(f"c{number:02}" for number in range(20))]
+    assert "+b" not in index.since()
 
 
 def test_what_is_replaced_is_found_by_its_new_words() -> None:
@@ -149,7 +204,7 @@ def test_of_a_workflow_and_a_tool_of_one_name_the_workflow_has_it_whoever_came_f
     assert tool is not None
     assert (workflow.kind, tool.kind) == ("workflow", "capability")
     assert tool.link["args"]["input"] == {"capability": name}
-    assert len(directory.index) == 2
+    assert indexed(directory) == 2
 
 
 def test_a_name_is_free_again_when_the_workflow_is_gone() -> None:
@@ -164,7 +219,7 @@ def test_a_name_is_free_again_when_the_workflow_is_gone() -> None:
     assert found.kind == "capability"
     hub.remove("release")
     assert ids(directory) == ["other"]
-    assert len(directory.index) == 1
+    assert indexed(directory) == 1
 
 
 def test_pages_counts_and_hints_hold_only_what_is_allowed() -> None:
@@ -183,3 +238,17 @@ def test_a_page_goes_on_behind_an_id_that_is_gone() -> None:
     directory, _ = directory_of(hub_with("a", "c"))
     assert [item.id for item in directory.page("b", everybody)[0]] == ["c"]
     assert directory.page("z", everybody) == ([], None)
+
+
+@pytest.mark.anyio
+async def test_what_is_fresh_gets_into_the_index_between_other_things_and_once() -> None:
+    directory, index = directory_of(hub_with(*(f"t{number:03}" for number in range(120))))
+    ids(directory)
+    assert index.done == []
+
+    directory.index_later()
+    directory.index_later()
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+    assert sorted(index.done) == [f"+t{number:03}" for number in range(120)]

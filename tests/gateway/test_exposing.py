@@ -316,7 +316,7 @@ def expose(entry: str) -> str:
         ("{title: x}", "WF060"),
         ("{name: x, capability: git.push}", "WF060"),
         ("{name: x, as: y}", "WF060"),
-        ("{capability: git.push, executor: {kind: noop}}", "WF060"),
+        ("{capability: git.push, executor: {kind: human}}", "WF061"),
         ("{capability: git.pull}", "WF012"),
         ("{capability: odd name}", "WF060"),
         (f"{{name: {'x' * 129}}}", "CFG013"),

@@ -14,8 +14,8 @@ import pytest
 from tests.gateway.importers import Turncoat, imports_of, names, recorded, running, stdio, tool, write
 from tests.protocol.conftest import asynchronous
 from tests.upstreams.conftest import until
+from tests.upstreams.pools import listening
 from tests.upstreams.servers import official
-from tests.upstreams.test_pool import listening
 from waypost import Hub
 from waypost.testing import TestClient
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28

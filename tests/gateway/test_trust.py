@@ -27,9 +27,9 @@ def test_a_pin_covers_all_that_a_model_is_told_and_nothing_else() -> None:
 
 
 def test_what_is_new_and_what_changed_are_told_apart() -> None:
-    held = judged([POISONED, tool("write")], {"read": pinned(HARMLESS)})
+    held = judged({"read": POISONED, "write": tool("write")}, {"read": pinned(HARMLESS)})
     assert {name: one.why for name, one in held.items()} == {"read": "changed", "write": "new"}
-    assert judged([HARMLESS], {"read": pinned(HARMLESS)}) == {}
+    assert judged({"read": HARMLESS}, {"read": pinned(HARMLESS)}) == {}
 
 
 def test_a_difference_is_lines_of_text_and_schema() -> None:
@@ -222,7 +222,7 @@ async def test_a_name_that_somebody_has_or_that_looks_like_one_is_left_out_and_t
         assert left["Read"] == "desk.Read is the name of another tool."
         assert left["read"] == "desk.read can be taken for desk.Read."
         assert left["start"] == "workflow.start is the name of another tool."
-        assert left["three"] == "The server has no such tool."
+        assert left["three"] == "The server has no such tool or prompt."
         assert "cannot be offered" in left["two"]
         assert "is not usable" in left["bad name"]
         assert sum(one.tool == "one" for row in rows.values() for one in row.left_out) == 1

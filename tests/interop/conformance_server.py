@@ -9,6 +9,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Awaitable
+from pathlib import Path
 from typing import Any
 
 from waypost import (
@@ -114,6 +115,7 @@ hub = Hub(
     instructions="Fixtures of the official conformance suites.",
     task_after=TASK_AFTER,
 )
+hub.add_skills(Path(__file__).parent / "skills")
 
 
 def form(*fields: str) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def test_each_era_has_its_methods(name: str, legacy: bool, modern: bool) -> None
 def test_a_method_of_a_capability_that_is_not_offered_does_not_exist(version: str) -> None:
     engine = Hub("empty", version="1").engine
     assert find(engine, "prompts/get", version) is None
-    assert find(engine, "resources/read", version) is None
+    assert find(engine, "resources/list", version) is None
     assert find(engine, "tools/list", version) is not None
 
 

@@ -4,11 +4,12 @@ import ast
 import importlib
 from math import prod
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from tests.requirements import gateway, security, skills_and_policy, toolkits, workflows
+from tests.requirements import content, gateway, security, skills_and_policy, toolkits, workers, workflows
 
 TESTS = Path(__file__).parents[1]
 
@@ -17,6 +18,11 @@ CHECKLISTS: dict[str, tuple[dict[Any, tuple[str, tuple[str, ...]]], Any]] = {
     "skills_and_policy": (skills_and_policy.REQUIREMENTS, range(1, 19)),
     "gateway": (gateway.REQUIREMENTS, (*range(1, 7), 28)),
     "workflows": (workflows.REQUIREMENTS, (*range(7, 28), 29, 30)),
+    "workers": (workers.REQUIREMENTS, tuple(f"P{number}" for number in range(1, 25))),
+    "content": (
+        content.REQUIREMENTS,
+        (*(f"S{number}" for number in range(1, 16)), *(f"M{number}" for number in range(1, 5))),
+    ),
     "security": (
         {name: (threat.sentence, threat.shown_by) for name, threat in security.THREATS.items()},
         (
@@ -57,13 +63,37 @@ def test_every_statement_names_tests_that_exist(checklist: str, number: int | st
         assert name in functions_in(TESTS / file), f"there is no test {test}"
 
 
+def module_of(test: str) -> ModuleType:
+    """The module that a test stands in."""
+    file = test.partition("::")[0]
+    return importlib.import_module("tests." + file.removesuffix(".py").replace("/", "."))
+
+
+def marks_of(test: str) -> list[Any]:
+    """What a test is parametrised with."""
+    found = getattr(module_of(test), test.partition("::")[2])
+    return [mark for mark in getattr(found, "pytestmark", []) if mark.name == "parametrize"]
+
+
+@pytest.mark.parametrize("feature", content.TABLES)
+def test_every_scenario_of_a_feature_is_a_case_of_its_test(feature: str) -> None:
+    test, names = content.TABLES[feature]
+    (mark,) = marks_of(test)
+    assert [name for name in names if name not in mark.kwargs["ids"]] == []
+
+
+@pytest.mark.parametrize("feature", content.SCENARIOS)
+def test_every_scenario_of_a_feature_is_a_test(feature: str) -> None:
+    for test in content.SCENARIOS[feature].values():
+        file, _, name = test.partition("::")
+        assert name in functions_in(TESTS / file), f"there is no test {test}"
+
+
 def cases_of(test: str) -> int:
     """How many cases a test tries: its parameters, and the rows of the table it goes through."""
-    file, _, name = test.partition("::")
-    module = importlib.import_module("tests." + file.removesuffix(".py").replace("/", "."))
-    marks = [mark for mark in getattr(getattr(module, name), "pytestmark", []) if mark.name == "parametrize"]
     table = security.TABLES.get(test)
-    return prod(len(list(mark.args[1])) for mark in marks) * (len(getattr(module, table)) if table else 1)
+    rows = len(getattr(module_of(test), table)) if table else 1
+    return prod(len(list(mark.args[1])) for mark in marks_of(test)) * rows
 
 
 @pytest.mark.parametrize("threat", security.THREATS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ import uvloop
 from tests.upstreams.conftest import DEADLINE, until
 from tests.upstreams.programs import Rough, is_running, nothing_left
 from waypost.config.executors import McpConnection
-from waypost.upstreams.stdio import StdioLink
+from waypost.upstreams.stdio import SLICE, StdioLink
 from waypost.upstreams.unavailable import UpstreamUnavailable
 from waypost.wire.versions import LATEST_LEGACY
 
@@ -203,6 +204,28 @@ def test_a_line_that_is_too_long_ends_the_session(run: Run, tmp_path: Path) -> N
             await until(lambda: talk.lost)
             assert "wrote a line of more than 100000 bytes" in str(talk.lost[0])
             assert talk.received == []
+
+    run(scenario())
+
+
+def test_a_flood_is_read_in_slices_and_others_have_their_turn_in_between(run: Run, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        turns = 0
+        heard: Counter[int] = Counter()
+
+        async def take_turns() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async with talking(Rough(tmp_path).connection) as talk:
+            others = asyncio.ensure_future(take_turns())
+            await talk.link.open(lambda line: heard.update([turns]))
+            await talk.call("babble", lines=30_000)
+            await until(lambda: heard.total() == 30_001)
+            assert max(heard.values()) <= 2 * SLICE // len('{"jsonrpc": "2.0", "method": "notifications/babble"}')
+            others.cancel()
 
     run(scenario())
 

@@ -15,13 +15,13 @@ import msgspec
 import pytest
 
 from waypost import Context, Hub
+from waypost.capabilities.absent import Absent
 from waypost.capabilities.chain import FROM_OUTSIDE
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.config.workflows import Workflow
 from waypost.errors import ToolError
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import V2026_07_28
-from waypost.workflows.callers import Absent
 from waypost.workflows.engine import Engine
 
 Json = dict[str, Any]

@@ -8,10 +8,10 @@ import pytest
 
 from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import ANN, WORK, Json, bench, flow, later
+from waypost.capabilities.absent import Absent
 from waypost.capabilities.chain import FROM_OUTSIDE
 from waypost.capabilities.principals import ANONYMOUS
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
-from waypost.workflows.callers import Absent
 
 SCHEMA = {"type": "object", "properties": {"value": {"type": "integer"}}}
 GUARD = {"kind": "expr", "expr": "$.context.coverage >= 90"}

@@ -94,6 +94,14 @@ def test_a_guard_can_be_shown_as_it_was_written() -> None:
     assert compile_guard(guard(written)).data == written
 
 
+def test_a_request_to_people_is_met_by_their_approval() -> None:
+    compiled = compile_guard(guard(needs({"kind": "human_request", "count": 2})))
+    one = Proof("human_approval", "ann", 1)
+    assert not compiled.holds(SCOPE.within(evidence=(one,)))
+    assert compiled.holds(SCOPE.within(evidence=(one, Proof("human_approval", "bob", 2))))
+    assert compiled.holds(SCOPE.within(evidence=(one, Proof("human_request", "bob", 2))))
+
+
 def test_evidence_counts_different_people() -> None:
     compiled = compile_guard(guard(needs({"kind": "review", "count": 2})))
 

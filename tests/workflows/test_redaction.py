@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from waypost.workflows.redaction import redacted, secrets_of, without
+from waypost.workflows.redaction import is_secret_name, redacted, secrets_of, without
 
 
 def test_configured_values_of_six_characters_are_secrets_and_shorter_ones_words() -> None:
@@ -72,3 +72,13 @@ def _timed(text: str) -> float:
     began = time.thread_time()
     redacted(text)
     return time.thread_time() - began
+
+
+@pytest.mark.parametrize("name", ["password", "API_TOKEN", "sshKey", "credentials", "Set-Cookie", "passwd", "keys"])
+def test_what_is_called_like_a_secret_is_one(name: str) -> None:
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize("name", ["", "user", "path", "sha256"])
+def test_what_is_called_otherwise_is_none(name: str) -> None:
+    assert not is_secret_name(name)

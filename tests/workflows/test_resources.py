@@ -12,10 +12,10 @@ from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import ANN, OPERATOR, STRANGER, Bench, bench, flow
 from tests.workflows.stepping import Stepping, play, stepping
 from waypost import Hub
+from waypost.capabilities.absent import Absent
 from waypost.capabilities.chain import FROM_OUTSIDE
 from waypost.capabilities.principals import Principal
 from waypost.errors import RemoteError, ToolError
-from waypost.workflows.callers import Absent
 
 FLOW = flow({"open": {"transitions": {"close": {"target": "done"}}}, "done": {"terminal": True}}, title="A flow")
 SECRETS = {

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from waypost.api import approvals, audit, keys, policies, runs, skills, tools, upstreams, workflows
+from waypost.api import approvals, audit, content, keys, policies, runs, skills, tools, upstreams, workflows
 from waypost.api.answers import Answer, answered, failed, refused
 from waypost.api.metrics import measured
 from waypost.api.openapi import document
@@ -24,7 +24,7 @@ METRICS: Final = "/metrics"
 OPENAPI: Final = "/api/openapi.json"
 ROUTES: Final = Routes(
     route
-    for part in (keys, policies, audit, skills, tools, upstreams, workflows, runs, approvals)
+    for part in (keys, policies, audit, skills, content, tools, upstreams, workflows, runs, approvals)
     for route in part.ROUTES
 )
 VIA: Final = b"waypost-via"

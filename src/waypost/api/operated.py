@@ -14,7 +14,9 @@ from waypost.policy import Authentication
 from waypost.policy.guard import PolicyGuard
 from waypost.policy.key_ring import KeyRing
 from waypost.protocol.engine import Engine
+from waypost.skills.content.content import Content
 from waypost.stores.store import Store
+from waypost.workers.workers import Workers
 from waypost.workflows.workflows import Workflows
 
 
@@ -25,6 +27,8 @@ class Operated(Protocol):
     def authentication(self) -> Authentication: ...
     @property
     def counters(self) -> Counters: ...
+    @property
+    def content(self) -> Content: ...
     @property
     def engine(self) -> Engine: ...
     @property
@@ -41,6 +45,10 @@ class Operated(Protocol):
     def store(self) -> Store: ...
     @property
     def has_workflows(self) -> bool: ...
+    @property
+    def worker_address(self) -> str | None: ...
+    @property
+    def workers(self) -> Workers: ...
     @property
     def workflows(self) -> Workflows: ...
 

@@ -11,11 +11,11 @@ from msgspec import Meta
 
 from waypost.api.operated import Operated, Operator
 from waypost.api.routing import Route
+from waypost.capabilities.absent import Absent
 from waypost.capabilities.chain import Chain
 from waypost.capabilities.context import Caller
 from waypost.errors import WorkflowRefused
 from waypost.workflows.answers import Answer
-from waypost.workflows.callers import Absent
 from waypost.workflows.engine import Engine
 from waypost.workflows.runs import MOST_HISTORY, Page, Runs, shown
 

@@ -45,6 +45,8 @@ class Capability:
     returns: type | None = None
     hidden: bool = False
     owner: str | None = None
+    about: str = ""
+    """What it is found by, where its definition does not say what it is about."""
     category: str | None = None
     tags: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()

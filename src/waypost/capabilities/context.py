@@ -220,3 +220,8 @@ class Context:
 
 Handler = Callable[[Any, Context], Awaitable[Any] | Any]
 """How the pipeline runs a capability: admitted arguments and the context in, a value or an awaitable out."""
+
+
+async def hand_on(ctx: Context, question: Question) -> Any:
+    """Ask the client what somebody else wants to know; the answer as it came."""
+    return await ctx._ask(question)

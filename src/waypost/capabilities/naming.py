@@ -20,9 +20,14 @@ def snake_case(class_name: str) -> str:
     return _WORD_START.sub("_", class_name).lower()
 
 
+def is_wire_name(name: str) -> bool:
+    """Whether a name can go over the wire as it is."""
+    return _WIRE_NAME.fullmatch(name) is not None
+
+
 def check_name(name: object) -> str:
     """The name itself, if it can go over the wire."""
-    if isinstance(name, str) and _WIRE_NAME.fullmatch(name):
+    if isinstance(name, str) and is_wire_name(name):
         return name
     raise DefinitionError(f"The name {name!r} is not usable: take 1 to 128 of the characters A-Z a-z 0-9 _ . : / -.")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final, TypeAlias
 
 import msgspec
@@ -22,6 +23,8 @@ class Change(msgspec.Struct, frozen=True):
 
 Listener: TypeAlias = Callable[[Change], None]
 
+REMEMBERED: Final = 10_000
+"""How many changes a table can tell one by one, at least."""
 _PREFIXES: Final = (("skill:", "skill"), ("workflow:", "workflow"))
 
 
@@ -34,6 +37,7 @@ class Table:
         self.tasked = 0
         self._rows: dict[str, Capability] = {}
         self._order: list[str] = []
+        self._changed: tuple[int, list[str]] = (0, [])
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -61,7 +65,7 @@ class Table:
         self._rows[capability.id] = capability
         self.scoped += bool(capability.scopes)
         self.tasked += capability.task != "forbidden"
-        self.revision += 1
+        self._note(capability.id)
 
     def pop(self, key: str) -> Capability | None:
         """Take a row out."""
@@ -70,8 +74,20 @@ class Table:
             del self._order[bisect_left(self._order, key)]
             self.scoped -= bool(row.scopes)
             self.tasked -= row.task != "forbidden"
-            self.revision += 1
+            self._note(key)
         return row
+
+    def changed_since(self, revision: int) -> list[str] | None:
+        """The keys of rows that came, went or were exchanged since then; `None` where that is forgotten."""
+        first, keys = self._changed
+        return None if revision < first else keys[revision - first :]
+
+    def _note(self, key: str) -> None:
+        first, keys = self._changed
+        keys.append(key)
+        if len(keys) > 2 * REMEMBERED:
+            self._changed = (first + len(keys) - REMEMBERED, keys[-REMEMBERED:])
+        self.revision += 1
 
 
 class Registry:
@@ -83,6 +99,7 @@ class Registry:
         self._portable: dict[str, str] = {}
         self._portable_of: dict[str, str] = {}
         self._listeners: list[Listener] = []
+        self._held: set[Kind] | None = None
 
     def __getitem__(self, kind: Kind) -> Table:
         return self.tables[kind]
@@ -155,7 +172,24 @@ class Registry:
             spelled = told_apart(name, plain, attempt)
         return spelled
 
+    @contextmanager
+    def as_one_change(self) -> Iterator[None]:
+        """Have everything that changes inside told as one change, when it is over."""
+        if self._held is not None:
+            yield
+            return
+        self._held = set()
+        try:
+            yield
+        finally:
+            kinds, self._held = frozenset(self._held), None
+            if kinds:
+                self._publish(Change(kinds))
+
     def _publish(self, change: Change) -> None:
+        if self._held is not None:
+            self._held |= change.kinds
+            return
         for listener in tuple(self._listeners):
             listener(change)
 

@@ -15,13 +15,16 @@ from waypost.cli import (
     inspecting,
     keys,
     policies,
+    prompts,
     runs,
     serving,
     simulating,
     skills,
+    skills_worker,
     starting,
     storing,
     upstreams,
+    workers,
 )
 from waypost.errors import ConfigError, WaypostError
 from waypost.version import __version__
@@ -48,8 +51,8 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"waypost {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
     for group in (
-        *(serving, inspecting, checking, graphing, simulating, starting, storing),
-        *(skills, upstreams, runs, approvals, keys, policies, auditing),
+        *(serving, inspecting, checking, graphing, simulating, starting, storing, skills_worker),
+        *(skills, prompts, workers, upstreams, runs, approvals, keys, policies, auditing),
     ):
         group.register(commands)
     return top

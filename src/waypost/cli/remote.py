@@ -57,9 +57,9 @@ class Remote:
         """Have something done."""
         return self._ask("POST", path, body)
 
-    def delete(self, path: str) -> Any:
+    def delete(self, path: str, **query: Any) -> Any:
         """Have something taken away."""
-        return self._ask("DELETE", path)
+        return self._ask("DELETE", f"{path}?{urlencode(query)}" if query else path)
 
     def _ask(self, method: str, path: str, body: Any = None) -> Any:
         headers = {"Accept": "application/json", "Content-Type": "application/json", "Waypost-Via": "cli"}
@@ -105,10 +105,10 @@ def segment(text: str) -> str:
     return quote(text, safe="")
 
 
-def group(commands: Any, name: str, text: str, description: str, example: str) -> Any:
+def group(commands: Any, name: str, text: str, description: str, example: str, dest: str = "action") -> Any:
     """A command that has actions."""
     command = commands.add_parser(name, help=text, description=description, epilog=f"example: {example}")
-    return command.add_subparsers(dest="action", metavar="ACTION", required=True)
+    return command.add_subparsers(dest=dest, metavar="ACTION", required=True)
 
 
 def add_action(actions: Any, name: str, action: Action, text: str, example: str) -> argparse.ArgumentParser:

@@ -43,6 +43,7 @@ def run(given: argparse.Namespace) -> int:
         stdout = stdio.own_stdout()  # before any of the user's code runs, which may print
         hub = load_hub(given.target)
         hub.settle_in(data_directory(given))
+        hub.keep_workers_out()
         stdio.run(hub, stdout)
         return 0
     hub = load_hub(given.target)
@@ -84,9 +85,9 @@ def _serve(hub: Hub, host: str, port: int, file: Path) -> None:
     left: list[Note] = []
 
     def ready(address: str) -> None:
-        left.append(Note(address, key, os.getpid()))
+        left.append(Note(address, key, os.getpid(), hub.worker_address))
         write_note(file, left[0])
-        sys.stderr.write(f"{hub.info.name} is ready at {address}/mcp\n")
+        sys.stderr.write(hub.told_ready(address))
 
     try:
         hub.run("http", host=host, port=port, ready=ready)

@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import Any
 
+from waypost.cli import documents
 from waypost.cli.remote import Action, Remote, add_action, group, print_json, print_table, segment
 
 
@@ -14,7 +15,7 @@ def register(commands: Any) -> None:
     actions = group(
         commands,
         "skills",
-        "list, create, load, unload, reload or roll back executable skills of a running hub",
+        "list, create, load, unload, reload or roll back executable skills of a running hub; docs: markdown skills",
         "Look after the executable skills of a running hub.",
         "waypost skills load greet.py",
     )
@@ -31,6 +32,7 @@ def register(commands: Any) -> None:
         ("rollback", rollback, "go back to the version before"),
     ):
         _of_a_skill(actions, name, action, text)
+    documents.register(actions)
 
 
 def _of_a_skill(actions: Any, name: str, action: Action, text: str) -> None:

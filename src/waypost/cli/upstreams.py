@@ -44,6 +44,39 @@ def register(commands: Any) -> None:
         "waypost upstreams restart github",
     )
     restarting.add_argument("connection", metavar="CONNECTION", help="the connection of the server")
+    entering = add_action(
+        actions,
+        "login",
+        login,
+        "keep what somebody shows at a server whose sessions are not shared",
+        "waypost upstreams login github --principal ada --header 'Authorization: Bearer ...'",
+    )
+    entering.add_argument("connection", metavar="CONNECTION", help="the connection of the server")
+    entering.add_argument("--principal", required=True, help="who shows it; `hub` for asking what the server offers")
+    entering.add_argument(
+        "--header",
+        required=True,
+        action="append",
+        type=_header,
+        metavar="NAME:VALUE",
+        help="a header of every request; may be given several times",
+    )
+    leaving = add_action(
+        actions,
+        "logout",
+        logout,
+        "forget what somebody shows at a server",
+        "waypost upstreams logout github --principal ada",
+    )
+    leaving.add_argument("connection", metavar="CONNECTION", help="the connection of the server")
+    leaving.add_argument("--principal", required=True, help="whose credential is forgotten")
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip() or not value.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a header, such as 'Authorization: Bearer ...'")
+    return name.strip(), value.strip()
 
 
 def show(hub: Remote, given: argparse.Namespace) -> int:
@@ -103,3 +136,23 @@ def restart(hub: Remote, given: argparse.Namespace) -> int:
         reason = f": {_reason(one)}" if one["reason"] else "."
         sys.stdout.write(visible(f"{given.connection} is {one['state']}{reason}") + "\n")
     return 0 if one["state"] != "failed" else 1
+
+
+def login(hub: Remote, given: argparse.Namespace) -> int:
+    """Say whose credential is kept."""
+    wanted = {"principal": given.principal, "headers": dict(given.header)}
+    return _told(given, hub.post(f"upstreams/{segment(given.connection)}/login", wanted), "shows a credential now")
+
+
+def logout(hub: Remote, given: argparse.Namespace) -> int:
+    """Say whose credential is forgotten."""
+    answer = hub.post(f"upstreams/{segment(given.connection)}/logout", {"principal": given.principal})
+    return _told(given, answer, "shows no credential any more")
+
+
+def _told(given: argparse.Namespace, answer: dict[str, Any], what: str) -> int:
+    if given.json:
+        print_json(answer)
+    else:
+        sys.stdout.write(visible(f"{given.principal} {what} at {given.connection}.") + "\n")
+    return 0

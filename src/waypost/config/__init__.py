@@ -17,6 +17,7 @@ from waypost.config.models import (
     Skills,
     Store,
     ToolkitUse,
+    Workers,
 )
 from waypost.config.schemas import schema
 from waypost.config.watching import changes
@@ -39,6 +40,7 @@ __all__ = [
     "Skills",
     "Store",
     "ToolkitUse",
+    "Workers",
     "changes",
     "check",
     "load",

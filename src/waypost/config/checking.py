@@ -12,6 +12,7 @@ import msgspec
 
 from waypost.config import references, shapes
 from waypost.config.findings import listed, quoted
+from waypost.config.flowgate import translated
 from waypost.config.nodes import UNKNOWN, Node
 from waypost.config.scalars import resolve
 
@@ -41,7 +42,8 @@ def recognise(node: Node, annotation: Annotation, findings: list[Finding], path:
         return replace(node, value=nothing)
     if isinstance(value, dict):
         if model := shapes.model(annotation, value):
-            return replace(node, value=_known_entries(value, model, findings, path))
+            meant = translated(model, value, findings, path)
+            return replace(node, value=_known_entries(meant, model, findings, path))
         if entry := shapes.entry(annotation):
             return replace(node, value={k: recognise(v, entry[1], findings, (*path, k)) for k, v in value.items()})
     if isinstance(value, list) and (item := shapes.item(annotation)) is not None:

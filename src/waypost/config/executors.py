@@ -25,12 +25,21 @@ class McpConnection(Struct, frozen=True, kw_only=True, rename="camel", tag="mcp"
     working_directory: Annotated[Directory | None, Meta(description="Where it runs.")] = None
     url: Annotated[Name | None, Meta(description="The server's address; it wins over a command.")] = None
     headers: Annotated[dict[str, str], Meta(description="Headers of every request.")] = {}
+    credentials: Annotated[
+        Literal["shared", "user"],
+        Meta(description="Whether all callers share one session, or each has one with headers of their own."),
+    ] = "shared"
+
+    def __post_init__(self) -> None:
+        if self.credentials == "user" and self.url is None:
+            raise ValueError("credentials of users are headers, so they need a connection with a url")
 
 
 class CliConnection(Struct, frozen=True, kw_only=True, rename="camel", tag="cli", tag_field="kind"):
     """A program on this machine."""
 
     command: Annotated[Name, Meta(description="The program.")]
+    args: Annotated[list[str], Meta(description="Its first arguments, before those of an executor.")] = []
     working_directory: Annotated[Directory | None, Meta(description="Where it runs.")] = None
     env: Environment = {}
 

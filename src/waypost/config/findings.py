@@ -40,10 +40,13 @@ CODES = {
     "CFG061": "The URL names no store that can be used.",
     "CFG062": "The URL names no bus that can be used.",
     "CFG063": "A policy does not fit its type, or two have one name.",
+    "CFG064": "A key or value of mcp-flowgate has no effect here (warning).",
     "CFG070": "An import names no connection that tools can be taken over from.",
     "CFG071": "An OpenAPI document cannot be used.",
     "CFG072": "An operation of an OpenAPI document is left out (warning).",
     "CFG073": "An import names an operation that is not there (warning).",
+    "CFG074": "A tool is named that its server did not have when it was last asked (warning).",
+    "CFG080": "Something in a folder of skills or prompts is not served (warning).",
     "WF001": "A workflow has neither states nor steps, or both.",
     "WF002": "A workflow of states does not say where it begins.",
     "WF003": "A state is named that the workflow does not have.",
@@ -90,7 +93,7 @@ CODES = {
 
 WARNINGS = frozenset(
     {
-        *("CFG031", "CFG051", "CFG053", "CFG072", "CFG073"),
+        *("CFG031", "CFG051", "CFG053", "CFG064", "CFG072", "CFG073", "CFG074", "CFG080"),
         *("WF050", "WF051", "WF052", "WF053", "WF054", "WF055", "WF056", "WF057", "WF058", "WF062"),
     }
 )

@@ -65,6 +65,10 @@ class Server(Struct, frozen=True, kw_only=True, rename="camel"):
     max_body_bytes: Annotated[
         int, Meta(ge=1_024, le=1_073_741_824, description="The largest request body that is accepted.")
     ] = 4_194_304
+    max_result_bytes: Annotated[
+        int,
+        Meta(ge=1_024, le=1_073_741_824, description="The largest result of a tool that is sent; more becomes a link."),
+    ] = 10_485_760
     max_sessions: Annotated[
         int, Meta(ge=1, le=10_000_000, description="How many sessions may be open at the same time.")
     ] = 10_000
@@ -207,7 +211,7 @@ class SkillLimits(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Skills(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Executable skills: those that ship with Waypost, and those in a directory."""
+    """Skills that run, those that ship with Waypost and those in a directory, and folders of skills to read."""
 
     core: Annotated[
         list[CoreSkillName] | None,
@@ -218,6 +222,12 @@ class Skills(Struct, frozen=True, kw_only=True, rename="camel"):
     )
     autoload: Annotated[bool, Meta(description="Whether new files of the directory are loaded at start.")] = True
     watch: Annotated[bool, Meta(description="Whether a skill is loaded again when its file changes.")] = False
+    folders: Annotated[
+        list[Directory], Meta(description="Folders of skills in the Agent Skills format: directories with a SKILL.md.")
+    ] = []
+    prompts: Annotated[
+        list[Directory], Meta(description="Folders of prompts: Markdown files with front matter and a template.")
+    ] = []
     timeout_ms: Annotated[
         Annotated[int, Meta(ge=1, le=DAY_MS)] | None,
         Meta(description="How long a skill may run; left out, as long as any other tool."),
@@ -270,6 +280,24 @@ class Audit(Struct, frozen=True, kw_only=True, rename="camel"):
     ] = "store"
 
 
+class Workers(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The port that workers connect to."""
+
+    host: Annotated[Name, Meta(description="The address to listen on; any but this machine's own needs a token.")] = (
+        "127.0.0.1"
+    )
+    port: Annotated[int, Meta(ge=0, le=65535, description="The port; 0 takes any that is free.")] = 49134
+    token: Annotated[str, Meta(description="What workers show as a bearer token; left out, nothing.")] = ""
+    state_timeout_ms: Annotated[
+        int, Meta(ge=1, le=DAY_MS, description="How long `state::*`, `iii://fn` and handlers of prompts may take.")
+    ] = 10_000
+    registry: Annotated[bool, Meta(description="Whether the hub keeps the skills and prompts of workers itself.")] = (
+        True
+    )
+    share: Annotated[bool, Meta(description="Whether a worker may change what another one registered.")] = False
+    observe: Annotated[bool, Meta(description="Whether workers may observe the calls of functions.")] = True
+
+
 class Config(Struct, frozen=True, kw_only=True, rename="camel"):
     """A whole configuration."""
 
@@ -292,13 +320,16 @@ class Config(Struct, frozen=True, kw_only=True, rename="camel"):
     auth: Annotated[
         Auth | None, Meta(description="Who may use the hub over HTTP; left out, anybody who reaches it.")
     ] = None
-    skills: Annotated[Skills | None, Meta(description="Executable skills; left out, there are none.")] = None
+    skills: Annotated[
+        Skills | None, Meta(description="Skills that run and skills to read; left out, there are none.")
+    ] = None
     connections: Annotated[
         dict[Name, Connection], Meta(description="Servers, APIs and programs that executors use, by name.")
     ] = {}
     capabilities: Annotated[dict[Name, Capability], Meta(description="Building blocks for transitions, by name.")] = {}
     workflows: Annotated[dict[Name, Workflow], Meta(description="Workflows, by name.")] = {}
     proxy: Annotated[Proxy, Meta(description="What agents may use directly.")] = msgspec.field(default_factory=Proxy)
+    workers: Annotated[Workers | None, Meta(description="The port for workers; left out, there is none.")] = None
     search: Annotated[Search, Meta(description="How `gateway.search` ranks.")] = msgspec.field(default_factory=Search)
     policies: Annotated[list[Policy], Meta(description="Rules about who may do what.")] = []
     audit: Annotated[Audit, Meta(description="Where decisions and executions go on record.")] = msgspec.field(

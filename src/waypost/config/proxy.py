@@ -39,13 +39,15 @@ class Expose(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Import(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The tools of a connection, taken over under a prefix."""
+    """What a connection offers, taken over under a prefix."""
 
     connection: Annotated[Name, Meta(description="A connection of the kind `mcp` or `rest`.")]
     prefix: Annotated[ItemName | None, Meta(description="What their names begin with; left out, the connection's.")] = (
         None
     )
-    include: Annotated[list[Name], Meta(description="Only these, by their exact names; left out, all.")] = []
+    include: Annotated[
+        list[Name], Meta(description="Only these tools and prompts, by their exact names; left out, all.")
+    ] = []
     exclude: Annotated[list[Name], Meta(description="Not these.")] = []
     tags: Annotated[list[str], Meta(description="Labels for all of them.")] = []
     trust: Annotated[

@@ -26,7 +26,7 @@ def read(path: Path, findings: list[Finding]) -> Node | None:
     file = str(path)
     try:
         text = _text(path, file)
-        return Composer(file, findings).document(_events(text, file))
+        return Composer(file, findings).document(events(text, file))
     except Refused as refused:
         findings.append(refused.found)
         return None
@@ -54,7 +54,8 @@ def _text(path: Path, file: str) -> str:
         raise Refused(finding(file, line, (), "the file is not UTF-8 text; save it as UTF-8", "CFG003")) from None
 
 
-def _events(text: str, file: str) -> Iterator[yaml.Event]:
+def events(text: str, file: str) -> Iterator[yaml.Event]:
+    """What stands in a YAML text, piece by piece."""
     try:
         yield from yaml.parse(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:

@@ -92,16 +92,20 @@ class Pipeline:
 
     async def read(self, uri: str, caller: Caller) -> list[Contents]:
         """Read a resource; a template that finds nothing lets the next one try."""
+        missing = UnknownResource(uri)
         for capability, variables in self.registry.resources(uri):
             try:
                 check_scopes(capability, caller)
                 admitted = capability.arguments.admit(variables)
                 value = await self._watched(capability, uri, "read", admitted, caller)
-            except (InvalidArguments, UnknownResource):
+            except InvalidArguments:
+                continue
+            except UnknownResource as error:
+                missing = error if error.uri == uri else missing
                 continue
             mime_type = getattr(capability.definition, "mime_type", None) or None
             return as_contents(value, uri, mime_type)
-        raise UnknownResource(uri)
+        raise missing
 
     async def prompt(self, name: str, arguments: dict[str, Any], caller: Caller) -> list[PromptMessage]:
         """Write a prompt's messages."""
@@ -110,16 +114,35 @@ class Pipeline:
         admitted = prompt.arguments.admit(arguments)
         return as_messages(await self._watched(prompt, prompt.id, "prompt", admitted, caller))
 
-    async def _watched(self, capability: Capability, name: str, action: str, admitted: Any, caller: Caller) -> Any:
-        """Run what is not a tool, if the guard lets it."""
+    async def use(self, capability: Capability, given: Any, caller: Caller, longest: float) -> Any:
+        """Run a tool on something that only it understands; what it answers is handed on as it is."""
+        check_scopes(capability, caller)
+        return await self._watched(capability, capability.id, "call", given, caller, longest)
+
+    def check(self, capability: Capability, name: str, caller: Caller, action: str) -> None:
+        """Refuse a caller what the rules are against, and put on record what it may do."""
+        check_scopes(capability, caller)
+        if self.guard is not None:
+            self.guard.leave(self.guard.enter(capability, name, caller, action, None), None)
+
+    async def _watched(
+        self,
+        capability: Capability,
+        name: str,
+        action: str,
+        admitted: Any,
+        caller: Caller,
+        longest: float | None = None,
+    ) -> Any:
+        """Run what is not called by arguments and answered by a result, if the guard lets it."""
         guard = self.guard
         if guard is None or not (guard.is_on or capability.permissions or caller.chain.depth):
-            return await _sound(self._run(capability, admitted, caller))
+            return await _sound(self._run(capability, admitted, caller, longest))
         permit = guard.enter(capability, name, caller, action, admitted)
         if permit.waits:
             await guard.wait(permit)
         try:
-            value = await _sound(self._run(capability, admitted, caller))
+            value = await _sound(self._run(capability, admitted, caller, longest))
         except BaseException as error:
             guard.leave(permit, error)
             raise

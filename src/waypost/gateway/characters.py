@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterator
 from typing import Any, Final
+
+import msgspec
 
 _PLAIN: Final = frozenset("\n\r\t")
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
@@ -13,6 +16,7 @@ _BLANK: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _JOINER: Final = "\u200d"
 _EMOJI: Final = frozenset({"So", "Sk"})
 _DEEPEST: Final = 64
+_ESCAPES: Final = re.compile(rb"\\[ubf]|\x7f")
 TOLD: Final = ("description", "title")
 """The entries of a definition, and of its schemas, that are prose for a model."""
 
@@ -49,14 +53,20 @@ def escaped(text: str) -> str:
     return "".join(f"<U+{ord(letter):04X}>" if place in places else letter for place, letter in enumerate(text))
 
 
-def told(value: Any, depth: int = 0) -> Any:
-    """A definition or schema whose prose has nothing hidden in it; whatever a call depends on stays as it is."""
+def told(definition: dict[str, Any]) -> Any:
+    """A definition whose prose has nothing hidden in it; whatever a call depends on stays as it is."""
+    written = msgspec.json.encode(definition)
+    # Most are plain: as JSON they have neither letters of other scripts nor escapes but those of quotes and lines.
+    return definition if written.isascii() and _ESCAPES.search(written) is None else _told(definition)
+
+
+def _told(value: Any, depth: int = 0) -> Any:
     if isinstance(value, list):
-        return [told(item, depth + 1) for item in value] if depth < _DEEPEST else value
+        return [_told(item, depth + 1) for item in value] if depth < _DEEPEST else value
     if not isinstance(value, dict) or depth >= _DEEPEST:
         return value
     return {
-        key: escaped(member) if key in TOLD and isinstance(member, str) else told(member, depth + 1)
+        key: escaped(member) if key in TOLD and isinstance(member, str) else _told(member, depth + 1)
         for key, member in value.items()
     }
 

@@ -10,7 +10,9 @@ from waypost.config.executors import McpConnection, RestConnection
 from waypost.config.findings import Finding, KeyPath, quoted
 from waypost.config.proxy import Import
 from waypost.errors import DefinitionError
-from waypost.gateway.offers import Offer, offer
+from waypost.gateway.offers import Offer, name_of, offer
+from waypost.gateway.remembered import last_offered
+from waypost.workflows.checking.references import called_names, may_bring
 from waypost.workflows.resolving import nearest
 
 MOST_TOLD: Final = 10
@@ -72,3 +74,22 @@ def _imported(entry: Import, place: KeyPath, loaded: Loaded, findings: list[Find
         key = "include" if name in entry.include else "exclude"
         note(key, f"{quoted(entry.connection)} has no operation {quoted(name)}", "CFG073")
     yield from found.offers
+
+
+def unheard_of(loaded: Loaded) -> list[Finding]:
+    """Names of tools that their server did not have when it was last asked; it may have them by now."""
+    if not any(isinstance(one, McpConnection) for one in loaded.config.connections.values()):
+        return []
+    listed = last_offered(loaded)
+    exposed = {name_of(entry) for entry in loaded.config.proxy.expose}
+    found: list[Finding] = []
+    for path, name in called_names(loaded.config):
+        if name in exposed:
+            continue
+        bringing = [one for one in loaded.config.proxy.imports if may_bring(one, name, loaded.config.connections)]
+        if bringing and all(one.connection in listed for one in bringing):
+            tools = {f"{one.prefix or one.connection}.{tool}" for one in bringing for tool in listed[one.connection]}
+            if name not in tools:
+                sentence = f"{quoted(bringing[0].connection)} had no such tool when it was last asked"
+                found.append(loaded.finding(path, f"{sentence}; {nearest(name, tools)}", "CFG074"))
+    return found

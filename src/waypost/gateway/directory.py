@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -15,8 +16,10 @@ from waypost.config.workflows import Workflow
 from waypost.gateway.documents import Document
 from waypost.gateway.items import Item, item_of
 from waypost.gateway.search import SearchIndex
+from waypost.loops import running_loop
 
 PAGE: Final = 200
+_AT_ONCE: Final = 50
 _KINDS: Final = (Kind.TOOL, Kind.PROMPT, Kind.RESOURCE)
 
 Allowed = Callable[[Item], bool]
@@ -41,21 +44,25 @@ class Directory:
         self._rows: dict[tuple[Kind, str], Item | None] = {}
         self._known: dict[Kind, dict[str, Capability]] = {kind: {} for kind in _KINDS}
         self._revisions = dict.fromkeys(_KINDS, -1)
+        self._fresh: dict[str, Item] = {}
+        """What is not in the index yet; it is taken in between other things, and at the latest before a search."""
+        self._is_indexing = False
 
     def _catch_up(self) -> None:
         """Take over what has changed in the registry; nothing else is touched."""
         for kind in _KINDS:
-            revision = self._registry[kind].revision
-            if revision == self._revisions[kind]:
+            table, known = self._registry[kind], self._known[kind]
+            revision, since = table.revision, self._revisions[kind]
+            if revision == since:
                 continue
             self._revisions[kind] = revision
-            rows = {row.id: row for row in self._registry[kind] if not self._leaves_out(row)}
-            known = self._known[kind]
-            for name in known.keys() - rows.keys():
+            changed = table.changed_since(since)
+            for name in sorted({*known, *(row.id for row in table)} if changed is None else set(changed)):
+                row = table.get(name)
+                if row is not None and known.get(name) is row:
+                    continue
                 self._forget((kind, name))
-            for name, row in rows.items():
-                if known.get(name) is not row:
-                    self._forget((kind, name))
+                if row is not None and not self._leaves_out(row):
                     self._learn((kind, name), row)
 
     def _learn(self, key: tuple[Kind, str], row: Capability) -> None:
@@ -80,19 +87,7 @@ class Directory:
     def _enter(self, item: Item) -> None:
         self._items[item.id] = item
         insort(self._order, item.id)
-        parameters = tuple(_parameters(item.schema))
-        self.index.add(
-            Document(
-                id=item.id,
-                kind=item.kind,
-                title=item.title,
-                description=item.description,
-                tags=item.tags,
-                aliases=item.aliases,
-                text=item.text,
-                parameters=parameters,
-            )
-        )
+        self._fresh[item.id] = item
 
     def _forget(self, key: tuple[Kind, str]) -> None:
         self._known[key[0]].pop(key[1], None)
@@ -108,7 +103,24 @@ class Directory:
     def _leave(self, item: Item) -> None:
         del self._items[item.id]
         del self._order[bisect_right(self._order, item.id) - 1]
-        self.index.remove(item.id)
+        if self._fresh.pop(item.id, None) is None:
+            self.index.remove(item.id)
+
+    def _index(self, most: int | None = None) -> None:
+        """Take what is fresh into the index, so much of it at a time as nobody notices, or all."""
+        for item_id in list(islice(self._fresh, most)):
+            self.index.add(_document(self._fresh.pop(item_id)))
+
+    def index_later(self) -> None:
+        """Take what is fresh into the index from now on, between other things."""
+        if self._fresh and not self._is_indexing:
+            self._is_indexing = True
+            running_loop().call_soon(self._index_some)
+
+    def _index_some(self) -> None:
+        self._is_indexing = False
+        self._index(_AT_ONCE)
+        self.index_later()
 
     def get(self, item_id: str) -> Item | None:
         """The item with that id."""
@@ -144,12 +156,28 @@ class Directory:
     ) -> tuple[str, list[tuple[float, Item]]]:
         """The items that answer a query best, with their scores, and the name of the ranking."""
         self._catch_up()
+        self._index()
         found = self.index.search(query, kind, limit, lambda item_id: allowed(self._items[item_id]))
         return found.ranking, [(score, self._items[item_id]) for score, item_id in found.results]
 
     def nearest(self, item_id: str, allowed: Allowed) -> list[str]:
         """Ids that somebody may have meant."""
+        self._index()
         return self.index.nearest(item_id, allowed=lambda near: allowed(self._items[near]))
+
+
+def _document(item: Item) -> Document:
+    """What an item is found by."""
+    return Document(
+        id=item.id,
+        kind=item.kind,
+        title=item.title,
+        description=item.description,
+        tags=item.tags,
+        aliases=item.aliases,
+        text=item.text,
+        parameters=tuple(_parameters(item.schema)),
+    )
 
 
 def _parameters(schema: dict[str, Any] | None) -> Iterator[str]:

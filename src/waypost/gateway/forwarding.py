@@ -1,49 +1,143 @@
-"""A call handed on to another server: what it answers is the answer, and what it reports is reported."""
+"""A request handed on to another server: what it answers is the answer, what it asks is asked of the caller."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import hashlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
+
+import msgspec
 
 from waypost.capabilities.context import Context
 from waypost.capabilities.results import Result
-from waypost.errors import RemoteError, ToolError
+from waypost.errors import CapabilityNotSupported, RemoteError, ToolError
+from waypost.gateway.parking import Complete, Parked, Parking
+from waypost.gateway.passing import Passing, abilities_of, asked, log_level_of, name_in_run
+from waypost.gateway.reports import Reports
 from waypost.upstreams.pool import Upstreams
 from waypost.wire.content import Text
+from waypost.wire.params import CLIENT_CAPABILITIES, LOG_LEVEL
+from waypost.wire.versions import is_modern
 from waypost.workflows.executors.mcp import KEY
 from waypost.workflows.redaction import redacted
 
 _OWN: Final = "io.modelcontextprotocol/"
 """How the entries of `_meta` begin that are about one connection and not about the answer."""
-_MOST_REPORTS: Final = 100
 _PLAIN: Final = {"type", "text"}
+_MOST_ROUNDS: Final = 16
+_QUESTION: Final = "input_required"
+
+Data = dict[str, Any]
 
 
-async def forward(
-    upstreams: Upstreams, connection: str, tool: str, arguments: dict[str, Any], ctx: Context, secrets: Sequence[str]
-) -> Result:
-    """Call a tool of another server on behalf of whoever is calling; its failures are this call's."""
-    meta = {KEY: ctx.idempotency_key} if ctx.idempotency_key else {}
-    reports = Reports(ctx)
-    try:
-        answer = await upstreams.call_tool(connection, tool, arguments, meta, reports.take)
-        await reports.delivered()
-    except OSError as error:
-        raise ToolError(redacted(str(error), secrets)) from None
-    except RemoteError as error:
-        raise ToolError(redacted(error.message, secrets)) from None
-    finally:
-        reports.stop()
-    return as_result(answer)
+class Forwarded:
+    """One request of a caller to the server behind a connection."""
+
+    def __init__(self, upstreams: Upstreams, connection: str, method: str, params: Data, ctx: Context) -> None:
+        self._upstreams = upstreams
+        self._connection = connection
+        self._method = method
+        self._params = params
+        self._ctx = ctx
+        self._meta: Data = {KEY: ctx.idempotency_key} if ctx.idempotency_key else {}
+
+    async def answer(self, parking: Parking, secrets: Sequence[str]) -> Data:
+        """What the server answers; its refusal is a `RemoteError`, without secrets of the configuration."""
+        try:
+            answer = await self._answer(parking)
+        except OSError as error:
+            raise ToolError(redacted(str(error), secrets)) from None
+        except RemoteError as error:
+            needed = error.data.get("requiredCapabilities") if isinstance(error.data, dict) else None
+            if error.code == CapabilityNotSupported.code and isinstance(needed, dict):
+                raise CapabilityNotSupported(needed) from None
+            raise RemoteError(redacted(error.message, secrets), error.code) from None
+        if answer.get("resultType", "complete") != "complete":
+            raise RemoteError(f'The connection "{self._connection}" asks for what nobody here can give.', -32000)
+        return answer
+
+    async def _answer(self, parking: Parking) -> Data:
+        abilities = abilities_of(self._ctx)
+        if is_modern(self._upstreams.version(self._connection)):
+            level = log_level_of(self._ctx)
+            self._meta |= {} if level is None else {LOG_LEVEL: level}
+            if abilities:
+                self._meta[CLIENT_CAPABILITIES] = abilities
+                return await self._in_rounds()
+        elif abilities and is_modern(self._ctx.caller.version):
+            return await parking.converse(self._ctx, self._name, self._parked)
+        return await self._once(self._params)
+
+    @property
+    def _name(self) -> str:
+        told = msgspec.json.encode([self._connection, self._method, self._params], order="sorted")
+        return name_in_run(self._ctx, f"upstream.{hashlib.sha256(told).hexdigest()[:16]}")
+
+    async def _once(self, params: Data) -> Data:
+        passing, reports = Passing(self._ctx), Reports(self._ctx)
+        try:
+            answer = await self._upstreams.request(
+                self._connection, self._method, params, self._meta, reports.take, passing, self._ctx.principal.id
+            )
+            await reports.delivered()
+            await passing.remarks.delivered()
+            return answer
+        finally:
+            reports.stop()
+            await passing.stop()
+
+    async def _parked(self, parked: Parked) -> Data:
+        return await self._upstreams.request(
+            self._connection, self._method, self._params, self._meta, parked.report, parked, self._ctx.principal.id
+        )
+
+    async def _in_rounds(self) -> Data:
+        """Answer the questions of a stateless server until it has none; an earlier run's are not asked for again."""
+        name, given = self._name, self._params
+        for number in range(_MOST_ROUNDS):
+            try:
+                question = await self._ctx.once(f"{name}.{number}", partial(self._round, number, given))
+            except Complete as complete:
+                return complete.answer
+            if question.get("resultType", "complete") != _QUESTION:
+                return dict(question)
+            answers = await self._asked(question.get("inputRequests") or {}, f"{name}.{number}")
+            given = {**self._params, "inputResponses": answers}
+            if "requestState" in question:
+                given["requestState"] = question["requestState"]
+        raise RemoteError(f"The server asked {_MOST_ROUNDS} times without an answer of its own.", -32000)
+
+    async def _round(self, number: int, given: Data) -> Data:
+        """What the server says; an answer without any question before it need not be remembered."""
+        answer = await self._once(given)
+        if not number and answer.get("resultType") != _QUESTION:
+            raise Complete(answer)
+        return answer
+
+    async def _asked(self, questions: Mapping[str, Any], name: str) -> Data:
+        """Ask the caller's client everything at once."""
+        loop = asyncio.get_running_loop()
+        asking = {
+            key: loop.create_task(asked(self._ctx, str(one["method"]), one.get("params") or {}, f"{name}.{key}"))
+            for key, one in questions.items()
+        }
+        try:
+            await asyncio.gather(*asking.values())
+            return {key: one.result() for key, one in asking.items()}
+        finally:
+            for one in asking.values():
+                one.cancel()
+            if asking:
+                await asyncio.wait(asking.values())
 
 
 def as_result(answer: Mapping[str, Any]) -> Result:
     """What a server answered, as it is."""
     meta = {name: value for name, value in (answer.get("_meta") or {}).items() if not name.startswith(_OWN)}
-    content: list[Any] = [_block(block) for block in answer["content"]]
-    return Result(content, answer.get("structuredContent"), bool(answer["isError"]), meta or None)
+    content: list[Any] = [_block(block) for block in answer.get("content") or ()]
+    return Result(content, answer.get("structuredContent"), bool(answer.get("isError")), meta or None)
 
 
 def _block(block: Any) -> Any:
@@ -51,43 +145,3 @@ def _block(block: Any) -> Any:
     if isinstance(block, dict) and block.keys() == _PLAIN and block["type"] == "text" and type(block["text"]) is str:
         return Text(block["text"])
     return block
-
-
-class Reports:
-    """Hands on how far a call is, in order; when they come too fast, the oldest are left out."""
-
-    def __init__(self, ctx: Context) -> None:
-        self._ctx = ctx
-        self._waiting: deque[tuple[float, float | None, str | None]] = deque(maxlen=_MOST_REPORTS)
-        self._telling: asyncio.Task[None] | None = None
-
-    def take(self, told: Mapping[str, Any]) -> None:
-        """Hand on one report; one that makes no sense is left out."""
-        value, total, message = told.get("progress"), told.get("total"), told.get("message")
-        if type(value) not in (int, float):
-            return
-        self._waiting.append(
-            (
-                value,  # type: ignore[arg-type]  # looked at above
-                total if type(total) in (int, float) else None,
-                message if isinstance(message, str) else None,
-            )
-        )
-        if self._telling is None or self._telling.done():
-            self._telling = asyncio.get_running_loop().create_task(self._tell())
-            # A caller who cannot be told any more is no concern of the call.
-            self._telling.add_done_callback(lambda task: task.cancelled() or task.exception())
-
-    async def delivered(self) -> None:
-        """Wait until everything is handed on."""
-        if self._telling is not None:
-            await asyncio.wait({self._telling})
-
-    def stop(self) -> None:
-        """Hand nothing more on."""
-        if self._telling is not None:
-            self._telling.cancel()
-
-    async def _tell(self) -> None:
-        while self._waiting:
-            await self._ctx.progress(*self._waiting.popleft())

@@ -1,4 +1,4 @@
-"""Imports: the tools of other servers as rows of the registry, from what was kept until the server is first used.
+"""Imports: what other servers offer as rows of the registry, from what was kept until the server is first used.
 
 A server that was seen before costs nothing at start: its rows come from the manifest in the store. It is started by the
 first call, and asked what it offers before that call is made. One that was never seen is asked in the background.
@@ -15,27 +15,28 @@ from typing import Any, Final
 import msgspec
 
 from waypost.capabilities.capability import Capability
-from waypost.capabilities.context import Context, Handler
 from waypost.capabilities.registry import Registry
-from waypost.capabilities.results import Result
 from waypost.config.executors import Connection, McpConnection
 from waypost.config.proxy import Import
 from waypost.errors import DefinitionError, StoreError, ToolError, UnknownCapability, WaypostError
-from waypost.gateway.characters import folded
-from waypost.gateway.forwarding import forward
-from waypost.gateway.manifests import Manifest, Manifests, digest_of
-from waypost.gateway.reporting import UpstreamRow, row_of
-from waypost.gateway.sources import Source, rows_of, usable
-from waypost.gateway.trust import pinned
+from waypost.gateway.handlers import Handlers
+from waypost.gateway.manifests import Manifests, digest_of
+from waypost.gateway.reporting import UpstreamRow, row_of, told_of
+from waypost.gateway.rows import Taken, rows_of
+from waypost.gateway.sources import Source, manifest_of
+from waypost.gateway.subscribing import Subscriptions, Updates
+from waypost.gateway.trust import noun_of, pinned
 from waypost.policy.audit import AuditLog, Record
 from waypost.stores.store import Store
+from waypost.upstreams.offers import Offers
 from waypost.upstreams.pool import Upstreams
 from waypost.upstreams.replies import Reply
 from waypost.upstreams.upstream import Listener
 from waypost.workflows.redaction import redacted
 
 _log: Final = logging.getLogger(__name__)
-_CHANGED: Final = "notifications/tools/list_changed"
+_CHANGED: Final = frozenset(f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources"))
+_UPDATED: Final = "notifications/resources/updated"
 _FEW: Final = 8
 """How many servers that were never seen are started at once."""
 _LIST_WITHIN: Final = 30.0
@@ -57,9 +58,12 @@ class Imports(Listener):
         upstreams: Callable[[], Upstreams],
         store: Callable[[], Store],
         audit: Callable[[], AuditLog | None],
+        updates: Callable[[], Updates] | None = None,
     ) -> None:
         self._registry = registry
         self._upstreams = upstreams
+        self._handlers = Handlers(registry, upstreams, self._heard_of)
+        self._subscriptions = Subscriptions(registry, upstreams, updates)
         self._manifests = Manifests(store)
         self._audit = audit
         self._connections: dict[str, McpConnection] = {}
@@ -75,6 +79,9 @@ class Imports(Listener):
             name: connection for name, connection in connections.items() if isinstance(connection, McpConnection)
         }
         self._sources = self._wanted(list(imports))
+        if self._sources:
+            # Before anything runs, so that workflows which go on at a start call nothing that is held back.
+            self._upstreams().listener = self
         leaving = [row for name, old in before.items() if self._sources.get(name) is not old for row in old.rows]
         arriving = [source for name, source in self._sources.items() if before.get(name) is not source]
         for name, old in before.items():
@@ -97,9 +104,9 @@ class Imports(Listener):
                 sources[name] = old
                 continue
             made = sources[name] = Source(name, connection, wanted, digest_of(connection))
-            if old is not None and old.digest == made.digest:
-                made.tools, made.pins, made.fetched_at = old.tools, old.pins, old.fetched_at
-                made.judge()
+            if old is not None and old.digest == made.digest and old.manifest is not None:
+                made.take(old.manifest, old.pins)
+                made.watched = old.watched
         return sources
 
     def _let_go(self, source: Source) -> None:
@@ -112,6 +119,7 @@ class Imports(Listener):
     async def start(self) -> None:
         """Offer what is known, and begin to find out about the rest."""
         self._is_running = True
+        self._subscriptions.begin(self._look_at_all)
         await self._settle(list(self._sources.values()))
 
     async def stop(self) -> None:
@@ -124,6 +132,8 @@ class Imports(Listener):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._handlers.parking.close()
+        await self._subscriptions.close()
 
     async def settled(self) -> None:
         """Wait until every server has been heard of, or has failed once."""
@@ -138,22 +148,21 @@ class Imports(Listener):
         """Offer what was kept of servers that were seen before; the others are asked in the background."""
         if not sources:
             return
-        self._upstreams().listener = self
         try:
             async with asyncio.timeout(_STORE_WITHIN):
                 await asyncio.gather(*(self._recall(source) for source in sources))
         except (StoreError, TimeoutError) as error:
             _log.warning("what other servers offered earlier was not read: %s", error or "the store did not answer")
-        known = [source for source in sources if source.tools is not None]
+        known = [source for source in sources if source.manifest is not None]
         self._offer(known)
         for source in sources:
-            if source.tools is None:
+            if source.manifest is None:
                 self._spawn(self._discover(source))
             else:
                 source.settled.set()
 
     async def _recall(self, source: Source) -> None:
-        if source.tools is not None:
+        if source.manifest is not None:
             return
         kept = await self._manifests.get(source.name, source.digest)
         if kept is None:
@@ -163,16 +172,15 @@ class Imports(Listener):
         except msgspec.ValidationError:
             return
         if pins is not None:
-            source.tools, source.fetched_at, source.pins = kept.tools, kept.at, pins
-            source.judge()
+            source.take(kept, pins)
 
     async def _discover(self, source: Source) -> None:
         """Ask a server until it has answered once."""
         pause = _FIRST_PAUSE
-        while source.tools is None and self._sources.get(source.name) is source:
+        while source.manifest is None and self._sources.get(source.name) is source:
             async with self._few:
                 await asyncio.wait({self._refreshed(source)})
-            if source.tools is None:
+            if source.manifest is None:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
 
@@ -186,7 +194,7 @@ class Imports(Listener):
         source.asked_at = time.monotonic()
         try:
             async with asyncio.timeout(_LIST_WITHIN):
-                offered = await self._upstreams().list_tools(source.name)
+                offered = await self._upstreams().offers(source.name)
                 async with source.judging:
                     await self._take(source, offered)
         except (WaypostError, OSError, msgspec.ValidationError) as error:
@@ -195,21 +203,20 @@ class Imports(Listener):
             source.seen = source.begun
             source.settled.set()
 
-    async def _take(self, source: Source, offered: list[Any]) -> None:
-        tools, problems = usable(offered)
+    async def _take(self, source: Source, offered: Offers) -> None:
+        found, problems = manifest_of(source, offered)
         pins = await self._manifests.pins(source.name)
         if pins is None or source.is_trusted:
-            pins = {tool["name"]: pinned(tool) for tool in tools}
+            pins = {key: pinned(one, noun_of(key)) for key, one in found.by_key.items()}
             await self._manifests.keep_pins(source.name, pins)
-        source.fetched_at = time.time() if tools != source.tools else source.fetched_at
-        await self._manifests.keep(source.name, Manifest(source.digest, tools, source.fetched_at))
-        is_news = tools != source.tools or source.error
-        source.tools, source.pins, source.error, source.problems = tools, pins, "", problems
-        for name, held in source.judge().items():
+        await self._manifests.keep(source.name, found)
+        is_news = found != source.manifest or source.error
+        source.error, source.problems = "", problems
+        for name, held in source.take(found, pins).items():
             self._record("capability.held", source, f"{name}: {held.why}", "held")
         self._offer([source])
         if is_news:
-            self._record("capability.discovered", source, f"{len(tools)} tools", "ok")
+            self._record("capability.discovered", source, told_of(found), "ok")
 
     def _fail(self, source: Source, error: Exception) -> None:
         """Say once what is wrong with a server."""
@@ -230,9 +237,8 @@ class Imports(Listener):
         """Exchange the rows of some sources; a name that somebody has keeps belonging to them."""
         sources = [source for source in sources if self._sources.get(source.name) is source]
         old = [*leaving, *(row for source in sources for row in source.rows)]
-        own = {row.id for row in old}
-        taken = {folded(row.id): row.id for row in self._registry.tools if row.id not in own}
-        made = [rows_of(source, taken, self._handler) for source in sources]
+        taken = Taken(self._registry, old)
+        made = [rows_of(source, taken, self._handlers.of) for source in sources]
         self._registry.replace(old, [row for rows, _ in made for row in rows])
         for source, (rows, left_out) in zip(sources, made, strict=True):
             for tool, why in left_out.items():
@@ -240,25 +246,18 @@ class Imports(Listener):
                     _log.warning("%r of the connection %s is left out: %s", tool, source.name, why)
             source.rows, source.left_out = rows, left_out
 
-    def _handler(self, source: Source, tool: str, name: str) -> Handler:
-        async def call(arguments: dict[str, Any], ctx: Context) -> Result:
-            await self._heard_of(source)
-            row = self._registry.tools.get(name)
-            if row is None:
-                raise ToolError(f"{name} is gone: its server no longer offers it.")
-            if row.hidden:
-                why = source.held[tool].why if tool in source.held else "new"
-                raise ToolError(
-                    f"{name} is held back because its definition is {why} and nobody approved it; "
-                    f"`waypost upstreams approve {source.name} {tool}` releases it."
-                )
-            return await forward(self._upstreams(), source.name, tool, arguments, ctx, source.secrets)
-
-        return call
+    async def admit(self, name: str, tool: str) -> None:
+        """Refuse what is held back to those who call it by its own name, as workflows do."""
+        source = self._sources.get(name)
+        if source is None:
+            return
+        await self._heard_of(source)
+        if refusal := source.refusal(tool):
+            raise ToolError(refusal)
 
     async def _heard_of(self, source: Source) -> None:
         """Wait for what a server offers in the session that is going to be used."""
-        if source.seen != source.begun or self._upstreams().standing(source.name).state != "running":
+        if source.seen != source.begun or not self._upstreams().version(source.name):
             await asyncio.wait({self._refreshed(source)})
 
     def begun(self, name: str) -> None:
@@ -267,11 +266,24 @@ class Imports(Listener):
         if source is not None and self._is_running:
             source.begun += 1
             self._refreshed(source)
+            self._subscriptions.look(source)
+
+    def is_needed(self, name: str) -> bool:
+        """Whether a server is to go on telling of its resources."""
+        source = self._sources.get(name)
+        return source is not None and bool(self._subscriptions.wanted(source))
+
+    def _look_at_all(self) -> None:
+        self._subscriptions.look_at(self._sources.values())
 
     def heard(self, name: str, note: Reply) -> None:
-        """Ask a server that says so what has changed."""
+        """Ask a server that says so what has changed, and hand on what it says of a resource."""
         source = self._sources.get(name)
-        if source is None or note["method"] != _CHANGED or source.later is not None or not self._is_running:
+        if source is None or not self._is_running:
+            return
+        if note["method"] == _UPDATED:
+            self._subscriptions.heard(source, note["params"].get("uri"))
+        if note["method"] not in _CHANGED or source.later is not None:
             return
         delay = max(0.0, source.asked_at + _AGAIN_AFTER - time.monotonic())
         source.later = asyncio.get_running_loop().call_later(delay, self._look_again, source)
@@ -298,20 +310,20 @@ class Imports(Listener):
         """Trust definitions as they are now; the names of those that were held."""
         self.one(name)
         source = self._sources.get(name)
-        if source is None or source.tools is None:
+        if source is None or source.manifest is None:
             raise DefinitionError(f"Nothing is known of what {name} offers, so there is nothing to approve.")
         async with source.judging:
             return await self._approve(source, tool, sha256, principal)
 
     async def _approve(self, source: Source, tool: str | None, sha256: str | None, principal: str) -> list[str]:
         name = source.name
-        offered = source.by_name
+        offered = source.offered
         if tool is not None and tool not in offered:
             raise UnknownCapability(f"{name} does not offer {tool!r}.")
         held = {one: found for one, found in source.held.items() if tool in (None, one)}
         if sha256 is not None and [found.sha256 for found in held.values()] != [sha256]:
             raise DefinitionError("The definition is not the one you saw; look at it again.")
-        pins = {**(await self._manifests.pins(name) or {}), **{one: pinned(offered[one]) for one in held}}
+        pins = {**(await self._manifests.pins(name) or {}), **{one: pinned(offered[one], noun_of(one)) for one in held}}
         await self._manifests.keep_pins(name, pins)
         source.pins = pins
         source.judge()

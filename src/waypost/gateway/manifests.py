@@ -10,7 +10,7 @@ import msgspec
 
 from waypost.config.executors import McpConnection
 from waypost.errors import StaleVersion
-from waypost.gateway.trust import Pin
+from waypost.gateway.trust import NAMED_BY, TOOL, Pin, key_of
 from waypost.stores.store import Store
 
 _MANIFEST: Final = "manifest"
@@ -21,12 +21,27 @@ Data = dict[str, Any]
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """The tools of a server, as it listed them."""
+    """What a server offers, as it listed it."""
 
     digest: str
     """Of the connection they came over."""
     tools: list[Data]
     at: float
+    prompts: list[Data] = []
+    resources: list[Data] = []
+    templates: list[Data] = []
+    is_subscribable: bool = False
+    """Whether it tells when a resource changes."""
+
+    @property
+    def lists(self) -> dict[str, list[Data]]:
+        """All definitions, by what they define."""
+        return {TOOL: self.tools, "prompt": self.prompts, "resource": self.resources, "template": self.templates}
+
+    @property
+    def by_key(self) -> dict[str, Data]:
+        """All definitions, by what they are pinned under."""
+        return {key_of(noun, one[NAMED_BY[noun]]): one for noun, listed in self.lists.items() for one in listed}
 
 
 def digest_of(connection: McpConnection) -> str:
@@ -52,12 +67,12 @@ class Manifests:
         await self._write(_MANIFEST, name, manifest)
 
     async def pins(self, name: str) -> dict[str, Pin] | None:
-        """The pins of a server's tools; nothing if it was never seen."""
+        """The pins of what a server offers; nothing if it was never seen."""
         found: dict[str, Pin] | None = await self._read(_PINS, name, dict[str, Pin])
         return found
 
     async def keep_pins(self, name: str, pins: Mapping[str, Pin]) -> None:
-        """Keep the pins of a server's tools."""
+        """Keep the pins of what a server offers."""
         await self._write(_PINS, name, pins)
 
     async def _read(self, scope: str, name: str, kind: Any) -> Any:

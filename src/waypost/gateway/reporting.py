@@ -6,10 +6,12 @@ from typing import Literal
 
 import msgspec
 
+from waypost.capabilities.capability import Kind
 from waypost.config.executors import McpConnection
 from waypost.gateway.characters import hidden_characters
+from waypost.gateway.manifests import Manifest
 from waypost.gateway.sources import Source
-from waypost.gateway.trust import Why, difference, pin_of_all
+from waypost.gateway.trust import TOOL, Why, difference, noun_of, pin_of_all
 from waypost.upstreams.upstream import Standing
 from waypost.workflows.redaction import redacted, secrets_of
 
@@ -53,10 +55,14 @@ class UpstreamRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """How many are under way."""
     tools: list[str] = []
     """The names under which its tools are offered."""
+    prompts: list[str] = []
+    """The names under which its prompts are offered."""
+    resources: list[str] = []
+    """The URIs, and templates of URIs, at which its resources are read."""
     pin: str = ""
     """The SHA-256 of all pins."""
     pins: dict[str, str] = {}
-    """The SHA-256 of each definition as it was approved, by tool."""
+    """The SHA-256 of each definition as it was approved, by tool; others by what they are, too."""
     held: list[HeldTool] = []
     left_out: list[LeftOut] = []
     unseen: list[Unseen] = []
@@ -78,12 +84,14 @@ def row_of(name: str, connection: McpConnection, standing: Standing, source: Sou
 
 
 def _with_tools(row: UpstreamRow, source: Source) -> UpstreamRow:
-    offered = source.by_name
+    offered = source.offered
     characters = {tool: hidden_characters(definition) for tool, definition in offered.items()}
     return msgspec.structs.replace(
         row,
         reason=row.reason or source.error or " ".join(source.problems),
-        tools=sorted(one.id for one in source.rows if not one.hidden),
+        tools=_shown(source, Kind.TOOL),
+        prompts=_shown(source, Kind.PROMPT),
+        resources=_shown(source, Kind.RESOURCE, Kind.TEMPLATE),
         pin=pin_of_all(source.pins) if source.pins else "",
         pins={tool: pin.sha256 for tool, pin in sorted(source.pins.items())},
         held=_held(source),
@@ -92,8 +100,18 @@ def _with_tools(row: UpstreamRow, source: Source) -> UpstreamRow:
     )
 
 
+def _shown(source: Source, *kinds: Kind) -> list[str]:
+    return sorted(one.id for one in source.rows if one.kind in kinds and not one.hidden)
+
+
+def told_of(manifest: Manifest) -> str:
+    """How much of everything a server offers, in words."""
+    counts = {noun: len(definitions) for noun, definitions in manifest.lists.items()}
+    return ", ".join(f"{count} {noun}s" for noun, count in counts.items() if count or noun == TOOL)
+
+
 def _held(source: Source) -> list[HeldTool]:
-    offered = source.by_name
+    offered = source.offered
     marked = all(one.trust == "flag" for one in source.imports if one.trust != "off")
     return [
         HeldTool(
@@ -101,7 +119,7 @@ def _held(source: Source) -> list[HeldTool]:
             held.why,
             held.sha256,
             marked,
-            difference(source.pins[tool].definition if tool in source.pins else None, offered[tool]),
+            difference(source.pins[tool].definition if tool in source.pins else None, offered[tool], noun_of(tool)),
         )
         for tool, held in source.held.items()
     ]

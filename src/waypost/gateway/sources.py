@@ -1,31 +1,25 @@
-"""The server behind imports: what it offers, what of that is trusted, and the rows that are made of it."""
+"""The server behind imports: what it offers, and what of that is trusted."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import time
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET
 
-from waypost.capabilities.capability import Capability, Kind
-from waypost.capabilities.context import Handler
-from waypost.capabilities.headers import header_parameters
-from waypost.capabilities.naming import check_name
-from waypost.capabilities.schemas.forms import OpenForm
-from waypost.capabilities.surfaces import SEVEN
+from waypost.capabilities.capability import Capability
 from waypost.config.executors import McpConnection
 from waypost.config.proxy import Import
-from waypost.errors import DefinitionError
-from waypost.gateway.characters import folded, told
-from waypost.gateway.trust import MARK, Held, Pin, judged
-from waypost.wire.definitions import ToolDefinition
+from waypost.gateway.manifests import Manifest
+from waypost.gateway.trust import NAMED_BY, Held, Pin, judged
+from waypost.upstreams.offers import Offers
+from waypost.upstreams.updates import Watched
 from waypost.workflows.redaction import secrets_of
 
 _LARGEST: Final = 262_144
-_RESERVED: Final = {folded(name): name for name in SEVEN}
 
 Data = dict[str, Any]
 
@@ -38,8 +32,9 @@ class Source:
     connection: McpConnection
     imports: tuple[Import, ...]
     digest: str
-    tools: list[Data] | None = None
-    fetched_at: float = 0.0
+    manifest: Manifest | None = None
+    """What it offers, once that is known."""
+    watched: Watched = field(default_factory=Watched)
     pins: dict[str, Pin] = field(default_factory=dict)
     held: dict[str, Held] = field(default_factory=dict)
     rows: list[Capability] = field(default_factory=list)
@@ -49,7 +44,7 @@ class Source:
     begun: int = 0
     """How many sessions there were."""
     seen: int = -1
-    """The session in which the tools were last listed."""
+    """The session in which it was last asked what it offers."""
     refreshing: asyncio.Task[None] | None = None
     later: asyncio.TimerHandle | None = None
     asked_at: float = 0.0
@@ -61,111 +56,80 @@ class Source:
         """Whether nobody wants to know when definitions change."""
         return all(one.trust == "off" for one in self.imports)
 
-    @property
+    @cached_property
     def secrets(self) -> tuple[str, ...]:
         """The values of the configuration that must not be told."""
         return secrets_of(self.connection.env, self.connection.headers)
 
     @property
-    def by_name(self) -> dict[str, Data]:
-        """The definitions by their names."""
-        return {tool["name"]: tool for tool in self.tools or ()}
+    def offered(self) -> dict[str, Data]:
+        """All definitions, by what they are pinned under."""
+        return {} if self.manifest is None else self.manifest.by_key
+
+    def take(self, manifest: Manifest, pins: dict[str, Pin]) -> dict[str, Held]:
+        """Know what the server offers, and what of it was pinned; what is not as it was and not known so far."""
+        self.manifest, self.pins = manifest, pins
+        return self.judge()
+
+    def held_back(self, tool: str, name: str) -> str:
+        """What somebody is told who calls what nobody approved."""
+        why = self.held[tool].why if tool in self.held else "new"
+        shown = f'"{tool}"' if " " in tool else tool
+        return (
+            f"{name} is held back because its definition is {why} and nobody approved it; "
+            f"`waypost upstreams approve {self.name} {shown}` releases it."
+        )
+
+    def refusal(self, tool: str) -> str:
+        """Why a tool must not be called by its own name; nothing when it may be."""
+        if all(one.trust != "quarantine" for one in self.imports):
+            return ""
+        if self.manifest is None:
+            return f"What {self.name} offers is not known, so {tool} cannot be trusted: {self.error}"
+        if tool in self.held:
+            return self.held_back(tool, f"{tool} of {self.name}")
+        return "" if tool in self.offered else f"{self.name} does not offer {tool!r}."
 
     def judge(self) -> dict[str, Held]:
         """Compare what is offered with the pins; what is not as it was and not known so far."""
         before = self.held
-        self.held = {} if self.is_trusted else judged(self.tools or (), self.pins)
+        self.held = {} if self.is_trusted else judged(self.offered, self.pins)
         return {name: one for name, one in self.held.items() if before.get(name) != one}
 
 
-def usable(tools: list[Any]) -> tuple[list[Data], list[str]]:
-    """The definitions that can be kept, each name once, and what is said about the others."""
+def manifest_of(source: Source, offered: Offers) -> tuple[Manifest, list[str]]:
+    """What a server offers now, and what is said about the rest; a list that could not be had is what it was."""
+    problems, before = list(offered.problems), source.manifest
+
+    def taken(noun: str, given: list[Any] | None) -> list[Data]:
+        if given is not None:
+            return usable(given, noun, problems)
+        return [] if before is None else before.lists[noun]
+
+    found = Manifest(
+        source.digest,
+        taken("tool", offered.tools),
+        0.0 if before is None else before.at,
+        taken("prompt", offered.prompts),
+        taken("resource", offered.resources),
+        taken("template", offered.templates),
+        offered.is_subscribable,
+    )
+    return (found if found == before else msgspec.structs.replace(found, at=time.time())), problems
+
+
+def usable(definitions: list[Any], noun: str, problems: list[str]) -> list[Data]:
+    """The definitions that can be kept, each name once; what is said about the others goes into `problems`."""
     found: dict[str, Data] = {}
-    problems: list[str] = []
-    for tool in tools:
-        name = tool.get("name") if isinstance(tool, dict) else None
+    by = NAMED_BY[noun]
+    for one in definitions:
+        name = one.get(by) if isinstance(one, dict) else None
         if not isinstance(name, str) or not name:
-            problems.append("A tool without a name is left out.")
+            problems.append(f"A {noun} without a {'name' if by == 'name' else 'URI'} is left out.")
         elif name in found:
-            problems.append(f"There are two tools {name!r}; the second is left out.")
-        elif len(msgspec.json.encode(tool)) > _LARGEST:
+            problems.append(f"There are two {noun}s {name!r}; the second is left out.")
+        elif len(msgspec.json.encode(one)) > _LARGEST:
             problems.append(f"The definition of {name!r} is larger than {_LARGEST} bytes; it is left out.")
         else:
-            found[name] = tool
-    return list(found.values()), problems
-
-
-def rows_of(source: Source, taken: dict[str, str], handler: Any) -> tuple[list[Capability], dict[str, str]]:
-    """The rows of a source, and why the others of its tools are left out; names that are given away go into `taken`."""
-    rows: list[Capability] = []
-    left_out: dict[str, str] = {}
-    if source.tools is None:
-        return rows, left_out
-    kept = {row.id: row for row in source.rows}
-    for settings, tool in _chosen(source, left_out):
-        name = f"{settings.prefix or source.name}.{tool['name']}"
-        look = folded(name)
-        other = _RESERVED.get(look) or taken.get(look)
-        if other is not None:
-            how = "is the name of another tool" if other == name else f"can be taken for {other}"
-            left_out[tool["name"]] = f"{name} {how}."
-            continue
-        try:
-            row = _row(source, settings, tool, name, handler(source, tool["name"], name))
-        except (DefinitionError, msgspec.ValidationError) as error:
-            left_out[tool["name"]] = f"{name} cannot be offered: {error}"
-            continue
-        taken[look] = name
-        rows.append(_same(kept.get(name), row))
-    return rows, left_out
-
-
-def _chosen(source: Source, left_out: dict[str, str]) -> Iterator[tuple[Import, Data]]:
-    offered = source.by_name
-    for settings in source.imports:
-        for name in settings.include:
-            if name not in offered:
-                left_out[name] = "The server has no such tool."
-        for name, tool in offered.items():
-            if (not settings.include or name in settings.include) and name not in settings.exclude:
-                yield settings, tool
-
-
-def _same(old: Capability | None, new: Capability) -> Capability:
-    """The row that is there already, where it is no other; whoever remembers it need not learn it again."""
-    if old is None or old.hidden != new.hidden or old.tags != new.tags or old.definition != new.definition:
-        return new
-    return old
-
-
-def _row(source: Source, settings: Import, tool: Data, name: str, handler: Handler) -> Capability:
-    check_name(name)
-    held = source.held.get(tool["name"]) if settings.trust != "off" else None
-    is_out = held is not None and settings.trust == "quarantine"
-    definition = ToolDefinition(name) if is_out else _definition(tool, name, held)
-    form = OpenForm()  # whether arguments fit is decided by the server, whose schema may be another by now
-    form.schema = definition.input_schema
-    return Capability(
-        kind=Kind.TOOL,
-        id=name,
-        definition=definition,
-        handler=handler,
-        is_async=True,
-        arguments=form,
-        hidden=is_out,
-        owner=f"upstream:{source.name}",
-        tags=tuple(settings.tags),
-        headers=header_parameters(definition.input_schema),
-    )
-
-
-def _definition(tool: Data, name: str, held: Held | None) -> ToolDefinition:
-    present = {key: value for key, value in tool.items() if value is not None}
-    given = msgspec.convert(told(present), ToolDefinition)
-    if given.input_schema.get("type", "object") != "object":
-        raise DefinitionError('the root type of its input schema is not "object".')
-    # The mark is the hub's to give, whatever the server says of itself.
-    meta = {} if given.meta is UNSET else {key: value for key, value in given.meta.items() if key != MARK}
-    if held is not None:
-        meta[MARK] = held.why
-    return msgspec.structs.replace(given, name=name, execution=UNSET, meta=meta or UNSET)
+            found[name] = one
+    return list(found.values())

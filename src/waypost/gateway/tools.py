@@ -62,7 +62,9 @@ def gateway_tools(directory: Directory, allows: Allows) -> list[Capability]:
             after = key_before(args.get("cursor"))
         except InvalidParams as error:
             return told(nowhere(WorkflowRefused(error.message, "INVALID_CURSOR"), TO_HOME))
-        return told(Answer(_page(directory, after, allowed(ctx))))
+        page = _page(directory, after, allowed(ctx))
+        directory.index_later()  # whoever looks around will search next
+        return told(Answer(page))
 
     async def search(args: Data, ctx: Context) -> Result:
         limit = min(int(args.get("limit") or 10), MOST)

@@ -50,6 +50,8 @@ class Broadcast:
         self._is_told = is_told
         self._subscriptions: set[Subscription] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.on_interest: Callable[[], None] | None = None
+        sessions.on_subscriptions = self.interest_changed
 
     def __len__(self) -> int:
         return len(self._subscriptions)
@@ -61,7 +63,23 @@ class Broadcast:
     def subscribe(self, subscription: Subscription) -> Callable[[], None]:
         """Deliver to a listen stream until the returned function is called."""
         self._subscriptions.add(subscription)
-        return lambda: self._subscriptions.discard(subscription)
+        self.interest_changed()
+
+        def end() -> None:
+            self._subscriptions.discard(subscription)
+            self.interest_changed()
+
+        return end
+
+    def interest_changed(self) -> None:
+        """Somebody begins or ceases to want to hear of resources."""
+        if self.on_interest is not None:
+            self.on_interest()
+
+    def wanted(self) -> set[str]:
+        """The resources that somebody wants to hear of now."""
+        lists = [one.wants.resource_subscriptions for one in self._subscriptions]
+        return {uri for uris in (*lists, *(session.subscriptions for session in self._sessions)) for uri in uris}
 
     def registry_changed(self, change: Change) -> None:
         """One change of the registry: one notification per list that looks different."""

@@ -12,7 +12,7 @@ from waypost.capabilities.context import Context
 from waypost.errors import MethodNotFound
 from waypost.execution import tracing
 from waypost.loops import awaited
-from waypost.protocol import methods, modern_methods, task_methods
+from waypost.protocol import methods, modern_methods, skill_methods, task_methods
 from waypost.protocol.answers import Answer
 from waypost.protocol.engine import Engine, Hook
 from waypost.protocol.exchange import Exchange
@@ -21,7 +21,7 @@ from waypost.wire import params
 from waypost.wire.messages import decode, encode
 from waypost.wire.versions import is_modern
 
-LEGACY: Final = {**methods.LEGACY, **task_methods.LEGACY}
+LEGACY: Final = {**methods.LEGACY, **task_methods.LEGACY, **skill_methods.METHODS}
 
 
 def find(engine: Engine, name: str, version: str) -> Method | None:

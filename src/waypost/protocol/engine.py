@@ -20,11 +20,13 @@ from waypost.execution.pipeline import Pipeline
 from waypost.loops import awaited
 from waypost.protocol.answers import ModernBody
 from waypost.protocol.broadcast import Broadcast
+from waypost.protocol.large_results import LargeResults
 from waypost.protocol.listing import Listing
 from waypost.protocol.recording import Recorder
 from waypost.protocol.sealing import Seal
 from waypost.protocol.session import LegacySession
 from waypost.protocol.sessions import Sessions
+from waypost.protocol.skill_source import SETTINGS, SKILLS_EXTENSION, SkillSource
 from waypost.protocol.task_views import TASKS_EXTENSION, status_notification
 from waypost.protocol.tasks import Tasks
 from waypost.stores.store import Store
@@ -36,6 +38,7 @@ Hook = Callable[..., Awaitable[Any] | Any]
 
 _log: Final = logging.getLogger(__name__)
 _SWEEP_EVERY: Final = 30.0
+_EXTENSIONS: Final = {"tasks": TASKS_EXTENSION, "skills": SKILLS_EXTENSION}
 
 
 class Host(Services, Protocol):
@@ -44,6 +47,7 @@ class Host(Services, Protocol):
     @property
     def hides(self) -> bool: ...
     def is_hidden(self, principal: Principal, capability: Capability) -> bool: ...
+    def expects(self, capability: str) -> bool: ...
     def hook(self, name: str) -> Hook | None: ...
     def server_info(self) -> Implementation | Mapping[str, Any]: ...
     def server_capabilities(self) -> dict[str, Any] | None: ...
@@ -62,6 +66,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_sessions: int = 10_000
     secret: bytes | None = None
     task_after: float = 1.0
+    max_result: int = 10 * 1024 * 1024
 
 
 class Engine:
@@ -88,6 +93,8 @@ class Engine:
         self.tasks = Tasks(self)
         self.broadcast = Broadcast(self.sessions, self._tells_of)
         self.seal = Seal(settings.secret)
+        self.large_results = LargeResults(lambda: self.store, settings.max_result)
+        self.skills: SkillSource | None = None
         self._host = host
         self._loop: asyncio.AbstractEventLoop | None = None
         self._background: set[asyncio.Task[Any]] = set()
@@ -226,11 +233,13 @@ class Engine:
 
     def offers(self, capability: str) -> bool:
         """Whether this server has that capability, so that its methods exist."""
+        if capability == "skills" and self.skills is None:
+            return False
         if self._declares_its_own:
             declared = self._host.server_capabilities() or {}
-            return capability in declared or (
-                capability == "tasks" and TASKS_EXTENSION in declared.get("extensions", {})
-            )
+            return capability in declared or _EXTENSIONS.get(capability) in declared.get("extensions", {})
+        if self._host.expects(capability):
+            return True
         match capability:
             case "tasks":
                 return self.has_task_tools
@@ -290,6 +299,8 @@ class Engine:
             derived["extensions"] = {TASKS_EXTENSION: {}}
         elif self.has_task_tools and version == versions.V2025_11_25:
             derived["tasks"] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+        if self.skills is not None and self.skills.entries() and versions.at_least(version, versions.V2025_11_25):
+            derived.setdefault("extensions", {})[SKILLS_EXTENSION] = SETTINGS
         return derived
 
     def _can_complete(self) -> bool:

@@ -20,6 +20,7 @@ from waypost.loops import awaited
 from waypost.protocol.answers import EMPTY, Answer
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange, wanted_level
+from waypost.protocol.large_results import ADDRESS
 from waypost.protocol.listing import Page
 from waypost.protocol.session import LegacySession
 from waypost.protocol.task_calls import call_as_task, may_be_task
@@ -62,12 +63,24 @@ async def call_tool(engine: Engine, given: params.CallTool, exchange: Exchange) 
         if versions.is_modern(exchange.version):
             raise
         result = failure(error.message)
-    return tool_answer(result, exchange.version)
+    answer = tool_answer(result, exchange.version)
+    return await _kept(engine, answer, given.name, exchange) if engine.large_results.is_one(answer) else answer
+
+
+async def _kept(engine: Engine, answer: Answer, name: str, exchange: Exchange) -> Answer:
+    """The answer that hands out a result instead of being it."""
+    told = await engine.large_results.keep(answer, name, exchange.principal)
+    tool = engine.registry.find_tool(name)
+    # Where a tool promised structured content, only an error may come without it.
+    told.is_error = told.is_error or (tool is not None and tool.output is not None)
+    return tool_answer(told, exchange.version)
 
 
 async def _call_in_task(engine: Engine, given: params.CallTool, exchange: Exchange, longest: float) -> dict[str, Any]:
     """The result of a call that may go on as a task, as data."""
     answer = tool_answer(await _hooked_call(engine, given, exchange, longest), exchange.version)
+    if engine.large_results.is_one(answer):
+        answer = await _kept(engine, answer, given.name, exchange)
     data: dict[str, Any] = decode(answer.body)
     if versions.is_modern(exchange.version):
         data["resultType"] = "complete"
@@ -123,7 +136,11 @@ def as_page(listed: Any) -> Page:
 async def read_resource(engine: Engine, given: params.ReadResource, exchange: Exchange) -> Answer:
     """`resources/read`"""
     hook = engine.hooks("resource_read")
-    if hook is None:
+    if given.uri.startswith(ADDRESS):
+        read = await engine.large_results.read(given.uri, exchange.principal)
+    elif not engine.offers("resources"):
+        raise MethodNotFound("Method not found: resources/read")
+    elif hook is None:
         read = await engine.pipeline.read(given.uri, exchange)
     else:
         read = as_contents(await awaited(hook(given.uri, engine.context(exchange))), given.uri, None)
@@ -209,6 +226,7 @@ async def subscribe(engine: Engine, given: params.Subscribe, exchange: Exchange)
     if len(session(exchange).subscriptions) >= _MOST_SUBSCRIPTIONS:
         raise InvalidParams(f"A session may subscribe to {_MOST_SUBSCRIPTIONS} resources; unsubscribe from some.")
     session(exchange).subscriptions.add(given.uri)
+    engine.broadcast.interest_changed()
     await session(exchange).save()
     return EMPTY
 
@@ -218,6 +236,7 @@ async def unsubscribe(engine: Engine, given: params.Subscribe, exchange: Exchang
     if not engine.offers_subscriptions:
         raise MethodNotFound("Method not found: resources/unsubscribe")
     session(exchange).subscriptions.discard(given.uri)
+    engine.broadcast.interest_changed()
     await session(exchange).save()
     return EMPTY
 
@@ -238,9 +257,7 @@ SHARED: Final[dict[str, Method]] = {
     "resources/templates/list": Method(
         params=params.List, run=_list(Kind.TEMPLATE), capability="resources", cacheable=True
     ),
-    "resources/read": Method(
-        params=params.ReadResource, run=read_resource, capability="resources", cacheable=True, name_field="uri"
-    ),
+    "resources/read": Method(params=params.ReadResource, run=read_resource, cacheable=True, name_field="uri"),
     "completion/complete": Method(params=params.Complete, run=complete, capability="completions"),
 }
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from waypost.errors import InvalidParams
-from waypost.protocol import task_methods
+from waypost.protocol import skill_methods, task_methods
 from waypost.protocol.answers import EMPTY, Answer
 from waypost.protocol.broadcast import Subscription
 from waypost.protocol.engine import Engine
@@ -83,6 +83,7 @@ async def _own_tasks(engine: Engine, wanted: list[str], exchange: Exchange) -> l
 METHODS: Final[dict[str, Method]] = {
     **SHARED,
     **task_methods.MODERN,
+    **skill_methods.METHODS,
     "server/discover": Method(params=params.Params, run=discover, cacheable=True),
     "subscriptions/listen": Method(params=params.Listen, run=listen),
 }

@@ -39,6 +39,8 @@ class Sessions:
         self._sessions: dict[str, LegacySession] = {}
         self._recovering: dict[str, asyncio.Lock] = {}
         self._leaving: set[str] = set()
+        self.on_subscriptions: Callable[[], None] | None = None
+        """Called when a session goes, or comes back, that hears of resources."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -174,6 +176,8 @@ class Sessions:
             return False
         del self._sessions[session.id]
         session.end()
+        if session.subscriptions and self.on_subscriptions is not None:
+            self.on_subscriptions()
         return True
 
     async def _delete(self, session_id: str) -> StoreError | None:
@@ -204,6 +208,8 @@ class Sessions:
         info = msgspec.convert(record.client_info, Implementation)
         session = self._open(session_id, record.version, info, record.client_capabilities, principal)
         session.restore(record)
+        if session.subscriptions and self.on_subscriptions is not None:
+            self.on_subscriptions()
         try:
             told = await self._host.tell(session, "session_expired", session_id)
         except Exception:

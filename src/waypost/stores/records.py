@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from waypost.errors import StaleVersion, StoreError
 
 LONGEST_KEY: Final = 512
+_SHOWN: Final = 400
 
 _encoder: Final = msgspec.json.Encoder()
 decoded: Final[Callable[[str], Any]] = msgspec.json.Decoder().decode
@@ -36,6 +38,14 @@ def checked(key: str) -> str:
     if not is_key(key):
         raise StoreError(f"{key[:60]!r} cannot be a key: it takes 1 to {LONGEST_KEY} bytes, none of them NUL.")
     return key
+
+
+def fitting(key: str) -> str:
+    """What stands in the store for a key that may be too long for it: its beginning and its digest."""
+    data = key.encode(errors="surrogatepass")
+    if len(data) <= LONGEST_KEY:
+        return key
+    return f"{data[:_SHOWN].decode(errors='ignore')}#{sha256(data).hexdigest()}"
 
 
 async def fenced(write: Awaitable[int], what: str) -> None:

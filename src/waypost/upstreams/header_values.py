@@ -30,3 +30,16 @@ def parameters_of(tools: Iterable[Any]) -> dict[str, tuple[HeaderParameter, ...]
         except DefinitionError:
             found[name] = ()
     return found
+
+
+def repeated(parameters: Iterable[HeaderParameter], arguments: Any) -> dict[str, str]:
+    """The arguments of a call that its tool wants repeated, as headers."""
+    headers = {}
+    for parameter in parameters:
+        value = arguments
+        for name in parameter.path:
+            value = value.get(name) if isinstance(value, dict) else None
+        if value is not None:
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            headers[f"Mcp-Param-{parameter.header}"] = header_value(text)
+    return headers

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from typing import Final
-
-import aiohttp
 
 from waypost.config.executors import McpConnection
 from waypost.errors import RemoteError
-from waypost.upstreams.client import Link
-from waypost.upstreams.http import NO_HEADERS, HttpLink
+from waypost.upstreams.http import EVENTS, JSON, HttpLink, LinkClosed
+from waypost.upstreams.http1_connection import HttpError, Response, Take, TooLarge
+from waypost.upstreams.http1_events import Events
+from waypost.upstreams.link import Link
 from waypost.upstreams.stdio import StdioLink
 from waypost.upstreams.unavailable import UpstreamUnavailable
 from waypost.wire.messages import readable_id
 
-_PARTING: Final = 2.0
 _BUSY: Final = 429
 _AGAIN: Final = 5.0
 """Seconds after which a stream that ended is opened again."""
-_NOT_SENT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
 
 
 def link_to(name: str, connection: McpConnection, lost: Callable[[UpstreamUnavailable], None]) -> Link:
@@ -38,54 +35,66 @@ class UpstreamHttpLink(HttpLink):
         super().__init__(connection.url or "", dict(connection.headers))
         self._name = name
 
-    async def send(
-        self, data: bytes, version: str, method: str | None, name: str | None, extra: Mapping[str, str] = NO_HEADERS
-    ) -> None:
-        """Post one message and hand on what comes back."""
-        if self._http is None:
-            raise UpstreamUnavailable(f'The connection "{self._name}" was closed.')
-        try:
-            await super().send(data, version, method, name, extra)
-        except RemoteError as error:
-            cause = error.__context__
-            if not isinstance(cause, aiohttp.ClientError):
-                raise RemoteError(self._discreet(error.message), error.code, error.data) from None
-            raise UpstreamUnavailable(
-                f'The connection "{self._name}" cannot be reached: {self._discreet(str(cause))}.',
-                delivered=not isinstance(cause, _NOT_SENT),
-            ) from None
-
     async def follow(self, version: str) -> None:
         """Hand on what a server says beside its answers, until it refuses to say anything that way."""
-        while self._http is not None and self._session_id is not None:
-            headers = {**self._routing(version, None, None), "Accept": "text/event-stream"}
-            with suppress(aiohttp.ClientError):
-                async with self._http.get(self._url, headers=headers) as response:
-                    if response.status >= 400 or response.content_type != "text/event-stream":
-                        return
-                    await self._read_events(response)
+        while self._pool is not None and self._session_id is not None:
+            stream = Stream(self._receive)
+            exchange = self.start(self.asking(b"GET", self._routing(version, None, None)), stream, is_urgent=True)
+            try:
+                await stream.is_over.wait()
+            finally:
+                exchange.cancel()
+            if stream.is_refused:
+                return
             await asyncio.sleep(_AGAIN)
+
+    def conclude(self, response: Response) -> None:
+        """Hand on a whole response, and raise what is wrong with it or with the server."""
+        status = response.status
+        if self._session_id is not None and _is_forgotten(response):
+            raise UpstreamUnavailable(f'The server of the connection "{self._name}" has ended the session.')
+        if (status >= 500 or status == _BUSY) and response.kind != JSON:
+            raise UpstreamUnavailable(
+                f'The server of the connection "{self._name}" answered {status}: {response.reason}.', delivered=True
+            )
+        try:
+            super().conclude(response)
+        except RemoteError as error:
+            raise RemoteError(self._discreet(error.message), error.code, error.data) from None
+
+    def failure(self, problem: HttpError) -> Exception:
+        """What is raised where there is no response."""
+        if isinstance(problem, LinkClosed):
+            return UpstreamUnavailable(f'The connection "{self._name}" was closed.')
+        if isinstance(problem, TooLarge):
+            return RemoteError(f"The server answered with {problem}, which is refused.", -32000)
+        return UpstreamUnavailable(
+            f'The connection "{self._name}" cannot be reached: {problem}.', delivered=problem.sent
+        )
 
     def _discreet(self, text: str) -> str:
         """A message without the address, which may hold a key and is nobody's business but the operator's."""
         return text.replace(self._url, "the server")
 
-    async def _read(self, response: aiohttp.ClientResponse) -> None:
-        if self._session_id is not None and response.status in (400, 404) and await _is_forgotten(response):
-            raise UpstreamUnavailable(f'The server of the connection "{self._name}" has ended the session.')
-        if (response.status >= 500 or response.status == _BUSY) and response.content_type != "application/json":
-            raise UpstreamUnavailable(
-                f'The server of the connection "{self._name}" answered {response.status}: {response.reason}.',
-                delivered=True,
-            )
-        await super()._read(response)
 
-    async def _end_session(self, http: aiohttp.ClientSession) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_PARTING):
-                await super()._end_session(http)
+class Stream:
+    """Reads what a server says of its own accord."""
+
+    def __init__(self, receive: Callable[[bytes], None]) -> None:
+        self.is_over = asyncio.Event()
+        self.is_refused = False
+        self._receive = receive
+
+    def begun(self, response: Response) -> Take | None:
+        """The head of the response is there."""
+        self.is_refused = response.status != 200 or response.kind != EVENTS
+        return None if self.is_refused else Events(self._receive).feed
+
+    def ended(self, _response: Response | None, _problem: Exception | None) -> None:
+        """The stream is over, whatever ended it."""
+        self.is_over.set()
 
 
-async def _is_forgotten(response: aiohttp.ClientResponse) -> bool:
+def _is_forgotten(response: Response) -> bool:
     """Whether a refusal within a session is about the session; some servers say so with 400 and without an id."""
-    return response.status == 404 or readable_id(await response.read()) is None
+    return response.status == 404 or (response.status == 400 and readable_id(response.body) is None)

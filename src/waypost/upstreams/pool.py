@@ -5,13 +5,28 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from waypost.config.executors import Connection, McpConnection
 from waypost.errors import RemoteError
-from waypost.upstreams.client import Client
+from waypost.upstreams.calls import Party
+from waypost.upstreams.client import Client, relay
+from waypost.upstreams.offers import Offers, offers_of
+from waypost.upstreams.personal import (
+    HUB,
+    MOST,
+    Credentials,
+    People,
+    discreet,
+    headers_of,
+    missing,
+    no_credentials,
+    showing,
+)
 from waypost.upstreams.replies import Reply
 from waypost.upstreams.unavailable import UpstreamUnavailable
+from waypost.upstreams.updates import Watched
 from waypost.upstreams.upstream import NOBODY, Limits, Listener, Standing, Upstream
 
 DEFAULT_LIMITS: Final = Limits()
@@ -23,15 +38,23 @@ _Given = TypeVar("_Given")
 
 
 class Upstreams(Listener):
-    """One session for each connection, started when it is first used.
+    """One session for each connection, or for each person at it, started when it is first used.
 
     Raises `UpstreamUnavailable`, which is a `ConnectionError`, when a server cannot be used, `TimeoutError` when it
     takes too long, and `RemoteError` when it answers with an error. Whoever is cancelled cancels the request.
     """
 
-    def __init__(self, connections: Callable[[], Mapping[str, Connection]], limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self,
+        connections: Callable[[], Mapping[str, Connection]],
+        limits: Limits = DEFAULT_LIMITS,
+        credentials: Credentials = no_credentials,
+        most_people: int = MOST,
+    ) -> None:
         self._connections = connections
         self._limits = limits
+        self._credentials = credentials
+        self._people = People(most_people)
         self._upstreams: dict[str, Upstream] = {}
         self._retired: list[Upstream] = []
         self._progress: dict[tuple[str, str], Progress] = {}
@@ -46,28 +69,66 @@ class Upstreams(Listener):
         arguments: dict[str, Any],
         meta: Mapping[str, Any],
         progress: Progress | None = None,
+        principal: str | None = None,
     ) -> dict[str, Any]:
         """Call a tool; its result as plain JSON data, with `content` and `isError` always there."""
-        sent = dict(meta)
-        if progress is None:
-            result = await self._use(connection, lambda client: client.call_tool(tool, arguments, meta=sent))
-        else:
-            sent["progressToken"] = token = f"waypost-{next(self._tokens)}"
-            self._progress[connection, token] = progress
-            try:
-                result = await self._use(connection, lambda client: client.call_tool(tool, arguments, meta=sent))
-            finally:
-                del self._progress[connection, token]
+        params = {"name": tool, "arguments": arguments}
+        result = await self.request(connection, "tools/call", params, meta, progress, principal=principal)
         if result.get("resultType", "complete") != "complete":
             raise RemoteError(f'"{tool}" of the connection "{connection}" asks for what nobody here can give.', -32000)
-        return {"content": [], "isError": False} | {
-            name: _plain(value) for name, value in result.items() if name != "resultType"
-        }
+        return tool_result(result)
+
+    async def request(
+        self,
+        connection: str,
+        method: str,
+        params: dict[str, Any],
+        meta: Mapping[str, Any],
+        progress: Progress | None = None,
+        party: Party | None = None,
+        principal: str | None = None,
+    ) -> dict[str, Any]:
+        """Make a request for somebody; its result as plain JSON data, which may be a question in the newest era."""
+        sent = dict(meta)
+
+        def work(client: Client) -> Awaitable[dict[str, Any]]:
+            return relay(client, method, params, meta=sent, party=party)
+
+        if progress is None:
+            return await self._use(connection, work, principal)
+        sent["progressToken"] = token = f"waypost-{next(self._tokens)}"
+        self._progress[connection, token] = progress
+        try:
+            return await self._use(connection, work, principal)
+        finally:
+            del self._progress[connection, token]
+
+    async def call_admitted(
+        self, connection: str, tool: str, arguments: dict[str, Any], meta: Mapping[str, Any], principal: str
+    ) -> dict[str, Any]:
+        """Call a tool, unless whoever listens knows a reason why it must not be called."""
+        await self.admit(connection, tool)
+        return await self.call_tool(connection, tool, arguments, meta, principal=principal)
 
     async def list_tools(self, connection: str) -> list[dict[str, Any]]:
         """The definitions of a server's tools, as plain JSON data."""
         tools = await self._use(connection, lambda client: client.list_tools())
         return [_plain(tool) for tool in tools]
+
+    async def offers(self, connection: str) -> Offers:
+        """All that a server offers."""
+        offers = await self._use(connection, offers_of)
+        return replace(
+            offers,
+            tools=_plain(offers.tools),
+            prompts=_plain(offers.prompts),
+            resources=_plain(offers.resources),
+            templates=_plain(offers.templates),
+        )
+
+    async def watch(self, connection: str, watched: Watched, wanted: set[str], ended: Callable[[], None]) -> None:
+        """Have a server tell when these resources change, and no others."""
+        await self._use(connection, lambda client: watched.settle(client, wanted, ended))
 
     @property
     def wants_changes(self) -> bool:  # type: ignore[override]  # whoever listens here decides
@@ -88,35 +149,84 @@ class Upstreams(Listener):
         if waiting is not None:
             waiting(given)
 
+    async def admit(self, name: str, tool: str) -> None:
+        """Ask whoever listens whether a tool may be called."""
+        await self.listener.admit(name, tool)
+
+    def is_needed(self, name: str) -> bool:
+        """Ask whoever listens whether a session is to last that makes no calls."""
+        return self.listener.is_needed(name)
+
+    def version(self, name: str) -> str:
+        """The version of MCP in which the server of a connection is talked to now, or nothing."""
+        upstream = self._upstreams.get(name)
+        return "" if upstream is None else upstream.version
+
     def standing(self, name: str) -> Standing:
         """How it goes with the server of a connection; nothing is started for that."""
         upstream = self._upstreams.get(name)
         return Standing() if upstream is None else upstream.standing
 
     def retire(self, name: str) -> None:
-        """Let a session end when its calls are done; the next call begins a new one, without a pause."""
+        """Let sessions end when their calls are done; the next call begins a new one, without a pause."""
         upstream = self._upstreams.pop(name, None)
-        if upstream is not None:
+        self._let_go([*([] if upstream is None else [upstream]), *self._people.pop(name)])
+
+    def forget(self, name: str, principal: str) -> None:
+        """Let the session of somebody end when its calls are done."""
+        self._let_go(self._people.pop(name, principal))
+
+    def _let_go(self, upstreams: list[Upstream]) -> None:
+        for upstream in upstreams:
             upstream.retire()
-            self._retired = [old for old in (*self._retired, upstream) if not old.is_gone]
+        self._retired = [old for old in (*self._retired, *upstreams) if not old.is_gone]
 
     async def close(self) -> None:
         """End all sessions; calls that are under way fail."""
         self._is_closed = True
-        await asyncio.gather(*(upstream.close() for upstream in (*self._upstreams.values(), *self._retired)))
+        upstreams = [*self._upstreams.values(), *self._people.pop_all(), *self._retired]
+        await asyncio.gather(*(upstream.close() for upstream in upstreams))
         self._upstreams.clear()
         self._retired.clear()
 
-    async def _use(self, name: str, work: Callable[[Client], Awaitable[_Given]]) -> _Given:
-        return await self._upstream(name).use(work)
+    async def _use(
+        self, name: str, work: Callable[[Client], Awaitable[_Given]], principal: str | None = None
+    ) -> _Given:
+        connection = self._connections().get(name)
+        if isinstance(connection, McpConnection) and connection.credentials == "user":
+            return await self._use_as(name, connection, work, principal or HUB)
+        return await self._upstream(name, connection).use(work)
 
-    def _upstream(self, name: str) -> Upstream:
+    async def _use_as(
+        self, name: str, connection: McpConnection, work: Callable[[Client], Awaitable[_Given]], principal: str
+    ) -> _Given:
+        """Do something with what somebody shows; it is looked up each time, so that a change holds at once."""
+        credential = await self._credentials(principal, name)
+        if credential is None and principal != HUB:
+            raise missing(name, principal)
+        shown = headers_of(credential or {})
+        own = showing(connection, shown)
+        upstream = self._upstream(name, own) if principal == HUB else self._upstream_of(name, principal, own)
+        try:
+            return await upstream.use(work)
+        except (RemoteError, UpstreamUnavailable) as problem:
+            raise discreet(problem, shown.values()) from None
+
+    def _upstream_of(self, name: str, principal: str, connection: McpConnection) -> Upstream:
+        if self._is_closed:
+            raise UpstreamUnavailable(f'The connection "{name}" was closed.')
+        upstream = self._people.take(name, principal, connection)
+        if upstream is None:
+            upstream = Upstream(name, connection, self._limits, _Overheard(self))
+            self._let_go(self._people.put(name, principal, upstream))
+        return upstream
+
+    def _upstream(self, name: str, connection: Connection | None) -> Upstream:
         """The upstream as it is configured now; one that was configured otherwise goes when its calls are done."""
         if self._is_closed:
             raise UpstreamUnavailable(f'The connection "{name}" was closed.')
-        connection = self._connections().get(name)
         upstream = self._upstreams.get(name)
-        if upstream is not None and upstream.connection == connection:
+        if upstream is not None and (upstream.connection is connection or upstream.connection == connection):
             return upstream
         self.retire(name)
         if not isinstance(connection, McpConnection) or not (connection.url or connection.command):
@@ -125,7 +235,25 @@ class Upstreams(Listener):
         return upstream
 
 
+class _Overheard(Listener):
+    """Hears how far the calls of somebody are; what a server offers is the hub's business."""
+
+    def __init__(self, pool: Upstreams) -> None:
+        self._pool = pool
+
+    def heard(self, name: str, note: Reply) -> None:
+        """Hand on how far a call is."""
+        if note["method"] == PROGRESS:
+            self._pool.heard(name, note)
+
+
+def tool_result(result: dict[str, Any]) -> dict[str, Any]:
+    """A tool's answer with what every answer has."""
+    return {"content": [], "isError": False} | {name: value for name, value in result.items() if name != "resultType"}
+
+
 def _plain(value: Any) -> Any:
+    """A value without anything but JSON's own types."""
     if isinstance(value, dict):
         return {name: _plain(member) for name, member in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list) else value

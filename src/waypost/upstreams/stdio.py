@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from waypost.config.executors import McpConnection
 from waypost.upstreams.unavailable import UpstreamUnavailable
@@ -23,6 +23,8 @@ INHERITED: Final = ("PATH", "HOME", "LANG", "TZ", "TMPDIR")
 LONGEST_LINE: Final = 64 * 1024 * 1024
 QUEUED: Final = 1024 * 1024
 """Bytes that may wait for a server to read them; whoever sends more waits as well."""
+SLICE: Final = 16 * 1024
+"""Bytes of a server's output that are looked at before others have their turn."""
 PATIENCE: Final = 2.0
 """Seconds a server has to end by itself when its input is closed."""
 
@@ -261,14 +263,31 @@ class _Child(asyncio.BaseProtocol):
 
 
 class _Output(asyncio.Protocol):
-    """A stream of the process that is read."""
+    """A stream of the process that is read, a slice at a time: one that floods us takes its turn like all others."""
 
     def __init__(self, feed: Callable[[bytes], None], ended: Callable[[], None]) -> None:
         self._feed = feed
         self._ended = ended
+        self._stream: asyncio.ReadTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._stream = cast("asyncio.ReadTransport", transport)
 
     def data_received(self, data: bytes) -> None:
-        self._feed(data)
+        if len(data) <= SLICE or self._stream is None:
+            self._feed(data)
+            return
+        self._stream.pause_reading()
+        self._go_on(self._stream, data, 0)
+
+    def _go_on(self, stream: asyncio.ReadTransport, data: bytes, place: int) -> None:
+        self._feed(data[place : place + SLICE])
+        if stream.is_closing():
+            return
+        if place + SLICE < len(data):
+            asyncio.get_running_loop().call_soon(self._go_on, stream, data, place + SLICE)
+        else:
+            stream.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ended()

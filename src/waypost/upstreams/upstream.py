@@ -5,22 +5,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 
 from waypost.config.executors import McpConnection
-from waypost.errors import RemoteError, UnsupportedVersion
+from waypost.errors import DeadlineExceeded, RemoteError, UnsupportedVersion
+from waypost.execution.deadline import Deadline
 from waypost.loops import running_loop
-from waypost.upstreams.client import Client, Link, abandon
+from waypost.upstreams.calls import QUESTIONS, declared
+from waypost.upstreams.client import Client
+from waypost.upstreams.conversation import abandon
 from waypost.upstreams.eras import NEWEST_FIRST, introduce
+from waypost.upstreams.following import follow
+from waypost.upstreams.link import Link
+from waypost.upstreams.pauses import Pauses
 from waypost.upstreams.replies import Reply
 from waypost.upstreams.unavailable import UpstreamUnavailable
 from waypost.wire.versions import is_modern
 
 _FIRST_QUESTION: Final = 0.4
 """The share of the time for a start in which a server has to answer in the first era it is asked in."""
+_CHANGED: Final = Reply(method="notifications/tools/list_changed", params=Reply())
 
 _log: Final = logging.getLogger(__name__)
 _Given = TypeVar("_Given")
@@ -33,6 +39,12 @@ class Limits:
     start: float = 10.0
     call: float = 300.0
     idle: float = 600.0
+    doubt: float = 1.0
+    """After which somebody who gives up has waited in vain, so that the server is asked for a sign of life."""
+    alive: float = 5.0
+    """For that sign."""
+    steady: float = 60.0
+    """After which a session has lasted, so that earlier failures are forgotten."""
     first_pause: float = 0.5
     longest_pause: float = 60.0
 
@@ -60,6 +72,13 @@ class Listener:
     def heard(self, name: str, note: Reply) -> None:
         """A server has sent a notification."""
 
+    def is_needed(self, name: str) -> bool:
+        """Whether a session is to last although it makes no calls."""
+        return False
+
+    async def admit(self, name: str, tool: str) -> None:
+        """A tool is about to be called by its own name; raises a `ToolError` when it must not be."""
+
 
 NOBODY: Final = Listener()
 
@@ -75,6 +94,7 @@ class Session:
         self.idle_since = running_loop().time()
         self.look: asyncio.TimerHandle | None = None
         self.following: asyncio.Task[None] | None = None
+        self.doubt: asyncio.Task[None] | None = None
 
 
 class Upstream:
@@ -90,9 +110,7 @@ class Upstream:
         self._sessions: set[Session] = set()
         self._starting: asyncio.Task[Session] | None = None
         self._closing: set[asyncio.Task[None]] = set()
-        self._failures = 0
-        self._paused_until = 0.0
-        self._problem = ""
+        self._pauses = Pauses(limits.first_pause, limits.longest_pause, limits.steady)
         self._is_retired = False
         self._is_closed = False
 
@@ -108,9 +126,14 @@ class Upstream:
             return Standing("running", version=self._session.client.version, calls=self._session.calls)
         if self._starting is not None:
             return Standing("starting")
-        if not self._failures:
+        if not self._pauses.problem:
             return Standing()
-        return Standing("failed", self._problem, max(0.0, self._paused_until - running_loop().time()))
+        return Standing("failed", self._pauses.problem, self._pauses.left)
+
+    @property
+    def version(self) -> str:
+        """The version of MCP in which it is talked to now, or nothing."""
+        return "" if self._session is None else self._session.client.version
 
     async def use(self, work: Callable[[Client], Awaitable[_Given]]) -> _Given:
         """Do something with the session; once more with a new one if nothing of it has reached the server."""
@@ -141,29 +164,28 @@ class Upstream:
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     async def _use(self, session: Session, work: Callable[[Client], Awaitable[_Given]]) -> _Given:
-        within = self._limits.call
-        with self._used(session):
-            try:
-                async with asyncio.timeout(within):
-                    return await work(session.client)
-            except TimeoutError:
-                raise TimeoutError(f'The connection "{self._name}" did not answer within {within:g} s.') from None
-            except UpstreamUnavailable:
-                self._drop(session)
-                raise
-            except RemoteError as error:
-                if error.code != UnsupportedVersion.code:
-                    raise self._named(error) from None
-                self._drop(session)
-                raise UpstreamUnavailable(f'The connection "{self._name}" changed its version of MCP.') from None
-            except (LookupError, TypeError, AttributeError):
-                raise self._not_mcp() from None
-
-    @contextmanager
-    def _used(self, session: Session) -> Iterator[None]:
+        within, began = self._limits.call, running_loop().time()
         session.calls += 1
         try:
-            yield
+            with Deadline(within):
+                return await work(session.client)
+        except asyncio.CancelledError:
+            if running_loop().time() - began >= self._limits.doubt:
+                self._doubt(session)
+            raise
+        except DeadlineExceeded:
+            self._doubt(session)
+            raise TimeoutError(f'The connection "{self._name}" did not answer within {within:g} s.') from None
+        except UpstreamUnavailable:
+            self._drop(session)
+            raise
+        except RemoteError as error:
+            if error.code != UnsupportedVersion.code:
+                raise self._named(error) from None
+            self._drop(session)
+            raise UpstreamUnavailable(f'The connection "{self._name}" changed its version of MCP.') from None
+        except (LookupError, TypeError, AttributeError):
+            raise self._not_mcp() from None
         finally:
             session.calls -= 1
             session.idle_since = running_loop().time()
@@ -174,11 +196,10 @@ class Upstream:
         if self._session is not None:
             return self._session
         if self._starting is None:
-            left = self._paused_until - running_loop().time()
             if self._is_closed:
                 raise self._closed()
-            if left > 0:
-                raise UpstreamUnavailable(f"{self._problem} It is tried again in {left:.1f} s.")
+            if (left := self._pauses.left) > 0:
+                raise UpstreamUnavailable(f"{self._pauses.problem} It is tried again in {left:.1f} s.")
             self._starting = running_loop().create_task(self._start())
         # Whoever gives up waiting does not take the session away from the others.
         return await asyncio.shield(self._starting)
@@ -190,26 +211,27 @@ class Upstream:
             # Only `close` cancels a start; those who wait for it are not cancelled themselves.
             raise self._closed() from None
         except (UpstreamUnavailable, RemoteError) as problem:
-            self._pause(str(problem))
+            self._pauses.failed(str(problem))
             raise
         finally:
             self._starting = None
-        self._failures, self._problem = 0, ""
+        self._pauses.begun()
         self._versions = NEWEST_FIRST if is_modern(session.client.version) else NEWEST_FIRST[::-1]
         self._session = session
         self._watch(session, self._limits.idle)
         if self._listener.wants_changes:
-            _follow(session)
+            self._follow(session)
         self._listener.begun(self._name)
         return session
 
-    def _pause(self, problem: str) -> None:
-        pause = min(self._limits.first_pause * 2**self._failures, self._limits.longest_pause)
-        self._failures = min(self._failures + 1, 30)
-        self._paused_until = running_loop().time() + pause
-        # What goes on failing in the same way is said once.
-        _log.log(logging.DEBUG if problem == self._problem else logging.WARNING, "%s", problem)
-        self._problem = problem
+    def _follow(self, session: Session) -> None:
+        def missed() -> None:
+            self._listener.heard(self._name, _CHANGED)
+
+        limits = self._limits
+        following = follow(session.client, session.link, missed, limits.first_pause, limits.longest_pause)
+        session.following = running_loop().create_task(following)
+        session.following.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def _opened(self) -> Session:
         within = self._limits.start
@@ -229,15 +251,13 @@ class Upstream:
 
     async def _introduced(self, versions: tuple[str, ...]) -> Session:
         def lost(problem: UpstreamUnavailable) -> None:
-            abandon(session.client, problem)
-            if session in self._sessions:
-                self._drop(session)
+            self._lose(session, problem)
 
         # Loading an HTTP client takes longer than all else a hub needs to start.
         from waypost.upstreams.links import link_to
 
         link = link_to(self._name, self.connection, lost)
-        session = Session(link, Client(link, patience=math.inf))
+        session = Session(link, Client(link, patience=math.inf, session_capabilities=declared(QUESTIONS)))
         session.client.listen_to(lambda note: self._listener.heard(self._name, note))
         self._sessions.add(session)
         try:
@@ -252,6 +272,36 @@ class Upstream:
             self._end(session)
             raise
         return session
+
+    def _lose(self, session: Session, problem: UpstreamUnavailable) -> None:
+        """Let all calls in a session fail, because no answer can come any more."""
+        if self._session is session:
+            self._pauses.lost(str(problem))
+        abandon(session.client, problem)
+        if session in self._sessions:
+            self._drop(session)
+
+    def _doubt(self, session: Session) -> None:
+        """Ask a server that left somebody waiting for a sign of life; one that gives none is replaced."""
+        if session.doubt is None and session in self._sessions:
+            session.doubt = running_loop().create_task(self._test(session))
+
+    async def _test(self, session: Session) -> None:
+        client = session.client
+        try:
+            async with asyncio.timeout(self._limits.alive):
+                await client.request("server/discover" if is_modern(client.version) else "ping")
+        except TimeoutError:
+            session.doubt = None
+            silent = f'The connection "{self._name}" no longer answers, so it is started anew.'
+            self._lose(session, UpstreamUnavailable(silent, delivered=True))
+            self._end(session)
+        except UpstreamUnavailable:
+            self._drop(session)
+        except (RemoteError, LookupError, TypeError, AttributeError):
+            pass  # whoever refuses is alive
+        finally:
+            session.doubt = None
 
     def _drop(self, session: Session) -> None:
         """Make no more calls in a session, and close it when the last one is done."""
@@ -269,11 +319,12 @@ class Upstream:
             self._session = None
         if session.look is not None:
             session.look.cancel()
-        if session.following is not None:
-            session.following.cancel()
-        task = running_loop().create_task(session.client.close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        for task in (session.following, session.doubt):
+            if task is not None:
+                task.cancel()
+        closing = running_loop().create_task(session.client.close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
 
     def _watch(self, session: Session, delay: float) -> None:
         session.look = running_loop().call_later(delay, self._look_after, session)
@@ -284,6 +335,8 @@ class Upstream:
             self._watch(session, self._limits.idle)
         elif left > 0:
             self._watch(session, left)
+        elif self._listener.is_needed(self._name):
+            self._watch(session, self._limits.idle)
         else:
             self._drop(session)
 
@@ -296,14 +349,3 @@ class Upstream:
     def _not_mcp(self) -> RemoteError:
         _log.debug("%s", self._name, exc_info=True)
         return RemoteError(f'What the connection "{self._name}" answered is not MCP.', -32603)
-
-
-def _follow(session: Session) -> None:
-    """Have a server tell when its tools change, for as long as the session lasts, by the means of its era."""
-    client, follow = session.client, getattr(session.link, "follow", None)
-    if is_modern(client.version):
-        ended = client.send_request("changes", "subscriptions/listen", {"notifications": {"toolsListChanged": True}})
-        ended.add_done_callback(lambda future: future.cancelled() or future.exception())
-    elif follow is not None:
-        session.following = running_loop().create_task(follow(client.version))
-        session.following.add_done_callback(lambda task: task.cancelled() or task.exception())

@@ -114,6 +114,19 @@ class ReadResource(Round, kw_only=True):
     uri: str
 
 
+class SkillUri(Params, kw_only=True):
+    """`skills/get`"""
+
+    uri: str
+
+
+class ReadDirectory(Params, kw_only=True):
+    """`resources/directory/read`"""
+
+    uri: str
+    cursor: str | None = None
+
+
 class Subscribe(Params, kw_only=True):
     """`resources/subscribe`, `resources/unsubscribe`"""
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -13,10 +12,9 @@ from waypost.errors import WorkflowRefused
 from waypost.workflows import submitting
 from waypost.workflows.definition import Definition
 from waypost.workflows.live import Live
-from waypost.workflows.redaction import HIDDEN
+from waypost.workflows.redaction import HIDDEN, is_secret_name
 
 Data = dict[str, Any]
-_SECRET: Final = re.compile("password|secret|token|key|authorization|cookie", re.IGNORECASE)
 
 
 def definition(found: Definition) -> Data:
@@ -89,7 +87,7 @@ def _plain(executor: Any) -> Any:
 def hidden(value: Any, key: str = "") -> Any:
     """A value without the secrets in it: environments, headers, and whatever is called like one."""
     if isinstance(value, dict):
-        inside = key in ("env", "headers") or bool(_SECRET.search(key))
+        inside = key in ("env", "headers") or is_secret_name(key)
         return {
             name: HIDDEN if inside or _is_secret(name, item) else hidden(item, name) for name, item in value.items()
         }
@@ -100,7 +98,7 @@ def hidden(value: Any, key: str = "") -> Any:
 
 def _is_secret(name: str, value: Any) -> bool:
     is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
-    return is_plain and bool(_SECRET.search(name)) and name != "idempotencyKey"
+    return is_plain and is_secret_name(name) and name != "idempotencyKey"
 
 
 def allowed(live: Live, principal: Principal) -> Data:

@@ -5,7 +5,6 @@ Reasons are for the caller to see: values and texts whose keys look secret are h
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Final, TypedDict, assert_never
@@ -17,16 +16,17 @@ from waypost.errors import DefinitionError
 from waypost.workflows.expression_parsing import And, Compare, Literal, Node, Not, Or, paths_of, render
 from waypost.workflows.expressions import Expression, compile_expression
 from waypost.workflows.paths import MISSING, Path, quoted
-from waypost.workflows.redaction import HIDDEN
+from waypost.workflows.redaction import HIDDEN, is_secret_name
 from waypost.workflows.scope import GUARD_ROOTS, Proof, Scope
 
 DEEPEST: Final = 64
 """How deep guards may be nested."""
 
-_SECRET: Final = re.compile("password|secret|token|key|authorization", re.IGNORECASE)
 _LONGEST_TEXT: Final = 200
 _MOST_ITEMS: Final = 10
 _DEEPEST_VALUE: Final = 4
+_MEANS: Final = {"human_request": "human_approval"}
+"""Kinds of evidence that mcp-flowgate calls otherwise."""
 
 Test = Callable[[Scope], bool]
 
@@ -105,7 +105,7 @@ def redacted(value: Any, depth: int = 0) -> Any:
 
 def _under(name: str, value: Any, depth: int = -1) -> Any:
     # What is only there, or only true, gives no secret away, and guards ask for little else.
-    if _SECRET.search(name) and value is not None and value is not MISSING and not isinstance(value, bool):
+    if is_secret_name(name) and value is not None and value is not MISSING and not isinstance(value, bool):
         return HIDDEN
     return redacted(value, depth + 1)
 
@@ -209,7 +209,8 @@ def _evidence(guard: models.EvidenceGuard) -> CompiledGuard:
 
 
 def _givers(evidence: Sequence[Proof], kind: str) -> int:
-    return len({proof.by for proof in evidence if proof.kind == kind})
+    meant = _MEANS.get(kind, kind)
+    return len({proof.by for proof in evidence if proof.kind == kind or proof.kind == meant})
 
 
 def _unmet(kind: str, count: int, given: int) -> str:

@@ -11,6 +11,7 @@ HIDDEN: Final = "[REDACTED]"
 SHORTEST_SECRET: Final = 6
 """Values of the configuration with fewer characters are words like any other."""
 
+_NAME: Final = re.compile("password|passwd|secret|token|key|credential|authorization|cookie", re.IGNORECASE)
 _NAMES: Final = ("password", "passwd", "secret", "token", "credential", "api_key", "api-key", "apikey", "access")
 _SHAPES: Final = ("sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "akia", "eyj")
 _LOOKS_SECRET: Final = tuple(
@@ -37,6 +38,11 @@ _LOOKS_SECRET: Final = tuple(
     )
 )
 """What looks like a secret: words without which it cannot be there, and the pattern, whose group is what stays."""
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether something is called like a secret."""
+    return _NAME.search(name) is not None
 
 
 def secrets_of(*sources: Mapping[str, str]) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from waypost.workflows.answers import moment
 from waypost.workflows.engine import Engine
 from waypost.workflows.explaining import hidden
 from waypost.workflows.live import Live
-from waypost.workflows.redaction import HIDDEN, redacted
+from waypost.workflows.redaction import HIDDEN, is_secret_name, redacted
 
 LIST: Final = "list"
 _MOST: Final = 50
@@ -32,9 +32,8 @@ _NO_SETTINGS: Final = frozenset(
     {"version", "include", "toolkits", "prompts", "capabilities", "workflows", "policies", "proxy"}
 )
 """Sections that say what the hub offers, not how it is set up."""
-_SECRET: Final = re.compile(
-    "password|passwd|secret|token|keys?$|hash|credential|authorization|cookie|^env$|^headers$|^args$", re.IGNORECASE
-)
+_WITH_SECRETS: Final = ("env", "headers", "args")
+"""Settings that often hold secrets, whatever these are called."""
 
 Data = dict[str, Any]
 
@@ -141,7 +140,7 @@ def _settings(config: Config) -> Iterator[tuple[str, Any]]:
 
 
 def _flat(key: str, name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if _SECRET.search(name) and value not in (None, [], {}):
+    if (name in _WITH_SECRETS or is_secret_name(name)) and value not in (None, [], {}):
         yield key, HIDDEN
     elif isinstance(value, Mapping) and value:
         for inner, item in value.items():

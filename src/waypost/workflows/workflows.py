@@ -18,6 +18,7 @@ from waypost.config.executors import Connection
 from waypost.errors import DefinitionError, PolicyDenied
 from waypost.execution.pipeline import Pipeline
 from waypost.policy.guard import PolicyGuard
+from waypost.policy.vault import Vault
 from waypost.stores.definitions import any_created
 from waypost.stores.store import Store
 from waypost.upstreams.pool import Upstreams
@@ -42,7 +43,9 @@ Source = Literal["configured", "given", "created"]
 class Workflows:
     """The engine of a hub, its definitions, and what its executors reach the world through."""
 
-    def __init__(self, registry: Registry, pipeline: Pipeline, guard: PolicyGuard, store: Callable[[], Store]) -> None:
+    def __init__(
+        self, registry: Registry, pipeline: Pipeline, guard: PolicyGuard, store: Callable[[], Store], vault: Vault
+    ) -> None:
         self._registry = registry
         self._store = store
         self._pipeline = pipeline
@@ -50,12 +53,14 @@ class Workflows:
         self._connections: dict[str, Connection] = {}
         self._capabilities: dict[str, models.Capability] = {}
         self._ways_out: dict[bool, Egress] = {}
-        self.upstreams = Upstreams(lambda: self._connections)
+        self.vault = vault
+        self.upstreams = Upstreams(lambda: self._connections, credentials=vault.get)
         surroundings = Surroundings(
             connections=lambda: self._connections,
             egress=self._egress,
             invoke=self._invoke,
-            call_upstream=self.upstreams.call_tool,
+            call_upstream=self.upstreams.call_admitted,
+            function=self._function,
         )
         self.engine = Engine(store, surroundings, audit=lambda: guard.audit, authorise=self._authorise)
         self.watch = Watch(self.engine, store)
@@ -169,6 +174,12 @@ class Workflows:
         chain = msgspec.structs.replace(caller.chain, key=meta.get(KEY, ""))
         own = deepcopy(arguments)  # whoever is called may change them, and the context must stay what it is
         return await self._pipeline.call(name, own, caller.behind(chain), longest=meta.get(WITHIN))
+
+    def _function(self, function_id: str) -> str | None:
+        from waypost.workers.offers import find
+
+        tool = find(self._registry, function_id)
+        return None if tool is None else tool.id
 
     def _egress(self, allow_private: bool) -> Egress:
         found = self._ways_out.get(allow_private)

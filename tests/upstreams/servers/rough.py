@@ -42,6 +42,11 @@ def flood(given: dict[str, Any], request_id: int) -> None:
     sys.stdout.flush()
 
 
+def babble(given: dict[str, Any], request_id: int) -> None:
+    sys.stdout.write((json.dumps({"jsonrpc": "2.0", "method": "notifications/babble"}) + "\n") * given["lines"])
+    say({"id": request_id, "result": {"content": []}})
+
+
 def ping_me(given: dict[str, Any], request_id: int) -> None:
     say({"id": "p", "method": "ping"})
     say({"id": request_id, "result": {"structuredContent": json.loads(sys.stdin.readline())}})
@@ -61,6 +66,7 @@ DEEDS = {
     "crash": crash,
     "last-words": last_words,
     "flood": flood,
+    "babble": babble,
     "ping-me": ping_me,
     "deafen": deafen,
     "stop-reading": stop_reading,
@@ -95,6 +101,8 @@ def answer(message: dict[str, Any]) -> None:
             say({"id": request_id, "error": {"code": -32602, "message": "Received before initialization."}})
     elif method == "tools/list":
         say({"id": request_id, "result": {"tools": [{"name": "crash", "inputSchema": {"type": "object"}}]}})
+    elif method == "ping":
+        say({"id": request_id, "result": {}})
     elif method == "tools/call":
         call(message["params"]["name"], message["params"]["arguments"], request_id)
 

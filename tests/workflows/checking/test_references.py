@@ -38,6 +38,36 @@ def test_a_capability_is_an_entry_or_something_the_hub_offers(name: str, codes: 
     assert check.codes(one(f"{{capability: '{name}'}}"), {"files.read"}) == codes
 
 
+IMPORTS = """\
+connections:
+  other: {kind: mcp, command: other-server}
+  shop: {kind: rest, baseUrl: "https://shop.example.com", openapi: shop.yaml}
+proxy:
+  import:
+    - {connection: other, prefix: all, exclude: [erase]}
+    - {connection: other, prefix: some, include: [list, add]}
+    - {connection: shop}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "codes"),
+    [
+        ("all.anything", []),
+        ("all.erase", ["WF012"]),
+        ("some.list", []),
+        ("some.lsit", ["WF012"]),
+        ("shop.getPet", []),
+        ("shop.getPte", ["WF012"]),
+        ("other.list", ["WF012"]),
+    ],
+)
+def test_behind_the_prefix_of_an_import_only_what_it_may_bring_is_believed(
+    name: str, codes: list[str], check: Checker
+) -> None:
+    assert check.codes(IMPORTS + one(f"{{capability: '{name}'}}"), {"shop.getPet"}) == codes
+
+
 def test_the_nearest_name_is_told(check: Checker) -> None:
     found = check.only(one("{capability: files.raed}"), {"files.read"})
     assert found.message == "there is no capability `files.raed`; did you mean `files.read`?"
@@ -50,6 +80,14 @@ def test_nothing_is_said_about_what_a_hub_offers_when_that_is_not_known(check: C
 
 def test_skills_may_come_later_where_they_are_loaded_at_run_time(check: Checker) -> None:
     assert check(one("{capability: 'skill:later'}", "dynamic: ./skills"), set()) == []
+
+
+@pytest.mark.parametrize("name", ["mail__send", "mail::send"])
+def test_functions_may_come_later_where_workers_connect(name: str, check: Checker) -> None:
+    with_workers = one(f"{{capability: '{name}'}}") + "workers: {}\n"
+
+    assert check(with_workers, set()) == []
+    assert [found.code for found in check(one(f"{{capability: '{name}'}}"), set())] == ["WF012"]
 
 
 @pytest.mark.parametrize(

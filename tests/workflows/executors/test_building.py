@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from tests.protocol.conftest import asynchronous
+from waypost.capabilities.absent import Absent
 from waypost.capabilities.chain import FROM_OUTSIDE
 from waypost.capabilities.context import Caller
 from waypost.capabilities.principals import ANONYMOUS
@@ -17,7 +18,6 @@ from waypost.capabilities.results import Result, shape
 from waypost.config import executors as models
 from waypost.errors import DefinitionError, ExecutorFailed
 from waypost.upstreams.egress import Egress
-from waypost.workflows.callers import Absent
 from waypost.workflows.executors.building import build, is_idempotent, supervise
 from waypost.workflows.executors.executor import Run, Surroundings
 from waypost.workflows.executors.reliability import Supervisable
@@ -43,7 +43,9 @@ def surroundings(
     async def invoked(name: str, arguments: dict[str, Any], caller: Caller, meta: Mapping[str, Any]) -> Result:
         return shape(await invoke(name, arguments, meta))
 
-    async def called(connection: str, tool: str, arguments: dict[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
+    async def called(
+        connection: str, tool: str, arguments: dict[str, Any], meta: Mapping[str, Any], principal: str
+    ) -> dict[str, Any]:
         answer: dict[str, Any] = await upstream(f"{connection}.{tool}", arguments, meta)
         return answer
 

@@ -10,6 +10,7 @@ import pytest
 from tests.protocol.conftest import asynchronous
 from tests.workflows.executors.test_building import Handler, a_run, failure_of, model, surroundings
 from waypost import Hub, Result
+from waypost.capabilities.absent import Absent
 from waypost.capabilities.chain import FROM_OUTSIDE
 from waypost.capabilities.principals import ANONYMOUS
 from waypost.capabilities.results import failure
@@ -24,7 +25,6 @@ from waypost.errors import (
     WorkflowRefused,
 )
 from waypost.upstreams.addresses import EgressFailed
-from waypost.workflows.callers import Absent
 from waypost.workflows.executors.building import build
 from waypost.workflows.executors.executor import Run, Surroundings
 from waypost.workflows.executors.reliability import Supervisable
@@ -167,6 +167,11 @@ async def test_a_capability_gets_arguments_and_key() -> None:
     ]
 
 
+def told(error_class: str) -> Result:
+    """How a tool with an executor behind it says that that failed."""
+    return Result(["no"], {"error": {"code": "EXECUTOR_FAILED", "errorClass": error_class}}, is_error=True)
+
+
 @pytest.mark.parametrize("make", [capability, worker])
 @pytest.mark.parametrize(
     ("answer", "error_class"),
@@ -176,6 +181,10 @@ async def test_a_capability_gets_arguments_and_key() -> None:
         (failure("Tool execution timed out"), "timeout"),
         (failure("Circuit open for greet, retry in 3 s"), "transient_error"),
         (failure("100 executions are waiting already (maxWaiting); try again later."), "transient_error"),
+        (told("rate_limited"), "rate_limited"),
+        (told("connection_error"), "connection_error"),
+        (told("worse"), "permanent_error"),
+        (Result(["no"], {"error": "timeout"}, is_error=True), "permanent_error"),
         (PolicyDenied(), "permanent_error"),
         (UnknownTool("Unknown tool: greet"), "permanent_error"),
         (InsufficientScope(["a"]), "permanent_error"),
@@ -216,7 +225,7 @@ async def test_a_worker_is_called_by_its_function_with_the_key() -> None:
     other = Other({"sent": 1})
 
     assert await worker(other).run(a_run({"to": "a"}, key="k-1")) == {"sent": 1}
-    assert other.calls == [("mail::send", {"to": "a"}, {"idempotencyKey": "k-1"})]
+    assert other.calls == [("mail::send", {"to": "a"}, {"waypost/idempotencyKey": "k-1"})]
 
 
 @asynchronous

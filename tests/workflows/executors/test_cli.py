@@ -117,6 +117,14 @@ async def test_only_allowed_variables_reach_a_program(monkeypatch: pytest.Monkey
 
 
 @asynchronous
+async def test_the_arguments_of_a_connection_come_first() -> None:
+    connections = {"say": CliConnection(command="echo", args=["-n", "$.arguments.a"])}
+    output = await cli(connections, connection="say", args=["$.arguments.a"]).run(a_run({"a": "b"}))
+
+    assert output["stdout"] == "$.arguments.a b"
+
+
+@asynchronous
 async def test_it_runs_where_it_says_then_where_its_connection_says(tmp_path: Path) -> None:
     inner = tmp_path / "inner"
     inner.mkdir()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import re
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, is_dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 MISSING: Final[Any] = msgspec.NODEFAULT
 
+_REMEMBERED: Final = 1024
 _CONVERSION_ERROR = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<where>.*)`)?", re.DOTALL)
 _WRAPPED_TYPES = frozenset(("integer", "number", "boolean", "array"))
 _UNDESCRIBED = (TypeError, ValueError, NameError, AttributeError, RuntimeError)
@@ -92,7 +94,17 @@ def from_function(
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise DefinitionError(f"{name}: the parameter {parameter} cannot be given by name")
     fields = [(p.name, known.get(p.name, Any), MISSING if p.default is p.empty else p.default) for p in parameters]
+    if descriptions is None:
+        with suppress(TypeError, DefinitionError):  # what cannot be a key, or is wrong, is looked at under its own name
+            # Defaults that are equal and not the same, such as 1 and True, are told apart by their types.
+            return _remembered(tuple((*field, type(field[2])) for field in fields))
     return from_fields(name, fields, descriptions)
+
+
+@lru_cache(_REMEMBERED)
+def _remembered(fields: tuple[tuple[str, Any, Any, type], ...]) -> Arguments:
+    """Arguments from fields; functions that take the same share them."""
+    return from_fields("arguments", [field[:3] for field in fields])
 
 
 def returns(annotation: Any, opaque: tuple[type, ...] = ()) -> Returned | None:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from waypost.capabilities.headers import header_parameters
 from waypost.config import Config
@@ -40,8 +41,6 @@ def _check_form(entry: Expose, config: Config, path: KeyPath, report: Report) ->
         report.add(path, sentence, "WF060")
     elif name is None and entry.as_ is not None:
         report.add((*path, "as"), "`as` is the name of a `capability`; what is written here has `name`", "WF060")
-    elif name is not None and entry.executor is not None:
-        report.add((*path, "executor"), "the capability has an executor already; keep one of the two", "WF060")
     elif name is not None and name not in config.capabilities:
         sentence = f"there is no capability {quoted(name)}; {nearest(name, config.capabilities)}"
         report.add((*path, "capability"), sentence, "WF012")
@@ -89,9 +88,10 @@ def _inner(entry: Expose, config: Config) -> Capability | None:
     if entry.capability is None:
         return Capability()
     try:
-        return resolve_capability(entry.capability, config.capabilities)
+        found = resolve_capability(entry.capability, config.capabilities)
     except DefinitionError:  # it was noted where it is written
         return None
+    return found if entry.executor is None else replace(found, executor=None)
 
 
 def _at(path: KeyPath, place: Place) -> Place:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from waypost.config import Config
-from waypost.config.executors import CapabilityCall, Child, Cli, Connection, Mcp, Rest
+from waypost.config.executors import CapabilityCall, Child, Cli, Connection, Mcp, Rest, RestConnection
 from waypost.config.findings import KeyPath, quoted
+from waypost.config.proxy import Import
 from waypost.config.workflows import Capability, Workflow
 from waypost.errors import DefinitionError
 from waypost.workflows.checking.flow import reached
@@ -59,10 +60,42 @@ def check_capability_name(
 
 
 def _comes_later(name: str, config: Config) -> bool:
-    """Whether something may be offered that nobody knows before the hub runs: a skill, or a tool of another server."""
+    """Whether something may be offered that nobody knows before the hub runs.
+
+    That is a skill, a function of a worker by its id or as a tool (`a::b`, `a__b`), or a tool of another server.
+    """
     if name.startswith(SKILL_PREFIX):
         return config.skills is not None and config.skills.dynamic is not None
-    return any(name.startswith(f"{one.prefix or one.connection}.") for one in config.proxy.imports)
+    if config.workers is not None and ("::" in name or "__" in name):
+        return True
+    return any(may_bring(one, name, config.connections) for one in config.proxy.imports)
+
+
+def may_bring(one: Import, name: str, connections: Mapping[str, Connection]) -> bool:
+    """Whether an import may take over a tool of that name; what an OpenAPI document describes is known already."""
+    prefix = f"{one.prefix or one.connection}."
+    if not name.startswith(prefix) or isinstance(connections.get(one.connection), RestConnection):
+        return False
+    own = name.removeprefix(prefix)
+    return own not in one.exclude and (not one.include or own in one.include)
+
+
+def called_names(config: Config) -> Iterator[tuple[KeyPath, str]]:
+    """Every name of something the hub offers that a configuration calls, and where."""
+    places = [place for name, one in config.workflows.items() for place in executors_of(one, ("workflows", name))]
+    places += [
+        place for name, one in config.capabilities.items() for place in of_capability(one, ("capabilities", name))
+    ]
+    for index, entry in enumerate(config.proxy.expose):
+        own = Capability(executor=entry.executor, reliability=entry.reliability)
+        places += of_capability(own, ("proxy", "expose", index))
+    for place in places:
+        if isinstance(place.executor, CapabilityCall) and place.executor.capability not in config.capabilities:
+            yield (*place.path, "capability"), place.executor.capability
+    for name, workflow in config.workflows.items():
+        for index, step in enumerate(workflow.steps):
+            if step.capability is not None:
+                yield ("workflows", name, "steps", index, "capability"), step.capability
 
 
 def check_workflow_name(name: str, config: Config, path: KeyPath, report: Report) -> None:

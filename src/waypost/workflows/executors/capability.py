@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from waypost.capabilities.results import Result, as_json
 from waypost.config import executors as models
@@ -17,6 +17,7 @@ from waypost.workflows.redaction import redacted
 _TIMED_OUT: Final = DeadlineExceeded().message
 _CIRCUIT: Final = "Circuit open"
 _BUSY: Final = "try again later."
+_CLASSES: Final = get_args(models.ErrorClass)
 
 
 class Capability:
@@ -44,7 +45,7 @@ class Capability:
 def output_of(name: str, result: Result) -> Any:
     """The data of a result; one that says it is an error is a failure."""
     if result.is_error:
-        raise ExecutorFailed(redacted(result.text) or f"{name} failed.", _class_of(result.text))
+        raise ExecutorFailed(redacted(result.text) or f"{name} failed.", _class_of(result))
     if result.structured is None:
         return result.text
     data = as_json(result.structured)
@@ -59,10 +60,20 @@ def failed_call(error: WaypostError) -> ExecutorFailed:
     return ExecutorFailed(redacted(error.message), kind)
 
 
-def _class_of(text: str) -> str:
+def _class_of(result: Result) -> str:
+    told = _told_class(result.structured)
+    if told in _CLASSES:
+        return told
+    text = result.text
     if text == _TIMED_OUT:
         return "timeout"
     return "transient_error" if text.startswith(_CIRCUIT) or text.endswith(_BUSY) else "permanent_error"
+
+
+def _told_class(structured: Any) -> str:
+    """The class that an executor behind a tool gave its failure."""
+    error = structured.get("error") if isinstance(structured, dict) else None
+    return str(error.get("errorClass")) if isinstance(error, dict) else ""
 
 
 def _is_bare(data: Any) -> bool:

@@ -57,7 +57,7 @@ class CallUpstream(Protocol):
     """Calls a tool of the MCP server behind a connection; the answer as plain JSON data."""
 
     def __call__(
-        self, connection: str, tool: str, arguments: dict[str, Any], meta: Mapping[str, Any]
+        self, connection: str, tool: str, arguments: dict[str, Any], meta: Mapping[str, Any], principal: str
     ) -> Awaitable[dict[str, Any]]: ...
 
 
@@ -86,3 +86,5 @@ class Surroundings:
     invoke: Invoke
     call_upstream: CallUpstream
     run_child: RunChild = _no_children
+    function: Callable[[str], str | None] = lambda _: None
+    """The tool that a worker's function is, by its id."""

@@ -7,6 +7,7 @@ from typing import Any, Final
 from waypost.config import executors as models
 from waypost.errors import ExecutorFailed, WaypostError
 from waypost.upstreams.addresses import EgressFailed
+from waypost.upstreams.unavailable import UpstreamUnavailable
 from waypost.workflows.executors import arguments_of, connection_of
 from waypost.workflows.executors.executor import Run, Surroundings
 from waypost.workflows.mapping import compile_template
@@ -35,9 +36,13 @@ class Mcp:
         secrets = secrets_of(connection.env, connection.headers)
         arguments = arguments_of(self._map, run.scope)
         try:
-            answer = await self._surroundings.call_upstream(name, self._model.tool, arguments, {KEY: run.key})
+            answer = await self._surroundings.call_upstream(
+                name, self._model.tool, arguments, {KEY: run.key}, run.caller.principal.id
+            )
         except TimeoutError:
             raise ExecutorFailed(f"{name} did not answer in time.", "timeout") from None
+        except UpstreamUnavailable as error:
+            raise ExecutorFailed(redacted(str(error), secrets), "connection_error") from None
         except OSError as error:
             said = error.strerror or type(error).__name__
             raise ExecutorFailed(f"{name} cannot be reached: {redacted(said, secrets)}.", "connection_error") from None

@@ -41,7 +41,8 @@ class Program:
         configured = {**(connection.env if connection else {}), **model.env}
         directory = Path(model.working_directory or (connection and connection.working_directory) or Path.cwd())
         variables = {**environment(directory), **configured, "IDEMPOTENCY_KEY": run.key}
-        words = [*first, *(_text(given(template, written, run.scope)) for written, template in self._words)]
+        usual = connection.args if connection else ()
+        words = [*first, *usual, *(_text(given(template, written, run.scope)) for written, template in self._words)]
         read = b"" if self._stdin is None else _text(given(self._stdin, model.stdin, run.scope)).encode()
         if any("\0" in text for text in (*words, *variables, *variables.values(), str(directory))):
             raise ExecutorFailed("A word or variable of the program holds a NUL.")

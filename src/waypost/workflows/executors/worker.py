@@ -10,6 +10,7 @@ from waypost.errors import WaypostError
 from waypost.workflows.executors import arguments_of
 from waypost.workflows.executors.capability import failed_call, output_of
 from waypost.workflows.executors.executor import Run, Surroundings
+from waypost.workflows.executors.mcp import KEY
 from waypost.workflows.mapping import compile_template
 
 
@@ -35,9 +36,10 @@ class Worker:
         return output_of(self._function, result)
 
     async def _called(self, arguments: dict[str, Any], run: Run) -> Result:
-        meta = {"idempotencyKey": run.key}
+        meta = {KEY: run.key}
         try:
-            return await self._surroundings.invoke(self._function, arguments, run.caller, meta)
+            tool = self._surroundings.function(self._function) or self._function
+            return await self._surroundings.invoke(tool, arguments, run.caller, meta)
         except WaypostError as error:
             named = self._function.replace("::", "__")
             # What a function that ran did not find is another matter than the function itself.

@@ -1,0 +1,215 @@
+"""Rows of the registry out of what another server offers, each under a name that nobody else has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import UNSET
+
+from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.context import Handler
+from waypost.capabilities.headers import HeaderParameter, header_parameters
+from waypost.capabilities.naming import check_name
+from waypost.capabilities.registry import Registry
+from waypost.capabilities.schemas.forms import OpenForm
+from waypost.capabilities.surfaces import SEVEN
+from waypost.capabilities.uri_templates import UriTemplate
+from waypost.config.proxy import Import
+from waypost.errors import DefinitionError
+from waypost.gateway.characters import escaped, folded, told
+from waypost.gateway.foreign_uris import ForeignTemplate
+from waypost.gateway.sources import Source
+from waypost.gateway.trust import MARK, NAMED_BY, TOOL, Held, key_of
+from waypost.wire.definitions import (
+    Definition,
+    PromptDefinition,
+    ResourceDefinition,
+    TemplateDefinition,
+    ToolDefinition,
+)
+
+FOREIGN: Final = "upstream:"
+"""How the owner of a row begins that is another server's."""
+_RESERVED: Final = {folded(name): name for name in SEVEN}
+_KINDS: Final = {TOOL: Kind.TOOL, "prompt": Kind.PROMPT, "resource": Kind.RESOURCE, "template": Kind.TEMPLATE}
+
+Data = dict[str, Any]
+Defined = TypeVar("Defined", ToolDefinition, PromptDefinition, ResourceDefinition, TemplateDefinition)
+Handlers = Callable[[Source, Kind, str, str], Handler]
+"""The handler of a row, by its source, its kind, the name that the server knows it by, and its own."""
+
+
+class Taken:
+    """The names and URIs that others have."""
+
+    def __init__(self, registry: Registry, leaving: Iterable[Capability]) -> None:
+        gone = {(row.kind, row.id) for row in leaving}
+        rows = {kind: [row for row in registry[kind] if (kind, row.id) not in gone] for kind in Kind}
+        self._names = {kind: {folded(row.id): row.id for row in rows[kind]} for kind in (Kind.TOOL, Kind.PROMPT)}
+        self._uris = {row.id for row in rows[Kind.RESOURCE]}
+        self._templates = [row.template for row in rows[Kind.TEMPLATE] if row.template is not None]
+
+    def problem(self, kind: Kind, name: str) -> str | None:
+        """Why a name cannot be had."""
+        if kind is Kind.RESOURCE:
+            is_taken = name in self._uris or any(one.match(name) is not None for one in self._templates)
+            return f"Something else is read at {name}." if is_taken else None
+        if kind is Kind.TEMPLATE:
+            beginning = _beginning(name)
+            overlaps = any(_overlap(beginning, _beginning(one.template)) for one in self._templates)
+            return f"Another template gives URIs like those of {name}." if overlaps else None
+        look, noun = folded(name), kind.value.removesuffix("s")
+        other = (_RESERVED.get(look) if kind is Kind.TOOL else None) or self._names[kind].get(look)
+        if other is None:
+            return None
+        return f"{name} is the name of another {noun}." if other == name else f"{name} can be taken for {other}."
+
+    def take(self, rows: Iterable[Capability]) -> None:
+        """Give names away."""
+        for row in rows:
+            if row.kind is Kind.RESOURCE:
+                self._uris.add(row.id)
+            elif row.template is not None:
+                self._templates.append(row.template)
+            else:
+                self._names[row.kind][folded(row.id)] = row.id
+
+
+def _beginning(template: str) -> str:
+    return template.partition("{")[0]
+
+
+def _overlap(one: str, other: str) -> bool:
+    return one.startswith(other) or other.startswith(one)
+
+
+def rows_of(source: Source, taken: Taken, handlers: Handlers) -> tuple[list[Capability], dict[str, str]]:
+    """The rows of a source, and why the rest of what it offers is left out."""
+    rows: list[Capability] = []
+    left_out: dict[str, str] = {}
+    if source.manifest is None:
+        return rows, left_out
+    listed = source.manifest.lists
+    kept = {(row.kind, row.id): row for row in source.rows}
+    for noun, kind in _KINDS.items():
+        made: dict[str, Capability] = {}
+        for settings, definition in _chosen(source.imports, listed, noun, left_out):
+            own = definition[NAMED_BY[noun]]
+            name = f"{settings.prefix or source.name}.{own}" if kind in (Kind.TOOL, Kind.PROMPT) else own
+            look = name if own is name else folded(name)
+            problem = taken.problem(kind, name) or _clash(made.get(look), noun, name)
+            if problem is not None:
+                left_out[key_of(noun, own)] = problem
+                continue
+            try:
+                row = _row(source, settings, noun, definition, name, handlers(source, kind, own, name))
+            except (DefinitionError, msgspec.ValidationError) as error:
+                left_out[key_of(noun, own)] = f"{name} cannot be offered: {error}"
+                continue
+            made[look] = _same(kept.get((kind, name)), row)
+        taken.take(made.values())
+        rows += made.values()
+    return rows, left_out
+
+
+def _clash(other: Capability | None, noun: str, name: str) -> str | None:
+    if other is None:
+        return None
+    return f"{name} is the name of another {noun}." if other.id == name else f"{name} can be taken for {other.id}."
+
+
+def _chosen(
+    imports: Sequence[Import], listed: Mapping[str, list[Data]], noun: str, left_out: dict[str, str]
+) -> Iterator[tuple[Import, Data]]:
+    """What imports want of one list; resources come with the first that takes everything."""
+    if noun in ("resource", "template"):
+        whole = next((one for one in imports if not one.include), None)
+        if whole is not None:
+            yield from ((whole, one) for one in listed[noun] if one.get("name") not in whole.exclude)
+        return
+    known = {one["name"] for one in (*listed[TOOL], *listed["prompt"])}
+    for settings in imports:
+        missing = [name for name in settings.include if name not in known]
+        left_out.update(dict.fromkeys(missing, "The server has no such tool or prompt."))
+        for one in listed[noun]:
+            if (not settings.include or one["name"] in settings.include) and one["name"] not in settings.exclude:
+                yield settings, one
+
+
+def _same(old: Capability | None, new: Capability) -> Capability:
+    """The row that is there already, where it is no other; whoever remembers it need not learn it again."""
+    if old is None or old.hidden != new.hidden or old.tags != new.tags or old.definition != new.definition:
+        return new
+    return old if old.subscribable == new.subscribable else new
+
+
+def _row(source: Source, settings: Import, noun: str, definition: Data, name: str, handler: Handler) -> Capability:
+    prefix = settings.prefix or source.name
+    held = source.held.get(key_of(noun, definition[NAMED_BY[noun]])) if settings.trust != "off" else None
+    is_out = held is not None and settings.trust == "quarantine"
+    shown, template = _shown(noun, definition, name, prefix, held, is_out)
+    form = OpenForm()  # whether arguments fit is decided by the server, whose schema may be another by now
+    headers: tuple[HeaderParameter, ...] = ()
+    if isinstance(shown, ToolDefinition):
+        form.schema, headers = shown.input_schema, header_parameters(shown.input_schema)
+    return Capability(
+        kind=_KINDS[noun],
+        id=name,
+        definition=shown,
+        handler=handler,
+        is_async=True,
+        arguments=form,
+        hidden=is_out,
+        owner=f"{FOREIGN}{source.name}",
+        tags=tuple(settings.tags),
+        headers=headers,
+        template=template,
+        subscribable=bool(source.manifest and source.manifest.is_subscribable) and noun in ("resource", "template"),
+    )
+
+
+def _shown(
+    noun: str, definition: Data, name: str, prefix: str, held: Held | None, is_out: bool
+) -> tuple[Definition, UriTemplate | None]:
+    """What is told of a definition; nothing but its name while it is held back."""
+    if noun == TOOL:
+        check_name(name)
+        return ToolDefinition(name) if is_out else _tool(definition, name, held), None
+    if noun == "prompt":
+        check_name(name)
+        if is_out:
+            return PromptDefinition(name), None
+        return msgspec.structs.replace(_told(definition, PromptDefinition, held), name=name), None
+    if noun == "resource":
+        if is_out:
+            return ResourceDefinition(name, name), None
+        return _named(_told(definition, ResourceDefinition, held), prefix), None
+    template = ForeignTemplate(name)
+    if is_out:
+        return TemplateDefinition(name, name), template
+    return _named(_told(definition, TemplateDefinition, held), prefix), template
+
+
+def _tool(definition: Data, name: str, held: Held | None) -> ToolDefinition:
+    given = _told(definition, ToolDefinition, held)
+    if given.input_schema.get("type", "object") != "object":
+        raise DefinitionError('the root type of its input schema is not "object".')
+    return msgspec.structs.replace(given, name=name, execution=UNSET)
+
+
+def _named(given: Any, prefix: str) -> Any:
+    """A resource that shows where it comes from."""
+    title = UNSET if given.title is UNSET else f"{prefix}: {given.title}"
+    return msgspec.structs.replace(given, name=f"{prefix}.{escaped(given.name)}", title=title)
+
+
+def _told(definition: Data, kind: type[Defined], held: Held | None) -> Defined:
+    present = {key: value for key, value in definition.items() if value is not None}
+    given = msgspec.convert(told(present), kind)
+    # The mark is the hub's to give, whatever the server says of itself.
+    meta = {} if given.meta is UNSET else {key: value for key, value in given.meta.items() if key != MARK}
+    if held is not None:
+        meta[MARK] = held.why
+    return msgspec.structs.replace(given, meta=meta or UNSET)

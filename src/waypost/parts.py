@@ -1,0 +1,153 @@
+"""The optional parts of a hub, each made when it is first asked for and closed with the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+from waypost.capabilities.registry import Registry
+from waypost.execution.pipeline import Pipeline
+from waypost.policy.guard import PolicyGuard
+from waypost.stores.definitions import any_content
+from waypost.stores.secrets import hub_secret
+from waypost.stores.store import Store
+
+if TYPE_CHECKING:
+    from waypost.config.workflows import Workflow
+    from waypost.gateway.documents import Ranking
+    from waypost.gateway.gateway import Gateway
+    from waypost.policy import Authentication
+    from waypost.policy.key_ring import KeyRing
+    from waypost.skills.content.content import Content
+    from waypost.skills.folders.folders import SkillFolders
+    from waypost.workers.workers import Workers
+    from waypost.workflows.workflows import Workflows
+
+_PUBLISHED: Final = ("prompts", "resources")
+"""The lists that workers add to."""
+
+
+class Parts:
+    """Keys, workflows, the gateway and workers of a hub."""
+
+    registry: Registry
+    guard: PolicyGuard
+    _secret: bytes | None
+    _data: Path
+    _pipeline: Pipeline
+    _ranking: Ranking
+    _worker_options: Mapping[str, Any] | Literal[False]
+
+    @property
+    def store(self) -> Store:
+        """Everything that outlives a request."""
+        raise NotImplementedError
+
+    @property
+    def authentication(self) -> Authentication:
+        """Who is let in."""
+        raise NotImplementedError
+
+    def _resource_updated(self, uri: str) -> None:
+        """Tell whoever subscribed to a resource that it changed."""
+        raise NotImplementedError
+
+    @cached_property
+    def keys(self) -> KeyRing:
+        """Keys that are made and revoked while the hub runs."""
+        from waypost.policy.key_ring import KeyRing
+
+        return KeyRing(self.authentication.keys, lambda: self.store)
+
+    @cached_property
+    def workflows(self) -> Workflows:
+        """State machines that agents are led through; made when first asked for."""
+        from waypost.policy.vault import Vault
+        from waypost.workflows.workflows import Workflows
+
+        vault = Vault(lambda: self._secret or hub_secret(self._data), lambda: self.store)
+        return Workflows(self.registry, self._pipeline, self.guard, lambda: self.store, vault)
+
+    @cached_property
+    def gateway(self) -> Gateway:
+        """Seven tools over everything; made when first asked for."""
+        from waypost.gateway.gateway import Gateway
+
+        return Gateway(self.registry, self.workflows, self.guard, self._ranking)
+
+    @cached_property
+    def workers(self) -> Workers:
+        """Programs that connect over a WebSocket and offer functions; made when first asked for."""
+        from waypost.workers.settings import settings_of
+        from waypost.workers.workers import Workers
+
+        return Workers(self.registry, self._pipeline, lambda: self.store, settings_of(self._worker_options or {}))
+
+    @cached_property
+    def content(self) -> Content:
+        """Markdown skills and prompts that workers and people publish; made when first asked for."""
+        from waypost.skills.content.hosting import hosted_content
+
+        sources = (self.folders,)
+        return hosted_content(
+            self.registry, self.workers, self._pipeline, lambda: self.store, self._resource_updated, sources
+        )
+
+    @cached_property
+    def folders(self) -> SkillFolders:
+        """The folders that skills and prompts are read from; made when first asked for."""
+        from waypost.skills.folders.folders import SkillFolders
+
+        return SkillFolders(self.registry, self._resource_updated, self._refresh_content)
+
+    @property
+    def worker_address(self) -> str | None:
+        """Where workers connect to, if they can."""
+        return self.workers.address if "workers" in self.__dict__ else None
+
+    def workflow(self, name: str, model: Workflow) -> Self:
+        """Have a workflow: states with transitions, or steps."""
+        self.workflows.add(name, model)
+        return self
+
+    @property
+    def has_workflows(self) -> bool:
+        """Whether anybody asked for workflows yet."""
+        return "workflows" in self.__dict__
+
+    def expects(self, capability: str) -> bool:
+        """Whether clients are told of a list that may be empty yet: workers publish whenever they come."""
+        options = self._worker_options
+        return capability in _PUBLISHED and options is not False and bool(options.get("registry", True))
+
+    def keep_workers_out(self) -> None:
+        """Open no port for workers: on standard streams every client has a hub of its own, and there is one port."""
+        self._worker_options = False
+
+    async def _open_workers(self) -> None:
+        """Have what was published, and let workers in where they are wanted."""
+        wanted = self._worker_options is not False
+        if (wanted and self.workers.settings.registry) or "content" in self.__dict__ or await any_content(self.store):
+            await self.content.load()
+        if wanted:
+            await self.workers.open()
+
+    async def _refresh_content(self) -> None:
+        """Have what others published, in folders or by other hubs."""
+        if "content" in self.__dict__:
+            await self.content.load()
+
+    async def _close_parts(self) -> None:
+        """Let go of whatever was made."""
+        if "folders" in self.__dict__:
+            await self.folders.stop()
+        if "gateway" in self.__dict__:
+            self.gateway.close()
+        if "workers" in self.__dict__:
+            await self.workers.close()
+        if "content" in self.__dict__:
+            self.content.close()
+        if self.has_workflows:
+            await self.workflows.stop()

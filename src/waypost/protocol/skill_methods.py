@@ -1,0 +1,83 @@
+"""The methods of the skills extension."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+from waypost.capabilities.capability import Kind
+from waypost.errors import InvalidParams
+from waypost.protocol.answers import Answer
+from waypost.protocol.engine import Engine
+from waypost.protocol.exchange import Exchange
+from waypost.protocol.methods import Method
+from waypost.protocol.skill_source import SkillSource
+from waypost.wire import downgrade, params
+from waypost.wire.cursors import cursor_after, key_before
+from waypost.wire.definitions import ResourceDefinition
+from waypost.wire.messages import encode
+from waypost.wire.skills import SkillEntry
+
+Item = TypeVar("Item", SkillEntry, ResourceDefinition)
+
+
+async def list_skills(engine: Engine, given: params.List, exchange: Exchange) -> Answer:
+    """`skills/list`"""
+    rows, more = _page(engine, _source(engine).entries(), given.cursor, exchange)
+    return Answer(encode({"skills": rows, **more}), private=_is_private(engine))
+
+
+async def get_skill(engine: Engine, given: params.SkillUri, exchange: Exchange) -> Answer:
+    """`skills/get`"""
+    entry = _source(engine).entry(given.uri)
+    if entry is None or not _shows(engine, entry.uri, exchange):
+        raise InvalidParams(f"Unknown skill: {given.uri}", {"uri": given.uri})
+    return Answer(encode({"skill": entry}), private=_is_private(engine))
+
+
+async def read_directory(engine: Engine, given: params.ReadDirectory, exchange: Exchange) -> Answer:
+    """`resources/directory/read`"""
+    children = _source(engine).children(given.uri)
+    if children is None:
+        raise InvalidParams(f"Not a directory: {given.uri}", {"uri": given.uri})
+    rows, more = _page(engine, children, given.cursor, exchange)
+    listed = [downgrade.definition(row, exchange.version) for row in rows]
+    return Answer(encode({"resources": listed, **more}), private=_is_private(engine))
+
+
+def _page(
+    engine: Engine, items: Iterable[Item], cursor: str | None, exchange: Exchange
+) -> tuple[list[Item], dict[str, Any]]:
+    """Part of what somebody may see, and where to go on."""
+    after = key_before(cursor) or ""
+    shown = (item for item in items if item.uri > after and _shows(engine, item.uri, exchange))
+    size = engine.settings.page_size
+    page = list(islice(shown, size + 1))
+    if len(page) <= size:
+        return page, {}
+    return page[:size], {"nextCursor": cursor_after(page[size - 1].uri)}
+
+
+def _source(engine: Engine) -> SkillSource:
+    assert engine.skills is not None
+    return engine.skills
+
+
+def _is_private(engine: Engine) -> bool:
+    return engine.hides or engine.registry[Kind.RESOURCE].scoped > 0
+
+
+def _shows(engine: Engine, uri: str, exchange: Exchange) -> bool:
+    """Whether somebody may see a file; a directory, which is no row of the registry, is seen by all."""
+    row = engine.registry[Kind.RESOURCE].get(uri)
+    return row is None or engine.shows(exchange.principal, row)
+
+
+METHODS: Final[dict[str, Method]] = {
+    "skills/list": Method(params=params.List, run=list_skills, capability="skills", cacheable=True),
+    "skills/get": Method(params=params.SkillUri, run=get_skill, capability="skills", cacheable=True),
+    "resources/directory/read": Method(
+        params=params.ReadDirectory, run=read_directory, capability="skills", cacheable=True
+    ),
+}

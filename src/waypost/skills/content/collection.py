@@ -1,0 +1,100 @@
+"""All skills, or all prompts: kept on a shelf, changed by their owners only, and every change told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Generic, TypeAlias
+
+from waypost.errors import WaypostError
+from waypost.skills.content.hints import did_you_mean
+from waypost.skills.content.owning import Owners
+from waypost.skills.content.ports import Kind, Op, Shelf
+from waypost.skills.content.records import R, Record, kept, read, read_all
+from waypost.skills.content.refusals import quoted, refused
+from waypost.skills.content.turns import Turns
+
+Written: TypeAlias = Callable[[Kind, Op, str, Record | None], None]
+"""Hears of every change after it was written, with what is there now."""
+IsFree: TypeAlias = Callable[[Kind, str], bool]
+"""Whether an id or name is not taken by something that stands elsewhere."""
+
+_NOUNS: Final[dict[Kind, str]] = {"skills": "skill", "prompts": "prompt"}
+
+
+class Collection(Generic[R]):
+    """Records of one kind."""
+
+    def __init__(
+        self, kind: Kind, record: type[R], shelf: Shelf, owners: Owners, written: Written, is_free: IsFree
+    ) -> None:
+        self.kind = kind
+        self.owners = owners
+        self._record: type[R] = record
+        self._shelf = shelf
+        self._written = written
+        self._is_free = is_free
+        self._turns = Turns()
+        self._changes: set[asyncio.Future[Any]] = set()
+        self._known: set[str] | None = None
+        """The keys that were seen last; only hints are made of them."""
+
+    async def find(self, key: str) -> R | None:
+        """The record under a key."""
+        return read(await self._shelf.get(self.kind, key), self._record)
+
+    async def all(self) -> list[R]:
+        """Every record by its key; what cannot be read is left out."""
+        records = read_all(await self._shelf.all(self.kind), self._record)
+        self._known = {record.key for record in records}
+        return records
+
+    async def put(self, record: R, owner: str) -> None:
+        """Add a record, or put it in the place of another of its owner."""
+        key = record.key
+        async with self._turns(key):
+            await self._check(key, owner)
+            if not self._is_free(self.kind, key):
+                raise refused(
+                    f"There is a {_NOUNS[self.kind]} {quoted(key)} already that stands elsewhere; choose another name"
+                )
+            await self._finished(self._put(record))
+
+    async def remove(self, key: str, owner: str) -> bool:
+        """Take a record out; whether there was one."""
+        async with self._turns(key):
+            await self._check(key, owner)
+            return await self._finished(self._remove(key))
+
+    async def hint(self, key: str) -> str:
+        """What somebody who asked for a key in vain may have meant."""
+        try:
+            known = {record.key for record in await self.all()} if self._known is None else self._known
+        except WaypostError:
+            return ""
+        return did_you_mean(key, sorted(known))
+
+    async def _check(self, key: str, owner: str) -> None:
+        self.owners.check(_NOUNS[self.kind], await self.find(key), owner)
+
+    async def _put(self, record: R) -> bool:
+        await self._shelf.put(self.kind, record.key, kept(record))
+        if self._known is not None:
+            self._known.add(record.key)
+        self._written(self.kind, "register", record.key, record)
+        return True
+
+    async def _remove(self, key: str) -> bool:
+        removed = await self._shelf.remove(self.kind, key)
+        if self._known is not None:
+            self._known.discard(key)
+        if removed:
+            self._written(self.kind, "unregister", key, None)
+        return removed
+
+    async def _finished(self, change: Awaitable[bool]) -> bool:
+        """Go on to the end with a change, so that what is written is told even if nobody waits for the answer."""
+        going = asyncio.ensure_future(change)
+        self._changes.add(going)
+        going.add_done_callback(self._changes.discard)
+        return await asyncio.shield(going)

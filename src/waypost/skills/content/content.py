@@ -1,0 +1,172 @@
+"""The registry put together: skills, prompts, their functions, and their rows in the registry of the hub."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from waypost.capabilities.capability import Capability
+from waypost.capabilities.registry import Registry
+from waypost.skills.content.borrowing_shelf import BorrowingShelf
+from waypost.skills.content.capabilities import prompt_row, row_id, skill_row, standing_rows
+from waypost.skills.content.collection import Collection
+from waypost.skills.content.documents import Skills
+from waypost.skills.content.functions import content_functions
+from waypost.skills.content.owning import Owners
+from waypost.skills.content.ports import Admit, Changed, Kind, Op, Shelf, Source, Trigger
+from waypost.skills.content.prompts import Prompts
+from waypost.skills.content.records import Prompt, Record, Skill
+from waypost.skills.content.uris import INDEX_URI, skill_uri
+from waypost.workers.functions import Function
+
+STATE_TIMEOUT: Final = 10.0
+_log: Final = logging.getLogger(__name__)
+
+Name = tuple[Kind, str]
+Updated = Callable[[str], None]
+
+
+class Content:
+    """Everything that workers, folders and people published.
+
+    Without a registry it only serves functions, as it does where it is a worker itself. Skills of sources are read,
+    listed and fetched like all others; as resources of the hub they are whatever their source makes of them.
+    """
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        trigger: Trigger,
+        *,
+        registry: Registry | None = None,
+        changed: Changed = lambda kind, op, name: None,
+        updated: Updated = lambda uri: None,
+        owners: Owners | None = None,
+        sources: Sequence[Source] = (),
+        admit: Admit = lambda uri, by: None,
+        within: float = STATE_TIMEOUT,
+    ) -> None:
+        shelf = BorrowingShelf(shelf, sources) if sources else shelf
+        self.owners = owners or Owners()
+        self._skills = Collection("skills", Skill, shelf, self.owners, self._written, self._is_free)
+        self._prompts = Collection("prompts", Prompt, shelf, self.owners, self._written, self._is_free)
+        self.skills = Skills(self._skills, trigger, within)
+        self.prompts = Prompts(self._prompts, trigger, within)
+        self._registry = registry
+        self._admit = admit
+        self._changed = changed
+        self._updated = updated
+        self._is_open = False
+        self._loading = asyncio.Lock()
+        self._standing: list[Capability] = []
+        self._rows: dict[Name, Capability] = {}
+        self._records: dict[Name, str] = {}
+        """When each was registered, as far as it was seen."""
+        self._meanwhile: set[Name] | None = None
+        """What changed here while the shelf is read."""
+
+    def functions(self) -> list[Function]:
+        """The thirteen functions."""
+        return content_functions(self.skills, self.prompts, self.owners, self._admit)
+
+    async def open(self) -> None:
+        """Have what is on the shelf, unless that was done before."""
+        if not self._is_open:
+            await self.load()
+
+    async def load(self) -> None:
+        """Have what is on the shelf; what others put there or took away since the last time is told."""
+        async with self._loading:
+            first = not self._is_open
+            self._open()
+            found, news = await self._seen()
+            waiting = {name: one for name, one in found.items() if name not in self._rows and self._is_free(*name)}
+            self._have({**waiting, **{name: found.get(name) for name in news}})
+            if not first:
+                self._tell(news, found)
+
+    def _open(self) -> None:
+        if self._is_open:
+            return
+        self._is_open = True
+        self._standing = standing_rows(self.skills)
+        if self._registry is not None:
+            self._registry.add(self._standing)
+
+    async def _seen(self) -> tuple[dict[Name, Record], list[Name]]:
+        """What is on the shelf, and what of it was not so before; what changes here meanwhile is known better here."""
+        self._meanwhile = set()
+        try:
+            found: dict[Name, Record] = {("skills", one.id): one for one in await self._skills.all()}
+            found |= {("prompts", one.name): one for one in await self._prompts.all()}
+            for name in self._meanwhile:
+                found.pop(name, None)
+            return found, [name for name in self._differences(found) if name not in self._meanwhile]
+        finally:
+            self._meanwhile = None
+
+    def close(self) -> None:
+        """Take all rows out of the registry."""
+        if self._registry is not None:
+            self._registry.remove([*self._standing, *self._rows.values()])
+        self._is_open = False
+        self._standing = []
+        self._rows.clear()
+        self._records.clear()
+
+    def _differences(self, found: dict[Name, Record]) -> list[Name]:
+        gone = [name for name in self._records if name not in found]
+        return [*gone, *(name for name, one in found.items() if self._records.get(name) != one.registered_at)]
+
+    def _tell(self, news: list[Name], found: dict[Name, Record]) -> None:
+        for kind, name in news:
+            self._announce(kind, "register" if (kind, name) in found else "unregister", name)
+        if any(kind == "skills" for kind, _ in news):
+            self._updated(INDEX_URI)
+
+    def _written(self, kind: Kind, op: Op, name: str, record: Record | None) -> None:
+        if self._meanwhile is not None:
+            self._meanwhile.add((kind, name))
+        self._have({(kind, name): record})
+        self._announce(kind, op, name)
+        if kind == "skills":
+            self._updated(INDEX_URI)
+
+    def _announce(self, kind: Kind, op: Op, name: str) -> None:
+        self._changed(kind, op, name)
+        if kind == "skills":
+            self._updated(skill_uri(name))
+
+    def _have(self, news: dict[Name, Record | None]) -> None:
+        """Have the rows of these from now on; nothing in the place of a record takes its row out."""
+        if not self._is_open:
+            return
+        for name, record in news.items():
+            if record is None:
+                self._records.pop(name, None)
+            else:
+                self._records[name] = record.registered_at
+        if self._registry is None:
+            return
+        new = {name: self._row(record) for name, record in news.items() if record is not None and not record.borrowed}
+        new = {name: row for name, row in new.items() if self._may_stand(name)}
+        old = [self._rows.pop(name) for name in news if name in self._rows]
+        self._registry.replace(old, new.values())
+        self._rows |= new
+
+    def _row(self, record: Record) -> Capability:
+        return skill_row(record, self.skills) if isinstance(record, Skill) else prompt_row(record, self.prompts)
+
+    def _may_stand(self, name: Name) -> bool:
+        if self._is_free(*name):
+            return True
+        _log.warning("%s: %s is left out, because another of that name is there already", *name)
+        return False
+
+    def _is_free(self, kind: Kind, name: str) -> bool:
+        if self._registry is None or (kind, name) in self._rows:
+            return True
+        table, key = row_id(kind, name)
+        return key not in self._registry[table]

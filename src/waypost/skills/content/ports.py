@@ -1,0 +1,66 @@
+"""What the content registry needs of the place it runs in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, Protocol, TypeAlias
+
+from waypost.capabilities.context import Context
+from waypost.workers.functions import Call
+
+Data: TypeAlias = dict[str, Any]
+Kind: TypeAlias = Literal["skills", "prompts"]
+Op: TypeAlias = Literal["register", "unregister"]
+Asker: TypeAlias = Call | Context | None
+"""On whose behalf a function is run: a call of a worker, a request of a client, or nobody's."""
+
+
+class Shelf(Protocol):
+    """Where skills and prompts are kept; whatever goes wrong is a `WaypostError`."""
+
+    async def get(self, kind: Kind, key: str) -> Data | None:
+        """What is kept under a key."""
+
+    async def put(self, kind: Kind, key: str, value: Data) -> None:
+        """Keep something, whatever was there before."""
+
+    async def remove(self, kind: Kind, key: str) -> bool:
+        """Keep it no more; whether there was anything."""
+
+    async def all(self, kind: Kind) -> list[Data]:
+        """Everything that is kept, in any order."""
+
+
+class Trigger(Protocol):
+    """Runs a function of whoever offers it; one that fails is an `InvocationFailed`."""
+
+    async def __call__(self, function_id: str, payload: Any, within: float, by: Asker = None) -> Any:
+        """What the function answers in so many seconds."""
+
+
+class Document(Protocol):
+    """A skill that stands elsewhere."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def body(self) -> str: ...
+    @property
+    def owner(self) -> str: ...
+
+
+class Source(Protocol):
+    """Somewhere skills come from that can only be read, such as folders."""
+
+    def documents(self) -> Iterable[Document]:
+        """What is there now."""
+
+
+Admit: TypeAlias = Callable[[str, Asker], None]
+"""Refuses somebody a URI; whoever comes as a client of the hub was asked before."""
+Changed: TypeAlias = Callable[[Kind, Op, str], None]
+"""Hears of every change after it was written and before it is answered; it must not wait for anybody."""
+OwnerOf: TypeAlias = Callable[[Call], str]
+"""Who makes a call: `worker:<name>`, `operator`, or nothing where nobody knows."""
+IsThere: TypeAlias = Callable[[str], bool]
+"""Whether an owner is still there: the worker connected, the folder configured."""

@@ -1,0 +1,96 @@
+"""Prompts: slash commands with arguments, written by functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from waypost.skills.content.asking import ask
+from waypost.skills.content.collection import Collection
+from waypost.skills.content.ids import check_arguments, check_name
+from waypost.skills.content.ports import Asker, Data, Trigger
+from waypost.skills.content.records import Argument, Prompt, now
+from waypost.skills.content.refusals import NotThere, refused
+from waypost.workers.functions import is_internal
+
+
+class Prompts:
+    """Every prompt, and what writing one comes to."""
+
+    def __init__(self, kept: Collection[Prompt], trigger: Trigger, within: float) -> None:
+        self._kept = kept
+        self._trigger = trigger
+        self._within = within
+
+    async def register(
+        self, name: str, description: str, function_id: str, arguments: Sequence[Argument] = (), owner: str = ""
+    ) -> Data:
+        """Offer a prompt, in the place of what was there; whether its function exists is seen when it is used."""
+        check_name(name)
+        if not description.strip():
+            raise refused("description must be non-empty")
+        if not function_id.strip():
+            raise refused("function_id must be non-empty")
+        check_arguments(argument.name for argument in arguments)
+        prompt = Prompt(name, description, list(arguments), function_id, now(), owner or None)
+        await self._kept.put(prompt, owner)
+        return {"name": name, "registered_at": prompt.registered_at}
+
+    async def unregister(self, name: str, owner: str = "") -> Data:
+        """Offer a prompt no more."""
+        check_name(name)
+        return {"name": name, "removed": await self._kept.remove(name, owner)}
+
+    async def list(self) -> Data:
+        """What there is, in short."""
+        return {"prompts": [self._row(prompt) for prompt in await self._kept.all()]}
+
+    def _row(self, prompt: Prompt) -> Data:
+        return {
+            "name": prompt.name,
+            "function_id": prompt.function_id,
+            "arguments": len(prompt.arguments),
+            "registered_at": prompt.registered_at,
+            **self._kept.owners.told(prompt),
+        }
+
+    async def offered(self) -> Data:
+        """What `prompts/list` shows."""
+        return {"prompts": [_entry(prompt) for prompt in await self._kept.all()]}
+
+    async def get(self, name: str, arguments: Any = None, by: Asker = None) -> Data:
+        """What `prompts/get` answers: the prompt, written with arguments that only its function checks."""
+        prompt = await self._kept.find(name)
+        if prompt is None:
+            raise NotThere(f"Prompt not found: {name}{await self._kept.hint(name)}")
+        function_id = prompt.function_id
+        if is_internal(function_id):
+            raise refused(f"Prompt handler '{function_id}' is in an internal namespace and cannot back a prompt")
+        output = await ask(self._trigger, function_id, {} if arguments is None else arguments, self._within, by)
+        return {"description": prompt.description, "messages": messages(output)}
+
+
+def messages(output: Any) -> list[Any]:
+    """The messages of what a function answered."""
+    if isinstance(output, str):
+        return [_message(output)]
+    if isinstance(output, dict):
+        if isinstance(output.get("messages"), list):
+            return list(output["messages"])
+        if isinstance(output.get("content"), str):
+            return [_message(output["content"])]
+    raise refused("prompt handler returned unsupported shape; expected string, { content }, or { messages: [...] }")
+
+
+def _message(text: str) -> Data:
+    return {"role": "user", "content": {"type": "text", "text": text}}
+
+
+def _entry(prompt: Prompt) -> Data:
+    arguments = [_argument(argument) for argument in prompt.arguments]
+    return {"name": prompt.name, "description": prompt.description, "arguments": arguments}
+
+
+def _argument(argument: Argument) -> Data:
+    told: Data = {"name": argument.name, "required": argument.required}
+    return told if argument.description is None else {**told, "description": argument.description}

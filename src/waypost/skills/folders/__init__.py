@@ -1,0 +1,1 @@
+"""Folders of skills in the Agent Skills format, and folders of prompts."""

@@ -1,0 +1,200 @@
+"""The folders of skills and prompts of a hub: read, served, and read again when something in them changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.registry import Registry
+from waypost.errors import WaypostError
+from waypost.skills.folders.documents import Document, documents
+from waypost.skills.folders.problems import Problem, problem
+from waypost.skills.folders.prompts import Prompts, prompts
+from waypost.skills.folders.shelf import Shelf, shelved
+from waypost.skills.folders.skills import Snapshot, snapshot
+from waypost.skills.folders.walking import Look
+from waypost.skills.folders.watching import stirrings
+from waypost.wire.definitions import ResourceDefinition
+from waypost.wire.skills import SkillEntry
+
+_log: Final = logging.getLogger(__name__)
+_MOST_TOLD: Final = 100
+
+
+class _Seen(NamedTuple):
+    """All folders as they were read."""
+
+    skills: dict[Path, Snapshot]
+    prompts: dict[Path, Prompts]
+
+    def all(self) -> list[Look]:
+        """One after the other."""
+        return [*self.skills.values(), *self.prompts.values()]
+
+    def is_like(self, other: _Seen) -> bool:
+        """Whether nothing has changed from one to the other, which are the same folders."""
+        return all(new.is_like(old) for new, old in zip(self.all(), other.all(), strict=True))
+
+
+class _Made(NamedTuple):
+    """What folders come to."""
+
+    seen: _Seen
+    shelf: Shelf
+    prompts: dict[str, Capability]
+    problems: tuple[Problem, ...]
+
+
+class SkillFolders:
+    """Serves what lies in folders; every look at them that shows something new is one change of the registry."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        updated: Callable[[str], None] = lambda _: None,
+        changed: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self.problems: tuple[Problem, ...] = ()
+        """What is not served, and why."""
+        self._registry = registry
+        self._updated = updated
+        self._changed = changed
+        self._seen = _Seen({}, {})
+        self._shelf = Shelf()
+        self._prompts: dict[str, Capability] = {}
+        self._documents: tuple[Document, ...] | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+
+    def add(self, *folders: str | os.PathLike[str]) -> None:
+        """Serve the skills in folders."""
+        added = {Path(os.path.abspath(folder)): Snapshot() for folder in folders}
+        self._take_over(self._made(_look(self._seen._replace(skills={**self._seen.skills, **added}))))
+
+    def add_prompts(self, *folders: str | os.PathLike[str]) -> None:
+        """Serve the prompts in folders."""
+        added = {Path(os.path.abspath(folder)): Prompts() for folder in folders}
+        self._take_over(self._made(_look(self._seen._replace(prompts={**self._seen.prompts, **added}))))
+
+    def start(self) -> None:
+        """Begin to look after the folders, if there are any."""
+        if self._watching is None and self._seen.all():
+            self._stop = asyncio.Event()
+            self._watching = asyncio.get_running_loop().create_task(self._watch(self._stop))
+
+    async def stop(self) -> None:
+        """Look after the folders no more; what was read is still served."""
+        self._stop.set()
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait({self._watching})
+            self._watching = None
+
+    def entries(self) -> list[SkillEntry]:
+        """Every skill, in the order of the URIs."""
+        return list(self._shelf.entries.values())
+
+    def entry(self, uri: str) -> SkillEntry | None:
+        """The skill whose SKILL.md has this URI."""
+        return self._shelf.entries.get(uri)
+
+    def children(self, uri: str) -> list[ResourceDefinition] | None:
+        """What lies in a directory of a skill; nothing where there is no such directory."""
+        return self._shelf.children(uri)
+
+    def documents(self) -> Sequence[Document]:
+        """The Markdown files of the skills, each under an id."""
+        if self._documents is None:
+            self._documents = tuple(documents(self._shelf.skills.values()))
+        return self._documents
+
+    async def _watch(self, stop: asyncio.Event) -> None:
+        async for _ in stirrings(self._directories, stop):
+            before = self._seen
+            made = await asyncio.to_thread(self._look_again, before)
+            if self._seen is not before:  # folders were added meanwhile; the next look is at them too
+                continue
+            if isinstance(made, _Made):
+                self._take_over(made)
+                await self._told()
+            else:
+                self._seen = made
+
+    def _look_again(self, before: _Seen) -> _Made | _Seen:
+        """The folders as they are now, and if that is news, what they come to; not done on the loop."""
+        seen = _look(before)
+        return seen if seen.is_like(before) else self._made(seen)
+
+    async def _told(self) -> None:
+        """Have whoever shows the documents look at them again; the folders are watched even if that fails."""
+        if self._changed is not None:
+            try:
+                await self._changed()
+            except WaypostError as error:
+                _log.warning("a change in folders was not passed on: %s", error.message)
+
+    def _directories(self) -> frozenset[Path]:
+        roots = (*self._seen.skills, *self._seen.prompts)
+        return frozenset(
+            root.joinpath(*place)
+            for root, read in zip(roots, self._seen.all(), strict=True)
+            for place in read.directories
+        )
+
+    def _made(self, seen: _Seen) -> _Made:
+        problems = [one for read in seen.all() for one in read.problems]
+        skills = [skill for read in seen.skills.values() for skill in read.skills.values()]
+        shelf = shelved(skills, self._shelf, self._is_foreign, problems)
+        written = self._unambiguous(seen, problems)
+        return _Made(seen, shelf, written, tuple(sorted(set(problems))))
+
+    def _take_over(self, made: _Made) -> None:
+        """Serve what was seen instead of what was seen before."""
+        old = [*self._shelf.rows.values(), *self._prompts.values()]
+        new = [*made.shelf.rows.values(), *made.prompts.values()]
+        kept = {id(row) for row in old} & {id(row) for row in new}
+        before = self._shelf.data
+        self._seen, self._shelf, self._prompts = made.seen, made.shelf, made.prompts
+        self._documents = None
+        self._tell(made.problems)
+        self._registry.replace([row for row in old if id(row) not in kept], [row for row in new if id(row) not in kept])
+        for uri, data in before.items():
+            if self._shelf.data.get(uri) is not data:
+                self._updated(uri)
+
+    def _is_foreign(self, uri: str) -> bool:
+        return uri in self._registry[Kind.RESOURCE] and uri not in self._shelf.rows
+
+    def _unambiguous(self, seen: _Seen, problems: list[Problem]) -> dict[str, Capability]:
+        """The prompts by name; one whose name is somebody else's is a problem."""
+        found: dict[str, Capability] = {}
+        for root, read in seen.prompts.items():
+            for place, row in read.capabilities.items():
+                taken = row.id in found or (row.id in self._registry[Kind.PROMPT] and row.id not in self._prompts)
+                if taken:
+                    problems.append(problem(root.joinpath(*place), f"is a second prompt `{row.id}`; rename one"))
+                else:
+                    found[row.id] = row
+        return found
+
+    def _tell(self, problems: tuple[Problem, ...]) -> None:
+        """Log what was not known before."""
+        known, self.problems = set(self.problems), problems
+        news = [one for one in self.problems if one not in known]
+        for one in news[:_MOST_TOLD]:
+            _log.warning("%s", one)
+        if len(news) > _MOST_TOLD:
+            _log.warning("%d more files and folders of skills are not served", len(news) - _MOST_TOLD)
+
+
+def _look(seen: _Seen) -> _Seen:
+    """All folders as they are now; what has not changed is not read again."""
+    return _Seen(
+        {root: snapshot(root, before) for root, before in seen.skills.items()},
+        {root: prompts(root, before) for root, before in seen.prompts.items()},
+    )

@@ -1,0 +1,109 @@
+"""Prompts in a folder: Markdown files whose front matter says what they take, and whose text is a template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from waypost.capabilities.capability import Capability
+from waypost.capabilities.prompts import prompt_from_template
+from waypost.config.findings import Finding
+from waypost.config.models import PromptArgument
+from waypost.config.nodes import Node
+from waypost.config.templates import check_prompts
+from waypost.errors import DefinitionError
+from waypost.skills.folders.front_matter import check_description, check_name, split
+from waypost.skills.folders.problems import Unfit, problem
+from waypost.skills.folders.walking import Look, Place, read, walk
+
+SUFFIX: Final = ".md"
+MOST_PROMPTS: Final = 512
+"""How many prompts a folder may have."""
+LARGEST: Final = 262_144
+
+
+class _Argument(PromptArgument, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An argument that has no other fields than those that are known."""
+
+
+class _Fields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    description: str
+    title: str | None = None
+    arguments: list[_Argument] = []
+
+
+class Prompts(Look, frozen=True, eq=False, kw_only=True):
+    """A folder of prompts as it was read."""
+
+    capabilities: dict[Place, Capability] = msgspec.field(default_factory=dict)
+
+
+def prompts(folder: Path, before: Prompts | None = None) -> Prompts:
+    """The prompts in a folder; one whose file has not changed is what it was before."""
+    before = Prompts() if before is None else before
+    found = walk(folder)
+    problems = list(found.problems)
+    wanted = sorted(place for place in found.files if place[-1].endswith(SUFFIX))
+    if len(wanted) > MOST_PROMPTS:
+        problems.append(problem(folder, f"holds more than {MOST_PROMPTS} prompts; the rest is not served"))
+    files = read(folder, found, wanted[:MOST_PROMPTS], before.files, problems)
+    made: dict[Place, Capability] = {}
+    for place, file in files.items():
+        known = before.files.get(place)
+        try:
+            if known is not None and known.data is file.data and place in before.capabilities:
+                made[place] = before.capabilities[place]
+            else:
+                made[place] = _prompt(place[-1].removesuffix(SUFFIX), file.data)
+        except Unfit as unfit:
+            problems.append(problem(folder.joinpath(*place), unfit.message))
+    directories = frozenset(found.directories)
+    return Prompts(capabilities=made, files=files, directories=directories, problems=tuple(sorted(problems)))
+
+
+def _prompt(stem: str, data: bytes) -> Capability:
+    """The prompt that a file describes."""
+    if len(data) > LARGEST:
+        raise Unfit(f"is larger than {LARGEST // 1024} KiB, the most a prompt may have")
+    fields, body = split(data)
+    check_name(fields, stem)
+    check_description(fields)
+    given = _converted(fields)
+    _check_template(given, body)
+    try:
+        return prompt_from_template(
+            given.name,
+            body,
+            title=given.title,
+            description=given.description,
+            arguments=[(one.name, one.description, one.required) for one in given.arguments],
+        )
+    except DefinitionError as error:
+        raise Unfit(f"cannot be a prompt: {error.message}") from None
+
+
+def _converted(fields: dict[str, Any]) -> _Fields:
+    try:
+        return msgspec.convert(fields, _Fields)
+    except msgspec.ValidationError as error:
+        raise Unfit(f"has a front matter that does not fit a prompt: {str(error).rstrip('.')}") from None
+
+
+def _check_template(given: _Fields, body: str) -> None:
+    """Refuse a template as the section `prompts` of a configuration does."""
+    arguments = [{"name": one.name} for one in given.arguments]
+    findings: list[Finding] = []
+    check_prompts(_node({"prompts": {given.name: {"template": body, "arguments": arguments}}}), findings)
+    for finding in findings:
+        if finding.severity == "error" or finding.code == "CFG051":
+            raise Unfit(f"is not right: {finding.message}")
+
+
+def _node(value: Any) -> Node:
+    if isinstance(value, Mapping):
+        return Node({key: _node(child) for key, child in value.items()}, "", 1)
+    return Node([_node(child) for child in value] if isinstance(value, list) else value, "", 1)

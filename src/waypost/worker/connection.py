@@ -1,0 +1,172 @@
+"""The way to the engine: connects, connects again when it is lost, and carries messages both ways."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, Final, TypeAlias, Union
+
+import msgspec
+from msgspec import Struct
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus, InvalidURI, WebSocketException
+from websockets.protocol import State
+from websockets.uri import parse_uri
+
+from waypost.capabilities.results import encode_json
+from waypost.errors import DefinitionError, InvocationFailed
+from waypost.worker.pauses import Reconnecting
+from waypost.workers.frames import (
+    MOST,
+    InvocationResult,
+    InvokeFunction,
+    Ping,
+    Reattach,
+    RegisterTrigger,
+    RegistrationRejected,
+    TriggerRegistrationResult,
+    UnregisterTrigger,
+    WorkerRegistered,
+)
+
+_log: Final = logging.getLogger(__name__)
+_WHOLE: Final = 16 * 1024 * 1024
+_PIECE: Final = 1024 * 1024
+_OPEN_WITHIN: Final = 10.0
+
+FromEngine: TypeAlias = Union[  # noqa: UP007  # one union of messages, not of types
+    WorkerRegistered,
+    InvokeFunction,
+    InvocationResult,
+    RegisterTrigger,
+    UnregisterTrigger,
+    TriggerRegistrationResult,
+    RegistrationRejected,
+    Ping,
+]
+Take: TypeAlias = Callable[[FromEngine], None]
+_decode: Final = msgspec.json.Decoder(FromEngine).decode
+
+
+def check_url(url: str) -> str:
+    """The address itself, if it is one of a WebSocket."""
+    try:
+        parse_uri(url)
+    except InvalidURI:
+        raise DefinitionError(f"{url} is not the address of an engine; it looks like ws://127.0.0.1:49134.") from None
+    return url
+
+
+class Connection:
+    """One worker's connection, whichever socket it is at the moment."""
+
+    def __init__(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        pauses: Reconnecting,
+        *,
+        arrived: Callable[[], Awaitable[None]],
+        take: Take,
+        lost: Callable[[], None],
+    ) -> None:
+        self._url = check_url(url)
+        self._headers = headers
+        self._pauses = pauses
+        self._arrived = arrived
+        self._take = take
+        self._lost = lost
+        self._socket: ClientConnection | None = None
+        self._known_as: WorkerRegistered | None = None
+
+    async def stay(self) -> None:
+        """Be connected until cancelled."""
+        failed = 0
+        while True:
+            known = self._known_as
+            why = await self._visit()
+            failed = 0 if self._known_as is not known else failed + 1
+            pause = self._pauses.pause(failed)
+            _log.warning("not connected to %s: %s; trying again in %.1f s", self._url, why, pause)
+            await asyncio.sleep(pause)
+
+    async def send(self, message: Struct) -> bool:
+        """Send a message; false where there is no connection to send it on."""
+        socket = self._socket
+        if socket is None or socket.state is not State.OPEN:
+            return False
+        data = encode_json(message)
+        if len(data) > MOST:
+            raise InvocationFailed(
+                f"The message has {len(data)} bytes, and a message has at most {MOST}.", "payload_too_large"
+            )
+        try:
+            await socket.send(data if len(data) <= _WHOLE else _pieces(data), text=True)
+        except ConnectionClosed:
+            _log.debug("a message was under way when the connection was lost")
+        return True
+
+    async def _visit(self) -> str:
+        """Connect and take what comes, to the end; why it ended."""
+        try:
+            async with connect(
+                self._url,
+                additional_headers=self._headers,
+                max_size=MOST,
+                compression=None,
+                proxy=None,
+                open_timeout=_OPEN_WITHIN,
+            ) as socket:
+                await self._listen(socket)
+        except ConnectionClosed as closed:
+            return str(closed)
+        except InvalidStatus as refused:
+            return _told(refused)
+        except (OSError, TimeoutError, WebSocketException) as error:
+            return str(error) or type(error).__name__
+        return "it ended"
+
+    async def _listen(self, socket: ClientConnection) -> None:
+        self._socket = socket
+        try:
+            if self._known_as is not None:
+                await self.send(Reattach(self._known_as.worker_id, self._known_as.reattach_token))
+            await self._arrived()
+            while True:
+                self._sort(await socket.recv(decode=False))
+        finally:
+            self._socket = None
+            self._lost()
+
+    def _sort(self, data: bytes) -> None:
+        try:
+            frame: FromEngine = _decode(data)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            _log.debug("a message of the engine was ignored: %s", error)
+            return
+        if isinstance(frame, WorkerRegistered):
+            self._known_as = frame
+        try:
+            self._take(frame)
+        except Exception:  # one message must not end the connection
+            _log.exception("a message of the engine was not understood")
+
+
+def _pieces(data: bytes) -> Iterator[bytes]:
+    """A long message in fragments, because some engines take no longer frames."""
+    return (data[start : start + _PIECE] for start in range(0, len(data), _PIECE))
+
+
+def _told(refused: InvalidStatus) -> str:
+    status = refused.response.status_code
+    hint = ", which wants a token: set III_TOKEN" if status in (401, 403) else ""
+    return f"the server answered with the status {status}{hint}"
+
+
+def headers_of(token: str, more: Mapping[str, Any]) -> dict[str, str]:
+    """What the worker shows when it connects."""
+    shown = {name: str(value) for name, value in more.items()}
+    if token and not any(name.lower() == "authorization" for name in shown):
+        shown["Authorization"] = f"Bearer {token}"
+    return shown

@@ -1,0 +1,198 @@
+"""Calls: from a worker to a function, from the hub to a worker's; all of them through the pipeline."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from waypost.capabilities.absent import Absent
+from waypost.capabilities.chain import Chain
+from waypost.capabilities.context import Caller
+from waypost.capabilities.principals import Principal
+from waypost.capabilities.results import Result, encode_json
+from waypost.errors import Busy, InvocationFailed
+from waypost.execution.pipeline import Pipeline
+from waypost.loops import running_loop
+from waypost.workers.failures import failure_of, not_found
+from waypost.workers.frames import NULL, InvocationResult, InvokeFunction, Origin, encode
+from waypost.workers.functions import DEFAULT, Call, Function, Functions, is_internal
+from waypost.workers.queueing import Queueing
+from waypost.workers.worker import MOST_UNANSWERED, Worker
+
+_log: Final = logging.getLogger(__name__)
+LONGEST: Final = 3600.0
+"""Seconds after which a call between workers is given up here; workers themselves give up sooner."""
+_ROLES: Final = ("worker",)
+
+Make: TypeAlias = Callable[[Worker, InvokeFunction], Awaitable[Raw]]
+"""Makes the call of a worker."""
+
+
+class Calling:
+    """Makes the calls of workers, and calls to them."""
+
+    def __init__(self, functions: Functions, pipeline: Pipeline, queueing: Queueing) -> None:
+        self._functions = functions
+        self._pipeline = pipeline
+        self._queueing = queueing
+        self._beside: set[asyncio.Task[None]] = set()
+        self._dropped = 0
+        self.route: Make | None = None
+        """Makes a call of an owner for an observer of its function."""
+
+    @property
+    def running(self) -> int:
+        """How many calls run that nobody waits for."""
+        return len(self._beside)
+
+    def take(self, worker: Worker, frame: InvokeFunction) -> None:
+        """A worker calls something."""
+        action = None if frame.action is None else frame.action.type
+        if action == "void":
+            self.later(self._unanswered(worker, frame))
+        elif action == "enqueue":
+            self._start(worker, self._answered(worker, frame, self._enqueued))
+        elif frame.invocation_id is None:
+            self.later(self._unanswered(worker, frame))
+        else:
+            self._start(worker, self._answered(worker, frame, self._made))
+
+    def later(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that nobody waits for."""
+        if len(self._beside) >= MOST_UNANSWERED:
+            work.close()
+            self._dropped += 1
+            if self._dropped % MOST_UNANSWERED == 1:
+                _log.warning("%d calls without an answer run already; %d were dropped", MOST_UNANSWERED, self._dropped)
+            return
+        task = running_loop().create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
+    async def invoke(
+        self, function_id: str, call: Call, caller: Caller, *, namespace: str = DEFAULT, within: float = LONGEST
+    ) -> Raw:
+        """Call a function by its id; a name that no function has may be a tool's."""
+        function = self._functions.find(function_id, namespace)
+        if function is not None:
+            return await self.run(function, call, caller, within)
+        if not is_internal(function_id) and self._pipeline.registry.find_tool(function_id) is not None:
+            return await self._tool(function_id, call, caller, within)
+        raise not_found(function_id, namespace)
+
+    async def run(self, function: Function, call: Call, caller: Caller, within: float = LONGEST) -> Raw:
+        """Run a function through the pipeline."""
+        assert function.capability is not None
+        within = min(within, function.timeout or within)
+        answer: Raw = await self._pipeline.use(function.capability, call, caller, within)
+        return answer
+
+    def check(self, function: Function, caller: Caller, action: str) -> None:
+        """Refuse a caller what the rules are against, and put on record what it may do."""
+        assert function.capability is not None
+        self._pipeline.check(function.capability, function.capability.id, caller, action)
+
+    async def close(self) -> None:
+        """Stop what nobody waits for."""
+        for task in self._beside:
+            task.cancel()
+        await asyncio.gather(*self._beside, return_exceptions=True)
+
+    def _start(self, worker: Worker, work: Coroutine[Any, Any, None]) -> None:
+        task = running_loop().create_task(work)
+        worker.calls.add(task)
+        task.add_done_callback(worker.calls.discard)
+
+    async def _answered(self, worker: Worker, frame: InvokeFunction, make: Make) -> None:
+        answer = InvocationResult(frame.invocation_id, frame.function_id)
+        try:
+            if len(worker.calls) > MOST_UNANSWERED:
+                raise Busy(f"{worker.name} waits for {MOST_UNANSWERED} calls already; try again later.")
+            answer.result = await make(worker, frame)
+            worker.send(answer)
+        except Exception as error:
+            answer.result, answer.error = UNSET, Raw(encode(failure_of(error)))
+            worker.send(answer)
+
+    async def _unanswered(self, worker: Worker, frame: InvokeFunction) -> None:
+        try:
+            await self._made(worker, frame)
+        except InvocationFailed as error:
+            _log.debug("a call of %s that nobody waits for failed: %s", frame.function_id, error.message)
+        except Exception as error:
+            failure_of(error)
+
+    async def _made(self, worker: Worker, frame: InvokeFunction) -> Raw:
+        if frame.activation is not None and self.route is not None and worker.observes:
+            return await self.route(worker, frame)
+        call, namespace = call_of(worker, frame), _namespace(frame)
+        call.is_void = frame.invocation_id is None or (frame.action is not None and frame.action.type == "void")
+        return await self.invoke(frame.function_id, call, caller_of(worker), namespace=namespace)
+
+    async def _enqueued(self, worker: Worker, frame: InvokeFunction) -> Raw:
+        namespace = _namespace(frame)
+        queue = frame.action.queue if frame.action is not None else None
+        receipt = await self._queueing.put(queue or "", call_of(worker, frame), namespace, worker.name)
+        return Raw(encode({"messageReceiptId": receipt}))
+
+    async def _tool(self, name: str, call: Call, caller: Caller, within: float) -> Raw:
+        given = call.payload()
+        if given is not None and not isinstance(given, dict):
+            raise InvocationFailed(f"The tool {name} takes an object, not {type(given).__name__}.")
+        result = await self._pipeline.call(name, given or {}, caller, longest=within)
+        if result.is_error:
+            raise InvocationFailed(result.text or f"The tool {name} failed.")
+        return Raw(encode_json(_value(result)))
+
+
+def call_of(worker: Worker, frame: InvokeFunction) -> Call:
+    """A worker's call as whoever runs the function sees it."""
+    if worker.origin is None:
+        worker.origin = Origin(worker.id, worker.name)
+    origin = worker.origin
+    if frame.caller is not None:
+        origin = msgspec.structs.replace(frame.caller, worker_id=worker.id, worker_name=worker.name)
+    return Call(
+        frame.function_id,
+        NULL if frame.data is UNSET else frame.data,
+        frame.metadata,
+        frame.traceparent,
+        frame.baggage,
+        origin,
+        worker.id,
+        frame.observe_depth or worker.depth,
+    )
+
+
+def caller_of(worker: Worker) -> Caller:
+    """Who a worker is to the rules."""
+    if worker.caller is None:
+        worker.caller = on_behalf_of(worker.name)
+    return worker.caller
+
+
+def on_behalf_of(name: str) -> Caller:
+    """A worker by its name, as the rules see it."""
+    principal = Principal(f"worker:{name}", _ROLES)
+    # It stands behind something that runs in the worker, which may itself be a call: it does not wait for a place.
+    return Absent(principal, Chain(f"worker:{name}", "worker", 1))
+
+
+def _namespace(frame: InvokeFunction) -> str:
+    if frame.namespace is None:
+        return DEFAULT
+    if not frame.namespace.strip():
+        raise InvocationFailed("The namespace is blank; leave it out for the default one.", "INVALID_NAMESPACE")
+    return frame.namespace
+
+
+def _value(result: Result) -> Any:
+    """A tool's answer as a value: its data, else its text."""
+    if result.structured is None:
+        return result.text
+    return result.structured if result.bare is None else result.bare

@@ -1,0 +1,172 @@
+"""The desk where the messages of one worker arrive, in order, and are sorted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from waypost.errors import ProtocolError
+from waypost.loops import running_loop
+from waypost.workers import frames
+from waypost.workers.frames import FromWorker, InvokeFunction, Pong, WorkerRegistered
+from waypost.workers.sockets import Socket
+from waypost.workers.worker import Worker
+
+if TYPE_CHECKING:
+    from waypost.workers.workers import Workers
+
+_log: Final = logging.getLogger(__name__)
+INTRODUCTION: Final = "engine::workers::register"
+_PATIENCE: Final = 0.25
+"""Seconds a worker has to say its name before what it offers is taken without."""
+_BREATH: Final = 0.02
+"""Seconds that a function which is offered later waits for others, unless the worker says something else first."""
+_MOST_HELD: Final = 20_000
+
+
+class Desk:
+    """One worker's side of the hub.
+
+    A worker says what it offers before it says its name and namespace. So what it says first is held for a moment, and
+    what it offers becomes one change of the registry; so do functions that it offers one right after the other later.
+    """
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self._worker: Worker | None = None
+        self._held: list[FromWorker] = []
+        self._is_known = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._complaints = 0
+
+    def opened(self, socket: Socket) -> None:
+        """Greet the worker."""
+        worker = self._worker = Worker(socket)
+        self._workers.arrive(worker)
+        worker.send(WorkerRegistered(worker.id, worker.token, self._workers.features))
+        self._timer = running_loop().call_later(_PATIENCE, self._release)
+
+    def text(self, data: bytes) -> None:
+        """Take a message; one that nobody understands is told of in the log, a few times."""
+        if self._here.is_gone:  # it came back on another socket, and this one is not closed yet
+            return
+        try:
+            frame = frames.read(data)
+        except ProtocolError as error:
+            self._complain(error.message)
+            return
+        if type(frame) is InvokeFunction and frame.function_id == INTRODUCTION:
+            self._introduced(frame)
+        elif type(frame) is frames.Reattach:
+            self._workers.reattach(self._here, frame)
+        elif self._waits(frame):
+            self._hold(frame)
+        else:
+            if self._is_known and self._held:
+                self._release()
+            self._sort(frame)
+
+    def _waits(self, frame: FromWorker) -> bool:
+        if self._is_known:
+            return type(frame) is frames.RegisterFunction
+        return type(frame) is not frames.InvocationResult
+
+    def _hold(self, frame: FromWorker) -> None:
+        self._held.append(frame)
+        if len(self._held) >= _MOST_HELD:
+            self._release()
+        elif self._timer is None:
+            self._timer = running_loop().call_later(_BREATH, self._release)
+
+    def binary(self, data: bytes) -> None:
+        """Some send their messages as bytes; others send what they measured, which is for nobody."""
+        if data.startswith(b"{"):
+            self.text(data)
+
+    def closed(self) -> None:
+        """The worker is gone."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._held.clear()
+        if self._worker is not None:
+            self._workers.leave(self._worker)
+
+    @property
+    def _here(self) -> Worker:
+        assert self._worker is not None
+        return self._worker
+
+    def _introduced(self, frame: InvokeFunction) -> None:
+        worker = self._here
+        self._workers.introduce(worker, _said(frame))
+        if frame.invocation_id is not None and (frame.action is None or frame.action.type != "void"):
+            answer = msgspec.Raw(frames.encode({"worker_id": worker.id}))
+            worker.send(frames.InvocationResult(frame.invocation_id, frame.function_id, answer))
+        self._release()
+
+    def _release(self) -> None:
+        """Take everything that was held, what is offered and bound first as one."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        held, self._held, self._is_known = self._held, [], True
+        if not held or self._here.is_gone:
+            return
+        functions = [frame for frame in held if type(frame) is frames.RegisterFunction]
+        is_plain = all(type(frame) is not frames.UnregisterFunction for frame in held)
+        if is_plain:
+            self._workers.register(self._here, functions)
+        for frame in held:
+            if not is_plain or type(frame) is not frames.RegisterFunction:
+                self._sort(frame)
+
+    def _sort(self, frame: FromWorker) -> None:
+        take = _SORTED.get(type(frame))
+        if take is None and self._here.observes:
+            take = _OBSERVING.get(type(frame))
+        if take is not None:
+            take(self._workers, self._here, frame)
+
+    def _complain(self, why: str) -> None:
+        self._complaints += 1
+        if self._complaints <= 3:
+            _log.warning("a message of the worker %s was ignored: %s", self._here.name, why)
+
+
+def _said(frame: InvokeFunction) -> dict[str, Any]:
+    """What a worker says of itself; nothing where it makes no sense."""
+    try:
+        about = None if frame.data is msgspec.UNSET else msgspec.json.decode(frame.data)
+    except (msgspec.MsgspecError, RecursionError):
+        return {}
+    return about if isinstance(about, dict) else {}
+
+
+def _pong(_workers: Workers, worker: Worker, _frame: Any) -> None:
+    worker.send(Pong())
+
+
+_SORTED: Final[dict[type, Callable[[Any, Worker, Any], None]]] = {
+    frames.RegisterFunction: lambda workers, worker, frame: workers.register(worker, [frame]),
+    frames.UnregisterFunction: lambda workers, worker, frame: workers.unregister(worker, frame.id),
+    frames.InvokeFunction: lambda workers, worker, frame: workers.calling.take(worker, frame),
+    frames.InvocationResult: lambda _, worker, frame: worker.settle(frame),
+    frames.RegisterTriggerType: lambda workers, worker, frame: workers.provide(worker, frame),
+    frames.UnregisterTriggerType: lambda workers, worker, frame: workers.triggers.withdraw(
+        frame.id, frame.namespace or worker.namespace, worker
+    ),
+    frames.RegisterTrigger: lambda workers, worker, frame: workers.bind(worker, frame),
+    frames.UnregisterTrigger: lambda workers, worker, frame: workers.triggers.unbind(frame.id, worker),
+    frames.TriggerRegistrationResult: lambda workers, worker, frame: workers.triggers.answered(frame, worker),
+    frames.Ping: _pong,
+}
+_OBSERVING: Final[dict[type, Callable[[Any, Worker, Any], None]]] = {
+    frames.Observe: lambda workers, worker, frame: workers.observing.observe(worker, frame),
+    frames.Unobserve: lambda workers, worker, frame: workers.observing.unobserve(worker, frame.id),
+    frames.ObserverAck: lambda workers, worker, frame: workers.observing.acknowledge(worker, frame),
+    frames.InvocationsObserved: lambda workers, worker, frame: workers.observing.report(worker, frame),
+}

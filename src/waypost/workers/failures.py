@@ -1,0 +1,40 @@
+"""The one place where an error of the hub becomes one that workers know."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from waypost.errors import (
+    DeadlineExceeded,
+    InsufficientScope,
+    InvocationFailed,
+    PolicyDenied,
+    UnknownTool,
+    WaypostError,
+)
+from waypost.workers.frames import Failure
+
+_log: Final = logging.getLogger(__name__)
+_CODES: Final = (
+    (PolicyDenied, "FORBIDDEN"),
+    (InsufficientScope, "FORBIDDEN"),
+    (UnknownTool, "function_not_found"),
+    (DeadlineExceeded, "TIMEOUT"),
+)
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What a worker is told about an error."""
+    if isinstance(error, InvocationFailed):
+        return Failure(error.code, error.message, error.stacktrace)
+    if isinstance(error, WaypostError):
+        code = next((code for kind, code in _CODES if isinstance(error, kind)), "invocation_error")
+        return Failure(code, error.message)
+    _log.error("a call of a worker crashed", exc_info=error)
+    return Failure("invocation_error", f"{type(error).__name__}: {error}")
+
+
+def not_found(function_id: str, namespace: str) -> InvocationFailed:
+    """Nobody offers a function."""
+    return InvocationFailed(f"Function {function_id} not found in namespace {namespace}.", "function_not_found")

@@ -1,0 +1,1 @@
+"""Observers: functions that hear of the calls of other functions."""

@@ -1,0 +1,293 @@
+"""Filters: which calls an observer wants to hear of, told by operators over paths.
+
+`{"input.amount": {"$gte": 500}, "$not": {"caller.worker_name": {"$prefix": "test"}}}`. Every clause has to hold. There
+is no shorthand: a path always has an object of operators. Workers evaluate the same filters themselves, so what is
+valid, what the limits are and what matches has to be the same here as there.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from waypost.workers.observing import paths
+from waypost.workers.observing.paths import ABSENT, ELEMENT, invalid
+
+DEEPEST: Final = 8
+"""Levels of `$or`, `$not` and `$any`."""
+MOST_NODES: Final = 64
+"""Operators of one filter."""
+MOST_CHOICES: Final = 256
+"""Values of one `$in` or `$nin`."""
+MOST_BYTES: Final = 8192
+_GREATEST: Final = 2**53
+"""The largest number that everybody reads alike."""
+_DEEPEST_LITERAL: Final = 32
+_DEEPEST_JSON: Final = 120
+
+Test: TypeAlias = Callable[[Mapping[str, Any]], bool]
+"""Whether what there is of a call fits, by root."""
+Check: TypeAlias = Callable[[Any], bool]
+"""Whether one value fits; it may be `ABSENT`."""
+
+_ORDER: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "$gt": operator.gt,
+    "$gte": operator.ge,
+    "$lt": operator.lt,
+    "$lte": operator.le,
+}
+_CHECKS: Final = frozenset(("$eq", "$ne", "$in", "$nin", "$exists", "$prefix", "$any", *_ORDER))
+
+
+class Filter:
+    """A filter that can be used."""
+
+    __slots__ = ("_test", "roots", "source")
+
+    def __init__(self, source: Any = None) -> None:
+        self.source: dict[str, Any] = {} if source is None else source
+        """As it was given."""
+        _bounded(self.source)
+        reader = _Reader()
+        self._test = reader.test(self.source, 1, in_element=False)
+        self.roots = frozenset(reader.roots)
+        """What it looks at."""
+
+    def matches(self, document: Mapping[str, Any]) -> bool:
+        """Whether a call fits, given what there is of it by root."""
+        return self._test(document)
+
+
+class _Reader:
+    """Reads one filter, and counts what it holds."""
+
+    def __init__(self) -> None:
+        self.roots: set[str] = set()
+        self._nodes = 0
+
+    def test(self, given: Any, depth: int, *, in_element: bool) -> Test:
+        if depth > DEEPEST:
+            raise invalid(f"it goes deeper than {DEEPEST} levels")
+        tests: list[Test] = []
+        waiting = [given]  # `$and` is no level of its own, so it may go as deep as JSON does
+        while waiting:
+            one = _object(waiting.pop())
+            waiting.extend(_several(one["$and"], "$and") if "$and" in one else ())
+            tests.extend(self._clause(key, one[key], depth, in_element) for key in one if key != "$and")
+        return _all(tests)
+
+    def _clause(self, key: str, given: Any, depth: int, in_element: bool) -> Test:
+        if key == "$or":
+            self._count()
+            tests = [self.test(one, depth + 1, in_element=in_element) for one in _several(given, key)]
+            return lambda document: any(test(document) for test in tests)
+        if key == "$not":
+            self._count()
+            test = self.test(given, depth + 1, in_element=in_element)
+            return lambda document: not test(document)
+        if key.startswith("$"):
+            raise invalid(f"`{key}` cannot stand in place of a path")
+        root, find = paths.read(key, in_element=in_element)
+        if root != ELEMENT:
+            self.roots.add(root)
+        fits = self._checks(key, given, depth)
+        return lambda document: fits(find(document))
+
+    def _checks(self, path: str, given: Any, depth: int) -> Check:
+        if not isinstance(given, dict) or not given or not all(key.startswith("$") for key in given):
+            raise invalid(f'`{path}` needs operators, such as {{"$eq": ...}}')
+        checks = [self._check(path, name, operand, depth) for name, operand in given.items()]
+        if len(checks) == 1:
+            return checks[0]
+        return lambda value: all(check(value) for check in checks)
+
+    def _check(self, path: str, name: str, operand: Any, depth: int) -> Check:
+        self._count()
+        if name == "$any":
+            return self._any(path, operand, depth + 1)
+        if name in _ORDER:
+            return _ordered(path, name, operand)
+        make = _MAKERS.get(name)
+        if make is None:
+            raise invalid(f"`{path}` has an operator `{name}`, and there is none")
+        return make(path, operand)
+
+    def _any(self, path: str, operand: Any, depth: int) -> Check:
+        if not isinstance(operand, dict):
+            raise invalid(f"`{path}` has an `$any` that is not an object")
+        if depth > DEEPEST:
+            raise invalid(f"it goes deeper than {DEEPEST} levels")
+        if operand and _CHECKS.issuperset(operand):
+            check = self._checks(path, operand, depth)
+            return lambda value: isinstance(value, list) and any(check(one) for one in value)
+        test = self.test(operand, depth, in_element=True)
+        return lambda value: isinstance(value, list) and any(test({ELEMENT: one}) for one in value)
+
+    def _count(self) -> None:
+        self._nodes += 1
+        if self._nodes > MOST_NODES:
+            raise invalid(f"it has more than {MOST_NODES} operators")
+
+
+def same(value: Any, literal: Any) -> bool:
+    """Whether two values are the same JSON; numbers are what a double makes of them."""
+    if isinstance(literal, dict):
+        return (
+            isinstance(value, dict)
+            and value.keys() == literal.keys()
+            and all(same(value[key], literal[key]) for key in literal)
+        )
+    if isinstance(literal, list):
+        return (
+            isinstance(value, list)
+            and len(value) == len(literal)
+            and all(same(one, other) for one, other in zip(value, literal, strict=True))
+        )
+    if _is_number(literal):
+        number = _number(value)
+        return number is not None and number == float(literal)
+    if literal is None:  # a number that is too large for everybody is nothing to anybody
+        return value is None or (_is_number(value) and _number(value) is None)
+    return type(value) is type(literal) and bool(value == literal)
+
+
+def _equal(path: str, operand: Any) -> Check:
+    _shallow(path, operand)
+    return lambda value: value is not ABSENT and same(value, operand)
+
+
+def _unequal(path: str, operand: Any) -> Check:
+    _shallow(path, operand)
+    return lambda value: value is ABSENT or not same(value, operand)
+
+
+def _among(path: str, operand: Any) -> Check:
+    if not isinstance(operand, list) or len(operand) > MOST_CHOICES:
+        raise invalid(f"`{path}` needs a list of at most {MOST_CHOICES} values")
+    for one in operand:
+        _shallow(path, one)
+    nested = [one for one in operand if isinstance(one, (dict, list))]
+    plain = {_key(one) for one in operand if not isinstance(one, (dict, list))}
+
+    def check(value: Any) -> bool:
+        if isinstance(value, (dict, list)):
+            return any(same(value, one) for one in nested)
+        return value is not ABSENT and _key(value) in plain
+
+    return check
+
+
+def _not_among(path: str, operand: Any) -> Check:
+    among = _among(path, operand)
+    return lambda value: not among(value)
+
+
+def _existing(path: str, operand: Any) -> Check:
+    if not isinstance(operand, bool):
+        raise invalid(f"`{path}` has an `$exists` that is neither true nor false")
+    return lambda value: (value is not ABSENT) is operand
+
+
+def _beginning(path: str, operand: Any) -> Check:
+    if not isinstance(operand, str):
+        raise invalid(f"`{path}` has a `$prefix` that is not a text")
+    return lambda value: isinstance(value, str) and value.startswith(operand)
+
+
+_MAKERS: Final[dict[str, Callable[[str, Any], Check]]] = {
+    "$eq": _equal,
+    "$ne": _unequal,
+    "$in": _among,
+    "$nin": _not_among,
+    "$exists": _existing,
+    "$prefix": _beginning,
+}
+
+
+def _ordered(path: str, name: str, operand: Any) -> Check:
+    holds = _ORDER[name]
+    if isinstance(operand, str):
+        return lambda value: isinstance(value, str) and holds(value, operand)
+    if not _is_number(operand):
+        raise invalid(f"`{path}` has a `{name}` that is neither a number nor a text")
+    bound = float(operand)
+
+    def check(value: Any) -> bool:
+        number = _number(value)
+        return number is not None and holds(number, bound)
+
+    return check
+
+
+def _all(tests: list[Test]) -> Test:
+    if len(tests) == 1:
+        return tests[0]
+    return lambda document: all(test(document) for test in tests)
+
+
+def _object(given: Any) -> dict[str, Any]:
+    if not isinstance(given, dict):
+        raise invalid(f"a filter is an object, not {type(given).__name__}")
+    return given
+
+
+def _several(given: Any, name: str) -> list[Any]:
+    if not isinstance(given, list) or not given:
+        raise invalid(f"`{name}` takes a list of filters that is not empty")
+    return given
+
+
+def _shallow(path: str, literal: Any) -> None:
+    if any(depth > _DEEPEST_LITERAL for _, depth in _containers(literal)):
+        raise invalid(f"`{path}` has a value that is deeper than {_DEEPEST_LITERAL} levels")
+
+
+def _bounded(source: Any) -> None:
+    _object(source)
+    for container, depth in _containers(source):
+        if depth > _DEEPEST_JSON:
+            raise invalid(f"its JSON is deeper than {_DEEPEST_JSON} levels")
+        for one in _members(container):
+            if _is_number(one) and not abs(one) <= _GREATEST:
+                raise invalid(f"the number {one} is beyond 2^53, where not everybody reads the same")
+    if len(msgspec.json.encode(source)) > MOST_BYTES:
+        raise invalid(f"it has more than {MOST_BYTES} bytes")
+
+
+def _containers(value: Any) -> Iterator[tuple[Any, int]]:
+    """Every object and list in a value, with how deep it stands."""
+    waiting = [(value, 1)]
+    while waiting:
+        one, depth = waiting.pop()
+        if isinstance(one, (dict, list)):
+            yield one, depth
+            waiting.extend((member, depth + 1) for member in _members(one))
+
+
+def _members(container: Any) -> Any:
+    return container.values() if isinstance(container, dict) else container
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _key(value: Any) -> Any:
+    """What is equal for values that are the same, of those that hold no others."""
+    if not _is_number(value):
+        return (value,)
+    number = _number(value)
+    return (None,) if number is None else number
+
+
+def _number(value: Any) -> float | None:
+    """What everybody reads a number as; nothing where it is none."""
+    if not _is_number(value):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None

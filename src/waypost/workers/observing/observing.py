@@ -1,0 +1,362 @@
+"""The book of all observers: which stand, why others do not, and what their makers and the owners of functions hear.
+
+An observer is active while somebody offers the function that it observes, whoever offers it agrees, and there is a
+function to be told. Until then it is pending, and afterwards it is suspended as long as any of this is missing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from msgspec import Raw
+
+from waypost.errors import InvocationFailed, WaypostError
+from waypost.loops import running_loop
+from waypost.workers.calling import Calling, call_of, caller_of
+from waypost.workers.failures import failure_of
+from waypost.workers.frames import Failure, InvocationsObserved, InvokeFunction, Observe, ObserverAck, encode
+from waypost.workers.functions import Function, Functions
+from waypost.workers.observing.delivering import Delivering
+from waypost.workers.observing.events import Event, event_of
+from waypost.workers.observing.messages import (
+    FunctionRegistered,
+    ObserverAdded,
+    ObserveResult,
+    ObserverRemoved,
+    ObserverStateChanged,
+)
+from waypost.workers.observing.observers import Observer, State, admit, is_owner_delivered, observer_of
+from waypost.workers.observing.watching import Watch
+from waypost.workers.worker import Worker
+
+FEATURE: Final = "observe.v1"
+"""What the hub and workers call all this."""
+MOST: Final = 10_000
+"""Observers of one worker, and observers that are remembered when it leaves."""
+MOST_AT_ONE: Final = 1_000
+"""Observers of one function."""
+PATIENCE: Final = 35.0
+"""Seconds that an owner has to agree; workers themselves give their hooks 30."""
+
+
+class Observing:
+    """All observers of a hub."""
+
+    def __init__(self, functions: Functions, calling: Calling, *, patience: float = PATIENCE) -> None:
+        self._functions = functions
+        self._calling = calling
+        self.patience = patience
+        self._delivering = Delivering(calling, self._used_up)
+        self._revisions = itertools.count(1)
+        self._observers: dict[str, Observer] = {}
+        self._at: dict[Function, set[Observer]] = {}
+        self._made: dict[Worker, dict[str, Observer]] = {}
+        self._named: dict[str, dict[Observer, None]] = {}
+        self._left: dict[tuple[str, str], tuple[bytes, int, float | None]] = {}
+        self._is_open = False
+
+    def __len__(self) -> int:
+        return len(self._observers)
+
+    def __iter__(self) -> Iterator[Observer]:
+        return iter(self._observers.values())
+
+    @property
+    def running(self) -> int:
+        """How many activations run or wait."""
+        return self._delivering.running
+
+    def open(self) -> None:
+        """Tell observers of what happens from now on."""
+        self._is_open = True
+
+    async def close(self) -> None:
+        """Tell nobody anything any more."""
+        self._is_open = False
+        for observer in list(self._observers.values()):
+            self._take_out(observer)
+        await self._delivering.close()
+
+    def observe(self, worker: Worker, wish: Observe) -> None:
+        """A worker wants a function to hear of the calls of another, now or still."""
+        before = self._observers.get(wish.id)
+        if before is not None and before.maker is worker and before.asked == encode(wish):
+            self._answer(before)
+            return
+        try:
+            self._check_room(worker, wish, before)
+            observer = observer_of(wish, worker)
+        except InvocationFailed as error:
+            worker.send(ObserveResult(wish.id, "error", failure_of(error)))
+            return
+        if before is not None:
+            self._end(before)
+        self._recall(observer)
+        self._take_in(observer)
+        self._place(observer)
+        self._judge(observer)
+        self._answer(observer)
+
+    def unobserve(self, worker: Worker, observer_id: str) -> None:
+        """A worker has seen enough."""
+        observer = self._observers.get(observer_id)
+        if observer is not None and observer.maker is worker:
+            observer.is_dropped = True
+            self._end(observer)
+
+    def acknowledge(self, worker: Worker, ack: ObserverAck) -> None:
+        """The owner of a function says what it thinks of an observer; only what it says to the latest news counts."""
+        observer = self._observers.get(ack.id)
+        if observer is None or observer.revision != ack.revision or not _belongs(observer, worker):
+            return
+        observer.forget("owner")
+        if ack.error is None:
+            observer.is_accepted, observer.refusal = True, None
+        else:
+            self._remove_at_owner(observer)
+            observer.is_accepted, observer.refusal = False, ack.error
+        self._judge(observer)
+
+    def report(self, worker: Worker, reports: InvocationsObserved) -> None:
+        """The owner of functions tells of events, and for whom they are."""
+        for told in reports.items:
+            function = self._functions.get(told.namespace or worker.namespace, told.function_id)
+            if function is None or function.owner is not worker or not is_owner_delivered(function):
+                continue
+            event = event_of(told, function)
+            for observer_id in dict.fromkeys(told.matched):
+                observer = self._observers.get(observer_id)
+                if observer is not None and observer.function is function and observer.state == "active":
+                    self._delivering.fire(observer, event)
+
+    async def route(self, worker: Worker, frame: InvokeFunction) -> Raw:
+        """The owner of a function calls the function of an observer, whatever that is."""
+        assert frame.activation is not None
+        observer = self._observers.get(frame.activation.observer_id)
+        if observer is None or observer.state != "active" or not _belongs(observer, worker):
+            why = f"The observer {frame.activation.observer_id} is not active, or observes no function of this worker."
+            raise InvocationFailed(why, "OBSERVER_NOT_ACTIVE")
+        assert observer.function is not None
+        if not is_owner_delivered(observer.function):
+            raise InvocationFailed(f"{observer.function.id} is not delivered by its owner.", "NOT_OWNER_DELIVERED")
+        return await self._delivering.call(observer, call_of(worker, frame))
+
+    def registered(self, worker: Worker, functions: Iterable[Function]) -> None:
+        """A worker offers functions, and hears who observes them."""
+        for function in functions:
+            concerned = list(self._named.get(function.id, ()))
+            for observer in concerned:
+                self._place(observer, is_asked=not worker.observes)
+            if worker.observes:
+                self._announce(worker, function, [one for one in concerned if one.function is function])
+            for observer in concerned:
+                self._judge(observer)
+
+    def changed(self, functions: Iterable[Function]) -> None:
+        """Functions are offered no longer, or the hub offers others."""
+        for function in functions:
+            for observer in list(self._named.get(function.id, ())):
+                self._place(observer)
+                self._judge(observer)
+
+    def leave(self, worker: Worker) -> None:
+        """A worker is gone, and with it its observers; how often they fired is not forgotten at once."""
+        for observer in list(self._made.get(worker, {}).values()):
+            observer.is_dropped = True
+            self._end(observer)
+            if observer.max_fires is not None or observer.expires_in is not None:
+                self._left[worker.owner, observer.id] = observer.asked, observer.fires, observer.expires_at
+        while len(self._left) > MOST:
+            del self._left[next(iter(self._left))]
+
+    def _check_room(self, worker: Worker, wish: Observe, before: Observer | None) -> None:
+        if before is not None and before.maker is not worker:
+            raise InvocationFailed(f"The observer {wish.id} is another worker's.", "OBSERVER_ID_IN_USE")
+        if before is None and len(self._made.get(worker, ())) >= MOST:
+            raise InvocationFailed(f"A worker has at most {MOST} observers.", "TOO_MANY_OBSERVERS")
+
+    def _recall(self, observer: Observer) -> None:
+        """A worker that was here before does not begin to count anew."""
+        asked, fires, expires_at = self._left.pop((observer.maker.owner, observer.id), (b"", 0, None))
+        if asked == observer.asked:
+            observer.fires, observer.expires_at = fires, expires_at
+
+    def _take_in(self, observer: Observer) -> None:
+        self._observers[observer.id] = observer
+        self._made.setdefault(observer.maker, {})[observer.id] = observer
+        for function_id in (observer.source[1], observer.target[1]):
+            self._named.setdefault(function_id, {})[observer] = None
+        if observer.expires_in is not None:
+            loop = running_loop()
+            if observer.expires_at is None:
+                observer.expires_at = loop.time() + observer.expires_in
+            observer.timers["expiry"] = loop.call_at(observer.expires_at, self._expire, observer)
+
+    def _take_out(self, observer: Observer) -> None:
+        for timer in ("expiry", "owner"):
+            observer.forget(timer)
+        self._observers.pop(observer.id, None)
+        made = self._made.get(observer.maker, {})
+        made.pop(observer.id, None)
+        if not made:
+            self._made.pop(observer.maker, None)
+        for function_id in (observer.source[1], observer.target[1]):
+            named = self._named.get(function_id, {})
+            named.pop(observer, None)
+            if not named:
+                self._named.pop(function_id, None)
+
+    def _end(self, observer: Observer, reason: Failure | None = None) -> None:
+        self._take_out(observer)
+        self._detach(observer)
+        observer.state, observer.reason = "disposed", reason
+        if reason is not None:
+            self._tell(observer)
+
+    def _used_up(self, observer: Observer) -> None:
+        if observer.id in self._observers:
+            self._end(observer, Failure("MAX_FIRES", f"It fired {observer.fires} times, as often as it was to."))
+
+    def _expire(self, observer: Observer) -> None:
+        self._end(observer, Failure("EXPIRED", "Its time is over."))
+
+    def _place(self, observer: Observer, *, is_asked: bool = True) -> None:
+        """Have an observer observe whatever stands for its function now."""
+        namespace, function_id = observer.source
+        function = self._functions.find(function_id, namespace)
+        if function is observer.function:
+            return
+        self._detach(observer)
+        if function is not None:
+            self._attach(observer, function, is_asked)
+
+    def _attach(self, observer: Observer, function: Function, is_asked: bool) -> None:
+        observer.function = function
+        try:
+            admit(observer, function)
+            self._calling.check(function, caller_of(observer.maker), "observe")
+            self._crowd(observer, function)
+        except WaypostError as error:
+            observer.refusal = failure_of(error)
+            return
+        owner = function.owner
+        if owner is None or not owner.observes:
+            observer.is_accepted = True
+            return
+        observer.timers["owner"] = running_loop().call_later(self.patience, self._give_up, observer)
+        if is_asked:
+            observer.revision = next(self._revisions)
+            owner.send(ObserverAdded(function.id, function.namespace, observer.revision, observer.told()))
+
+    def _crowd(self, observer: Observer, function: Function) -> None:
+        there = self._at.setdefault(function, set())
+        if len(there) >= MOST_AT_ONE:
+            raise InvocationFailed(f"{function.id} has {MOST_AT_ONE} observers already.", "TOO_MANY_OBSERVERS")
+        there.add(observer)
+
+    def _announce(self, worker: Worker, function: Function, observers: list[Observer]) -> None:
+        revision = next(self._revisions)
+        taken = [observer for observer in observers if observer.refusal is None]
+        for observer in taken:
+            observer.revision = revision
+        told = [observer.told() for observer in taken]
+        worker.send(FunctionRegistered(function.id, function.namespace, revision, told))
+
+    def _detach(self, observer: Observer) -> None:
+        function = observer.function
+        if function is None:
+            return
+        self._remove_at_owner(observer)
+        there = self._at.get(function, set())
+        there.discard(observer)
+        if not there:
+            self._at.pop(function, None)
+        observer.forget("owner")
+        observer.function = observer.refusal = None
+        observer.is_accepted = False
+        _unwatch(observer, function)
+
+    def _remove_at_owner(self, observer: Observer) -> None:
+        function = observer.function
+        if function is None or observer.revision is None:
+            return
+        observer.revision = None
+        if function.owner is not None and not function.owner.is_gone:
+            revision = next(self._revisions)
+            function.owner.send(ObserverRemoved(function.id, function.namespace, revision, observer.id))
+
+    def _give_up(self, observer: Observer) -> None:
+        observer.refusal = Failure("OWNER_TIMEOUT", f"The owner did not answer within {self.patience:g} s.")
+        self._judge(observer)
+
+    def _judge(self, observer: Observer) -> None:
+        """See how an observer stands, and tell its maker when that is otherwise than before."""
+        before = observer.state, observer.reason
+        observer.state, observer.reason = self._standing(observer)
+        observer.was_active = observer.was_active or observer.state == "active"
+        self._watch(observer)
+        if observer.is_answered and before != (observer.state, observer.reason):
+            self._tell(observer)
+
+    def _standing(self, observer: Observer) -> tuple[State, Failure | None]:
+        away: State = "suspended" if observer.was_active else "pending"
+        if observer.function is None:
+            return away, Failure("OWNER_MISSING", f"Nobody offers {observer.source[1]}.")
+        if observer.refusal is not None:
+            return "error", observer.refusal
+        if not observer.is_accepted:
+            return away, Failure("OWNER_PENDING", f"The owner of {observer.source[1]} has not agreed yet.")
+        if not self._has_target(observer):
+            return away, Failure("TARGET_MISSING", f"Nobody offers {observer.target[1]}.")
+        return "active", None
+
+    def _watch(self, observer: Observer) -> None:
+        """Have the calls of its function watched for an observer while it is active."""
+        function = observer.function
+        if function is None or is_owner_delivered(function):
+            return
+        if observer.state != "active":
+            _unwatch(observer, function)
+            return
+        if function.watch is None:
+            function.watch = Watch(function, self._saw)
+        function.watch.observers[observer] = None
+
+    def _has_target(self, observer: Observer) -> bool:
+        namespace, function_id = observer.target
+        return self._functions.find(function_id, namespace) is not None
+
+    def _saw(self, observer: Observer, event: Event) -> None:
+        """An observer saw a call to its end, which may be that the worker left."""
+        is_there = observer.state == "active" or (observer.state == "suspended" and self._has_target(observer))
+        if is_there and self._is_open:
+            self._delivering.fire(observer, event)
+
+    def _answer(self, observer: Observer) -> None:
+        observer.is_answered = True
+        error = observer.reason if observer.state == "error" else None
+        observer.maker.send(ObserveResult(observer.id, observer.state, error, _warnings(observer)))
+
+    def _tell(self, observer: Observer) -> None:
+        if not observer.maker.is_gone:
+            observer.maker.send(ObserverStateChanged(observer.id, observer.state, observer.fires, observer.reason))
+
+
+def _unwatch(observer: Observer, function: Function) -> None:
+    if function.watch is not None:
+        function.watch.observers.pop(observer, None)
+        if not function.watch.observers:
+            function.watch = None
+
+
+def _belongs(observer: Observer, worker: Worker) -> bool:
+    return observer.function is not None and observer.function.owner is worker
+
+
+def _warnings(observer: Observer) -> list[str] | None:
+    function = observer.function
+    if function is None or not is_owner_delivered(function) or observer.on == "success":
+        return None
+    return [f"`on` has no effect: the owner of {function.id} decides what its observers hear."]

@@ -1,0 +1,158 @@
+"""The port that workers connect to: who is let in, and which kind of socket they want."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import os
+from collections.abc import Callable
+from typing import Final, TypeAlias
+from urllib.parse import SplitResult, parse_qs, urlsplit
+
+from websockets.http11 import Request
+
+from waypost.errors import WaypostError
+from waypost.loops import running_loop
+from waypost.workers.sockets import Receiver, Refusal, Socket
+
+_log: Final = logging.getLogger(__name__)
+_LOOK_EVERY: Final = 10.0
+_PING_AFTER: Final = 20.0
+_SILENT: Final = 60.0
+_LOOPBACK: Final = frozenset(("127.0.0.1", "::1", "localhost"))
+_MOST_SOCKETS: Final = 20_000
+_PLACES: Final = ("/ws/channels/", "/otel")
+
+Channel: TypeAlias = Callable[[SplitResult], Receiver]
+"""Who the end of a channel is for."""
+
+
+class Drain:
+    """Takes what workers measure of themselves, and keeps nothing of it."""
+
+    def opened(self, socket: Socket) -> None:
+        """Somebody will send what they measured."""
+
+    def text(self, data: bytes) -> None:
+        """Nobody reads it."""
+
+    def binary(self, data: bytes) -> None:
+        """Nobody reads it."""
+
+    def closed(self) -> None:
+        """They are done."""
+
+
+class Port:
+    """Listens at one address, and watches over every socket that was opened there."""
+
+    def __init__(self, host: str, port: int, token: str, desk: Callable[[], Receiver], channel: Channel) -> None:
+        if host not in _LOOPBACK and not token:
+            raise WaypostError(
+                f"Workers can reach {host} from outside and need no token; set workers.token, or listen on 127.0.0.1."
+            )
+        self._host = host
+        self._port = port
+        self._token = token
+        self._desk = desk
+        self._channel = channel
+        self._sockets: set[Socket] = set()
+        self._server: asyncio.Server | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str | None:
+        """Where workers connect to, once it is open."""
+        if self._server is None or not self._server.sockets:
+            return None
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return f"ws://[{host}]:{port}" if ":" in host else f"ws://{host}:{port}"
+
+    async def open(self) -> None:
+        """Begin to listen; a port that is taken is an error in one sentence."""
+        if self._server is not None:
+            return
+        loop = running_loop()
+        try:
+            self._server = await loop.create_server(self._accept, self._host, self._port, backlog=1024)
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
+            raise WaypostError(f"Cannot listen for workers on {self._host}:{self._port}: {reason}.") from None
+        self._watching = loop.create_task(self._watch())
+
+    async def close(self) -> None:
+        """Let everybody go, and listen no more."""
+        if self._server is None:
+            return
+        self._server.close()
+        if self._watching is not None:
+            self._watching.cancel()
+        for socket in list(self._sockets):
+            socket.close(1001, "the hub stops")
+        for _ in range(20):
+            if not self._sockets:
+                break
+            await asyncio.sleep(0.05)
+        for socket in list(self._sockets):
+            socket.abort()
+        self._server = None
+
+    def _accept(self) -> Socket:
+        return Socket(self._route, self._sockets)
+
+    def _route(self, request: Request) -> Receiver:
+        url = urlsplit(untangled(request.path))
+        self._refuse_pages(request)
+        if len(self._sockets) > _MOST_SOCKETS:
+            raise Refusal(503, f"There are {_MOST_SOCKETS} connections already.")
+        place = url.path.rstrip("/")
+        if "/ws/channels/" in place:
+            return self._channel(url)
+        self._refuse_strangers(request, url.query)
+        if place.endswith("/otel"):
+            return Drain()
+        return self._desk()
+
+    def _refuse_pages(self, request: Request) -> None:
+        """A page in somebody's browser is no worker, unless it comes from this machine."""
+        for origin in request.headers.get_all("Origin"):
+            if urlsplit(origin).hostname not in _LOOPBACK:
+                raise Refusal(403, "Pages from elsewhere are not let in.")
+
+    def _refuse_strangers(self, request: Request, query: str) -> None:
+        if not self._token:
+            return
+        shown = [
+            header.removeprefix("Bearer ").strip()
+            for header in request.headers.get_all("Authorization")
+            if header.startswith("Bearer ")
+        ]
+        shown += parse_qs(query).get("token", [])
+        if not any(hmac.compare_digest(one.encode(), self._token.encode()) for one in shown):
+            raise Refusal(401, "A token is needed: Authorization: Bearer <token>, or III_TOKEN for the SDKs.")
+
+    async def _watch(self) -> None:
+        """Find out who is there no more."""
+        while True:
+            await asyncio.sleep(_LOOK_EVERY)
+            now = running_loop().time()
+            for socket in list(self._sockets):
+                if socket.is_paused:  # it may talk, nobody listens
+                    continue
+                silent = now - socket.heard
+                if silent > _SILENT:
+                    socket.abort()
+                elif silent > _PING_AFTER:
+                    socket.ping()
+
+
+def untangled(path: str) -> str:
+    """A path as it was meant: some workers put `/otel` behind an address that ends in `?token=...`."""
+    base, _, query = path.partition("?")
+    for place in _PLACES:
+        before, found, after = query.partition(place)
+        if found:
+            tail, _, more = after.partition("?")
+            return f"{base.rstrip('/')}{place}{tail}?{before}&{more}"
+    return path

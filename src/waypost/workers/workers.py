@@ -1,0 +1,293 @@
+"""The part of the hub that workers connect to: puts the other modules of this room together."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+from urllib.parse import SplitResult, parse_qs
+
+import msgspec
+from msgspec import Raw
+
+from waypost.capabilities.context import Caller
+from waypost.capabilities.registry import Registry
+from waypost.errors import InvocationFailed
+from waypost.execution.pipeline import Pipeline
+from waypost.stores.store import Store
+from waypost.workers.builtins import FUNCTIONS_AVAILABLE, KINDS, WORKERS_AVAILABLE, Builtins, told
+from waypost.workers.calling import Calling, on_behalf_of
+from waypost.workers.channels import Channels
+from waypost.workers.desk import Desk
+from waypost.workers.frames import (
+    Reattach,
+    RegisterFunction,
+    RegisterTrigger,
+    RegisterTriggerType,
+    RegistrationRejected,
+    encode,
+)
+from waypost.workers.functions import Call, Function, Functions
+from waypost.workers.observing.observing import FEATURE, Observing
+from waypost.workers.offers import Offers
+from waypost.workers.port import Port
+from waypost.workers.queueing import Queueing
+from waypost.workers.settings import WorkerSettings
+from waypost.workers.sockets import Receiver
+from waypost.workers.state import SharedState
+from waypost.workers.triggers import Binding, Kind, Triggers, binding_of, refused
+from waypost.workers.worker import Worker
+
+_log: Final = logging.getLogger(__name__)
+_CONFLICT: Final = "FUNCTION_NAMESPACE_CONFLICT"
+_MOST_FUNCTIONS: Final = 10_000
+"""Functions of one worker."""
+
+
+class Workers:
+    """Every worker that is connected, what they offer, and what the hub offers them."""
+
+    def __init__(
+        self, registry: Registry, pipeline: Pipeline, store: Callable[[], Store], settings: WorkerSettings
+    ) -> None:
+        self.settings = settings
+        self.functions = Functions()
+        self.features = [FEATURE] if settings.observe else None
+        self._queueing = Queueing(store, self._make_later)
+        self.calling = Calling(self.functions, pipeline, self._queueing)
+        self.observing = Observing(self.functions, self.calling)
+        self.calling.route = self.observing.route
+        self.triggers = Triggers(self._fire)
+        self.channels = Channels()
+        self._offers = Offers(registry)
+        self._there: dict[str, Worker] = {}
+        self._port = Port(settings.host, settings.port, settings.token, lambda: Desk(self), self._channel)
+        state = SharedState(store, self.triggers, settings.state_timeout)
+        builtins = Builtins(self.functions, self.triggers, self._there.values)
+        self.host([*builtins.functions(), *state.functions(), self.channels.function()], [*KINDS, state.kind()])
+
+    @property
+    def address(self) -> str | None:
+        """Where workers connect to, once it is open."""
+        return self._port.address
+
+    @property
+    def connected(self) -> list[Worker]:
+        """The workers that are connected."""
+        return list(self._there.values())
+
+    def host(self, functions: Iterable[Function], kinds: Iterable[Kind] = ()) -> None:
+        """Offer workers functions and kinds of triggers of the hub's own."""
+        offered = list(functions)
+        for function in offered:
+            self.functions.put(function)
+        self._offers.exchange((), offered)
+        self.observing.changed(offered)
+        for kind in kinds:
+            self.triggers.provide(kind)
+
+    def find(self, worker_id: str) -> Worker | None:
+        """The worker with an id."""
+        return self._there.get(worker_id)
+
+    def has(self, owner: str) -> bool:
+        """Whether a worker is connected, by the name that what belongs to it is kept under."""
+        return any(worker.owner == owner for worker in self._there.values())
+
+    def owner_of(self, call: Call) -> str:
+        """To whom belongs what a call makes."""
+        worker = self._there.get(call.sender)
+        return "hub" if worker is None else worker.owner
+
+    async def open(self) -> None:
+        """Let workers in."""
+        self.observing.open()
+        await self._port.open()
+        self._queueing.start()
+
+    async def close(self) -> None:
+        """Let everybody go."""
+        await self.observing.close()
+        await self._port.close()
+        self.channels.close()
+        for worker in self.connected:
+            self.leave(worker)
+        await self._queueing.stop()
+        await self.calling.close()
+
+    async def trigger(self, function_id: str, payload: Any, caller: Caller, within: float) -> Any:
+        """Call a function from within the hub, and wait so long for what it answers."""
+        call = Call(function_id, Raw(encode(payload)))
+        return msgspec.json.decode(await self.calling.invoke(function_id, call, caller, within=within))
+
+    def arrive(self, worker: Worker) -> None:
+        """A worker connected."""
+        self._there[worker.id] = worker
+
+    def introduce(self, worker: Worker, about: dict[str, Any]) -> None:
+        """A worker says who it is."""
+        name, namespace = about.get("name"), about.get("namespace")
+        worker.about = {key: value for key, value in about.items() if key not in ("name", "namespace", "features")}
+        features = about.get("features")
+        features = features if isinstance(features, list) else []
+        worker.features = frozenset(one for one in features if isinstance(one, str))
+        worker.caller = worker.origin = None
+        knew, worker.observes = worker.observes, self.settings.observe and FEATURE in worker.features
+        self._rename(worker, _or(name, worker.name), _or(namespace, worker.namespace))
+        if worker.observes and not knew:
+            self.observing.registered(worker, list(worker.functions.values()))
+        self._tell_of_workers("worker_connected", worker)
+
+    def _rename(self, worker: Worker, name: str, namespace: str) -> None:
+        """A worker is called otherwise, or elsewhere, and so is what it offers already."""
+        before, (worker.name, worker.namespace) = (worker.name, worker.namespace), (name, namespace)
+        moving = list(worker.functions.values())
+        if not moving or before == (name, namespace):
+            return
+        if before[1] == namespace:
+            self._offers.exchange(moving, moving)
+            return
+        self._withdraw(worker, moving)
+        self.register(worker, [_again(function) for function in moving])
+
+    def reattach(self, worker: Worker, claim: Reattach) -> None:
+        """A worker was here before: whoever it was then is let go, if it can prove it."""
+        before = self._there.get(claim.previous_worker_id)
+        if before is None or before is worker or claim.reattach_token is None:
+            return
+        if hmac.compare_digest(claim.reattach_token.encode(), before.token.encode()):
+            self.leave(before)
+            before.socket.close(1000, "the worker came back")
+
+    def leave(self, worker: Worker) -> None:
+        """A worker is gone, and with it everything it offered."""
+        if self._there.pop(worker.id, None) is None:
+            return
+        worker.leave()
+        self.triggers.leave(worker)
+        self.channels.leave(worker.id)
+        self.observing.leave(worker)
+        self._withdraw(worker, list(worker.functions.values()))
+        self._tell_of_workers("worker_disconnected", worker)
+
+    def register(self, worker: Worker, offered: Iterable[RegisterFunction]) -> None:
+        """A worker offers functions; one that another offers already is refused."""
+        new: dict[str, Function] = {}
+        for frame in offered:
+            function = self._function(worker, frame)
+            other = self.functions.find(function.id, function.namespace)
+            is_too_much = function.id not in worker.functions and len(worker.functions) + len(new) >= _MOST_FUNCTIONS
+            if not function.id or is_too_much:
+                _log.warning("a function of the worker %s was not taken: it has no id, or too many", worker.name)
+            elif other is not None and other.owner is not worker:
+                self._reject(worker, function, other)
+            else:
+                new[function.id] = function
+        old = [worker.functions[function_id] for function_id in new if function_id in worker.functions]
+        for function in new.values():
+            worker.functions[function.id] = function
+            self.functions.put(function)
+        self._offers.exchange(old, new.values())
+        self.observing.registered(worker, new.values())
+        self._tell_of_functions()
+
+    def unregister(self, worker: Worker, function_id: str) -> None:
+        """A worker takes a function back."""
+        function = worker.functions.get(function_id)
+        if function is not None:
+            self._withdraw(worker, [function])
+
+    def provide(self, worker: Worker, frame: RegisterTriggerType) -> None:
+        """A worker offers a kind of trigger."""
+        kind = Kind(
+            frame.id,
+            frame.description or "",
+            frame.trigger_request_format,
+            frame.call_request_format,
+            frame.namespace or worker.namespace,
+            worker,
+        )
+        if not self.triggers.provide(kind):
+            _log.warning(
+                "the kind of trigger %s of %s was not taken: it is the hub's, or one too many", kind.id, worker.name
+            )
+
+    def bind(self, worker: Worker, frame: RegisterTrigger) -> None:
+        """A worker wants a function to be called when something happens."""
+        if not self.triggers.bind(binding_of(frame, worker)):
+            worker.send(refused(frame, f"The binding {frame.id} is another worker's, or there are too many."))
+
+    def _function(self, worker: Worker, frame: RegisterFunction) -> Function:
+        return Function(
+            id=frame.id,
+            run=lambda call: worker.call(frame.id, call),
+            namespace=worker.namespace,
+            description=frame.description,
+            request_format=frame.request_format,
+            response_format=frame.response_format,
+            metadata=frame.metadata,
+            owner=worker,
+            observable=frame.observe,
+        )
+
+    def _reject(self, worker: Worker, function: Function, other: Function) -> None:
+        owner = "waypost" if other.owner is None else other.owner.id
+        worker.send(RegistrationRejected(_CONFLICT, function.namespace, owner, worker.name, function.id))
+
+    def _withdraw(self, worker: Worker, functions: list[Function]) -> None:
+        if not functions:
+            return
+        for function in functions:
+            worker.functions.pop(function.id, None)
+            self.functions.pop(function)
+        self._offers.exchange(functions, ())
+        self.observing.changed(functions)
+        self._tell_of_functions()
+
+    def _channel(self, url: SplitResult) -> Receiver:
+        asked = parse_qs(url.query)
+        channel_id = url.path.rsplit("/", 1)[-1]
+        return self.channels.end_for(channel_id, asked.get("key", [""])[-1], asked.get("dir", [""])[-1])
+
+    def _fire(self, binding: Binding, payload: Any) -> None:
+        call = Call(binding.function_id, Raw(encode(payload)), binding.metadata, is_void=True)
+        self.calling.later(self._fired(binding, call))
+
+    async def _fired(self, binding: Binding, call: Call) -> None:
+        try:
+            await self.calling.invoke(
+                binding.function_id, call, on_behalf_of(binding.maker.name), namespace=binding.namespace
+            )
+        except InvocationFailed as error:
+            _log.debug("the trigger %s failed: %s", binding.id, error.message)
+        except Exception:
+            _log.exception("the trigger %s failed", binding.id)
+
+    async def _make_later(self, call: Call, namespace: str, sender: str) -> Raw:
+        return await self.calling.invoke(call.function_id, call, on_behalf_of(sender), namespace=namespace)
+
+    def _tell_of_functions(self) -> None:
+        if any(self.triggers.of(FUNCTIONS_AVAILABLE)):
+            listed = [told(one) for one in self.functions if not one.id.startswith("engine::")]
+            self.triggers.fire(FUNCTIONS_AVAILABLE, {"event": "functions_changed", "functions": listed})
+
+    def _tell_of_workers(self, event: str, worker: Worker) -> None:
+        told_of = {"event": event, "worker_id": worker.id, "worker_name": worker.name}
+        self.triggers.fire(WORKERS_AVAILABLE, told_of)
+
+
+def _or(given: Any, otherwise: str) -> str:
+    """A text that says something, or what stands for it."""
+    return given if isinstance(given, str) and given.strip() else otherwise
+
+
+def _again(function: Function) -> RegisterFunction:
+    return RegisterFunction(
+        function.id,
+        function.description,
+        function.request_format,
+        function.response_format,
+        function.metadata,
+        observe=function.observable,
+    )

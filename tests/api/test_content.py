@@ -1,0 +1,159 @@
+"""Markdown skills, prompts and workers through the API."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.api.conftest import Operator, operated_hub, operating
+from tests.protocol.conftest import asynchronous, until
+from tests.worker.engine import settled, working
+from waypost import Hub
+from waypost.testing import connect
+
+DOCUMENTS, DOCUMENT, PROMPTS, WORKERS = (f"/api/v1/{name}" for name in ("documents", "document", "prompts", "workers"))
+EMAIL = {"id": "resend/email", "skill": "# Email\n\nHow to send it.\n"}
+
+
+@asynccontextmanager
+async def at_work(**options: Any) -> AsyncIterator[tuple[Operator, Hub]]:
+    """Somebody who looks after a hub with a port for workers."""
+    hub = operated_hub(**{"workers": {"port": 0}, **options})
+    async with operating(hub) as operator:
+        await hub.start()
+        yield operator, hub
+
+
+def at(skill_id: str) -> str:
+    """The path of a skill's text."""
+    return f"{DOCUMENT}?id={quote(skill_id, safe='')}"
+
+
+@asynchronous
+async def test_a_document_is_published_listed_read_and_taken_back() -> None:
+    async with at_work() as (operator, _):
+        added = (await operator.told("POST", DOCUMENTS, EMAIL))["document"]
+        assert added.keys() == {"id", "registered_at"}
+        (listed,) = (await operator.told("GET", DOCUMENTS))["documents"]
+        assert listed == {**added, "bytes": 25, "owner": "operator", "stale": False}
+        assert await operator.told("GET", at("resend/email")) == EMAIL
+        removed = await operator.told("DELETE", f"{DOCUMENTS}?id=resend/email")
+        assert removed == {"document": {"id": "resend/email", "removed": True}}
+        assert await operator.told("GET", DOCUMENTS) == {"documents": []}
+        assert await operator.refused("DELETE", f"{DOCUMENTS}?id=resend/email") == (
+            404,
+            "Skill not found: resend/email",
+        )
+
+
+@asynchronous
+async def test_links_of_a_document_that_lead_nowhere_are_told() -> None:
+    async with at_work() as (operator, _):
+        added = await operator.told("POST", DOCUMENTS, {"id": "resend", "skill": "See iii://resend/email."})
+        assert added["document"]["warnings"] == ["iii://resend/email: no skill is registered under this id yet"]
+
+
+@pytest.mark.parametrize("skill_id", ["fn/deploy/now", "skills", "resend/../x", "a//b"])
+@asynchronous
+async def test_only_documents_are_read_and_no_function_runs(skill_id: str) -> None:
+    async with at_work() as (operator, hub), working(hub) as worker:
+        calls: list[Any] = []
+        worker.register_function("deploy::now", calls.append)
+        await settled(worker)
+        status, _ = await operator.refused("GET", at(skill_id))
+        assert (status, calls) == (404, [])
+
+
+@asynchronous
+async def test_an_unknown_document_is_told_with_the_nearest() -> None:
+    async with at_work() as (operator, _):
+        await operator.told("POST", DOCUMENTS, EMAIL)
+        status, told = await operator.refused("GET", at("resend/emial"))
+        assert (status, told) == (404, 'Skill not found: resend/emial; did you mean "resend/email"?')
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({"id": "Email", "skill": "x"}, "invalid id"),
+        ({"id": "fn/email", "skill": "x"}, 'id may not have "fn" as its first segment'),
+        ({"id": "skills", "skill": "x"}, 'id may not be "skills"'),
+        ({"id": "email", "skill": "x" * 262_145}, "skill body too large (262145 bytes; max 262144)"),
+        ({"id": "email"}, "skill"),
+        ({"id": "email", "skill": ""}, "skill"),
+    ],
+)
+@asynchronous
+async def test_a_wrong_document_is_refused_in_one_sentence(body: Any, text: str) -> None:
+    async with at_work() as (operator, _):
+        status, told = await operator.refused("POST", DOCUMENTS, body)
+        assert (status, text in told) == (400, True)
+        assert await operator.told("GET", DOCUMENTS) == {"documents": []}
+
+
+@asynchronous
+async def test_a_hub_without_workers_serves_documents_as_soon_as_there_is_one() -> None:
+    hub = operated_hub()
+    async with operating(hub) as operator, connect(hub) as client:
+        assert await operator.told("GET", DOCUMENTS) == {"documents": []}
+        assert "iii://skills" not in [one.uri for one in await client.list_resources()]
+        await operator.told("POST", DOCUMENTS, EMAIL)
+        assert (await client.read_resource("iii://resend/email")).text == EMAIL["skill"]
+        assert await operator.told("GET", WORKERS) == {"address": None, "workers": []}
+
+
+@asynchronous
+async def test_prompts_are_listed_whoever_offers_them() -> None:
+    async with at_work() as (operator, hub), working(hub, "mailer") as worker:
+        worker.register_function("mail::write", lambda: "Write.")
+        arguments = [{"name": "to", "description": "Who gets it", "required": True}]
+        assert await worker.publish_prompt(
+            "send-email", "Write an email.", function_id="mail::write", arguments=arguments
+        )
+        listed = {one["name"]: one for one in (await operator.told("GET", PROMPTS))["prompts"]}
+        assert (listed["greet"]["owner"], listed["greet"]["stale"]) == ("hub", False)
+        assert listed["send-email"] == {
+            "name": "send-email",
+            "description": "Write an email.",
+            "arguments": arguments,
+            "owner": "worker:mailer",
+            "stale": False,
+        }
+        assert await operator.told("GET", f"{PROMPTS}/send-email") == listed["send-email"]
+        assert await operator.refused("GET", f"{PROMPTS}/nothing") == (404, "Unknown prompt: nothing")
+
+
+@asynchronous
+async def test_workers_are_listed_and_what_they_leave_is_stale() -> None:
+    async with at_work() as (operator, hub):
+        async with working(hub, "mailer") as worker:
+            worker.register_function("mail::write", lambda: "Write.")
+            await worker.publish_skill("mail", "# Mail")
+            found = await operator.told("GET", WORKERS)
+            assert found["address"] == hub.workers.address
+            (row,) = found["workers"]
+            assert (row["name"], row["functions"], row["namespace"]) == ("mailer", ["mail::write"], "default")
+        await until(lambda: hub.workers.connected == [])
+        assert (await operator.told("GET", WORKERS))["workers"] == []
+        (left,) = (await operator.told("GET", DOCUMENTS))["documents"]
+        assert (left["id"], left["owner"], left["stale"]) == ("mail", "worker:mailer", True)
+        await operator.told("DELETE", f"{DOCUMENTS}?id=mail")
+
+
+@asynchronous
+async def test_an_operator_may_change_what_belongs_to_a_worker() -> None:
+    async with at_work() as (operator, hub), working(hub, "mailer") as worker:
+        await worker.publish_skill("mail", "# Mail")
+        await operator.told("POST", DOCUMENTS, {"id": "mail", "skill": "# Better"})
+        assert (await operator.told("GET", at("mail")))["skill"] == "# Better"
+
+
+@pytest.mark.parametrize("path", [DOCUMENTS, f"{DOCUMENT}?id=a", PROMPTS, f"{PROMPTS}/greet", WORKERS])
+@asynchronous
+async def test_only_an_admin_is_answered(path: str) -> None:
+    async with at_work() as (operator, _):
+        assert (await operator.ask("GET", path, key=None)).status == 401

@@ -1,0 +1,91 @@
+"""`waypost skills-worker`: the registry as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.cli.shell import COMMAND, environment, waypost
+from tests.protocol.conftest import asynchronous
+from tests.worker.engine import working
+from tests.workers.wire import address, at_work, hub_for_workers
+
+
+@asynccontextmanager
+async def skills_worker(url: str, folder: Path) -> AsyncIterator[tuple[Process, list[str]]]:
+    """The command, once it is ready, and what it wrote before."""
+    command = (COMMAND, "skills-worker", "--url", url)
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=folder, env=environment(), stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE
+    )
+    assert process.stderr is not None
+    lines: list[str] = []
+    try:
+        while "skills-worker is ready" not in "".join(lines[-1:]):
+            line = (await process.stderr.readline()).decode()
+            assert line, lines
+            lines.append(line)
+        yield process, lines
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+def test_the_manifest_is_printed_and_nothing_is_connected(tmp_path: Path) -> None:
+    done = waypost("skills-worker", "--manifest", "--url", "ws://127.0.0.1:1", cwd=tmp_path)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["name"] == "skills"
+
+
+def test_the_help_names_the_defaults(tmp_path: Path) -> None:
+    done = waypost("skills-worker", "-h", cwd=tmp_path)
+
+    assert done.returncode == 0
+    assert "./config.yaml" in done.stdout
+    assert "ws://127.0.0.1:49134" in done.stdout
+
+
+def test_an_address_that_is_none_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    done = waypost("skills-worker", "--url", "nowhere", cwd=tmp_path)
+
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "nowhere is not the address of an engine" in done.stderr
+
+
+@asynchronous
+async def test_it_keeps_skills_for_an_engine_until_it_is_stopped(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("scopes: {skills: texts}\n")
+    hub = hub_for_workers(workers={"port": 0, "registry": False})
+    async with (
+        at_work(hub) as client,
+        working(hub) as worker,
+        skills_worker(address(hub), tmp_path) as (process, lines),
+    ):
+        assert len(lines) == 1
+        assert await worker.publish_skill("demo", "# demo\n\nA demo worker.\n")
+        tool = await client.call_tool("skill__fetch", {"uri": "iii://demo"})
+        assert "A demo worker." in tool["content"][0]["text"]
+        assert len(await worker.trigger("state::list", {"scope": "texts"})) == 1
+        assert [one.name for one in hub.workers.connected] == ["one", "skills"]
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+
+
+@asynchronous
+async def test_a_configuration_that_cannot_be_read_does_not_stop_it(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("scopes: [\n")
+    hub = hub_for_workers(workers={"port": 0, "registry": False})
+    async with at_work(hub), skills_worker(address(hub), tmp_path) as (process, lines):
+        (warning,) = [json.loads(line) for line in lines[:-1]]
+        assert warning["level"] == "warning"
+        assert "config.yaml cannot be read, so the defaults hold" in warning["message"]
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == 130

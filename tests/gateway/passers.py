@@ -1,0 +1,71 @@
+"""Hubs that import a server which asks, over either transport and in either era, and clients that answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gateway.importers import DEADLINE, Json, imports_of, stdio, write
+from tests.upstreams.pools import listening
+from tests.upstreams.programs import nothing_left
+from tests.upstreams.servers.curious import Dated, curious
+from waypost.configured import ConfiguredHub
+from waypost.testing import TestClient, connect
+from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
+
+BOTH = (LATEST_LEGACY, V2026_07_28)
+downstream = pytest.mark.parametrize("version", BOTH)
+upstream = pytest.mark.parametrize("era", BOTH)
+transports = pytest.mark.parametrize("transport", ["stdio", "http"])
+
+
+def red(params: Json) -> Json:
+    """The answer of somebody who likes red."""
+    return {"action": "accept", "content": {"colour": "red"}}
+
+
+@asynccontextmanager
+async def importing(
+    folder: Path, era: str, transport: str = "http", **settings: Any
+) -> AsyncIterator[tuple[ConfiguredHub, Dated | None]]:
+    """A hub that imports the curious one as `up`, and that one, where it runs here."""
+    wanted = [{"connection": "up", "trust": "off", **settings}]
+    if transport == "stdio":
+        async with started(write(folder, {"up": stdio("curious", era)}, wanted)) as hub:
+            yield hub, None
+        return
+    far = curious(era)
+    async with (
+        listening(far.asgi()) as url,
+        started(write(folder, {"up": {"kind": "mcp", "url": url}}, wanted)) as hub,
+    ):
+        yield hub, far
+    await far.stop()
+
+
+@asynccontextmanager
+async def started(file: Path) -> AsyncIterator[ConfiguredHub]:
+    """A hub that has heard of its servers; afterwards no process is left."""
+    with nothing_left():
+        async with asyncio.timeout(DEADLINE):
+            hub = ConfiguredHub(file)
+            try:
+                await hub.start()
+                await imports_of(hub).settled()
+                yield hub
+            finally:
+                await hub.stop()
+
+
+@asynccontextmanager
+async def client_of(
+    folder: Path, version: str, era: str, transport: str = "http", **answers: Any
+) -> AsyncIterator[tuple[TestClient, Dated | None]]:
+    """A client of such a hub."""
+    async with importing(folder, era, transport) as (hub, far), connect(hub, version, **answers) as client:
+        yield client, far

@@ -1,0 +1,113 @@
+"""What `check` knows of other servers, and what workflows know of failures behind tools."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gateway.hubs import told, using, write
+from tests.gateway.importers import Turncoat, tool
+from tests.protocol.conftest import asynchronous, until
+from waypost.building import check
+from waypost.capabilities.capability import Kind
+from waypost.config import Finding
+from waypost.configured import ConfiguredHub
+from waypost.testing import connect
+
+
+def configuration(server: Turncoat, called: str, **more: Any) -> dict[str, Any]:
+    go = {"target": "b", "executor": {"kind": "capability", "capability": called}}
+    return {
+        "server": {"name": "demo", "surface": "full"},
+        "audit": {"sink": "none"},
+        "connections": {"other": server.connection},
+        "proxy": {"import": [{"connection": "other", "prefix": "far"}]},
+        "workflows": {
+            "w": {
+                "initialState": "a",
+                "states": {"a": {"transitions": {"go": go}}, "b": {"terminal": True}},
+            },
+            "s": {"steps": [{"name": "one", "capability": called}]},
+        },
+        **more,
+    }
+
+
+def found(folder: Path, settings: dict[str, Any]) -> list[Finding]:
+    file = folder / "waypost.yaml"
+    file.write_text(json.dumps(settings))
+    return [one for one in check(file) if one.code in ("CFG074", "WF012")]
+
+
+@asynchronous
+async def ask(file: Path) -> None:
+    """Have a hub ask the servers once, and remember what they said."""
+    hub = ConfiguredHub(file)
+    try:
+        async with connect(hub):
+            await until(lambda: "far.list" in hub.registry[Kind.TOOL])
+            await until(lambda: (file.parent / ".waypost" / "waypost.db").exists())
+    finally:
+        await hub.stop()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Turncoat:
+    return Turncoat(tmp_path, tool("list"), tool("add"))
+
+
+def test_nothing_is_said_of_a_server_that_nobody_asked(tmp_path: Path, server: Turncoat) -> None:
+    assert found(tmp_path, configuration(server, "far.lsit")) == []
+    assert not (tmp_path / ".waypost").exists()
+
+
+def test_a_tool_that_a_server_did_not_have_is_a_warning_with_the_nearest(tmp_path: Path, server: Turncoat) -> None:
+    assert found(tmp_path, configuration(server, "far.list")) == []
+    ask(tmp_path / "waypost.yaml")
+    assert found(tmp_path, configuration(server, "far.list")) == []
+    transition, step = found(tmp_path, configuration(server, "far.lsit"))
+    assert (transition.code, transition.severity) == ("CFG074", "warning")
+    assert transition.key == "workflows.w.states.a.transitions.go.executor.capability"
+    assert transition.message == "`other` had no such tool when it was last asked; did you mean `far.list`?"
+    assert step.key == "workflows.s.steps[0].capability"
+    elsewhere = configuration(server, "far.lsit", connections={"other": {**server.connection, "args": ["-x"]}})
+    assert found(tmp_path, elsewhere) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "error_class"), [("/no/such/program", "connection_error"), ("false", "permanent_error")]
+)
+@asynchronous
+async def test_a_workflow_knows_the_class_of_a_failure_behind_a_tool(
+    tmp_path: Path, command: str, error_class: str
+) -> None:
+    text = f"""\
+        proxy: {{expose: [{{name: work, executor: {{kind: cli, command: "{command}"}}}}]}}
+        workflows:
+          w:
+            initialState: a
+            states:
+              a: {{transitions: {{go: {{target: b, executor: {{kind: capability, capability: work}}}}}}}}
+              b: {{terminal: true}}
+    """
+    write(tmp_path, text)
+    async with using(tmp_path, text) as (_, client):
+        here = await told(client, "workflow.start", definitionId="w", input={})
+        at = {"workflowId": here["workflowId"], "expectedVersion": here["version"]}
+        answer = await told(client, "workflow.submit", transition="go", arguments={}, **at)
+        assert (answer["error"]["code"], answer["error"]["errorClass"]) == ("EXECUTOR_FAILED", error_class)
+
+
+@pytest.mark.parametrize("content", [b"", b"no database" * 100])
+def test_a_store_that_cannot_be_read_says_nothing(tmp_path: Path, server: Turncoat, content: bytes) -> None:
+    (tmp_path / ".waypost").mkdir()
+    (tmp_path / ".waypost" / "waypost.db").write_bytes(content)
+    assert found(tmp_path, configuration(server, "far.lsit")) == []
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "postgresql://nobody@127.0.0.1:9/none"])
+def test_another_store_is_not_asked(tmp_path: Path, server: Turncoat, url: str) -> None:
+    assert found(tmp_path, configuration(server, "far.lsit", store={"url": url})) == []

@@ -1,0 +1,62 @@
+"""Imported tools of a server at which everybody shows a credential of theirs, called directly and by workflows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.gateway.hubs import called
+from tests.gateway.importers import imports_of, names, running, write
+from tests.protocol.conftest import asynchronous
+from tests.upstreams.conftest import served
+from tests.upstreams.people import bearer, guarded
+from waypost.capabilities.principals import Principal
+from waypost.configured import ConfiguredHub
+from waypost.upstreams.personal import HUB
+
+ADA, BOB = Principal("ada"), Principal("bob")
+
+
+async def log_in(hub: ConfiguredHub, *principals: str) -> None:
+    """Keep what people show."""
+    for principal in principals:
+        await hub.workflows.vault.put(principal, "far", bearer(principal))
+
+
+def configured(folder: Path, url: str) -> Path:
+    """A hub that imports from such a server, and offers a tool of its own that calls it."""
+    call: dict[str, Any] = {"kind": "mcp", "connection": "far", "tool": "who"}
+    proxy = {"import": [{"connection": "far"}], "expose": [{"name": "mine", "executor": call}]}
+    far = {"kind": "mcp", "url": url, "credentials": "user", "headers": bearer(HUB)}
+    return write(folder, {"far": far}, [], proxy=proxy)
+
+
+@asynchronous
+async def test_everybody_calls_an_imported_tool_as_who_they_are(tmp_path: Path) -> None:
+    async with served(guarded()) as url, running(configured(tmp_path, url)) as (hub, client):
+        assert "far.who" in await names(client)
+        await log_in(hub, "ada")
+        assert (await called(hub, "far.who", ADA)).text == "ada"
+        assert "needs a credential of bob" in (await called(hub, "far.who", BOB)).text
+        await log_in(hub, "bob")
+        assert (await called(hub, "far.who", BOB)).text == "bob"
+        assert imports_of(hub).one("far").state == "running"
+
+
+@asynchronous
+async def test_an_executor_shows_the_credential_of_whoever_is_behind_it(tmp_path: Path) -> None:
+    async with served(guarded()) as url, running(configured(tmp_path, url)) as (hub, _):
+        await log_in(hub, "ada")
+        assert "ada" in (await called(hub, "mine", ADA)).text
+        refused = await called(hub, "mine", BOB)
+        assert refused.is_error
+        assert "needs a credential of bob" in refused.text
+
+
+@asynchronous
+async def test_a_credential_outlives_the_hub(tmp_path: Path) -> None:
+    async with served(guarded()) as url:
+        async with running(configured(tmp_path, url)) as (hub, _):
+            await log_in(hub, "ada")
+        async with running(configured(tmp_path, url)) as (hub, _):
+            assert (await called(hub, "far.who", ADA)).text == "ada"

@@ -1,0 +1,258 @@
+"""Prompts, resources and templates of other servers: listed, read, watched, held back, never in the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gateway.importers import imports_of, stdio, write
+from tests.gateway.passers import client_of, downstream, importing, started, transports, upstream
+from tests.protocol.conftest import asynchronous
+from tests.upstreams.conftest import until
+from tests.upstreams.pools import listening
+from tests.upstreams.servers.curious import curious
+from waypost import Hub, RemoteError
+from waypost.configured import ConfiguredHub
+from waypost.testing import TestClient, connect
+from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
+
+
+@downstream
+@upstream
+@transports
+def test_prompts_resources_and_templates_are_offered(tmp_path: Path, version: str, era: str, transport: str) -> None:
+    @asynchronous
+    async def offered() -> None:
+        async with client_of(tmp_path, version, era, transport) as (client, _):
+            prompts = {one["name"]: one for one in await client.list_prompts()}
+            assert list(prompts) == ["up.ask_first", "up.greet"]
+            assert (prompts["up.greet"]["title"], prompts["up.greet"]["description"]) == ("Greeting", "Greet somebody.")
+            assert [one["name"] for one in prompts["up.greet"]["arguments"]] == ["name", "tone"]
+            assert (await client.get_prompt("up.greet", {"name": "Ada"})).text == "Greet Ada, warm."
+            resources = {one["uri"]: one for one in await client.list_resources()}
+            assert list(resources) == ["notes://picture", "notes://today"]
+            today = resources["notes://today"]
+            assert (today["name"], today["title"], today["mimeType"]) == ("up.today", "up: Today", "text/plain")
+            assert (await client.read_resource("notes://today")).text == "Sunny."
+            (picture,) = (await client.read_resource("notes://picture"))["contents"]
+            assert picture == {"uri": "notes://picture", "blob": "cG5n", "mimeType": "image/png"}
+            (day,) = await client.list_resource_templates()
+            assert (day["uriTemplate"], day["name"]) == ("notes://day/{day}", "up.day")
+            (read,) = (await client.read_resource("notes://day/1%2F2"))["contents"]
+            assert (read["uri"], read["text"]) == ("notes://day/1%2F2", "Notes of 1/2.")
+
+    offered()
+
+
+@downstream
+@upstream
+def test_what_a_server_does_not_know_is_not_found_here_either(tmp_path: Path, version: str, era: str) -> None:
+    @asynchronous
+    async def unknown() -> None:
+        async with client_of(tmp_path, version, era) as (client, _):
+            with pytest.raises(RemoteError, match="not found") as missing:
+                await client.read_resource("notes://nowhere")
+            assert missing.value.code == (-32602 if version == V2026_07_28 else -32002)
+            with pytest.raises(RemoteError, match="name") as wrong:
+                await client.get_prompt("up.greet", {"tone": "cold"})
+            assert wrong.value.code == -32602
+
+    unknown()
+
+
+@upstream
+def test_a_session_hears_of_a_resource_for_as_long_as_it_is_subscribed(tmp_path: Path, era: str) -> None:
+    @asynchronous
+    async def heard() -> None:
+        async with client_of(tmp_path, LATEST_LEGACY, era) as (client, far):
+            assert far is not None
+            await client.subscribe("notes://today")
+            await until(lambda: far.engine.broadcast.wanted() == {"notes://today"})
+            await client.call_tool("up.rewrite")
+            await client.assert_notification("resources/updated", uri="notes://today", within=10)
+            await client.refute_notification("resources/updated")
+            await client.unsubscribe("notes://today")
+            await until(lambda: far.engine.broadcast.wanted() == set())
+            await client.call_tool("up.rewrite")
+            await client.refute_notification("resources/updated")
+
+    heard()
+
+
+@upstream
+def test_a_stream_of_changes_hears_of_a_resource_while_it_is_open(tmp_path: Path, era: str) -> None:
+    @asynchronous
+    async def heard() -> None:
+        async with client_of(tmp_path, V2026_07_28, era) as (client, far):
+            assert far is not None
+            async with client.listen(resourceSubscriptions=["notes://today", "notes://day/1"]):
+                await until(lambda: far.engine.broadcast.wanted() == {"notes://today", "notes://day/1"})
+                await client.call_tool("up.rewrite")
+                await client.assert_notification("resources/updated", uri="notes://today", within=10)
+            await until(lambda: far.engine.broadcast.wanted() == set())
+
+    heard()
+
+
+@upstream
+def test_a_client_that_leaves_wants_nothing_any_more(tmp_path: Path, era: str) -> None:
+    @asynchronous
+    async def left() -> None:
+        async with importing(tmp_path, era) as (hub, far):
+            assert far is not None
+            async with connect(hub, LATEST_LEGACY) as client:
+                await client.subscribe("notes://today")
+                await until(lambda: far.engine.broadcast.wanted() == {"notes://today"})
+            await until(lambda: far.engine.broadcast.wanted() == set())
+
+    left()
+
+
+@upstream
+def test_a_session_that_began_anew_is_told_what_is_wanted(tmp_path: Path, era: str) -> None:
+    @asynchronous
+    async def told_again() -> None:
+        async with importing(tmp_path, era) as (hub, far), connect(hub, LATEST_LEGACY) as client:
+            assert far is not None
+            await client.subscribe("notes://today")
+            await until(lambda: far.engine.broadcast.wanted() == {"notes://today"})
+            await imports_of(hub).restart("up")
+            await client.unsubscribe("notes://day/1")  # which changes nothing
+            await until(lambda: len(far.engine.sessions) == (1 if era == LATEST_LEGACY else 0))
+            await until(lambda: far.engine.broadcast.wanted() == {"notes://today"})
+            assert imports_of(hub).is_needed("up")
+            await client.call_tool("up.rewrite")
+            await client.assert_notification("resources/updated", uri="notes://today", within=10)
+
+    told_again()
+
+
+@upstream
+def test_new_prompts_and_resources_are_told_of_once(tmp_path: Path, era: str) -> None:
+    @asynchronous
+    async def told() -> None:
+        async with client_of(tmp_path, LATEST_LEGACY, era) as (client, _):
+            client.notifications.clear()
+            await client.call_tool("up.grow")
+            await client.assert_notification("prompts/list_changed", within=10)
+            if not any(note["method"] == "notifications/resources/list_changed" for note in client.notifications):
+                await client.assert_notification("resources/list_changed", within=10)
+            assert "up.extra" in [one["name"] for one in await client.list_prompts()]
+            await client.refute_notification("prompts/list_changed")
+            await client.refute_notification("tools/list_changed")
+
+    told()
+
+
+@asynchronous
+async def test_what_was_seen_before_is_offered_without_starting_anything(tmp_path: Path) -> None:
+    file = write(tmp_path, {"up": stdio("curious", LATEST_LEGACY)}, [{"connection": "up"}])
+    async with started(file):
+        pass
+    async with started(file) as hub, connect(hub) as client:
+        assert "up.greet" in [one["name"] for one in await client.list_prompts()]
+        assert len(await client.list_resources()) == 2
+        assert imports_of(hub).one("up").state == "not started"
+        assert (await client.read_resource("notes://day/1")).text == "Notes of 1."
+        assert imports_of(hub).one("up").state == "running"
+
+
+@asynchronous
+async def test_prompts_are_chosen_by_name_and_resources_come_with_the_whole(tmp_path: Path) -> None:
+    async with importing(tmp_path, V2026_07_28, include=["paint", "greet"]) as (hub, _), connect(hub) as client:
+        assert [one["name"] for one in await client.list_tools()] == ["up.paint"]
+        assert [one["name"] for one in await client.list_prompts()] == ["up.greet"]
+        assert imports_of(hub).one("up").resources == []
+    async with importing(tmp_path, V2026_07_28, exclude=["greet", "today"]) as (hub, _), connect(hub) as client:
+        assert [one["name"] for one in await client.list_prompts()] == ["up.ask_first"]
+        assert [one["uri"] for one in await client.list_resources()] == ["notes://picture"]
+
+
+def ours(name: str) -> str:
+    """A resource of the hub itself."""
+    return f"ours: {name}"
+
+
+@asynchronous
+async def test_a_uri_that_somebody_has_stays_theirs(tmp_path: Path) -> None:
+    first, second = curious(V2026_07_28, "first"), curious(V2026_07_28, "second")
+
+    @second.resource("own://thing", name="thing")
+    def thing() -> str:
+        return "second's"
+
+    async with listening(first.asgi()) as one, listening(second.asgi()) as two:
+        connections = {"one": {"kind": "mcp", "url": one}, "two": {"kind": "mcp", "url": two}}
+        file = write(tmp_path, connections, [{"connection": "one"}])
+        async with started(file) as hub, connect(hub) as client:
+            hub.resource("own://{name}", name="own")(ours)
+            write(tmp_path, connections, [{"connection": "one"}, {"connection": "two"}])
+            assert await hub.reload()
+            await imports_of(hub).settled()
+            assert {row["name"] for row in await client.list_resources()} == {"one.today", "one.picture"}
+            left = {row.tool: row.why for row in imports_of(hub).one("two").left_out}
+            assert left["resource notes://today"] == "Something else is read at notes://today."
+            assert left["resource own://thing"] == "Something else is read at own://thing."
+            assert "Another template" in left["template notes://day/{day}"]
+            assert (await client.read_resource("own://thing")).text == "ours: thing"
+            assert "two.greet" in [row["name"] for row in await client.list_prompts()]
+    await first.stop()
+    await second.stop()
+
+
+@asynchronous
+async def test_what_the_hub_has_itself_wins_even_when_it_comes_later(tmp_path: Path) -> None:
+    async with importing(tmp_path, V2026_07_28) as (hub, _), connect(hub) as client:
+        assert (await client.read_resource("notes://today")).text == "Sunny."
+        hub.resource("notes://{name}", name="zz")(ours)
+        assert (await client.read_resource("notes://today")).text == "ours: today"
+        assert (await client.read_resource("notes://day/1")).text == "Notes of 1."
+
+
+async def seen(client: TestClient) -> tuple[list[str], list[str]]:
+    """The prompts and resources a client sees."""
+    prompts = [one["name"] for one in await client.list_prompts()]
+    return prompts, [one["uri"] for one in await client.list_resources()]
+
+
+async def changed(folder: Path, trust: str, check: Any) -> None:
+    far: Hub = curious(V2026_07_28)
+    async with listening(far.asgi()) as url:
+        file = write(folder, {"up": {"kind": "mcp", "url": url}}, [{"connection": "up", "trust": trust}])
+        async with started(file) as hub, connect(hub) as client:
+            await client.call_tool("up.grow")
+            await until(lambda: len(imports_of(hub).one("up").held) == 2)
+            await check(hub, client)
+    await far.stop()
+
+
+@asynchronous
+async def test_new_prompts_and_resources_are_held_back_until_they_are_approved(tmp_path: Path) -> None:
+    async def held(hub: ConfiguredHub, client: TestClient) -> None:
+        row = imports_of(hub).one("up")
+        assert {one.tool for one in row.held} == {"prompt extra", "resource notes://extra"}
+        prompts, resources = await seen(client)
+        assert "up.extra" not in prompts
+        assert "notes://extra" not in resources
+        with pytest.raises(RemoteError, match='approve up "prompt extra"'):
+            await client.get_prompt("up.extra")
+        with pytest.raises(RemoteError, match="held back"):
+            await client.read_resource("notes://extra")
+        assert await imports_of(hub).approve("up", "prompt extra", None, "me") == ["prompt extra"]
+        assert (await client.get_prompt("up.extra")).text == "More."
+        await imports_of(hub).approve("up", None, None, "me")
+        assert (await client.read_resource("notes://extra")).text == "More."
+
+    await changed(tmp_path, "quarantine", held)
+
+
+@asynchronous
+async def test_new_prompts_and_resources_are_only_marked_where_that_is_wanted(tmp_path: Path) -> None:
+    async def marked(hub: ConfiguredHub, client: TestClient) -> None:
+        (extra,) = [one for one in await client.list_prompts() if one["name"] == "up.extra"]
+        assert extra["_meta"]["waypost/trust"] == "new"
+        assert (await client.read_resource("notes://extra")).text == "More."
+
+    await changed(tmp_path, "flag", marked)

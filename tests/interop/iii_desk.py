@@ -1,0 +1,261 @@
+"""A served hub and a worker of either SDK that publishes there, for all tests of a module; scenarios as data."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import pytest
+
+from tests.cli.shell import COMMAND, PATIENCE, Serving, environment, serving
+from tests.interop.iii_peers import Failed, Json, Language, Peer, peer
+
+T = TypeVar("T")
+Expected: TypeAlias = Any
+"""A value; of a dictionary only what is named, of a type any value, and a function says yes or no."""
+
+SETTINGS = """\
+version: "1"
+server: {{name: registry, surface: full}}
+workers: {{port: {port}, registry: {registry}, stateTimeoutMs: {timeout}}}
+"""
+
+
+class Step(NamedTuple):
+    """One call, and what comes of it: an answer, or a refusal that holds a text."""
+
+    function: str
+    payload: Any
+    answers: Expected
+    fails: str | None
+
+
+class Scenario(NamedTuple):
+    """Calls one after the other; functions give what they are told to give."""
+
+    name: str
+    steps: tuple[Step, ...]
+    gives: Mapping[str, Any] = {}
+    then: Callable[[list[Any]], bool] = lambda answers: True
+
+
+def call(function: str, answers: Expected = ..., fails: str | None = None, **payload: Any) -> Step:
+    """A call with its payload by name."""
+    return Step(function, payload, answers, fails)
+
+
+def scenarios(*all_of_them: Scenario) -> pytest.MarkDecorator:
+    """One test for each."""
+    return pytest.mark.parametrize("scenario", all_of_them, ids=[one.name for one in all_of_them])
+
+
+def fits(answer: Any, expected: Expected) -> bool:
+    """Whether an answer is what was expected."""
+    if expected is ...:
+        return True
+    if isinstance(expected, type):
+        return isinstance(answer, expected)
+    if callable(expected):
+        return bool(expected(answer))
+    if isinstance(expected, dict):
+        return isinstance(answer, dict) and all(
+            key in answer and fits(answer[key], value) for key, value in expected.items()
+        )
+    if isinstance(expected, list):
+        return (
+            isinstance(answer, list)
+            and len(answer) == len(expected)
+            and all(fits(one, value) for one, value in zip(answer, expected, strict=True))
+        )
+    return bool(answer == expected)
+
+
+class Publisher:
+    """A worker on a loop of its own, so that many tests can tell it what to do."""
+
+    def __init__(self, language: Language, address: str, home: Path, name: str) -> None:
+        self.address = address
+        self.language = language
+        self._stack = AsyncExitStack()
+        self._offered: list[str] = []
+        self._bound: list[tuple[str, str]] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        options = {"worker_name" if language == "python" else "workerName": name}
+        self._peer: Peer = self._run(self._stack.enter_async_context(peer(language, address, home, options)))
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
+
+    def call(self, function: str, **payload: Any) -> Any:
+        """What a function answers."""
+        return self._run(self._peer.call(function, payload))
+
+    def refusal(self, function: str, **payload: Any) -> str:
+        """With which text a call is refused."""
+        with pytest.raises(Failed) as caught:
+            self.call(function, **payload)
+        assert caught.value.code == "invocation_failed"
+        return caught.value.message
+
+    def offer(self, function: str, behaviour: str = "echo", **more: Any) -> None:
+        """Offer a function."""
+        self._run(self._peer.offer(function, behaviour, **more))
+        self._offered.append(function)
+
+    def give(self, **values: Any) -> None:
+        """Offer functions that always give the same; `a__b` is `a::b`."""
+        for name, value in values.items():
+            self.offer(name.replace("__", "::"), "give", gives=value)
+
+    def follow(self, kind: str, function: str, behaviour: str = "echo") -> None:
+        """Have a function of its own called whenever a trigger of a kind fires."""
+        self.offer(function, behaviour)
+        self._run(self._peer.bind(f"{function}:{kind}", kind, function))
+        self._bound.append((function, kind))
+        self.settle()
+
+    def unfollow(self, kind: str, function: str) -> None:
+        """Have a function called no more."""
+        self._bound.remove((function, kind))
+        self._run(self._peer.tell("unbind", id=f"{function}:{kind}"))
+
+    def heard(self, function: str) -> list[Json]:
+        """With what a function was called so far, once everything that is on its way is there."""
+        self.settle()
+        return [event["data"] for event in self._peer.events if event.get("function") == function]
+
+    def wait_for(self, function: str) -> Any:
+        """With what a function is called, as soon as it is."""
+        return self._run(self._peer.heard("called", function=function))["data"]
+
+    def settle(self) -> None:
+        """Wait until everything that was sent before has come."""
+        if "barrier::pass" not in self._offered:
+            self.offer("barrier::pass", "give", gives="passed")
+        assert self._run(self._peer.call_until_found("barrier::pass", {})) == "passed"
+
+    def play(self, scenario: Scenario) -> None:
+        """Make the calls of a scenario, and see that each comes to what is expected."""
+        for function, value in scenario.gives.items():
+            self.offer(function, "give", gives=value)
+        answers = []
+        for step in scenario.steps:
+            if step.fails is not None:
+                message = self.refusal(step.function, **step.payload)
+                assert step.fails in message
+                continue
+            answers.append(self.call(step.function, **step.payload))
+            assert fits(answers[-1], step.answers), f"{step.function} answers {answers[-1]!r}, not {step.answers!r}"
+        assert scenario.then(answers), answers
+
+    def clear(self) -> None:
+        """Take back whatever was published or offered."""
+        for function, kind in [*self._bound]:
+            self.unfollow(kind, function)
+        for skill in self.call("skills::list")["skills"]:
+            self.call("skills::unregister", id=skill["id"])
+        for prompt in self.call("prompts::list")["prompts"]:
+            self.call("prompts::unregister", name=prompt["name"])
+        while self._offered:
+            self._run(self._peer.tell("unfunction", id=self._offered.pop()))
+        self._peer.events.clear()
+
+    def kill(self) -> None:
+        """End it as the machine would."""
+        self._run(self._peer.kill())
+
+    def close(self) -> None:
+        """End it in its own way."""
+        self._run(self._stack.aclose())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(PATIENCE)
+        self._loop.close()
+
+
+@contextmanager
+def publishing(language: Language, address: str, home: Path, name: str = "publisher") -> Iterator[Publisher]:
+    """A worker that is connected until the block ends."""
+    publisher = Publisher(language, address, home, name)
+    try:
+        yield publisher
+    finally:
+        publisher.close()
+
+
+class Registry(NamedTuple):
+    """Where a hub is: for workers, and for clients."""
+
+    workers: str
+    url: str
+    serving: Serving
+
+
+@contextmanager
+def registry(
+    folder: Path, *, port: int = 0, kept: bool = True, timeout: int = 10_000, more: str = ""
+) -> Iterator[Registry]:
+    """A hub with a port for workers, served from a folder until the block ends."""
+    settings = SETTINGS.format(port=port, registry=str(kept).lower(), timeout=timeout)
+    (folder / "hub.yaml").write_text(settings + more)
+    with serving("hub.yaml", "--port", "0", cwd=folder) as hub:
+        words = hub.wait_for(" is ready at ").replace(",", "").split()
+        yield Registry(words[-1], next(word for word in words if word.startswith("http")), hub)
+
+
+@contextmanager
+def standing_alone(folder: Path, address: str, config: str = "") -> Iterator[Serving]:
+    """`waypost skills-worker`, connected to a hub that keeps no skills itself."""
+    (folder / "config.yaml").write_text(config)
+    process = subprocess.Popen(
+        [COMMAND, "skills-worker", "--url", address],
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    worker = Serving(process, process.stderr)
+    try:
+        worker.wait_for("skills-worker is ready")
+        yield worker
+    finally:
+        process.terminate()
+        worker.wait()
+        process.stderr.close()
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    """A hub that keeps skills and prompts, for all tests of a module."""
+    with registry(tmp_path_factory.mktemp("hub")) as served:
+        yield served
+
+
+@pytest.fixture(scope="module", params=["python", "node", "skills-worker"])
+def connected(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Publisher]:
+    """A worker of either SDK at such a hub, and one at a hub whose registry is a worker itself."""
+    home = tmp_path_factory.mktemp("home")
+    with ExitStack() as stack:
+        if request.param == "skills-worker":
+            address = stack.enter_context(registry(home, kept=False)).workers
+            stack.enter_context(standing_alone(home, address))
+            yield stack.enter_context(publishing("python", address, home))
+        else:
+            address = request.getfixturevalue("hub").workers
+            yield stack.enter_context(publishing(request.param, address, home))
+
+
+@pytest.fixture
+def publisher(connected: Publisher) -> Iterator[Publisher]:
+    """A worker that has not published anything yet."""
+    yield connected
+    connected.clear()

@@ -1,0 +1,101 @@
+"""What workers published outlives the hub, and a registry that is a worker itself keeps it in the state of the hub."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.cli.shell import waypost
+from tests.interop.iii_desk import publishing, registry, standing_alone
+from tests.interop.iii_peers import LANGUAGES, Language
+
+pytestmark = pytest.mark.timeout(120)
+
+PROMPT = {"name": "greet", "description": "Greet.", "function_id": "mine::greet", "arguments": [{"name": "who"}]}
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_what_was_published_is_there_after_the_hub_was_killed(language: Language, tmp_path: Path) -> None:
+    with registry(tmp_path) as first, publishing(language, first.workers, tmp_path) as worker:
+        worker.call("skills::register", id="brain/deep", skill="# Brain")
+        worker.call("prompts::register", **PROMPT)
+        kept = worker.call("skills::list")["skills"], worker.call("prompts::list")["prompts"]
+        first.serving.process.kill()
+    with registry(tmp_path) as second, publishing(language, second.workers, tmp_path) as worker:
+        assert (worker.call("skills::list")["skills"], worker.call("prompts::list")["prompts"]) == kept
+        assert worker.call("skill::fetch", uri="iii://brain/deep") == "# iii://brain/deep\n\n# Brain"
+
+
+def test_workers_fill_a_store_that_was_wiped_by_registering_again(tmp_path: Path) -> None:
+    port = free_port()
+    with registry(tmp_path, port=port) as first, publishing("python", first.workers, tmp_path) as worker:
+        worker.call("skills::register", id="brain", skill="# Brain")
+        first.serving.process.kill()
+        first.serving.wait()
+        shutil.rmtree(tmp_path / ".waypost")
+        with registry(tmp_path, port=port):
+            assert worker.call("skills::list") == {"skills": []}
+            worker.call("skills::register", id="brain", skill="# Brain")
+            worker.call("prompts::register", **PROMPT)
+            assert [one["id"] for one in worker.call("skills::list")["skills"]] == ["brain"]
+            assert [one["name"] for one in worker.call("prompts::list")["prompts"]] == ["greet"]
+
+
+def test_a_section_and_a_prompt_have_as_long_as_is_set(tmp_path: Path) -> None:
+    with registry(tmp_path, timeout=300) as hub, publishing("python", hub.workers, tmp_path) as worker:
+        worker.offer("mine::greet", "hang")
+        worker.call("prompts::register", **PROMPT)
+        late = "trigger mine::greet: it did not answer within 0.3 s"
+        assert late in worker.refusal("skills::resources-read", uri="iii://fn/mine/greet")
+        assert late in worker.refusal("skill::fetch", uri="iii://fn/mine/greet")
+        assert late in worker.refusal("prompts::mcp-get", name="greet")
+
+
+def test_a_registry_that_is_a_worker_keeps_everything_in_the_scopes_it_is_told(tmp_path: Path) -> None:
+    config = "scopes: {skills: texts, prompts: commands}\nstate_timeout_ms: 400\n"
+    with (
+        registry(tmp_path, kept=False) as hub,
+        standing_alone(tmp_path, hub.workers, config),
+        publishing("node", hub.workers, tmp_path) as worker,
+    ):
+        worker.call("skills::register", id="brain", skill="# Brain")
+        worker.call("prompts::register", **PROMPT)
+        assert worker.call("state::get", scope="texts", key="brain")["skill"] == "# Brain"
+        assert worker.call("state::get", scope="commands", key="greet")["function_id"] == "mine::greet"
+        worker.offer("mine::greet", "hang")
+        assert "within 0.4 s" in worker.refusal("prompts::mcp-get", name="greet")
+
+
+@pytest.mark.parametrize("config", ["scopes: [", "- 1", "scopes: 5\nstate_timeout_ms: never\n"])
+def test_a_configuration_that_makes_no_sense_is_as_if_it_were_not_there(config: str, tmp_path: Path) -> None:
+    with (
+        registry(tmp_path, kept=False) as hub,
+        standing_alone(tmp_path, hub.workers, config) as alone,
+        publishing("python", hub.workers, tmp_path) as worker,
+    ):
+        assert alone.wait_for("defaults hold")
+        worker.call("skills::register", id="brain", skill="# Brain")
+        assert worker.call("state::get", scope="skills", key="brain")["id"] == "brain"
+
+
+def test_the_manifest_says_what_the_worker_is(tmp_path: Path) -> None:
+    printed = waypost("skills-worker", "--manifest", cwd=tmp_path)
+    assert printed.returncode == 0
+    manifest = json.loads(printed.stdout)
+    assert manifest.keys() == {"name", "version", "description", "default_config", "supported_targets"}
+    assert manifest["name"] == "skills"
+    assert manifest["default_config"] == {
+        "scopes": {"skills": "skills", "prompts": "prompts"},
+        "state_timeout_ms": 10_000,
+    }

@@ -1,0 +1,283 @@
+"""Results that are too large to be sent: kept, linked to, and read by whoever called, by nobody else."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from tests.gateway.conftest import agent
+from tests.protocol.conftest import Json, asynchronous
+from tests.transports.http.conftest import browsing
+from waypost import Context, Hub, RemoteError, Result
+from waypost.capabilities.principals import Principal
+from waypost.errors import StoreUnavailable, UnknownResource
+from waypost.policy import Authentication, Key, digest
+from waypost.protocol import large_results
+from waypost.protocol.answers import Answer
+from waypost.protocol.large_results import ADDRESS, KEPT_FOR, SHARE, LargeResults
+from waypost.protocol.task_views import TASKS_EXTENSION
+from waypost.stores.places import MEMORY, database
+from waypost.stores.requests import RequestRecord
+from waypost.stores.store import Store
+from waypost.testing import TestClient, connect
+from waypost.wire.versions import ALL, V2025_06_18, V2025_11_25, V2026_07_28, at_least
+
+LIMIT = 2_000
+ANN, BOB = Principal("ann"), Principal("bob")
+KEYS = {name: f"wp_{name[0] * 43}" for name in ("ann", "bob")}
+LONG = "x" * LIMIT
+
+
+def library(**options: Any) -> Hub:
+    """A hub with tools that say much, and no resources."""
+    hub = Hub("library", version="1", **{"max_result": LIMIT, **options})
+
+    @hub.tool(task="optional")
+    async def page(size: int) -> str:
+        """Say something that long."""
+        return "x" * size
+
+    @hub.tool(task="required")
+    async def book() -> str:
+        """Say much, as a task."""
+        return LONG
+
+    @hub.tool
+    async def table(size: int) -> dict[str, str]:
+        """Say it in order."""
+        return {"text": "x" * size}
+
+    @hub.tool(output={"text": {"type": "string"}})
+    async def promised() -> dict[str, str]:
+        """Say what was promised."""
+        return {"text": LONG}
+
+    @hub.tool
+    async def noted() -> Result:
+        """Say little, and note much beside it."""
+        return Result(["short"], meta={"note": LONG})
+
+    @hub.tool
+    async def broken() -> Result:
+        """Fail at length."""
+        return Result([LONG], is_error=True)
+
+    return hub
+
+
+async def followed(client: TestClient, answer: Json) -> Json:
+    """What an answer links to."""
+    (link,) = [block for block in answer["content"] if block["type"] == "resource_link"]
+    read = await client.request("resources/read", {"uri": link["uri"]})
+    (part,) = read["contents"]
+    assert (part["uri"], part["mimeType"]) == (link["uri"], "application/json")
+    assert link["size"] == len(part["text"].encode())
+    found: Json = json.loads(part["text"])
+    return found
+
+
+@pytest.mark.parametrize("version", [one for one in ALL if at_least(one, V2025_06_18)])
+@asynchronous
+async def test_a_large_result_is_linked_to_and_can_be_read(version: str) -> None:
+    async with connect(library(), version) as client:
+        answer = await client.call_tool("table", {"size": LIMIT})
+        assert "The result of table has " in answer.text
+        assert f"maxResultBytes is {LIMIT:,}." in answer.text
+        assert not answer.get("isError")
+        assert "structuredContent" not in answer
+        whole = await followed(client, answer)
+        assert whole["structuredContent"] == {"text": LONG}
+
+
+@pytest.mark.parametrize("version", [one for one in ALL if not at_least(one, V2025_06_18)])
+@asynchronous
+async def test_clients_that_know_no_links_get_its_address_as_text(version: str) -> None:
+    async with connect(library(), version) as client:
+        answer = await client.call_tool("page", {"size": LIMIT})
+        uri = answer["content"][1]["text"].removeprefix("result of page: ")
+        read = await client.request("resources/read", {"uri": uri})
+        assert json.loads(read["contents"][0]["text"])["content"][0]["text"] == LONG
+
+
+@asynchronous
+async def test_a_result_as_large_as_the_limit_is_sent() -> None:
+    around = len('{"content":[{"type":"text","text":""}]}')
+    async with connect(library()) as client:
+        assert (await client.call_tool("page", {"size": LIMIT - around})).text == "x" * (LIMIT - around)
+        assert "resource_link" in str(await client.call_tool("page", {"size": LIMIT - around + 1}))
+
+
+@asynchronous
+async def test_without_structured_content_that_was_promised_it_is_an_error() -> None:
+    async with connect(library()) as client:
+        answer = await client.call_tool("promised", {})
+        assert answer["isError"] is True
+        assert (await followed(client, answer))["structuredContent"] == {"text": LONG}
+
+
+@asynchronous
+async def test_what_is_noted_beside_a_result_counts_too() -> None:
+    async with connect(library()) as client:
+        answer = await client.call_tool("noted", {})
+        assert LONG not in str(answer)
+        assert (await followed(client, answer))["_meta"] == {"note": LONG}
+
+
+@asynchronous
+async def test_a_large_failure_is_kept_as_one() -> None:
+    async with connect(library()) as client:
+        answer = await client.call_tool("broken", {})
+        assert (await followed(client, answer))["isError"] is True
+
+
+@asynchronous
+async def test_a_task_ends_with_the_link() -> None:
+    capabilities: Json = {"extensions": {TASKS_EXTENSION: {}}}
+    async with connect(library(), V2026_07_28, capabilities=capabilities) as client:
+        quick = await client.call_tool("page", {"size": LIMIT})
+        assert (await followed(client, quick))["content"][0]["text"] == LONG
+        task = await client.request("tools/call", {"name": "book", "arguments": {}})
+
+        async def ended() -> Json:
+            while True:
+                found = await client.request("tasks/get", {"taskId": task["taskId"]})
+                if found["status"] == "completed":
+                    return dict(found["result"])
+
+        assert (await followed(client, await ended()))["content"][0]["text"] == LONG
+
+
+@asynchronous
+async def test_a_task_of_a_session_ends_with_the_link() -> None:
+    async with connect(library(), V2025_11_25) as client:
+        begun = await client.request("tools/call", {"name": "book", "arguments": {}, "task": {}})
+        result = await client.request("tasks/result", {"taskId": begun["task"]["taskId"]})
+        assert (await followed(client, result))["content"][0]["text"] == LONG
+
+
+@asynchronous
+async def test_a_hook_that_makes_the_calls_is_held_to_the_limit() -> None:
+    class Talker(Hub):
+        async def on_tool_call(self, name: str, arguments: Json, ctx: Context) -> Any:
+            return LONG
+
+    async with connect(Talker("talker", version="1", max_result=LIMIT)) as client:
+        answer = await client.call_tool("anything", {})
+        assert (await followed(client, answer))["content"][0]["text"] == LONG
+
+
+@asynchronous
+async def test_what_a_capability_gave_behind_the_gateway_is_handed_out_with_its_links() -> None:
+    async with agent(library(surface="gateway", max_result=20_000)) as someone:
+        given = {"capability": "table", "arguments": {"size": 20_000}}
+        answer = await someone.client.call_tool("workflow.start", {"definitionId": "proxy_default", "input": given})
+        whole = (await followed(someone.client, answer))["structuredContent"]
+        assert whole["context"]["lastResult"] == {"text": "x" * 20_000}
+        assert [link["method"] for link in whole["links"]]
+        again = await someone.client.call_tool("workflow.get", {"workflowId": whole["workflowId"]})
+        assert (await followed(someone.client, again))["structuredContent"]["context"] == whole["context"]
+
+
+@pytest.mark.parametrize("with_resources", [False, True])
+@asynchronous
+async def test_to_others_a_result_is_as_unknown_as_one_that_never_was(with_resources: bool) -> None:
+    hub = library(auth=Authentication([Key(name, digest(key)) for name, key in KEYS.items()]))
+    if with_resources:
+        hub.resource("notes://open", name="open")(lambda: "open")
+    who = {name: {"authorization": f"Bearer {key}"} for name, key in KEYS.items()}
+    async with browsing(hub) as web:
+        call = await web.modern("tools/call", {"name": "page", "arguments": {"size": LIMIT}}, who["ann"])
+        uri = call.json["result"]["content"][1]["uri"]
+        own = await web.modern("resources/read", {"uri": uri}, who["ann"])
+        assert LONG in own.json["result"]["contents"][0]["text"]
+        told = await web.modern("resources/read", {"uri": uri}, who["bob"])
+        never = ADDRESS + "0" * 32
+        unknown = await web.modern("resources/read", {"uri": never}, who["bob"])
+        assert (told.status, told.body.replace(uri.encode(), never.encode())) == (unknown.status, unknown.body)
+
+
+@pytest.mark.parametrize("version", [V2025_11_25, V2026_07_28])
+@asynchronous
+async def test_a_hub_without_resources_still_has_no_other_reading(version: str) -> None:
+    async with connect(library(), version) as client:
+        with pytest.raises(RemoteError, match="Method not found"):
+            await client.request("resources/read", {"uri": "notes://open"})
+        with pytest.raises(RemoteError):
+            await client.request("resources/list", {})
+
+
+def store() -> Store:
+    return Store(database(MEMORY, None))  # type: ignore[arg-type]  # memory is nowhere
+
+
+def uri_of(result: Result) -> str:
+    return str(result.content[1].uri)  # type: ignore[union-attr]  # a link
+
+
+async def kept(results: LargeResults, size: int, by: Principal = ANN) -> Result:
+    return await results.keep(Answer(b'{"a":"%b"}' % (b"x" * size)), "page", by)
+
+
+@asynchronous
+async def test_a_result_is_kept_for_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_000_000.0
+    monkeypatch.setattr(time, "time", lambda: now)
+    where = store()
+    results = LargeResults(lambda: where, LIMIT)
+    uri = uri_of(await kept(results, LIMIT))
+    now += KEPT_FOR - 1
+    assert await results.read(uri, ANN)
+    now += 2
+    with pytest.raises(UnknownResource):
+        await results.read(uri, ANN)
+    assert await where.requests.sweep(now) == 1
+    await where.close()
+
+
+@asynchronous
+async def test_another_hub_on_the_same_store_hands_it_out_too() -> None:
+    where = store()
+    uri = uri_of(await kept(LargeResults(lambda: where, LIMIT), LIMIT))
+    other = LargeResults(lambda: where, LIMIT)
+    assert await other.read(uri, ANN)
+    with pytest.raises(UnknownResource):
+        await other.read(uri, BOB)
+    await where.close()
+
+
+@asynchronous
+async def test_the_oldest_are_forgotten_when_there_are_too_many() -> None:
+    where = store()
+    results = LargeResults(lambda: where, LIMIT)
+    uris = [uri_of(await kept(results, LIMIT)) for _ in range(SHARE)]
+    with pytest.raises(UnknownResource):
+        await results.read(uris[0], ANN)
+    for uri in uris[1:]:
+        assert await results.read(uri, ANN)
+    await where.close()
+
+
+@pytest.mark.parametrize("most", [SHARE * LIMIT, 3 * LIMIT])
+@asynchronous
+async def test_one_that_is_larger_than_all_may_be_is_not_kept(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr(large_results, "MOST", most)
+    where = store()
+    result = await kept(LargeResults(lambda: where, LIMIT), most)
+    assert result.is_error
+    assert f"at most {most:,} bytes" in result.text
+    await where.close()
+
+
+@asynchronous
+async def test_a_store_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    where = store()
+
+    async def refuse(record: RequestRecord) -> bool:
+        raise StoreUnavailable("The store is full.")
+
+    monkeypatch.setattr(where.requests, "put", refuse)
+    result = await kept(LargeResults(lambda: where, LIMIT), LIMIT)
+    assert (result.is_error, result.text.endswith("It could not be kept: The store is full.")) == (True, True)

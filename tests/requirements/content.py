@@ -1,0 +1,281 @@
+"""What the registry of skills and prompts promises: S is the registry, M is how clients see it, and the scenarios."""
+
+from __future__ import annotations
+
+SKILLS = "interop/test_iii_skills.py"
+READING = "interop/test_iii_reading.py"
+PROMPTS = "interop/test_iii_prompts.py"
+CHANGES = "interop/test_iii_changes.py"
+INTERFACE = "interop/test_iii_interface.py"
+DURABILITY = "interop/test_iii_durability.py"
+BRIDGE = "interop/test_iii_bridge.py"
+EXAMPLES = "interop/test_iii_examples.py"
+
+REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "S1": (
+        "Thirteen functions and two kinds of trigger are listed with the schemas that workers know.",
+        (
+            f"{INTERFACE}::test_thirteen_functions_and_two_kinds_of_trigger_are_listed_with_their_schemas",
+            "skills/content/test_functions.py::test_the_functions_are_declared_as_workers_know_them",
+            "skills/content/test_functions.py::test_answers_fit_the_schemas_that_are_declared",
+        ),
+    ),
+    "S2": (
+        "Every scenario of the original registry holds, with both SDKs, in the hub and with the registry as a worker.",
+        (
+            f"{SKILLS}::test_skills_register",
+            f"{SKILLS}::test_skills_nested",
+            f"{READING}::test_skills_resources",
+            f"{READING}::test_skills_fetch",
+            f"{PROMPTS}::test_prompts_register",
+            f"{PROMPTS}::test_prompts_get",
+            f"{EXAMPLES}::test_an_agent_drills_down_from_the_index_to_a_leaf_and_a_live_page",
+            f"{EXAMPLES}::test_the_worker_of_the_page_publishes_a_skill_a_page_and_a_slash_command",
+        ),
+    ),
+    "S3": (
+        "Every refusal holds the text that callers know.",
+        (
+            f"{INTERFACE}::test_a_wrong_call_is_refused_with_a_text_that_says_why",
+            f"{SKILLS}::test_skills_register",
+            f"{READING}::test_skills_resources",
+            f"{READING}::test_skills_fetch",
+            f"{PROMPTS}::test_prompts_register",
+            f"{PROMPTS}::test_prompts_get",
+        ),
+    ),
+    "S4": (
+        "A body has up to 262144 bytes of UTF-8.",
+        (
+            f"{INTERFACE}::test_a_body_is_measured_in_bytes",
+            "skills/content/test_ids.py::test_a_body_of_up_to_262144_bytes_is_accepted",
+        ),
+    ),
+    "S5": (
+        "What was registered is there after a hub was killed.",
+        (f"{DURABILITY}::test_what_was_published_is_there_after_the_hub_was_killed",),
+    ),
+    "S6": (
+        "Workers fill a store that was wiped by registering again.",
+        (
+            f"{DURABILITY}::test_workers_fill_a_store_that_was_wiped_by_registering_again",
+            "worker/test_publishing.py::test_everything_is_published_again_after_a_reconnection",
+        ),
+    ),
+    "S7": (
+        "Each change is told once, in its payload; one that changed nothing is not, and no subscriber delays a change.",
+        (
+            f"{CHANGES}::test_skills_register_fires",
+            f"{CHANGES}::test_skills_unregister_fires",
+            f"{CHANGES}::test_3_rapid_mutations_each_notify",
+            f"{CHANGES}::test_what_is_refused_tells_nobody",
+            f"{CHANGES}::test_who_follows_no_more_is_told_nothing",
+            f"{CHANGES}::test_a_subscriber_that_hangs_fails_or_is_dead_keeps_no_registration_waiting",
+        ),
+    ),
+    "S8": (
+        "Functions of the nine internal namespaces back neither a section nor a prompt.",
+        (
+            f"{READING}::test_internal_functions_back_neither_a_section_nor_a_prompt",
+            f"{READING}::test_functions_with_a_dot_cannot_be_written_as_a_section",
+            "skills/content/test_uris.py::test_infra_namespaces_are_hard_floored",
+            "skills/content/test_uris.py::test_ordinary_namespaces_are_not",
+        ),
+    ),
+    "S9": (
+        "A description in the index is cut after 140 characters, whatever their bytes.",
+        (
+            f"{READING}::test_descriptions_of_the_index_are_cut_between_characters",
+            "skills/content/test_rendering.py::test_a_text_is_cut_between_characters_whatever_their_bytes",
+        ),
+    ),
+    "S10": (
+        "A fetch keeps the order, trims ends, and works whole or not at all.",
+        (
+            f"{READING}::test_skills_fetch",
+            f"{READING}::test_one_uri_that_fails_fails_the_whole_fetch_and_later_ones_are_not_read",
+        ),
+    ),
+    "S11": (
+        "The old form of a section runs no function.",
+        (f"{READING}::test_the_form_of_long_ago_runs_no_function_and_says_where_it_is_read_today",),
+    ),
+    "S12": (
+        "The answer of a function is read in three shapes, that of a prompt's in four.",
+        (f"{READING}::test_skills_resources", f"{PROMPTS}::test_prompts_get"),
+    ),
+    "S13": (
+        "Sections and handlers of prompts have as long as is set.",
+        (
+            f"{DURABILITY}::test_a_section_and_a_prompt_have_as_long_as_is_set",
+            f"{DURABILITY}::test_a_registry_that_is_a_worker_keeps_everything_in_the_scopes_it_is_told",
+        ),
+    ),
+    "S14": (
+        "A configuration that makes no sense is as if it were not there.",
+        (f"{DURABILITY}::test_a_configuration_that_makes_no_sense_is_as_if_it_were_not_there",),
+    ),
+    "S15": (
+        "The manifest says what the worker is.",
+        (f"{DURABILITY}::test_the_manifest_says_what_the_worker_is",),
+    ),
+    "M1": (
+        "Clients have the tool skill__fetch, and none of an internal namespace.",
+        (f"{BRIDGE}::test_tools_list_exposes_user_functions_and_hides_infra",),
+    ),
+    "M2": (
+        "A call of a hidden function is refused.",
+        (f"{BRIDGE}::test_hidden_namespaces_are_refused",),
+    ),
+    "M3": (
+        "Resources, templates and prompts of clients are what the functions answer.",
+        (
+            f"{BRIDGE}::test_resources_list_read_and_templates_delegate",
+            f"{BRIDGE}::test_prompts_list_and_get_delegate",
+            "skills/content/test_content.py::test_clients_see_what_the_functions_answer",
+        ),
+    ),
+    "M4": (
+        "What a tool fails with is a result, a wrong request is an error.",
+        (
+            f"{BRIDGE}::test_handler_failures_are_results_and_wrong_requests_are_errors",
+            f"{BRIDGE}::test_resources_read_without_params_or_of_nothing_is_an_error",
+            f"{BRIDGE}::test_prompts_get_without_params_or_of_nothing_is_an_error",
+        ),
+    ),
+}
+
+TABLES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "skills_register": (
+        f"{SKILLS}::test_skills_register",
+        (
+            "rejects an empty id",
+            "rejects uppercase id",
+            "rejects id with a space",
+            "rejects leading slash",
+            "rejects trailing slash",
+            "rejects doubled slash",
+            "rejects colon",
+            "rejects 65-char id",
+            "rejects empty body",
+            "rejects body bigger than 256 KiB",
+            "accepts a body right at 256 KiB",
+            "register then list shows the scoped skill",
+            "re-register overwrites the body and refreshes the timestamp",
+            "unregister is idempotent",
+        ),
+    ),
+    "skills_nested": (
+        f"{SKILLS}::test_skills_nested",
+        (
+            "single-level sub-skill resolves",
+            "deep traversal depths 1/2/3",
+            "orphan grandchild readable",
+            "skills::list nested entries sorted",
+            "index indents nested entries by depth",
+            'id "fn" rejected "reserved"',
+            'id starting "fn/" rejected',
+            '"fn" at a non-first segment succeeds',
+            "iii://fn/{a}/{b} triggers a::b",
+            "iii://fn/{a}/{b}/{c} triggers a::b::c",
+            "skill::fetch concatenates bodies across depths",
+        ),
+    ),
+    "skills_resources": (
+        f"{READING}::test_skills_resources",
+        (
+            "resources-list exposes the index and every registered skill",
+            "resources-templates returns the two URI templates",
+            "iii://skills renders a markdown index with title and description",
+            "iii://{id} returns the registered body",
+            "fn returning a markdown string",
+            "fn returning {content}",
+            "fn returning arbitrary JSON",
+            "refuses state::",
+            "refuses mcp::",
+            "refuses skills::",
+            "refuses prompts::",
+            "URI without the iii:// prefix is rejected",
+            "iii://fn alone is rejected",
+            "iii://fn/ (trailing slash) is rejected",
+            "unknown skill not-found",
+            "unknown deep skill not-found",
+        ),
+    ),
+    "skills_fetch": (
+        f"{READING}::test_skills_fetch",
+        (
+            "single uri returns the body wrapped under the URI heading",
+            "uris array concatenates sections separated by ---",
+            "skill::fetch alias returns identical output",
+            "uris takes precedence over uri",
+            "missing uri and uris",
+            "non-iii:// URI rejected",
+            "blank uri rejected",
+            "unknown iii:// id not-found",
+            "skill::fetch surfaces the same validation error",
+        ),
+    ),
+    "prompts_register": (
+        f"{PROMPTS}::test_prompts_register",
+        (
+            "rejects an empty name",
+            "rejects uppercase name",
+            "rejects name with a space",
+            "rejects name with ::",
+            "rejects blank description",
+            "rejects missing function_id",
+            "rejects duplicate argument names",
+            "rejects empty argument name",
+            "register then list surfaces the scoped prompt",
+            "re-register overwrites and refreshes the timestamp",
+            "unregister is idempotent",
+        ),
+    ),
+    "prompts_get": (
+        f"{PROMPTS}::test_prompts_get",
+        (
+            "string handler wrapped",
+            "{content} handler wrapped",
+            "{messages} passed through",
+            "unsupported shape fails",
+            "unknown prompt not-found",
+            "infra-namespace handler rejected by the hard floor",
+        ),
+    ),
+}
+"""Scenarios that are cases of one test, by the names of the original."""
+
+SCENARIOS: dict[str, dict[str, str]] = {
+    "notifications": {
+        "skills::register fires": f"{CHANGES}::test_skills_register_fires",
+        "skills::unregister fires": f"{CHANGES}::test_skills_unregister_fires",
+        "3 rapid mutations each notify": f"{CHANGES}::test_3_rapid_mutations_each_notify",
+        "prompts::register fires": f"{CHANGES}::test_prompts_register_fires",
+        "prompts::unregister fires": f"{CHANGES}::test_prompts_unregister_fires",
+    },
+    "mcp_bridge": {
+        "resources-list envelope": f"{BRIDGE}::test_resources_list_envelope",
+        "resources-read round-trip": f"{BRIDGE}::test_resources_read_round_trip",
+        "prompts::mcp-list MCP-shaped arguments": (f"{BRIDGE}::test_prompts_mcp_list_has_arguments_as_mcp_shapes_them"),
+        "prompts::mcp-get dispatches the handler": f"{BRIDGE}::test_prompts_mcp_get_dispatches_the_handler",
+    },
+    "mcp": {
+        "initialize negotiates 2025-06-18": f"{BRIDGE}::test_initialize_negotiates_2025_06_18",
+        "ping empty": f"{BRIDGE}::test_ping_empty",
+        "unknown method -32601": f"{BRIDGE}::test_unknown_method_is_32601",
+        "notifications are accepted": f"{BRIDGE}::test_a_notification_is_accepted_without_an_answer",
+        "array body and missing jsonrpc -32600": f"{BRIDGE}::test_what_is_no_request_is_32600",
+        "list exposes user fns and hides infra": f"{BRIDGE}::test_tools_list_exposes_user_functions_and_hides_infra",
+        "call dispatches": f"{BRIDGE}::test_tools_call_dispatches",
+        "handler failures isError, no params and an empty name -32602": (
+            f"{BRIDGE}::test_handler_failures_are_results_and_wrong_requests_are_errors"
+        ),
+        "refuses hidden namespaces": f"{BRIDGE}::test_hidden_namespaces_are_refused",
+        "resources list/read/templates delegate": f"{BRIDGE}::test_resources_list_read_and_templates_delegate",
+        "resources read no params -32602": (f"{BRIDGE}::test_resources_read_without_params_or_of_nothing_is_an_error"),
+        "prompts list/get delegate": f"{BRIDGE}::test_prompts_list_and_get_delegate",
+        "prompts get no params -32602": f"{BRIDGE}::test_prompts_get_without_params_or_of_nothing_is_an_error",
+    },
+}
+"""Scenarios that are tests of their own."""

@@ -1,0 +1,175 @@
+"""What workers can rely on, row by row, and the tests that show it: P is the protocol."""
+
+REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "P1": (
+        "Workers of both SDKs connect without a change and with default options, and log no error.",
+        (
+            "interop/test_iii_workers.py::test_a_worker_connects_with_its_default_options_and_complains_of_nothing",
+            "workers/test_workers.py::test_a_worker_is_greeted_with_an_id_and_a_token_before_it_says_anything",
+        ),
+    ),
+    "P2": (
+        "The socket for telemetry is accepted and drained.",
+        (
+            "interop/test_iii_workers.py::test_a_worker_connects_with_its_default_options_and_complains_of_nothing",
+            "workers/test_port.py::test_what_workers_measure_is_taken_and_forgotten",
+        ),
+    ),
+    "P3": (
+        "The result of a call is what its owner answered: null, any text, 20 MiB.",
+        (
+            "interop/test_iii_workers.py::test_calls_across_languages_answer_what_was_sent",
+            "interop/test_iii_workers.py::test_large_payloads_go_there_and_back",
+            "workers/test_calling.py::test_values_go_there_and_back_as_they_are",
+            "workers/test_sockets.py::test_the_longest_message_is_taken_and_a_longer_one_is_not",
+        ),
+    ),
+    "P4": (
+        "Metadata reaches the handler.",
+        (
+            "interop/test_iii_workers.py::test_calls_across_languages_answer_what_was_sent",
+            "workers/test_calling.py::test_what_comes_beside_the_data_reaches_the_owner",
+        ),
+    ),
+    "P5": (
+        "An exception of a handler is invocation_failed with its message.",
+        (
+            "interop/test_iii_workers.py::test_errors_reach_the_caller_with_their_codes",
+            "workers/test_calling.py::test_an_error_of_the_owner_reaches_the_caller",
+        ),
+    ),
+    "P6": (
+        "A function that nobody offers is function_not_found.",
+        (
+            "interop/test_iii_workers.py::test_errors_reach_the_caller_with_their_codes",
+            "workers/test_calling.py::test_a_function_that_nobody_offers_is_told_by_its_name",
+        ),
+    ),
+    "P7": (
+        "A call that nobody waits for is never answered, not even when there is no such function.",
+        (
+            "interop/test_iii_workers.py::test_calls_without_an_answer_and_calls_for_later_arrive",
+            "workers/test_calling.py::test_calls_that_nobody_waits_for_are_never_answered",
+        ),
+    ),
+    "P8": (
+        "A call for later has a receipt, and its handler runs.",
+        (
+            "interop/test_iii_workers.py::test_calls_without_an_answer_and_calls_for_later_arrive",
+            "workers/test_queueing.py::test_a_call_for_later_has_a_receipt_at_once_and_is_made",
+            "workers/test_queueing.py::test_what_nobody_could_do_is_done_after_a_restart",
+        ),
+    ),
+    "P9": (
+        "A caller gives up by its own clock; a late result is dropped and nothing is left of the call.",
+        (
+            "interop/test_iii_workers.py::test_a_caller_gives_up_by_itself_and_nothing_is_left",
+            "workers/test_calling.py::test_an_answer_that_comes_too_late_or_from_somebody_else_is_dropped",
+            "workers/test_floods.py::test_what_workers_leave_behind_is_nothing_however_often_they_come",
+        ),
+    ),
+    "P10": (
+        "An owner that dies while it is called ends the call with invocation_stopped at once.",
+        (
+            "interop/test_iii_workers.py::test_a_caller_gives_up_by_itself_and_nothing_is_left",
+            "workers/test_calling.py::test_a_call_ends_at_once_when_its_owner_dies",
+        ),
+    ),
+    "P11": (
+        "A function that is taken back is not found.",
+        (
+            "interop/test_iii_workers.py::test_errors_reach_the_caller_with_their_codes",
+            "workers/test_workers.py::test_a_function_that_is_taken_back_is_not_found",
+        ),
+    ),
+    "P12": (
+        "A worker that leaves takes its functions, kinds of triggers and bindings with it.",
+        (
+            "workers/test_workers.py::test_everything_of_a_worker_goes_with_it",
+            "workers/test_sockets.py::test_who_sends_no_more_is_gone",
+        ),
+    ),
+    "P13": (
+        "After a restart of the hub workers come back and everything is as it was.",
+        ("interop/test_iii_restart.py::test_workers_of_a_killed_hub_come_back_with_their_functions_and_bindings",),
+    ),
+    "P14": (
+        "A worker that comes back with its token retires its old connection; a wrong token does nothing.",
+        (
+            "workers/test_workers.py::test_a_worker_that_comes_back_with_its_token_retires_its_old_connection",
+            "workers/test_workers.py::test_a_wrong_token_retires_nobody",
+            "workers/test_workers.py::test_what_a_retired_connection_still_says_counts_no_more",
+        ),
+    ),
+    "P15": (
+        "A binding that is made before there is a provider reaches it later.",
+        (
+            "interop/test_iii_workers.py::test_a_worker_provides_triggers_for_another",
+            "workers/test_triggers.py::test_a_binding_reaches_its_provider_whoever_comes_first",
+        ),
+    ),
+    "P16": (
+        "A provider hears when a binding ends, and when its maker dies.",
+        (
+            "interop/test_iii_workers.py::test_a_worker_provides_triggers_for_another",
+            "workers/test_triggers.py::test_a_provider_hears_when_a_binding_ends_and_when_its_maker_dies",
+        ),
+    ),
+    "P17": (
+        "What a provider says against a binding reaches its maker's log; nobody else can say it.",
+        (
+            "interop/test_iii_workers.py::test_a_worker_provides_triggers_for_another",
+            "workers/test_triggers.py::test_what_a_provider_says_against_a_binding_reaches_its_maker_only",
+            "workers/test_triggers.py::test_nobody_unbinds_or_replaces_the_binding_of_another",
+        ),
+    ),
+    "P18": (
+        "What is no message closes nothing.",
+        (
+            "workers/test_sockets.py::test_garbage_closes_nothing_and_is_told_a_few_times",
+            "workers/test_floods.py::test_a_flood_of_garbage_keeps_nobody_else_waiting",
+        ),
+    ),
+    "P19": (
+        "A function that another worker offers is refused; the first keeps serving and the second stays.",
+        (
+            "interop/test_iii_python.py::test_a_second_owner_of_a_function_is_told_and_keeps_serving_its_others",
+            "interop/test_iii_node.py::test_a_second_owner_of_a_function_stays_connected_though_nobody_tells_it",
+            "workers/test_workers.py::test_a_function_that_another_worker_offers_is_refused_and_the_first_keeps_serving",
+        ),
+    ),
+    "P20": (
+        "The functions of the hub are found in the default namespace and from every other.",
+        (
+            "interop/test_iii_python.py::test_a_worker_in_a_namespace_calls_its_own_and_the_hubs_functions",
+            "workers/test_workers.py::test_functions_of_one_namespace_are_not_found_from_another",
+        ),
+    ),
+    "P21": (
+        "Channels carry 200 kB; a second reader and a wrong key are refused.",
+        (
+            "interop/test_iii_workers.py::test_bytes_go_through_a_channel_across_languages",
+            "workers/test_channels.py::test_what_is_written_is_read_whoever_comes_first",
+            "workers/test_channels.py::test_a_wrong_key_and_a_second_taker_are_refused",
+        ),
+    ),
+    "P22": (
+        "Who observes what the hub cannot observe is told that it is not supported.",
+        ("interop/test_iii_python.py::test_a_worker_observes_only_where_the_hub_can",),
+    ),
+    "P23": (
+        "Where a token is needed, none is refused, and the SDK's token opens every socket.",
+        (
+            "interop/test_iii_workers.py::test_a_token_is_shown_on_every_socket",
+            "interop/test_iii_python.py::test_a_worker_without_the_token_stays_outside_and_comes_in_when_it_may",
+            "workers/test_port.py::test_a_token_is_asked_for_on_every_kind_of_socket",
+        ),
+    ),
+    "P24": (
+        "Lists of functions leave out the hub's own unless they are asked for.",
+        (
+            "interop/test_iii_workers.py::test_functions_are_listed_without_those_of_the_hub",
+            "workers/test_builtins.py::test_lists_hide_plumbing_and_can_be_narrowed",
+        ),
+    ),
+}

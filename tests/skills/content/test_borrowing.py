@@ -1,0 +1,87 @@
+"""Skills that stand elsewhere, such as in folders, beside those that were registered."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tests.contract.conftest import asynchronous
+from tests.skills.content.desk import desk
+from waypost.capabilities.registry import Registry
+
+
+class Document(NamedTuple):
+    """A file of a folder."""
+
+    id: str
+    body: str
+    owner: str = "folder:/docs"
+
+
+class Folder:
+    """A source whose documents a test changes."""
+
+    def __init__(self, *documents: Document) -> None:
+        self.found = list(documents)
+
+    def documents(self) -> list[Document]:
+        """What is there now."""
+        return self.found
+
+
+@asynchronous
+async def test_skills_of_folders_are_listed_read_and_fetched_like_all_others() -> None:
+    async with desk(sources=[Folder(Document("pdf", "# PDF\n\nForms."), Document("skills", "# No"))]) as it:
+        await it.skill("mine", "# Mine iii://pdf")
+
+        rows = (await it.call("skills::list"))["skills"]
+        assert [(row["id"], row["owner"], row["stale"]) for row in rows] == [
+            ("mine", "operator", False),
+            ("pdf", "folder:/docs", False),
+        ]
+        assert await it.read("iii://pdf") == ("text/markdown", "# PDF\n\nForms.")
+        assert "- [`pdf`](iii://pdf) — PDF — Forms.\n" in (await it.read("iii://skills"))[1]
+        assert await it.call("skill::fetch", {"uri": "iii://pdf"}) == "# iii://pdf\n\n# PDF\n\nForms."
+        assert '"pdf"' in await it.unread("iii://pdfs")
+        assert {"uri": "iii://pdf", "name": "PDF", "mimeType": "text/markdown"} in (
+            await it.call("skills::resources-list")
+        )["resources"]
+
+
+@asynchronous
+async def test_a_worker_may_not_take_the_place_of_a_folders_skill_but_an_operator_may() -> None:
+    async with desk(sources=[Folder(Document("pdf", "# PDF"))]) as it:
+        other = {"id": "pdf", "skill": "# Other"}
+        assert "belongs to folder:/docs" in await it.refusal("skills::register", other, "bob")
+        assert "belongs to folder:/docs" in await it.refusal("skills::unregister", {"id": "pdf"}, "bob")
+
+        await it.call("skills::register", other)
+        assert (await it.read("iii://pdf"))[1] == "# Other"
+        assert (await it.call("skills::unregister", {"id": "pdf"}))["removed"] is True
+        assert (await it.read("iii://pdf"))[1] == "# PDF"
+        assert (await it.call("skills::unregister", {"id": "pdf"}))["removed"] is False
+
+
+@asynchronous
+async def test_changes_of_folders_are_told_when_they_are_loaded_again() -> None:
+    folder, registry = Folder(Document("pdf", "# PDF")), Registry()
+    async with desk(sources=[folder], registry=registry) as it:
+        await it.content.load()
+        await it.content.load()
+        assert it.changes == []
+
+        folder.found = [Document("pdf", "# New"), Document("more", "# More")]
+        await it.content.load()
+        assert sorted(it.changes) == [("skills", "register", "more"), ("skills", "register", "pdf")]
+        assert sorted(it.updates) == ["iii://more", "iii://pdf", "iii://skills"]
+        folder.found = []
+        await it.content.load()
+        assert sorted(it.changes[2:]) == [("skills", "unregister", "more"), ("skills", "unregister", "pdf")]
+
+
+@asynchronous
+async def test_skills_of_folders_are_no_second_resources_of_the_hub() -> None:
+    registry = Registry()
+    async with desk(sources=[Folder(Document("pdf", "# PDF"))], registry=registry) as it:
+        await it.content.load()
+
+        assert registry.resource("iii://pdf").id == "iii://{skill_id}"

@@ -1,0 +1,86 @@
+"""Streams on which servers tell of changes: opened again when they end, for as long as there is a session."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from tests.protocol.conftest import asynchronous
+from tests.upstreams.conftest import answering, response, until
+from tests.upstreams.pools import Asgi, listening
+from waypost import Hub
+from waypost.config.executors import Connection, McpConnection
+from waypost.upstreams.client import Client
+from waypost.upstreams.following import follow
+from waypost.upstreams.http import HttpLink
+from waypost.upstreams.pool import Upstreams
+from waypost.upstreams.replies import Reply
+from waypost.upstreams.upstream import Limits, Listener
+
+CHANGED = "notifications/tools/list_changed"
+OPENED = "notifications/subscriptions/acknowledged"
+
+
+class Ear(Listener):
+    """Writes down what servers say."""
+
+    wants_changes = True
+
+    def __init__(self) -> None:
+        self.methods: list[str] = []
+
+    def heard(self, name: str, note: Reply) -> None:
+        self.methods.append(note["method"])
+
+
+class Cutting:
+    """An app in front of another one whose streams can be cut off."""
+
+    def __init__(self, app: Asgi) -> None:
+        self._app = app
+        self.streams: list[asyncio.Task[None]] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if dict(scope.get("headers", ())).get(b"mcp-method") != b"subscriptions/listen":
+            await self._app(scope, receive, send)
+            return
+        stream = asyncio.ensure_future(self._app(scope, receive, send))
+        self.streams.append(stream)
+        await asyncio.wait({stream})
+        if stream.cancelled():
+            await send({"type": "http.response.body", "body": b""})
+
+
+@asynchronous
+async def test_a_stream_that_ends_is_opened_again_and_what_was_missed_is_asked_for() -> None:
+    hub = Hub("inner", version="1")
+    cutting, ear = Cutting(hub.asgi()), Ear()
+    async with listening(cutting) as url:
+        connections: dict[str, Connection] = {"up": McpConnection(url=url)}
+        pool = Upstreams(lambda: connections, Limits(first_pause=0.01))
+        pool.listener = ear
+        await pool.list_tools("up")
+        for number in range(1, 4):
+            await until(lambda: ear.methods.count(OPENED) == number)  # noqa: B023  # it is waited for here
+            cutting.streams[-1].cancel()
+        await until(lambda: ear.methods.count(CHANGED) == 3)
+        hub.tool(name="new")(lambda: "news")
+        await until(lambda: ear.methods.count(CHANGED) == 4)
+        await pool.close()
+    assert len(cutting.streams) == 4
+
+
+@asynchronous
+async def test_a_server_that_knows_no_such_streams_is_asked_once() -> None:
+    async def refuse(body: bytes, writer: asyncio.StreamWriter) -> None:
+        error = {"code": -32601, "message": "Method not found"}
+        writer.write(response(json.dumps({"jsonrpc": "2.0", "id": json.loads(body)["id"], "error": error}).encode()))
+        await writer.drain()
+
+    async with answering(refuse) as url:
+        link = HttpLink(url)
+        client = Client(link)
+        await link.open(client._receive)
+        await follow(client, link, lambda: None, 0.01, 0.01)
+        await client.close()

@@ -1,0 +1,93 @@
+"""Triggers that a worker provides, and triggers that its functions are bound to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.protocol.conftest import asynchronous, until
+from tests.worker.engine import settled, working
+from tests.workers.wire import at_work, hub_for_workers, wired
+from waypost.errors import WaypostError
+from waypost.worker import Bound
+
+
+@asynchronous
+async def test_a_trigger_calls_every_function_that_is_bound_to_it_before_or_after_it_is_provided() -> None:
+    hub = hub_for_workers()
+    heard: list[tuple[str, Any, Any]] = []
+    async with at_work(hub), working(hub) as provider, working(hub, "two") as listener:
+        listener.register_function("l::one", lambda payload, metadata: heard.append(("one", payload, metadata)))
+        listener.register_function("l::two", lambda payload, metadata: heard.append(("two", payload, metadata)))
+        listener.register_trigger("p::tick", "l::one", {"every": 1}, metadata={"m": 1})
+        await settled(listener)
+        kind = provider.register_trigger_type("p::tick", "Ticks.")
+        second = listener.register_trigger("p::tick", "l::two")
+        await until(lambda: len(kind.bound) == 2)
+        configs = {one.function_id: one.config for one in kind.bound.values()}
+        assert configs == {"l::one": {"every": 1}, "l::two": {}}
+
+        kind.fire({"n": 1})
+        await until(lambda: len(heard) == 2)
+        assert sorted(heard, key=str) == [("one", {"n": 1}, {"m": 1}), ("two", {"n": 1}, None)]
+
+        listener.unregister_trigger(second)
+        await until(lambda: len(kind.bound) == 1)
+        kind.fire({"n": 2})
+        await until(lambda: len(heard) == 3)
+        await listener.shutdown()
+        await until(lambda: not kind.bound)
+
+
+@asynchronous
+async def test_a_provider_hears_of_bindings_and_may_refuse_one(caplog: pytest.LogCaptureFixture) -> None:
+    hub = hub_for_workers()
+    heard: list[tuple[str, str]] = []
+
+    def on_bind(one: Bound) -> None:
+        if one.config.get("every") == 0:
+            raise WaypostError("every must be more than 0")
+        heard.append(("bound", one.function_id))
+
+    async with at_work(hub), working(hub) as provider, working(hub, "two") as listener:
+        kind = provider.register_trigger_type(
+            "p::tick", on_bind=on_bind, on_unbind=lambda one: heard.append(("unbound", one.function_id))
+        )
+        await settled(provider)
+        listener.register_trigger("p::tick", "l::wrong", {"every": 0})
+        good = listener.register_trigger("p::tick", "l::right", {"every": 1})
+        await until(lambda: "every must be more than 0" in caplog.text)
+        await until(lambda: heard == [("bound", "l::right")])
+        listener.unregister_trigger(good)
+        await until(lambda: heard == [("bound", "l::right"), ("unbound", "l::right")])
+        assert not kind.bound
+
+
+@asynchronous
+async def test_a_trigger_that_is_provided_no_more_waits_for_another_provider() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), working(hub) as provider, wired(hub) as listener:
+        await listener.introduce()
+        kind = provider.register_trigger_type("p::tick")
+        await listener.send("registertrigger", id="b1", trigger_type="p::tick", function_id="l::one")
+        await until(lambda: kind.bound)
+        provider.unregister_trigger_type("p::tick")
+        await settled(provider)
+        assert not any(known.worker for known in hub.workers.triggers.kinds)
+
+        other = provider.register_trigger_type("p::tick")
+        await until(lambda: other.bound)
+
+
+@asynchronous
+async def test_a_trigger_whose_function_is_gone_harms_nobody() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), working(hub) as provider:
+        kind = provider.register_trigger_type("p::tick")
+        provider.register_trigger("p::tick", "nobody::there")
+        await until(lambda: kind.bound)
+
+        kind.fire(1)
+
+        await settled(provider)

@@ -1,0 +1,163 @@
+"""Workers that send more than they should: the hub serves the others, and keeps nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Sequence
+
+import pytest
+
+from tests.protocol.conftest import asynchronous, until
+from tests.workers.wire import Wire, at_work, hub_for_workers, rows, wired
+from waypost.workers.worker import MOST_UNANSWERED
+
+FLOOD = 100_000
+
+
+async def drain(wire: Wire) -> None:
+    """Read and forget whatever comes."""
+    async for _ in wire.socket:
+        pass
+
+
+async def flood(wire: Wire, messages: Sequence[str | bytes]) -> None:
+    """Send messages as fast as they are taken; the hub on the same loop has its turns."""
+    for number, message in enumerate(messages):
+        await wire.raw(message)
+        if number % 100 == 0:
+            await asyncio.sleep(0)
+
+
+async def serving(caller: Wire, flooding: asyncio.Task[None]) -> int:
+    """Call something again and again while a flood lasts; how often it was answered."""
+    answered = 0
+    while not flooding.done():
+        assert await asyncio.wait_for(caller.result("engine::workers::list", {}), 10)
+        answered += 1
+    await flooding
+    return answered
+
+
+@pytest.mark.parametrize("function", ["no::such", "state::get", "deaf::one"])
+def test_a_flood_of_calls_keeps_nobody_else_waiting(function: str) -> None:
+    @asynchronous
+    async def scenario() -> None:
+        hub = hub_for_workers()
+        async with at_work(hub), wired(hub) as other, wired(hub) as deaf:
+            await other.introduce("other")
+            await deaf.offer("deaf::one")
+            reading = asyncio.create_task(drain(deaf))
+            async with wired(hub) as wild:
+                await wild.introduce("wild")
+                answers = asyncio.create_task(drain(wild))
+                data = {"scope": "s", "key": "k"}
+                frame = {"type": "invokefunction", "function_id": function, "invocation_id": "i", "data": data}
+                message = json.dumps(frame)
+
+                number = FLOOD if function == "no::such" else FLOOD // 5
+                flooding = asyncio.create_task(flood(wild, [message] * number))
+                assert await serving(other, flooding) > 3
+                assert rows(hub)["unanswered"] <= MOST_UNANSWERED
+                answers.cancel()
+                wild.socket.transport.abort()
+            await until(lambda: rows(hub)["unanswered"] == 0)
+            assert rows(hub)["running"] == 0
+            reading.cancel()
+
+    scenario()
+
+
+@asynchronous
+async def test_a_flood_of_calls_without_an_answer_keeps_nobody_else_waiting() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as other, wired(hub) as wild, wired(hub) as target:
+        await other.introduce("other")
+        await wild.introduce("wild")
+        await target.offer("a::b")
+        reading = asyncio.create_task(drain(target))
+
+        void = {"type": "invokefunction", "function_id": "a::b", "data": 1, "action": {"type": "void"}}
+        flooding = asyncio.create_task(flood(wild, [json.dumps(void)] * (FLOOD // 5)))
+        assert await serving(other, flooding) > 3
+        await until(lambda: rows(hub)["running"] == 0)
+        reading.cancel()
+
+
+@asynchronous
+async def test_a_flood_of_garbage_keeps_nobody_else_waiting() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as other, wired(hub) as wild:
+        await other.introduce("other")
+        await wild.introduce("wild")
+        garbage: list[str | bytes] = [
+            os.urandom(500),
+            '{"type":"x"}',
+            "{" * 300,
+            '{"type":"invocationresult","invocation_id":"i"}',
+        ]
+
+        flooding = asyncio.create_task(flood(wild, garbage * (FLOOD // 20)))
+        assert await serving(other, flooding) > 3
+        await wild.settled()
+
+
+@asynchronous
+async def test_what_workers_leave_behind_is_nothing_however_often_they_come() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub) as client:
+        empty, tools = rows(hub), len(hub.registry.tools)
+        for number in range(30):
+            async with wired(hub) as worker:
+                await worker.send("registertriggertype", id="tick", description="")
+                await worker.send("registertrigger", id=f"b{number}", trigger_type="tick", function_id="a::b")
+                await worker.offer(*(f"a::f{one}" for one in range(20)), name=f"worker {number}")
+                await worker.ask("a::f1")
+                called = asyncio.create_task(client.call_tool("a__f2"))
+                await worker.next("invokefunction", function_id="a::f2")
+                if number % 2:
+                    worker.socket.transport.abort()
+            assert (await called).is_error
+            await until(lambda: rows(hub) == empty)
+        assert len(hub.registry.tools) == tools
+        assert not hub.workers.triggers._count
+        assert not hub.workers._port._sockets
+
+
+@asynchronous
+async def test_a_worker_offers_no_more_functions_than_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waypost.workers.workers._MOST_FUNCTIONS", 10)
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as worker:
+        await worker.offer(*(f"a::f{number}" for number in range(20)))
+        assert rows(hub)["functions"] == 10
+        await worker.send("registerfunction", id="a::f1", description="again")
+        await worker.settled()
+        again = hub.workers.functions.get("default", "a::f1")
+        assert again is not None
+        assert again.description == "again"
+        await worker.send("unregisterfunction", id="a::f2")
+        await worker.send("registerfunction", id="a::f15")
+        await worker.settled()
+        assert rows(hub)["functions"] == 10
+        assert hub.workers.functions.get("default", "a::f15") is not None
+
+
+@asynchronous
+async def test_calls_beyond_a_number_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waypost.workers.worker.MOST_UNANSWERED", 5)
+    hub = hub_for_workers()
+    async with at_work(hub) as client, wired(hub) as owner, wired(hub) as caller:
+        await owner.offer("a::b")
+        asked = [await caller.ask("a::b") for _ in range(5)]
+        calls = [await owner.next("invokefunction") for _ in asked]
+        busy = await caller.error("a::b")
+        assert "5 calls to answer already" in busy["message"]
+        refused = await client.call_tool("a__b")
+        assert refused.is_error
+        assert "try again later" in refused.text
+        for call in calls:
+            await owner.answer(call, 1)
+        for one in asked:
+            await caller.next("invocationresult", invocation_id=one)

@@ -1,0 +1,72 @@
+"""The table of functions, and functions that the hub runs itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from tests.protocol.conftest import asynchronous
+from waypost.errors import InvocationFailed
+from waypost.workers.functions import Call, Function, Functions, hosted, is_internal
+
+
+async def echo(payload: Any, call: Call) -> Any:
+    """The payload, and who called."""
+    return [payload, call.sender]
+
+
+@asynchronous
+async def test_a_function_of_the_hub_gets_values_and_answers_values() -> None:
+    function = hosted("a::b", echo, description="Echoes", request={"type": "object"})
+    answer = await function.run(Call("a::b", Raw(b'{"n": 1}'), sender="w"))
+    assert bytes(answer) == b'[{"n":1},"w"]'
+    assert (function.owner, function.namespace, function.description) == (None, "default", "Echoes")
+
+
+@asynchronous
+async def test_a_payload_that_cannot_be_read_is_told() -> None:
+    with pytest.raises(InvocationFailed, match="The payload of a::b cannot be read"):
+        await hosted("a::b", echo).run(Call("a::b", Raw(b"[" * 100_000 + b"]" * 100_000)))
+
+
+def test_a_function_is_found_in_its_namespace_and_the_hubs_everywhere() -> None:
+    table = Functions()
+    blue, plain = hosted("a::b", echo), hosted("a::b", echo)
+    blue.namespace = "blue"
+    engine, shared = hosted("engine::x", echo), hosted("state::get", echo)
+    for function in (blue, plain, engine, shared):
+        table.put(function)
+    assert table.find("a::b", "blue") is blue
+    assert table.find("a::b", "default") is plain
+    assert table.find("engine::x", "blue") is engine
+    assert table.find("state::get", "blue") is shared
+    assert table.find("c::d", "default") is None
+    assert table.get("blue", "a::b") is blue
+    assert len(table) == len(list(table)) == 4
+
+
+def test_what_another_took_the_place_of_stays_out() -> None:
+    table = Functions()
+    old, new = hosted("a::b", echo), hosted("a::b", echo)
+    table.put(old)
+    table.put(new)
+    table.pop(old)
+    assert table.find("a::b", "default") is new
+    table.pop(new)
+    table.pop(new)
+    assert len(table) == 0
+    assert isinstance(new, Function)
+
+
+@pytest.mark.parametrize(
+    ("function_id", "internal"),
+    [
+        *((one, True) for one in ("state::get", "engine::workers", "stream::publish", "iii.on_foo", "iii::internal")),
+        *((one, True) for one in ("mcp::handler", "a2a::send", "skills::register", "prompts::register")),
+        *((one, False) for one in ("mem::observe", "brain::summarize", "my-worker::my-fn", "skill::fetch", "state")),
+    ],
+)
+def test_nine_beginnings_are_plumbing(function_id: str, internal: bool) -> None:
+    assert is_internal(function_id) is internal

@@ -1,0 +1,142 @@
+"""Who is let in at the port for workers, and where it may be."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import connect as dial
+from websockets.exceptions import InvalidStatus
+
+from tests.protocol.conftest import asynchronous, until
+from tests.workers.wire import address, at_work, hub_for_workers, rows, wired
+from waypost import Hub
+from waypost.errors import DefinitionError, WaypostError
+
+TOKEN = "s3cret"
+
+
+async def status(hub: Hub, path: str = "", **options: Any) -> int:
+    """How the port answers a handshake."""
+    try:
+        async with dial(address(hub) + path, **options):
+            return 101
+    except InvalidStatus as error:
+        return error.response.status_code
+
+
+def guarded() -> Hub:
+    """A hub whose workers show a token."""
+    return hub_for_workers(workers={"port": 0, "token": TOKEN})
+
+
+@pytest.mark.parametrize("path", ["", "/", "/otel", "/base/path", "/base/otel"])
+def test_a_token_is_asked_for_on_every_kind_of_socket(path: str) -> None:
+    @asynchronous
+    async def scenario() -> None:
+        hub = guarded()
+        async with at_work(hub):
+            assert await status(hub, path) == 401
+            assert await status(hub, path, additional_headers={"Authorization": "Bearer wrong"}) == 401
+            assert await status(hub, path, additional_headers={"Authorization": f"Basic {TOKEN}"}) == 401
+            assert await status(hub, f"{path}?token=wrong") == 401
+            assert await status(hub, path, additional_headers={"Authorization": f"Bearer {TOKEN}"}) == 101
+            assert await status(hub, f"{path}?token={TOKEN}") == 101
+            await until(lambda: rows(hub)["workers"] == 0)
+
+    scenario()
+
+
+@asynchronous
+async def test_the_key_of_a_channel_is_enough_for_it() -> None:
+    hub = guarded()
+    async with at_work(hub), wired(hub, f"?token={TOKEN}") as worker:
+        made = await worker.result("engine::channels::create", {})
+        reader = f"/ws/channels/{made['reader']['channel_id']}?key={made['reader']['access_key']}&dir=read"
+        assert await status(hub, reader) == 101
+
+
+@asynchronous
+async def test_pages_from_elsewhere_are_not_let_in() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub):
+        assert await status(hub, origin="https://evil.example") == 403
+        assert await status(hub, origin="null") == 403
+        assert await status(hub, "/otel", origin="https://evil.example") == 403
+        assert await status(hub, origin="http://localhost:3000") == 101
+        assert await status(hub, origin="http://127.0.0.1:3000") == 101
+
+
+@asynchronous
+async def test_what_workers_measure_is_taken_and_forgotten() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub):
+        async with dial(f"{address(hub)}/otel") as telemetry:
+            for frame in (
+                b"OTLP{}",
+                b"MTRC\x00",
+                b"LOGS[]",
+                "text",
+                json.dumps({"type": "registerfunction", "id": "a"}),
+            ):
+                await telemetry.send(frame)
+            await (await telemetry.ping())
+        assert set(rows(hub).values()) == {0}
+
+
+@asynchronous
+async def test_a_port_that_is_taken_is_told_in_one_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        hub = hub_for_workers(workers={"port": port})
+        with pytest.raises(WaypostError) as refused:
+            await hub.start()
+        await hub.stop()
+    assert str(refused.value) == f"Cannot listen for workers on 127.0.0.1:{port}: Address already in use."
+
+
+def test_a_port_that_can_be_reached_from_outside_needs_a_token() -> None:
+    with pytest.raises(
+        WaypostError, match=r"Workers can reach 0\.0\.0\.0 from outside and need no token; set workers\.token"
+    ):
+        _ = hub_for_workers(workers={"host": "0.0.0.0", "port": 0}).workers
+    assert hub_for_workers(workers={"host": "0.0.0.0", "port": 0, "token": TOKEN}).workers.address is None
+
+
+def test_a_setting_that_is_none_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="no setting 'prot' for workers; there are host, port, token"):
+        _ = hub_for_workers(workers={"prot": 1}).workers
+
+
+@asynchronous
+async def test_without_workers_there_is_no_port() -> None:
+    hub = hub_for_workers(workers=False)
+    async with at_work(hub):
+        assert hub.worker_address is None
+
+
+@asynchronous
+async def test_workers_are_told_when_the_hub_stops_and_the_port_is_free_again() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub):
+        where = address(hub)
+        async with wired(hub) as worker:
+            await worker.offer("a::b")
+            await hub.workers.close()
+            await worker.socket.wait_closed()
+            assert worker.socket.close_code == 1001
+        assert rows(hub)["workers"] == rows(hub)["functions"] == 0
+        assert hub.workers.address is None
+        again = hub_for_workers(workers={"port": int(where.rpartition(":")[2])})
+        async with at_work(again):
+            assert address(again) == where
+
+
+@asynchronous
+async def test_connections_beyond_a_number_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waypost.workers.port._MOST_SOCKETS", 1)
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub):
+        assert await status(hub) == 503

@@ -1,0 +1,116 @@
+"""Calls that are made later are kept, tried again, and survive a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.protocol.conftest import asynchronous, until
+from tests.workers.wire import Wire, at_work, hub_for_workers, wired
+from waypost import Hub
+
+QUEUED = {"action": {"type": "enqueue", "queue": "jobs"}}
+
+
+async def put_back(hub: Hub) -> None:
+    """Wait until a job waits to be tried again."""
+    for _ in range(1000):
+        if ((await hub.store.jobs.next_due("workers")) or 0) > time.time():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("nothing waits to be tried again")
+
+
+async def fail(owner: Wire, function: str) -> None:
+    """Wait for a call and fail."""
+    call = await owner.next("invokefunction", function_id=function)
+    error = {"code": "invocation_failed", "message": "not now"}
+    await owner.send("invocationresult", invocation_id=call["invocation_id"], function_id=function, error=error)
+
+
+@asynchronous
+async def test_a_call_for_later_has_a_receipt_at_once_and_is_made() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as owner, wired(hub) as caller:
+        await owner.offer("a::b")
+        receipt = await caller.result("a::b", {"n": 1}, **QUEUED, metadata={"m": 1})
+        assert len(receipt["messageReceiptId"]) == 36
+        call = await owner.serve("a::b", "done")
+        assert (call["data"], call["metadata"]) == ({"n": 1}, {"m": 1})
+        assert "action" not in call
+        while await hub.store.jobs.next_due("workers") is not None:
+            await owner.settled()
+
+
+@asynchronous
+async def test_a_call_for_later_needs_a_queue() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as caller:
+        for action in ({"type": "enqueue"}, {"type": "enqueue", "queue": " "}):
+            assert (await caller.error("a::b", {}, action=action))["code"] == "enqueue_error"
+        blank = await caller.error("a::b", {}, **QUEUED, namespace=" ")
+        assert blank["code"] == "INVALID_NAMESPACE"
+
+
+@asynchronous
+async def test_what_fails_is_tried_again_and_given_up_after_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waypost.workers.queueing._PAUSES", (0.01,))
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as owner:
+        await owner.offer("a::b", "a::c")
+        await owner.result("a::b", 1, **QUEUED)
+        await fail(owner, "a::b")
+        await fail(owner, "a::b")
+        await owner.serve("a::b", "at last")
+        await owner.result("a::c", 2, **QUEUED)
+        for _ in range(5):
+            await fail(owner, "a::c")
+        while await hub.store.jobs.next_due("workers") is not None:
+            await owner.settled()
+        assert not any(message["type"] == "invokefunction" for message in owner.seen)
+
+
+@asynchronous
+async def test_what_nobody_could_do_is_done_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waypost.workers.queueing._PAUSES", (0.3,))
+    store = f"sqlite:///{tmp_path}/kept.db"
+    hub = hub_for_workers(store=store)
+    async with at_work(hub), wired(hub) as caller:
+        await caller.introduce("gone by then")
+        await caller.result("a::b", {"n": 1}, **QUEUED)
+        await put_back(hub)
+    again = hub_for_workers(store=store)
+    async with at_work(again), wired(again) as owner:
+        await owner.offer("a::b")
+        assert (await owner.serve("a::b", "done"))["data"] == {"n": 1}
+
+
+@asynchronous
+async def test_what_was_being_done_when_the_hub_stopped_is_done_again(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/kept.db"
+    hub = hub_for_workers(store=store)
+    async with at_work(hub), wired(hub) as owner:
+        await owner.offer("a::b")
+        await owner.result("a::b", {"n": 1}, **QUEUED)
+        await owner.next("invokefunction")
+        await hub.workers.close()
+    again = hub_for_workers(store=store)
+    async with at_work(again), wired(again) as owner:
+        await owner.offer("a::b")
+        assert (await owner.serve("a::b", "done"))["data"] == {"n": 1}
+
+
+@asynchronous
+async def test_many_calls_for_later_are_all_made() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as owner, wired(hub) as caller:
+        await owner.offer("a::b")
+        asked = [await caller.ask("a::b", number, **QUEUED) for number in range(100)]
+        done = [(await owner.serve("a::b", None))["data"] for _ in range(100)]
+        assert sorted(done) == list(range(100))
+        for one in asked:
+            await caller.next("invocationresult", invocation_id=one)
+        await until(lambda: not hub.workers._queueing._jobs)

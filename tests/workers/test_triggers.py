@@ -1,0 +1,200 @@
+"""Bindings wait for a provider, are handed to it, and go with the worker that made them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.protocol.conftest import asynchronous, until
+from tests.workers.wire import Json, Wire, at_work, hub_for_workers, rows, wired
+
+
+async def provide(wire: Wire, kind: str = "tick", name: str = "provider") -> None:
+    """Offer a kind of trigger."""
+    await wire.send("registertriggertype", id=kind, description="Ticks")
+    await wire.introduce(name)
+
+
+async def bind(wire: Wire, binding: str = "b", **more: object) -> None:
+    """Bind a function to a kind of trigger."""
+    fields = {"trigger_type": "tick", "function_id": "a::b", "config": {"every": 1}, **more}
+    await wire.send("registertrigger", id=binding, **fields)
+    await wire.introduce("binder")
+
+
+@pytest.mark.parametrize("provider_first", [True, False])
+def test_a_binding_reaches_its_provider_whoever_comes_first(provider_first: bool) -> None:
+    @asynchronous
+    async def scenario() -> None:
+        hub = hub_for_workers()
+        async with at_work(hub), wired(hub) as provider, wired(hub) as binder:
+            if provider_first:
+                await provide(provider)
+            await bind(binder, metadata={"m": 1})
+            if not provider_first:
+                await provide(provider)
+            assert await provider.next("registertrigger") == {
+                "type": "registertrigger",
+                "id": "b",
+                "trigger_type": "tick",
+                "function_id": "a::b",
+                "config": {"every": 1},
+                "metadata": {"m": 1},
+            }
+
+    scenario()
+
+
+@asynchronous
+async def test_a_binding_without_a_configuration_has_none() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as provider, wired(hub) as binder:
+        await provide(provider)
+        await binder.send("registertrigger", id="b", trigger_type="tick", function_id="a::b")
+        assert (await provider.next("registertrigger"))["config"] is None
+
+
+@asynchronous
+async def test_a_provider_hears_when_a_binding_ends_and_when_its_maker_dies() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as provider:
+        await provide(provider)
+        async with wired(hub) as binder:
+            await bind(binder, "one")
+            await bind(binder, "two")
+            await binder.send("unregistertrigger", id="one", trigger_type="tick", message_type="unregistertrigger")
+            gone = await provider.next("unregistertrigger")
+            assert gone == {"type": "unregistertrigger", "id": "one", "trigger_type": "tick"}
+            binder.socket.transport.abort()
+        assert (await provider.next("unregistertrigger"))["id"] == "two"
+        assert rows(hub)["bindings"] == 0
+
+
+@asynchronous
+async def test_bindings_wait_for_a_provider_that_went_and_are_given_to_the_next() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as binder:
+        await bind(binder)
+        for name in ("first", "second"):
+            async with wired(hub) as provider:
+                await provide(provider, name=name)
+                assert (await provider.next("registertrigger"))["id"] == "b"
+            await until(lambda: rows(hub)["kinds"] == 0)
+        async with wired(hub) as provider:
+            await provide(provider)
+            await provider.next("registertrigger")
+            await provider.send("unregistertriggertype", id="tick", description="as some say")
+            await provider.settled()
+            assert rows(hub)["kinds"] == 0
+            assert rows(hub)["bindings"] == 1
+
+
+@asynchronous
+async def test_what_a_provider_says_against_a_binding_reaches_its_maker_only() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as provider, wired(hub) as binder, wired(hub) as other:
+        await provide(provider)
+        await other.introduce("other")
+        await bind(binder)
+        await provider.next("registertrigger")
+        error = {"code": "trigger_registration_failed", "message": "every what?"}
+        said: Json = {"id": "b", "trigger_type": "tick", "function_id": "a::b"}
+        await other.send("triggerregistrationresult", **said, error={"code": "x", "message": "spoofed"})
+        await binder.send("triggerregistrationresult", **said, error={"code": "x", "message": "spoofed"})
+        await other.settled()
+        await provider.send("triggerregistrationresult", **said)
+        await provider.send("triggerregistrationresult", **said, error=error)
+        told = await binder.next("triggerregistrationresult")
+        assert told == {"type": "triggerregistrationresult", **said, "error": error}
+        await binder.settled()
+        assert not any(message["type"] == "triggerregistrationresult" for message in binder.seen + other.seen)
+        async with wired(hub) as second:
+            await provide(second, name="second")
+            assert (await second.next("registertrigger"))["id"] == "b"
+
+
+@asynchronous
+async def test_nobody_unbinds_or_replaces_the_binding_of_another() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as provider, wired(hub) as binder, wired(hub) as thief:
+        await provide(provider)
+        await bind(binder)
+        await provider.next("registertrigger")
+        await thief.send("unregistertrigger", id="b", trigger_type="tick")
+        await bind(thief, function_id="thief::function")
+        refused = await thief.next("triggerregistrationresult")
+        assert refused["error"]["code"] == "trigger_registration_failed"
+        assert rows(hub)["bindings"] == 1
+        await thief.send("unregistertriggertype", id="tick")
+        await thief.settled()
+        assert rows(hub)["kinds"] == 1
+        assert not any(message["type"] == "unregistertrigger" for message in provider.seen)
+
+
+@asynchronous
+async def test_the_kinds_of_the_hub_stay_the_hubs() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as thief, wired(hub) as binder:
+        await provide(thief, "state", name="thief")
+        assert rows(hub)["kinds"] == 0
+        await binder.send("registertrigger", id="b", trigger_type="state", function_id="a::b", config={})
+        await binder.offer("a::b", name="binder")
+        await binder.result("state::set", {"scope": "s", "key": "k", "value": 1})
+        assert (await binder.next("invokefunction"))["data"]["new_value"] == 1
+        assert not any(message["type"] == "registertrigger" for message in thief.seen)
+
+
+@asynchronous
+async def test_a_provider_that_is_replaced_hears_that_its_bindings_are_gone() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as first, wired(hub) as second, wired(hub) as binder:
+        await provide(first, name="first")
+        await bind(binder)
+        await first.next("registertrigger")
+        await provide(second, name="second")
+        assert (await second.next("registertrigger"))["id"] == "b"
+        assert (await first.next("unregistertrigger"))["id"] == "b"
+        await first.send("unregistertriggertype", id="tick")
+        await first.settled()
+        assert rows(hub)["kinds"] == 1
+
+
+@asynchronous
+async def test_a_binding_that_is_made_again_takes_the_place_of_the_old_one() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as provider, wired(hub) as binder:
+        await provide(provider)
+        await bind(binder)
+        assert (await provider.next("registertrigger"))["config"] == {"every": 1}
+        await bind(binder, config={"every": 2})
+        await provider.next("unregistertrigger")
+        assert (await provider.next("registertrigger"))["config"] == {"every": 2}
+        assert rows(hub)["bindings"] == 1
+
+
+@asynchronous
+async def test_a_binding_of_another_namespace_says_where_its_function_is() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as provider, wired(hub) as binder:
+        await provide(provider)
+        await binder.send("registertrigger", id="b", trigger_type="tick", function_id="a::b")
+        await binder.introduce("binder", namespace="blue")
+        assert (await provider.next("registertrigger"))["namespace"] == "blue"
+
+
+@asynchronous
+async def test_too_many_kinds_and_bindings_of_one_worker_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waypost.workers.triggers.MOST", 3)
+    monkeypatch.setattr("waypost.workers.triggers.MOST_KINDS", 3)
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as worker:
+        await worker.introduce("greedy")
+        for number in range(5):
+            await worker.send("registertriggertype", id=f"kind-{number}", description="")
+            await worker.send("registertrigger", id=f"b{number}", trigger_type="none", function_id="a::b")
+        assert (await worker.next("triggerregistrationresult"))["id"] == "b3"
+        await worker.settled()
+        assert rows(hub)["kinds"] == rows(hub)["bindings"] == 3
+        await worker.send("unregistertrigger", id="b0")
+        await worker.send("registertrigger", id="b9", trigger_type="none", function_id="a::b")
+        await worker.settled()
+        assert rows(hub)["bindings"] == 3

@@ -1,0 +1,143 @@
+"""A worker without an SDK, which says on the wire exactly what a test wants, and a hub that it connects to."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import connect as dial
+
+from waypost import Hub
+from waypost.testing import TestClient, connect
+
+Json: TypeAlias = dict[str, Any]
+
+_numbers = itertools.count(1)
+
+
+def hub_for_workers(**options: Any) -> Hub:
+    """A hub with a free port for workers."""
+    return Hub("hub", version="1.0.0", **{"workers": {"port": 0}, **options})
+
+
+@asynccontextmanager
+async def at_work(hub: Hub) -> AsyncIterator[TestClient]:
+    """A client of a hub that is stopped at the end."""
+    try:
+        async with connect(hub) as client:
+            yield client
+    finally:
+        await hub.stop()
+
+
+def address(hub: Hub) -> str:
+    """Where workers connect to."""
+    found = hub.workers.address
+    assert found is not None
+    return found
+
+
+class Wire:
+    """One end of a socket, and what came on it and was not asked for yet."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+        self.seen: list[Json] = []
+        self.id = self.token = ""
+
+    async def raw(self, data: str | bytes) -> None:
+        """Send anything."""
+        await self.socket.send(data)
+
+    async def send(self, kind: str, **fields: Any) -> None:
+        """Send a message."""
+        await self.raw(json.dumps({"type": kind, **fields}))
+
+    async def next(self, kind: str, **fields: Any) -> Json:
+        """The first message of a kind with these fields, taken out; waits for it if need be."""
+        while True:
+            for message in self.seen:
+                if message["type"] == kind and all(message.get(key) == value for key, value in fields.items()):
+                    self.seen.remove(message)
+                    return message
+            self.seen.append(json.loads(await self.socket.recv()))
+
+    async def introduce(self, name: str = "wire", **about: Any) -> None:
+        """Say a name, and wait until it is known."""
+        fields = {"invocation_id": f"name-{next(_numbers)}", "function_id": "engine::workers::register"}
+        await self.send("invokefunction", **fields, data={"name": name, **about})
+        await self.next("invocationresult", invocation_id=fields["invocation_id"])
+
+    async def offer(self, *functions: str, name: str = "wire", **more: Any) -> None:
+        """Say a name after offering functions."""
+        for function in functions:
+            await self.send("registerfunction", id=function, **more)
+        await self.introduce(name)
+
+    async def ask(self, function: str, data: Any = None, **more: Any) -> str:
+        """Call a function; the id of the call."""
+        invocation = f"call-{next(_numbers)}"
+        await self.send("invokefunction", function_id=function, data=data, invocation_id=invocation, **more)
+        return invocation
+
+    async def call(self, function: str, data: Any = None, **more: Any) -> Json:
+        """Call a function and wait for its end."""
+        return await self.next("invocationresult", invocation_id=await self.ask(function, data, **more))
+
+    async def result(self, function: str, data: Any = None, **more: Any) -> Any:
+        """Call a function and wait for what it answers."""
+        answer = await self.call(function, data, **more)
+        assert "error" not in answer, answer
+        return answer["result"]
+
+    async def error(self, function: str, data: Any = None, **more: Any) -> Json:
+        """Call a function and wait for its error."""
+        answer = await self.call(function, data, **more)
+        assert "result" not in answer, answer
+        error: Json = answer["error"]
+        return error
+
+    async def answer(self, invocation: Json, result: Any) -> None:
+        """Answer a call."""
+        fields = {key: invocation[key] for key in ("invocation_id", "function_id")}
+        await self.send("invocationresult", **fields, result=result)
+
+    async def serve(self, function: str, result: Any) -> Json:
+        """Wait for a call of a function and answer it; the call."""
+        call = await self.next("invokefunction", function_id=function)
+        await self.answer(call, result)
+        return call
+
+    async def settled(self) -> None:
+        """Wait until the hub has taken everything that was sent."""
+        await self.send("ping")
+        await self.next("pong")
+
+
+@asynccontextmanager
+async def wired(hub: Hub, path: str = "", **options: Any) -> AsyncIterator[Wire]:
+    """A worker that has been greeted."""
+    async with dial(address(hub) + path, max_size=None, **options) as socket:
+        wire = Wire(socket)
+        greeting = await wire.next("workerregistered")
+        wire.id, wire.token = greeting["worker_id"], greeting["reattach_token"]
+        yield wire
+
+
+def rows(hub: Hub) -> dict[str, int]:
+    """How much a hub keeps because of workers."""
+    workers = hub.workers
+    return {
+        "workers": len(workers.connected),
+        "functions": sum(one.owner is not None for one in workers.functions),
+        "tools": sum(1 for tool in hub.registry.tools if tool.category == "Workers" and tool.owner != None),  # noqa: E711
+        "kinds": sum(kind.worker is not None for kind in workers.triggers.kinds),
+        "bindings": len(list(workers.triggers.bindings)),
+        "channels": len(workers.channels),
+        "running": workers.calling.running,
+        "unanswered": sum(worker.unanswered for worker in workers.connected),
+    }
