@@ -14,6 +14,7 @@ from waypost.protocol.exchange import Exchange
 from waypost.protocol.session import LegacySession
 from waypost.protocol.streams import EventStream
 from waypost.transports.http.asgi import JSON, Header, Receive, Send, respond
+from waypost.transports.http.corked import send_whole
 from waypost.wire.versions import V2025_11_25, at_least
 
 EVENT_HEADERS: Final = [
@@ -70,7 +71,8 @@ class Reply:
         if self._watch is not None:
             self._watch.cancel()
         if outcome is not None and self._stream is None:
-            await respond(self._send, status, outcome.payload, headers)
+            if not send_whole(self._send, status, outcome.payload, headers):
+                await respond(self._send, status, outcome.payload, headers)
             return
         stream = self._open()
         if outcome is not None:
