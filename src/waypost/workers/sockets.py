@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias, cast
 
-from websockets.exceptions import InvalidState
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request
 from websockets.protocol import State
@@ -15,6 +14,7 @@ from websockets.server import ServerProtocol
 
 from waypost.loops import running_loop
 from waypost.workers.frames import MOST
+from waypost.workers.framing import BYTES, TEXT, Splitter, head
 
 _log: Final = logging.getLogger(__name__)
 _wire_log: Final = _log.getChild("wire")
@@ -22,6 +22,7 @@ _wire_log.setLevel(logging.WARNING)  # it tells of every connection that opens a
 _MOST_UNSENT: Final = 2 * MOST
 _OPEN_WITHIN: Final = 10.0
 _CLOSE_WITHIN: Final = 2.0
+_HANDSHAKE_END: Final = b"\r\n\r\n"
 _FRAMES: Final = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 
 
@@ -61,6 +62,8 @@ class Socket(asyncio.Protocol):
         self._route = route
         self._all = all_of_them
         self._ws = ServerProtocol(max_size=most, logger=_wire_log)
+        self._frames = Splitter(most)
+        self._unsent: list[bytes] = []
         self._receiver: Receiver | None = None
         self._transport: asyncio.Transport | None = None
         self._parts: list[bytes] = []
@@ -92,8 +95,21 @@ class Socket(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Hand on every message that is whole by now."""
         self.heard = running_loop().time()
-        self._ws.receive_data(data)
-        self._take()
+        receiver = self._receiver
+        if receiver is None:
+            # Who does not wait for the answer to the handshake is left to the library altogether.
+            self._frames.is_lost = not data.endswith(_HANDSHAKE_END)
+            self._ws.receive_data(data)
+            self._take()
+            return
+        for is_text, frame in self._frames.feed(data):
+            if not is_text:
+                self._ws.receive_data(frame)
+                self._take()
+            elif self._parts:
+                self.close(CloseCode.PROTOCOL_ERROR, "a message began before the last one ended")
+            elif self.is_open:
+                self._hand_on(receiver.text, frame)
 
     def eof_received(self) -> None:
         """The other side sends no more."""
@@ -122,15 +138,17 @@ class Socket(asyncio.Protocol):
 
     def send(self, data: bytes) -> None:
         """Send a message of text; one for somebody who is gone is lost, and who does not read is let go."""
-        self._send(self._ws.send_text, data)
+        self._send(TEXT, data)
 
     def send_bytes(self, data: bytes) -> None:
         """Send a message of bytes, as `send` does."""
-        self._send(self._ws.send_binary, data)
+        self._send(BYTES, data)
 
     def ping(self) -> None:
         """Make the other side say that it is there."""
-        self._send(self._ws.send_ping, b"")
+        if self._transport is not None and self.is_open:
+            self._ws.send_ping(b"")
+            self._write()
 
     def close(self, code: int = CloseCode.NORMAL_CLOSURE, reason: str = "") -> None:
         """Say goodbye; a moment after that was read, the connection ends in any case."""
@@ -158,14 +176,11 @@ class Socket(asyncio.Protocol):
             self.is_paused, self.heard = False, running_loop().time()
             self._transport.resume_reading()
 
-    def _send(self, put: Callable[[bytes], None], data: bytes) -> None:
-        if self._transport is None:
-            return
-        try:
-            put(data)
-        except InvalidState:
-            return
-        self._write()
+    def _send(self, kind: int, data: bytes) -> None:
+        if self._transport is not None and self.is_open:
+            self._unsent.append(head(kind, len(data)))
+            self._unsent.append(data)
+            self._write()
 
     def _take(self) -> None:
         for event in self._ws.events_received():
@@ -186,13 +201,16 @@ class Socket(asyncio.Protocol):
         else:
             response = self._ws.accept(request)
         self._ws.send_response(response)
-        self._write()
+        self._flush()
         if receiver is not None and self.is_open:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
             self._receiver = receiver
-            self._safely(lambda: receiver.opened(self))
+            try:
+                receiver.opened(self)
+            except Exception:
+                _log.exception("a worker was not let in")
 
     def _frame(self, frame: Frame) -> None:
         opcode = frame.opcode
@@ -207,12 +225,11 @@ class Socket(asyncio.Protocol):
         if self._parts:
             data = b"".join((*self._parts, data))
             self._parts.clear()
-        take = self._receiver.text if self._is_text else self._receiver.binary
-        self._safely(lambda: take(data))
+        self._hand_on(self._receiver.text if self._is_text else self._receiver.binary, data)
 
-    def _safely(self, work: Callable[[], None]) -> None:
+    def _hand_on(self, take: Callable[[bytes], None], data: bytes) -> None:
         try:
-            work()
+            take(data)
         except Exception:
             _log.exception("a message of a worker was not understood")
 
@@ -227,9 +244,11 @@ class Socket(asyncio.Protocol):
         transport = self._transport
         if transport is None:
             return
-        chunks = self._ws.data_to_send()
-        is_last = bool(chunks) and not chunks[-1]
-        transport.write(chunks[0] if len(chunks) == 1 else b"".join(chunks))
+        others = self._ws.data_to_send()
+        is_last = bool(others) and not others[-1]
+        data = b"".join((*self._unsent, *others))
+        self._unsent.clear()
+        transport.write(data)
         if is_last:
             transport.close()
         elif transport.get_write_buffer_size() > _MOST_UNSENT:

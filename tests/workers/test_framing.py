@@ -1,0 +1,80 @@
+"""Frames: what belongs together, judged by the frames of the library."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from websockets.frames import Frame, Opcode
+
+from waypost.workers.framing import BYTES, TEXT, Splitter, head
+
+MOST = 200_000
+SIZES = (0, 1, 125, 126, 127, 65_535, 65_536)
+
+kinds = st.sampled_from([(Opcode.TEXT, True), (Opcode.TEXT, False), (Opcode.CONT, True), (Opcode.BINARY, True)])
+frames = st.builds(
+    lambda kind, size, letter: Frame(kind[0], bytes((letter,)) * size, kind[1]),
+    kinds,
+    st.sampled_from(SIZES) | st.integers(0, 300),
+    st.integers(0, 255),
+)
+controls = st.builds(lambda data: Frame(Opcode.PING, data), st.binary(max_size=125))
+
+
+def sent(frame: Frame) -> bytes:
+    """A frame as a client sends it."""
+    return frame.serialize(mask=True)
+
+
+@given(st.lists(frames | controls, max_size=6), st.lists(st.integers(1, 4_000), max_size=40))
+def test_frames_come_out_whole_however_their_bytes_arrive(sequence: list[Frame], cuts: list[int]) -> None:
+    written = [sent(frame) for frame in sequence]
+    data, splitter = b"".join(written), Splitter(MOST)
+    seen: list[tuple[bool, bytes]] = []
+    for cut in cuts:
+        seen += splitter.feed(data[:cut])
+        data = data[cut:]
+    seen += splitter.feed(data)
+
+    expected = [
+        (True, bytes(frame.data)) if frame.opcode is Opcode.TEXT and frame.fin else (False, raw)
+        for frame, raw in zip(sequence, written, strict=True)
+    ]
+    assert seen == expected
+    assert not splitter.is_lost
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("kind", "opcode"), [(TEXT, Opcode.TEXT), (BYTES, Opcode.BINARY)])
+def test_a_head_is_what_the_library_writes(kind: int, opcode: Opcode, size: int) -> None:
+    message = b"x" * size
+
+    assert head(kind, size) + message == Frame(opcode, message).serialize(mask=False)
+
+
+def test_bytes_of_a_large_frame_are_looked_at_once_it_is_there() -> None:
+    splitter, raw = Splitter(MOST), sent(Frame(Opcode.TEXT, b"x" * 150_000))
+    pieces = [raw[at : at + 100] for at in range(0, len(raw), 100)]
+
+    seen = [found for piece in pieces[:-1] for found in splitter.feed(piece)]
+    assert seen == []
+    assert list(splitter.feed(pieces[-1])) == [(True, b"x" * 150_000)]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        Frame(Opcode.TEXT, b"not masked").serialize(mask=False),
+        sent(Frame(Opcode.TEXT, b"x" * (MOST + 1))),
+        b"\x81\xff" + b"\xff" * 8,
+    ],
+    ids=["not masked", "too long", "absurd"],
+)
+def test_from_a_frame_against_the_rules_everything_is_handed_on_as_it_comes(raw: bytes) -> None:
+    splitter = Splitter(MOST)
+    good = sent(Frame(Opcode.TEXT, b"good"))
+
+    assert list(splitter.feed(good + raw)) == [(True, b"good"), (False, raw)]
+    assert splitter.is_lost
+    assert list(splitter.feed(b"more")) == [(False, b"more")]
