@@ -75,7 +75,7 @@ class Server:
     def __init__(self, name: str, *, tools: int = 1, stdio: bool = False) -> None:
         self.name = name
         self.tools = tools
-        self.port = 0 if stdio else _free_port()
+        self.port = 0 if stdio else free_port()
         self.scratch = Path(tempfile.mkdtemp(prefix="waypost-bench-"))
         where = ["--stdio"] if stdio else ["--port", str(self.port)]
         pipe = subprocess.PIPE if stdio else subprocess.DEVNULL
@@ -176,7 +176,8 @@ class Fleet:
             server.stop()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens on right now."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from benchmarks.contenders.common import options
+import os
+
+from benchmarks.contenders.common import WORKER_PORT, options
 from waypost import Hub
 
 if __name__ == "__main__":
-    port = options().port
-    Hub("bench", version="1", workers={"port": port + 1, "registry": False}).run("http", port=port)
+    port = int(os.environ[WORKER_PORT])
+    Hub("bench", version="1", workers={"port": port, "registry": False}).run("http", port=options().port)

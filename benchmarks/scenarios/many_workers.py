@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from functools import partial
 
@@ -10,7 +11,8 @@ import uvloop
 
 from benchmarks import wire
 from benchmarks.client import Client
-from benchmarks.harness import Fleet, Server
+from benchmarks.contenders.common import WORKER_PORT
+from benchmarks.harness import Fleet, Server, free_port
 from benchmarks.report import Key, Report, Settings, Target
 from benchmarks.websocket import FastSocket, connect
 from benchmarks.workers import introduced
@@ -28,25 +30,29 @@ def run(settings: Settings) -> Report:
     count = WORKERS // 10 if settings.quick else WORKERS
     report = Report(f"{count} workers with {FUNCTIONS} functions each")
     with Fleet(report) as fleet:
+        port = free_port()
+        os.environ[WORKER_PORT] = str(port)
         hub = fleet.start(HUB)
         if hub is not None:
-            fleet.attempt(hub, partial(measure, report, hub, count))
+            fleet.attempt(hub, partial(measure, report, hub, port, count))
     report.targets = [Target("KB of memory for each worker", Key(HUB, "memory for each worker"), at_most=100)]
     return report
 
 
-def measure(report: Report, hub: Server, count: int) -> None:
+def measure(report: Report, hub: Server, port: int, count: int) -> None:
     before = hub.rss_mb()
     began = time.perf_counter()
-    connecting, listing = uvloop.run(_connected(report, hub, count, before, began))
+    connecting, listing = uvloop.run(_connected(report, hub, port, count, before, began))
     report.row(HUB, "all connected and offered", "ms").add(connecting)
     report.row(HUB, "engine::functions::list", "ms").add(listing)
 
 
-async def _connected(report: Report, hub: Server, count: int, before: float, began: float) -> tuple[float, float]:
-    sockets = [await _worker(hub.port + 1, number) for number in range(count)]
+async def _connected(
+    report: Report, hub: Server, port: int, count: int, before: float, began: float
+) -> tuple[float, float]:
+    sockets = [await _worker(port, number) for number in range(count)]
     lists: asyncio.Queue[bytes] = asyncio.Queue()
-    asking = await connect(hub.port + 1, lambda message: _answered(message, lists))
+    asking = await connect(port, lambda message: _answered(message, lists))
     asking.send(introduced(b"asking"))
     async with asyncio.timeout(WITHIN):
         answer = b""

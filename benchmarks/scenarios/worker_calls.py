@@ -7,13 +7,15 @@ that it is held against. The generator, and the worker that answers, share the o
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from functools import partial
 
 from benchmarks import load, wire, workers
 from benchmarks.client import BadAnswer, Client
-from benchmarks.harness import Fleet, Server
+from benchmarks.contenders.common import WORKER_PORT
+from benchmarks.harness import Fleet, Server, free_port
 from benchmarks.report import Key, Report, Settings, Target
 
 HUB = "worker hub"
@@ -27,16 +29,18 @@ _EXPECTED = b'"sum":3'
 def run(settings: Settings) -> Report:
     report = Report("calls of a worker's function, 1 hub")
     with Fleet(report) as fleet:
+        port = free_port()
+        os.environ[WORKER_PORT] = str(port)
         echo, hub = fleet.start(ECHO), fleet.start(HUB)
         if echo is None or hub is None:
             return report
         for count in IN_FLIGHT:
             for _ in range(settings.rounds):
                 fleet.attempt(echo, partial(_kept, report, echo, echo.port, workers.echoes, "echo", count, settings))
-                fleet.attempt(hub, partial(_kept, report, hub, hub.port + 1, workers.calls, "worker", count, settings))
+                fleet.attempt(hub, partial(_kept, report, hub, port, workers.calls, "worker", count, settings))
                 separate = partial(_kept, report, echo, echo.port, workers.separate_echoes, "echo, connections", count)
                 fleet.attempt(echo, partial(separate, settings))
-        with workers.serving(hub.port + 1):
+        with workers.serving(port):
             request = wire.modern(hub.port, "tools/call", _CALL)
             fleet.attempt(hub, partial(wait_for_tool, hub, request))
             for count in IN_FLIGHT:

@@ -277,6 +277,7 @@ def _worker_options(given: config.Workers | None) -> Mapping[str, Any] | Literal
         "registry": given.registry,
         "share": given.share,
         "observe": given.observe,
+        "allow_private": given.allow_private,
     }
 
 

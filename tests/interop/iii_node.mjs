@@ -49,6 +49,7 @@ const stream = async (size) => {
 const ops = {
   function: ({ id, behaviour, gives, description, request_format, metadata }) =>
     void refs.set(id, client.registerFunction(id, handler(id, behaviour ?? 'echo', gives), { description, request_format, metadata })),
+  outside: ({ id, place }) => void refs.set(id, client.registerFunction(id, place)),
   unfunction: ({ id }) => refs.get(id).unregister(),
   unbind: ({ id }) => refs.get(id).unregister(),
   trigger: ({ request }) => trigger(request),

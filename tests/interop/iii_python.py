@@ -25,6 +25,7 @@ from iii import (
 )
 from iii.helpers import create_channel_async
 from iii.triggers import TriggerHandler
+from iii_helpers.http import HttpInvocationConfig
 
 warnings.simplefilter("ignore")
 logs: list[str] = []
@@ -122,6 +123,8 @@ def do(op: str, **given: Any) -> Any:
         refs[given["id"]] = client.register_function(
             given["id"], handler(given["id"], given.get("behaviour", "echo"), given.get("gives")), **formats
         )
+    elif op == "outside":
+        refs[given["id"]] = client.register_function(given["id"], HttpInvocationConfig(**given["place"]))
     elif op in ("unfunction", "unbind"):
         refs.pop(given["id"]).unregister()
     elif op == "trigger":

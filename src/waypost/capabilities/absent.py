@@ -25,6 +25,7 @@ class Absent:
     request_id: RequestId | None = None
     client_info: Implementation | None = None
     client_capabilities: Mapping[str, Any] = {}
+    wants_progress = False
 
     def __init__(self, principal: Principal, chain: Chain) -> None:
         self.principal = principal

@@ -296,6 +296,9 @@ class Workers(Struct, frozen=True, kw_only=True, rename="camel"):
     )
     share: Annotated[bool, Meta(description="Whether a worker may change what another one registered.")] = False
     observe: Annotated[bool, Meta(description="Whether workers may observe the calls of functions.")] = True
+    allow_private: Annotated[
+        bool, Meta(description="Whether functions that are called over HTTP may be at private addresses.")
+    ] = False
 
 
 class Config(Struct, frozen=True, kw_only=True, rename="camel"):

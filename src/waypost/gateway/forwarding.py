@@ -76,16 +76,20 @@ class Forwarded:
         return name_in_run(self._ctx, f"upstream.{hashlib.sha256(told).hexdigest()[:16]}")
 
     async def _once(self, params: Data) -> Data:
-        passing, reports = Passing(self._ctx), Reports(self._ctx)
+        passing = Passing(self._ctx)
+        reports = Reports(self._ctx) if self._ctx.caller.wants_progress else None
+        take = None if reports is None else reports.take
         try:
             answer = await self._upstreams.request(
-                self._connection, self._method, params, self._meta, reports.take, passing, self._ctx.principal.id
+                self._connection, self._method, params, self._meta, take, passing, self._ctx.principal.id
             )
-            await reports.delivered()
+            if reports is not None:
+                await reports.delivered()
             await passing.remarks.delivered()
             return answer
         finally:
-            reports.stop()
+            if reports is not None:
+                reports.stop()
             await passing.stop()
 
     async def _parked(self, parked: Parked) -> Data:

@@ -134,6 +134,11 @@ class Exchange:
             self.task.uncancel()
         return self.cancelled
 
+    @property
+    def wants_progress(self) -> bool:
+        """Whether the client asked to be told how far it is."""
+        return self.meta.progress_token is not UNSET
+
     async def progress(self, value: float, total: float | None, message: str | None) -> None:
         """Tell the client how far it is, if it asked and this is news."""
         token = self.meta.progress_token

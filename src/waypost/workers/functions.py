@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from waypost.errors import InvocationFailed
-from waypost.workers.frames import NULL, Activation, Given, Observable, Origin, encode
+from waypost.workers.frames import NULL, Activation, Given, Observable, Origin, Outside, encode
 
 if TYPE_CHECKING:
     from waypost.capabilities.capability import Capability
@@ -85,6 +85,8 @@ class Function:
     owner: Worker | None = None
     """Who offers it; nobody is the hub itself."""
     observable: Observable | None = None
+    outside: Outside | None = None
+    """Where it is, if that is not at its owner."""
     timeout: float | None = None
     """Seconds that it may take at most, whoever calls it."""
     capability: Capability | None = None

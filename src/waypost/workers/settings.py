@@ -27,6 +27,8 @@ class WorkerSettings:
     """Whether a worker may change what another one registered."""
     observe: bool = True
     """Whether workers may observe the calls of functions."""
+    allow_private: bool = False
+    """Whether functions that are called over HTTP may be at private addresses."""
 
 
 def settings_of(given: Mapping[str, Any]) -> WorkerSettings:

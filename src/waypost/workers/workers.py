@@ -28,9 +28,10 @@ from waypost.workers.frames import (
     RegistrationRejected,
     encode,
 )
-from waypost.workers.functions import Call, Function, Functions
+from waypost.workers.functions import Call, Function, Functions, Run
 from waypost.workers.observing.observing import FEATURE, Observing
 from waypost.workers.offers import Offers
+from waypost.workers.outside import WayOut
 from waypost.workers.port import Port
 from waypost.workers.queueing import Queueing
 from waypost.workers.settings import WorkerSettings
@@ -60,6 +61,7 @@ class Workers:
         self.calling.route = self.observing.route
         self.triggers = Triggers(self._fire)
         self.channels = Channels()
+        self._way_out = WayOut(settings.allow_private)
         self._offers = Offers(registry)
         self._there: dict[str, Worker] = {}
         self._port = Port(settings.host, settings.port, settings.token, lambda: Desk(self), self._channel)
@@ -115,6 +117,7 @@ class Workers:
             self.leave(worker)
         await self._queueing.stop()
         await self.calling.close()
+        await self._way_out.close()
 
     async def trigger(self, function_id: str, payload: Any, caller: Caller, within: float) -> Any:
         """Call a function from within the hub, and wait so long for what it answers."""
@@ -221,7 +224,7 @@ class Workers:
     def _function(self, worker: Worker, frame: RegisterFunction) -> Function:
         return Function(
             id=frame.id,
-            run=lambda call: worker.call(frame.id, call),
+            run=self._run(worker, frame),
             namespace=worker.namespace,
             description=frame.description,
             request_format=frame.request_format,
@@ -229,7 +232,13 @@ class Workers:
             metadata=frame.metadata,
             owner=worker,
             observable=frame.observe,
+            outside=frame.invocation,
         )
+
+    def _run(self, worker: Worker, frame: RegisterFunction) -> Run:
+        if frame.invocation is not None:
+            return self._way_out.runner(frame.id, frame.invocation)
+        return lambda call: worker.call(frame.id, call)
 
     def _reject(self, worker: Worker, function: Function, other: Function) -> None:
         owner = "waypost" if other.owner is None else other.owner.id
@@ -289,5 +298,6 @@ def _again(function: Function) -> RegisterFunction:
         function.request_format,
         function.response_format,
         function.metadata,
-        observe=function.observable,
+        function.outside,
+        function.observable,
     )

@@ -25,6 +25,7 @@ class Unasked(Absent):
         self.version = client.version
         self.request_id = client.request_id
         self.client_info = client.client_info
+        self.wants_progress = client.wants_progress
 
     @property
     def session(self) -> Session:

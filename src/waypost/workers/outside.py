@@ -1,0 +1,214 @@
+"""Functions that are at a URL: whoever registered one says where it is, and the hub calls it there over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from waypost.errors import InvocationFailed, ToolError
+from waypost.workers.frames import NULL, Outside, encode
+from waypost.workers.functions import Call, Run
+
+if TYPE_CHECKING:
+    from waypost.upstreams.egress import Egress, Fetched
+
+WITHIN: Final = 30.0
+"""Seconds that a call may take where nothing else is said."""
+LONGEST: Final = 900.0
+"""Seconds that a call may take whatever is said."""
+MOST_BYTES: Final = 10 * 1024 * 1024
+"""The bytes of the largest answer."""
+MOST_BESIDE: Final = 4 * 1024
+"""The characters of the longest header that tells of a call."""
+TOLD: Final = 500
+"""How many characters of an answer a failure tells."""
+
+HIDDEN: Final = "[REDACTED]"
+_SHORTEST_SECRET: Final = 6
+_WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
+
+
+class Hmac(Struct, tag="hmac"):
+    """Requests are signed; names the environment variable with the secret."""
+
+    secret_key: str
+
+
+class Bearer(Struct, tag="bearer"):
+    """Requests carry a bearer token; names the environment variable with it."""
+
+    token_key: str
+
+
+class ApiKey(Struct, tag="api_key"):
+    """Requests carry a key in a header; names the environment variable with it."""
+
+    header: str
+    value_key: str
+
+
+Auth: TypeAlias = Hmac | Bearer | ApiKey
+
+
+class WayOut:
+    """The way to functions that are at no worker."""
+
+    def __init__(self, allow_private: bool) -> None:
+        self._allow_private = allow_private
+        self._egress: Egress | None = None
+
+    def runner(self, function_id: str, place: Outside) -> Run:
+        """How a function is run that is at a place."""
+        return lambda call: self.call(function_id, place, call)
+
+    async def call(self, function_id: str, place: Outside, call: Call) -> Raw:
+        """Call a function where it is; `InvocationFailed` when it fails there, or cannot be reached."""
+        method = (place.method or "POST").upper()
+        body = None if method in _WITHOUT_BODY else bytes(call.data)
+        shown, secret = _credentials(function_id, place.auth, body or b"")
+        content = {} if body is None else {"content-type": "application/json"}
+        headers = _merged((content, _beside(function_id, call), place.headers or {}, shown))
+        fetched = await self._fetch(function_id, place, method, headers, body)
+        if fetched.status >= 400:
+            said = _said(fetched, _secrets(place, (*shown.values(), secret)))
+            raise InvocationFailed(f"{function_id} answered {fetched.status}{said}")
+        return _answer(fetched)
+
+    async def close(self) -> None:
+        """End all connections."""
+        if self._egress is not None:
+            await self._egress.close()
+
+    async def _fetch(
+        self, function_id: str, place: Outside, method: str, headers: Mapping[str, str], body: bytes | None
+    ) -> Fetched:
+        within = _seconds(place.timeout_ms)
+        try:
+            async with asyncio.timeout(within):
+                return await self._open().request(
+                    method, place.url, headers, body, within=2 * LONGEST, most_bytes=MOST_BYTES
+                )
+        except TimeoutError:
+            raise InvocationFailed(f"{function_id} did not answer within {within:g} s.", "TIMEOUT") from None
+        except ToolError as error:
+            raise InvocationFailed(f"{function_id} cannot be called: {error.message}") from None
+
+    def _open(self) -> Egress:
+        if self._egress is None:
+            from waypost.upstreams.egress import Egress
+
+            self._egress = Egress(self._allow_private)
+        return self._egress
+
+
+def _seconds(timeout_ms: int | None) -> float:
+    """How long a call may take."""
+    return WITHIN if timeout_ms is None or timeout_ms <= 0 else min(timeout_ms / 1000, LONGEST)
+
+
+def _merged(sources: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Headers from several sources, of which the last counts, however it is spelled."""
+    return {name.lower(): value for source in sources for name, value in source.items()}
+
+
+def _beside(function_id: str, call: Call) -> dict[str, str]:
+    """What comes beside the data of a call, as headers; traces that no header can hold are left out."""
+    traces = {"traceparent": call.traceparent, "baggage": call.baggage}
+    headers = {name: value for name, value in traces.items() if value and _fits(value)}
+    if call.metadata is UNSET or bytes(call.metadata) == b"null":
+        return headers
+    try:
+        metadata = msgspec.json.decode(call.metadata)
+        text = json.dumps(metadata, separators=(",", ":"))
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InvocationFailed(f"The metadata for {function_id} cannot be read: {error}.") from None
+    if len(text) > MOST_BESIDE:
+        raise InvocationFailed(
+            f"The metadata for {function_id} goes into a header, which has at most {MOST_BESIDE} characters.",
+            "payload_too_large",
+        )
+    key = metadata.get("idempotencyKey") if isinstance(metadata, dict) else None
+    if isinstance(key, str) and key and _fits(key):
+        headers["idempotency-key"] = key
+    return headers | {"waypost-metadata": text}
+
+
+def _fits(value: str) -> bool:
+    return value.isascii() and value.isprintable() and len(value) <= MOST_BESIDE
+
+
+def _credentials(function_id: str, given: dict[str, Any] | None, body: bytes) -> tuple[dict[str, str], str]:
+    """The headers that show who calls, and the secret behind them."""
+    if given is None:
+        return {}, ""
+    try:
+        auth: Auth = msgspec.convert(given, Auth)
+    except msgspec.ValidationError as error:
+        raise InvocationFailed(f"The auth of {function_id} makes no sense: {error}.") from None
+    if isinstance(auth, Bearer):
+        token = _secret(function_id, auth.token_key)
+        return {"authorization": f"Bearer {token}"}, token
+    if isinstance(auth, ApiKey):
+        key = _secret(function_id, auth.value_key)
+        return {auth.header: key}, key
+    secret = _secret(function_id, auth.secret_key)
+    return _signature(secret, body), secret
+
+
+def _signature(secret: str, body: bytes) -> dict[str, str]:
+    now = str(int(time.time()))
+    key = secret.encode("utf-8", "surrogateescape")
+    signed = hmac.new(key, now.encode() + b"." + body, hashlib.sha256).hexdigest()
+    return {"waypost-timestamp": now, "waypost-signature": f"sha256={signed}"}
+
+
+def _secret(function_id: str, name: str) -> str:
+    value = os.environ.get(name)
+    if not value:
+        raise InvocationFailed(f"{function_id} needs the environment variable {name}, which the hub does not have.")
+    return value
+
+
+def _answer(fetched: Fetched) -> Raw:
+    """What a function answered: JSON as it is, any other text as a text."""
+    body = fetched.body.removeprefix(b"\xef\xbb\xbf").strip()
+    if not body:
+        return NULL
+    text = body.decode("utf-8", "replace")
+    if str(fetched.headers.get("Content-Type", "")).lower().startswith("text/"):
+        return Raw(encode(text))
+    try:
+        msgspec.json.decode(text, type=Raw)
+    except (msgspec.MsgspecError, RecursionError):
+        return Raw(encode(text))
+    return Raw(text.encode())
+
+
+def _said(fetched: Fetched, secrets: Iterable[str]) -> str:
+    """The beginning of an answer; secrets leave it first, since half of one would not be recognised."""
+    text = fetched.body.decode("utf-8", "replace")
+    for secret in secrets:
+        text = text.replace(secret, HIDDEN)
+    told = text.strip()[:TOLD]
+    return f": {told}" if told else "."
+
+
+def _secrets(place: Outside, shown: Iterable[str]) -> list[str]:
+    """What must not be told of a request, longest first."""
+    return sorted({one for one in _values(place, shown) if len(one) >= _SHORTEST_SECRET}, key=len, reverse=True)
+
+
+def _values(place: Outside, shown: Iterable[str]) -> Iterator[str]:
+    for value in (*(place.headers or {}).values(), *shown):
+        yield from (value, value.strip(), value.partition(" ")[2].strip())
+    yield from (value for _, value in parse_qsl(urlsplit(place.url).query))
