@@ -13,8 +13,8 @@ from typing import Any, Final
 from waypost.capabilities.asking import ANSWER_WITHIN
 from waypost.capabilities.context import Context
 from waypost.errors import RemoteError, ToolError
-from waypost.gateway.passing import Remarks, asked, can_answer
-from waypost.gateway.reports import Reports
+from waypost.gateway.passing import asked, can_answer
+from waypost.gateway.reports import Remarks, Reports
 from waypost.loops import running_loop
 
 _MOST: Final = 1000

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-import msgspec
-
 from waypost.capabilities.asking import ANSWER_WITHIN, Question, require
 from waypost.capabilities.context import Context, hand_on
 from waypost.capabilities.elicitation import for_version
 from waypost.errors import CapabilityNotSupported, ProtocolError, RemoteError, WaypostError
+from waypost.gateway.reports import Remarks
 from waypost.upstreams.calls import QUESTIONS
 from waypost.wire.params import LOG_LEVELS
 from waypost.wire.versions import is_modern
@@ -22,7 +21,6 @@ _ABILITIES: Final = ("elicitation", "sampling", "roots")
 _OF_THE_CONNECTION: Final = frozenset({"_meta", "task", "elicitationId"})
 """Entries of a question that are about the connection it came over."""
 _REFUSED: Final = -32000
-_MOST_REMARKS: Final = 100
 _MADE: Final[WeakKeyDictionary[object, Counter[str]]] = WeakKeyDictionary()
 """How often calls of each name were made, by the run of a request that made them."""
 
@@ -89,48 +87,6 @@ def can_answer(ctx: Context, method: str, params: Mapping[str, Any]) -> bool:
     except (WaypostError, AttributeError, TypeError, ValueError):
         return False
     return True
-
-
-class Remarks:
-    """Log messages of a server on their way to the caller, in order; too many at once are left out."""
-
-    def __init__(self, ctx: Context) -> None:
-        self._ctx = ctx
-        self._waiting: list[tuple[str, str, dict[str, Any] | None]] = []
-        self._telling: asyncio.Task[None] | None = None
-
-    def take(self, note: Mapping[str, Any]) -> None:
-        """Hand one on; one that makes no sense is left out."""
-        level, data = note.get("level"), note.get("data")
-        if level not in LOG_LEVELS or len(self._waiting) >= _MOST_REMARKS:
-            return
-        self._waiting.append((level, *_message(data)))
-        if self._telling is None or self._telling.done():
-            self._telling = asyncio.get_running_loop().create_task(self._tell())
-            self._telling.add_done_callback(lambda task: task.cancelled() or task.exception())
-
-    async def delivered(self) -> None:
-        """Wait until everything is handed on."""
-        if self._telling is not None:
-            await asyncio.wait({self._telling})
-
-    def stop(self) -> None:
-        """Hand nothing more on."""
-        if self._telling is not None:
-            self._telling.cancel()
-
-    async def _tell(self) -> None:
-        while self._waiting:
-            await self._ctx.log(*self._waiting.pop(0))
-
-
-def _message(data: Any) -> tuple[str, dict[str, Any] | None]:
-    if isinstance(data, str):
-        return data, None
-    if isinstance(data, dict) and isinstance(data.get("message"), str):
-        rest = {key: value for key, value in data.items() if key != "message"}
-        return data["message"], rest or None
-    return msgspec.json.encode(data).decode(), None
 
 
 class Passing:
