@@ -278,6 +278,7 @@ def _worker_options(given: config.Workers | None) -> Mapping[str, Any] | Literal
         "share": given.share,
         "observe": given.observe,
         "allow_private": given.allow_private,
+        "secrets": tuple(given.secrets),
     }
 
 

@@ -30,7 +30,7 @@ def test_a_worker_registers_a_function_with_a_url_and_the_hub_calls_it_there(
 
     @asynchronous
     async def scenario() -> None:
-        hub = hub_for_workers(workers={"port": 0, "allow_private": True})
+        hub = hub_for_workers(workers={"port": 0, "allow_private": True, "secrets": ("OUTSIDE_KEY",)})
         async with site(answer) as port, at_work(hub) as client, peer(language, address(hub), tmp_path) as worker:
             place = {
                 "url": f"http://127.0.0.1:{port}/",

@@ -8,6 +8,7 @@ import hmac
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -18,12 +19,14 @@ from tests.upstreams.internet import Answer, dialling, site
 from tests.workers.observing.watchers import know, observe
 from tests.workers.wire import Json, Wire, at_work, hub_for_workers, wired
 from waypost import Hub
+from waypost.configured import ConfiguredHub
 from waypost.policy.rules import Rule
 from waypost.testing import TestClient
 from waypost.workers import outside
 from waypost.workers.outside import LONGEST, MOST_BYTES, WITHIN
 
 VALUES = [None, 0, -1.5, 10**30, "", 'grüße 🦊 \u0000 \\ "', True, [], {}, [[{"a": [None]}]], {"": {"ключ": "値"}}]
+NAMES = ("OUTSIDE_KEY", "OUTSIDE_UNSET", "OUTSIDE_EMPTY")
 SECRET = "correct horse battery staple"
 
 
@@ -64,7 +67,7 @@ class Scene(NamedTuple):
 @asynccontextmanager
 async def scene(answer: Answer, **options: Any) -> AsyncIterator[Scene]:
     """A hub that may call functions on this machine."""
-    hub = hub_for_workers(**{"workers": {"port": 0, "allow_private": True}, **options})
+    hub = hub_for_workers(**{"workers": {"port": 0, "allow_private": True, "secrets": NAMES}, **options})
     async with site(answer) as port, at_work(hub) as client, wired(hub) as worker:
         yield Scene(hub, client, worker, f"http://127.0.0.1:{port}")
 
@@ -177,6 +180,7 @@ def test_a_request_is_signed(method: str, monkeypatch: pytest.MonkeyPatch) -> No
     [
         ({"type": "bearer", "token_key": "OUTSIDE_UNSET"}, "needs the environment variable OUTSIDE_UNSET"),
         ({"type": "hmac", "secret_key": "OUTSIDE_EMPTY"}, "needs the environment variable OUTSIDE_EMPTY"),
+        ({"type": "bearer", "token_key": "PATH"}, "PATH, which the hub does not show; name it in workers.secrets."),
         ({"type": "basic", "user": "x"}, "makes no sense"),
         ({"type": "bearer"}, "makes no sense"),
         ({"type": "api_key", "header": 5, "value_key": "OUTSIDE_EMPTY"}, "makes no sense"),
@@ -352,3 +356,12 @@ async def test_a_hub_that_stops_lets_go_of_its_connections() -> None:
         assert egress._http is not None
         await at.hub.stop()
         assert egress._http is None
+
+
+@pytest.mark.parametrize(("setting", "is_allowed"), [("allowPrivate: true", True), ("observe: true", False)])
+def test_a_configuration_says_whether_private_addresses_are_allowed(
+    setting: str, is_allowed: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "waypost.yaml"
+    file.write_text(f'version: "1"\nserver: {{name: desk}}\nworkers: {{port: 0, {setting}}}\n')
+    assert ConfiguredHub(file).workers.settings.allow_private is is_allowed

@@ -299,6 +299,9 @@ class Workers(Struct, frozen=True, kw_only=True, rename="camel"):
     allow_private: Annotated[
         bool, Meta(description="Whether functions that are called over HTTP may be at private addresses.")
     ] = False
+    secrets: Annotated[
+        list[Name], Meta(description="Environment variables that functions which are called over HTTP may be shown.")
+    ] = []
 
 
 class Config(Struct, frozen=True, kw_only=True, rename="camel"):

@@ -63,8 +63,10 @@ Auth: TypeAlias = Hmac | Bearer | ApiKey
 class WayOut:
     """The way to functions that are at no worker."""
 
-    def __init__(self, allow_private: bool) -> None:
+    def __init__(self, allow_private: bool, secrets: Iterable[str] = ()) -> None:
         self._allow_private = allow_private
+        self._names = frozenset(secrets)
+        """The variables of the environment that may be shown."""
         self._egress: Egress | None = None
 
     def runner(self, function_id: str, place: Outside) -> Run:
@@ -75,7 +77,7 @@ class WayOut:
         """Call a function where it is; `InvocationFailed` when it fails there, or cannot be reached."""
         method = (place.method or "POST").upper()
         body = None if method in _WITHOUT_BODY else bytes(call.data)
-        shown, secret = _credentials(function_id, place.auth, body or b"")
+        shown, secret = self._credentials(function_id, place.auth, body or b"")
         content = {} if body is None else {"content-type": "application/json"}
         headers = _merged((content, _beside(function_id, call), place.headers or {}, shown))
         fetched = await self._fetch(function_id, place, method, headers, body)
@@ -88,6 +90,34 @@ class WayOut:
         """End all connections."""
         if self._egress is not None:
             await self._egress.close()
+
+    def _credentials(self, function_id: str, given: dict[str, Any] | None, body: bytes) -> tuple[dict[str, str], str]:
+        """The headers that show who calls, and the secret behind them."""
+        if given is None:
+            return {}, ""
+        try:
+            auth: Auth = msgspec.convert(given, Auth)
+        except msgspec.ValidationError as error:
+            raise InvocationFailed(f"The auth of {function_id} makes no sense: {error}.") from None
+        if isinstance(auth, Bearer):
+            token = self._secret(function_id, auth.token_key)
+            return {"authorization": f"Bearer {token}"}, token
+        if isinstance(auth, ApiKey):
+            key = self._secret(function_id, auth.value_key)
+            return {auth.header: key}, key
+        secret = self._secret(function_id, auth.secret_key)
+        return _signature(secret, body), secret
+
+    def _secret(self, function_id: str, name: str) -> str:
+        if name not in self._names:
+            raise InvocationFailed(
+                f"{function_id} needs the environment variable {name}, which the hub does not show; "
+                "name it in workers.secrets."
+            )
+        value = os.environ.get(name)
+        if not value:
+            raise InvocationFailed(f"{function_id} needs the environment variable {name}, which the hub does not have.")
+        return value
 
     async def _fetch(
         self, function_id: str, place: Outside, method: str, headers: Mapping[str, str], body: bytes | None
@@ -147,36 +177,11 @@ def _fits(value: str) -> bool:
     return value.isascii() and value.isprintable() and len(value) <= MOST_BESIDE
 
 
-def _credentials(function_id: str, given: dict[str, Any] | None, body: bytes) -> tuple[dict[str, str], str]:
-    """The headers that show who calls, and the secret behind them."""
-    if given is None:
-        return {}, ""
-    try:
-        auth: Auth = msgspec.convert(given, Auth)
-    except msgspec.ValidationError as error:
-        raise InvocationFailed(f"The auth of {function_id} makes no sense: {error}.") from None
-    if isinstance(auth, Bearer):
-        token = _secret(function_id, auth.token_key)
-        return {"authorization": f"Bearer {token}"}, token
-    if isinstance(auth, ApiKey):
-        key = _secret(function_id, auth.value_key)
-        return {auth.header: key}, key
-    secret = _secret(function_id, auth.secret_key)
-    return _signature(secret, body), secret
-
-
 def _signature(secret: str, body: bytes) -> dict[str, str]:
     now = str(int(time.time()))
     key = secret.encode("utf-8", "surrogateescape")
     signed = hmac.new(key, now.encode() + b"." + body, hashlib.sha256).hexdigest()
     return {"waypost-timestamp": now, "waypost-signature": f"sha256={signed}"}
-
-
-def _secret(function_id: str, name: str) -> str:
-    value = os.environ.get(name)
-    if not value:
-        raise InvocationFailed(f"{function_id} needs the environment variable {name}, which the hub does not have.")
-    return value
 
 
 def _answer(fetched: Fetched) -> Raw:

@@ -29,6 +29,8 @@ class WorkerSettings:
     """Whether workers may observe the calls of functions."""
     allow_private: bool = False
     """Whether functions that are called over HTTP may be at private addresses."""
+    secrets: tuple[str, ...] = ()
+    """The variables of the hub's environment that functions which are called over HTTP may be shown."""
 
 
 def settings_of(given: Mapping[str, Any]) -> WorkerSettings:

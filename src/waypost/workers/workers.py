@@ -61,7 +61,7 @@ class Workers:
         self.calling.route = self.observing.route
         self.triggers = Triggers(self._fire)
         self.channels = Channels()
-        self._way_out = WayOut(settings.allow_private)
+        self._way_out = WayOut(settings.allow_private, settings.secrets)
         self._offers = Offers(registry)
         self._there: dict[str, Worker] = {}
         self._port = Port(settings.host, settings.port, settings.token, lambda: Desk(self), self._channel)
