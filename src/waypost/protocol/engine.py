@@ -233,20 +233,24 @@ class Engine:
 
     def offers(self, capability: str) -> bool:
         """Whether this server has that capability, so that its methods exist."""
-        if capability == "skills" and self.skills is None:
-            return False
         if self._declares_its_own:
             declared = self._host.server_capabilities() or {}
-            return capability in declared or _EXTENSIONS.get(capability) in declared.get("extensions", {})
-        if self._host.expects(capability):
-            return True
+            is_there = capability != "skills" or self.skills is not None
+            return is_there and (
+                capability in declared or _EXTENSIONS.get(capability) in declared.get("extensions", {})
+            )
         match capability:
+            case "tools":
+                return True
+            case "skills":
+                return self.skills is not None
             case "tasks":
                 return self.has_task_tools
             case "prompts":
-                return len(self.registry[Kind.PROMPT]) > 0
+                return len(self.registry[Kind.PROMPT]) > 0 or self._host.expects(capability)
             case "resources":
-                return len(self.registry[Kind.RESOURCE]) + len(self.registry[Kind.TEMPLATE]) > 0
+                listed = len(self.registry[Kind.RESOURCE]) + len(self.registry[Kind.TEMPLATE])
+                return listed > 0 or self._host.expects(capability)
             case "completions":
                 return self._can_complete()
             case _:
