@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.context import Caller
-from waypost.capabilities.principals import ANONYMOUS, Principal
+from waypost.capabilities.principals import Principal
 from waypost.capabilities.registry import Registry
 from waypost.capabilities.results import Result
 from waypost.capabilities.session import ListKind
@@ -210,14 +210,6 @@ class Hub(Parts, Registering, Lifecycle):
         """Tell the clients that subscribed to `uri` that it changed."""
         self._resource_updated(uri)
 
-    def _resource_updated(self, uri: str) -> None:
-        self.engine.broadcast.resource_updated(uri)
-
-    @property
-    def store(self) -> Store:
-        """Everything that outlives a request."""
-        return self.engine.store
-
     def settle_in(self, data: Path) -> None:
         """Keep what has to last in a directory, unless the hub was given a store that is somewhere else."""
         self._data = data
@@ -257,15 +249,6 @@ class Hub(Parts, Registering, Lifecycle):
         """What `/health` answers."""
         db = await self.store.health()
         return {"status": "ok" if db == "ok" else "degraded", "version": __version__, "db": db, "mcp": "running"}
-
-    @property
-    def authentication(self) -> Authentication:
-        """Who is let in: as given, else everybody, with or without a key."""
-        if self.auth is None:
-            from waypost.policy import Authentication
-
-            self.auth = Authentication(anonymous=ANONYMOUS, lenient=True)
-        return self.auth
 
     async def operate(self, request: OperatorRequest) -> OperatorAnswer:
         """Answer somebody who looks after the hub."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
+from waypost.capabilities.principals import ANONYMOUS
 from waypost.capabilities.registry import Registry
 from waypost.execution.pipeline import Pipeline
 from waypost.policy.guard import PolicyGuard
+from waypost.protocol.engine import Engine
 from waypost.stores.definitions import any_content
 from waypost.stores.secrets import hub_secret
 from waypost.stores.store import Store
@@ -33,7 +36,9 @@ class Parts:
     """Keys, workflows, the gateway and workers of a hub."""
 
     registry: Registry
+    engine: Engine
     guard: PolicyGuard
+    auth: Authentication | None
     _secret: bytes | None
     _data: Path
     _pipeline: Pipeline
@@ -43,16 +48,20 @@ class Parts:
     @property
     def store(self) -> Store:
         """Everything that outlives a request."""
-        raise NotImplementedError
+        return self.engine.store
 
     @property
     def authentication(self) -> Authentication:
-        """Who is let in."""
-        raise NotImplementedError
+        """Who is let in: as given, else everybody, with or without a key."""
+        if self.auth is None:
+            from waypost.policy import Authentication
+
+            self.auth = Authentication(anonymous=ANONYMOUS, lenient=True)
+        return self.auth
 
     def _resource_updated(self, uri: str) -> None:
         """Tell whoever subscribed to a resource that it changed."""
-        raise NotImplementedError
+        self.engine.broadcast.resource_updated(uri)
 
     @cached_property
     def keys(self) -> KeyRing:
@@ -101,6 +110,17 @@ class Parts:
         from waypost.skills.folders.folders import SkillFolders
 
         return SkillFolders(self.registry, self._resource_updated, self._refresh_content)
+
+    def add_skills(self, *folders: str | PathLike[str]) -> Self:
+        """Serve the skills in folders, in the Agent Skills format, and what changes in them while the hub runs."""
+        self.folders.add(*folders)
+        self.engine.skills = self.folders
+        return self
+
+    def add_prompts(self, *folders: str | PathLike[str]) -> Self:
+        """Serve the prompts in folders, Markdown files with front matter, and what changes in them."""
+        self.folders.add_prompts(*folders)
+        return self
 
     @property
     def worker_address(self) -> str | None:

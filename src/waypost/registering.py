@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from os import PathLike
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 
 from waypost.capabilities.capability import Kind
 from waypost.capabilities.expansion import expand
@@ -15,10 +14,6 @@ from waypost.capabilities.registry import Registry
 from waypost.capabilities.resources import resource_from_function
 from waypost.capabilities.toolkits import tool_options
 
-if TYPE_CHECKING:
-    from waypost.protocol.engine import Engine
-    from waypost.skills.folders.folders import SkillFolders
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -26,12 +21,6 @@ class Registering:
     """The part of a hub that takes capabilities."""
 
     registry: Registry
-    engine: Engine
-
-    @property
-    def folders(self) -> SkillFolders:
-        """The folders that skills and prompts are read from."""
-        raise NotImplementedError
 
     def add(
         self,
@@ -47,17 +36,6 @@ class Registering:
         self.registry.add(
             expand(source, name=name, description=description, category=category, hidden=hidden, visible=visible)
         )
-        return self
-
-    def add_skills(self, *folders: str | PathLike[str]) -> Self:
-        """Serve the skills in folders, in the Agent Skills format, and what changes in them while the hub runs."""
-        self.folders.add(*folders)
-        self.engine.skills = self.folders
-        return self
-
-    def add_prompts(self, *folders: str | PathLike[str]) -> Self:
-        """Serve the prompts in folders, Markdown files with front matter, and what changes in them."""
-        self.folders.add_prompts(*folders)
         return self
 
     def remove(self, *names: str, kind: Kind = Kind.TOOL) -> None:

@@ -357,7 +357,8 @@ def record(**what: Any) -> TaskRecord:
 
 
 def test_each_dialect_has_its_own_names_for_the_times() -> None:
-    modern, legacy = modern_task(record()), legacy_task(record())
+    task = record()
+    modern, legacy = modern_task(task), legacy_task(task)
     assert (modern.pop("ttlMs"), modern.pop("pollIntervalMs")) == (1000, 500)
     assert (legacy.pop("ttl"), legacy.pop("pollInterval")) == (1000, 500)
     assert modern == legacy

@@ -16,12 +16,12 @@ from waypost.errors import CapabilityNotSupported, RemoteError, ToolError
 from waypost.gateway.parking import Complete, Parked, Parking
 from waypost.gateway.passing import Passing, abilities_of, asked, log_level_of, name_in_run
 from waypost.gateway.reports import Reports
+from waypost.policy.redaction import redacted
 from waypost.upstreams.pool import Upstreams
 from waypost.wire.content import Text
 from waypost.wire.params import CLIENT_CAPABILITIES, LOG_LEVEL
 from waypost.wire.versions import is_modern
 from waypost.workflows.executors.mcp import KEY
-from waypost.workflows.redaction import redacted
 
 _OWN: Final = "io.modelcontextprotocol/"
 """How the entries of `_meta` begin that are about one connection and not about the answer."""

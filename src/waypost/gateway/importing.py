@@ -27,12 +27,12 @@ from waypost.gateway.sources import Source, manifest_of
 from waypost.gateway.subscribing import Subscriptions, Updates
 from waypost.gateway.trust import noun_of, pinned
 from waypost.policy.audit import AuditLog, Record
+from waypost.policy.redaction import redacted
 from waypost.stores.store import Store
 from waypost.upstreams.offers import Offers
 from waypost.upstreams.pool import Upstreams
 from waypost.upstreams.replies import Reply
 from waypost.upstreams.upstream import Listener
-from waypost.workflows.redaction import redacted
 
 _log: Final = logging.getLogger(__name__)
 _CHANGED: Final = frozenset(f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources"))

@@ -15,9 +15,9 @@ from waypost.config.executors import McpConnection
 from waypost.config.proxy import Import
 from waypost.gateway.manifests import Manifest
 from waypost.gateway.trust import NAMED_BY, Held, Pin, judged
+from waypost.policy.redaction import secrets_of
 from waypost.upstreams.offers import Offers
 from waypost.upstreams.updates import Watched
-from waypost.workflows.redaction import secrets_of
 
 _LARGEST: Final = 262_144
 

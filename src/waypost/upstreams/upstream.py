@@ -253,7 +253,7 @@ class Upstream:
         def lost(problem: UpstreamUnavailable) -> None:
             self._lose(session, problem)
 
-        # Loading an HTTP client takes longer than all else a hub needs to start.
+        # A hub whose servers are never used need not load what talks to them.
         from waypost.upstreams.links import link_to
 
         link = link_to(self._name, self.connection, lost)

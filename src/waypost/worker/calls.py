@@ -12,7 +12,7 @@ from msgspec import UNSET, Struct
 
 from waypost.errors import InvocationFailed
 from waypost.loops import running_loop
-from waypost.workers.frames import Action, InvocationResult, InvokeFunction, failure_in
+from waypost.workers.frames import Action, InvocationResult, InvokeFunction, failed
 
 MOST_OFFLINE: Final = 1000
 """Calls that may wait for a connection."""
@@ -61,9 +61,9 @@ class Calls:
         future = self._unanswered.pop(answer.invocation_id or "", None)
         if future is None or future.done():
             return
-        failure = failure_in(answer.error)
-        if failure is not None:
-            future.set_exception(InvocationFailed(failure.message, failure.code, failure.stacktrace))
+        problem = failed(answer)
+        if problem is not None:
+            future.set_exception(problem)
             return
         try:
             future.set_result(None if answer.result is UNSET else msgspec.json.decode(answer.result))

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias, Union
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from waypost.errors import ProtocolError
+from waypost.errors import InvocationFailed, ProtocolError
 
 NULL: Final = Raw(b"null")
 MOST: Final = 64 * 1024 * 1024
@@ -326,6 +326,12 @@ def _decoded(data: bytes) -> FromWorker:
         # Python writes NaN, for which others write null, and halves of characters, which are no text to anybody else.
         value = json.loads(data, parse_constant=lambda _: None)
         return _decode(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+
+
+def failed(answer: InvocationResult) -> InvocationFailed | None:
+    """What an answer says went wrong, for whoever waits for it."""
+    failure = failure_in(answer.error)
+    return None if failure is None else InvocationFailed(failure.message, failure.code, failure.stacktrace)
 
 
 def failure_in(error: Given) -> Failure | None:

@@ -8,7 +8,7 @@ import hmac
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
@@ -16,6 +16,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from waypost.errors import InvocationFailed, ToolError
+from waypost.policy.redaction import secrets_of, without
 from waypost.workers.frames import NULL, Outside, encode
 from waypost.workers.functions import Call, Run
 
@@ -33,8 +34,6 @@ MOST_BESIDE: Final = 4 * 1024
 TOLD: Final = 500
 """How many characters of an answer a failure tells."""
 
-HIDDEN: Final = "[REDACTED]"
-_SHORTEST_SECRET: Final = 6
 _WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 
 
@@ -82,7 +81,7 @@ class WayOut:
         headers = _merged((content, _beside(function_id, call), place.headers or {}, shown))
         fetched = await self._fetch(function_id, place, method, headers, body)
         if fetched.status >= 400:
-            said = _said(fetched, _secrets(place, (*shown.values(), secret)))
+            said = _said(fetched, place, shown, secret)
             raise InvocationFailed(f"{function_id} answered {fetched.status}{said}")
         return _answer(fetched)
 
@@ -199,21 +198,9 @@ def _answer(fetched: Fetched) -> Raw:
     return Raw(text.encode())
 
 
-def _said(fetched: Fetched, secrets: Iterable[str]) -> str:
+def _said(fetched: Fetched, place: Outside, shown: Mapping[str, str], secret: str) -> str:
     """The beginning of an answer; secrets leave it first, since half of one would not be recognised."""
-    text = fetched.body.decode("utf-8", "replace")
-    for secret in secrets:
-        text = text.replace(secret, HIDDEN)
-    told = text.strip()[:TOLD]
+    asked = {str(number): value for number, (_, value) in enumerate(parse_qsl(urlsplit(place.url).query))}
+    secrets = secrets_of(place.headers or {}, shown, asked, {"secret": secret})
+    told = without(fetched.body.decode("utf-8", "replace"), secrets).strip()[:TOLD]
     return f": {told}" if told else "."
-
-
-def _secrets(place: Outside, shown: Iterable[str]) -> list[str]:
-    """What must not be told of a request, longest first."""
-    return sorted({one for one in _values(place, shown) if len(one) >= _SHORTEST_SECRET}, key=len, reverse=True)
-
-
-def _values(place: Outside, shown: Iterable[str]) -> Iterator[str]:
-    for value in (*(place.headers or {}).values(), *shown):
-        yield from (value, value.strip(), value.partition(" ")[2].strip())
-    yield from (value for _, value in parse_qsl(urlsplit(place.url).query))

@@ -16,7 +16,7 @@ from msgspec import UNSET, Raw
 from waypost.capabilities.context import Caller
 from waypost.errors import Busy, InvocationFailed
 from waypost.loops import running_loop
-from waypost.workers.frames import MOST, NULL, InvocationResult, InvokeFunction, Origin, encode, failure_in
+from waypost.workers.frames import MOST, NULL, InvocationResult, InvokeFunction, Origin, encode, failed
 from waypost.workers.functions import DEFAULT, Call, Function
 from waypost.workers.sockets import Socket
 
@@ -114,9 +114,9 @@ class Worker:
         future = self._unanswered.pop(answer.invocation_id or "", None)
         if future is None or future.done():
             return
-        failure = failure_in(answer.error)
-        if failure is not None:
-            future.set_exception(InvocationFailed(failure.message, failure.code, failure.stacktrace))
+        problem = failed(answer)
+        if problem is not None:
+            future.set_exception(problem)
         else:
             future.set_result(NULL if answer.result is UNSET else answer.result)
 

@@ -9,10 +9,10 @@ import msgspec
 from waypost.capabilities.principals import Principal
 from waypost.config.workflows import Transition
 from waypost.errors import WorkflowRefused
+from waypost.policy.redaction import HIDDEN, is_secret_name
 from waypost.workflows import submitting
 from waypost.workflows.definition import Definition
 from waypost.workflows.live import Live
-from waypost.workflows.redaction import HIDDEN, is_secret_name
 
 Data = dict[str, Any]
 

@@ -13,10 +13,10 @@ import msgspec
 
 from waypost.config import workflows as models
 from waypost.errors import DefinitionError
+from waypost.policy.redaction import HIDDEN, is_secret_name
 from waypost.workflows.expression_parsing import And, Compare, Literal, Node, Not, Or, paths_of, render
 from waypost.workflows.expressions import Expression, compile_expression
 from waypost.workflows.paths import MISSING, Path, quoted
-from waypost.workflows.redaction import HIDDEN, is_secret_name
 from waypost.workflows.scope import GUARD_ROOTS, Proof, Scope
 
 DEEPEST: Final = 64

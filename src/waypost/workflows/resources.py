@@ -18,12 +18,12 @@ from waypost.capabilities.resources import resource_from_function
 from waypost.config import Config
 from waypost.config.workflows import Workflow
 from waypost.errors import InvalidParams, ToolError, WorkflowRefused
+from waypost.policy.redaction import HIDDEN, is_secret_name, redacted
 from waypost.stores.store import Store
 from waypost.workflows.answers import moment
 from waypost.workflows.engine import Engine
 from waypost.workflows.explaining import hidden
 from waypost.workflows.live import Live
-from waypost.workflows.redaction import HIDDEN, is_secret_name, redacted
 
 LIST: Final = "list"
 _MOST: Final = 50

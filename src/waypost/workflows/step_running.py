@@ -9,13 +9,13 @@ from typing import Any, Final
 from waypost.capabilities.results import Result
 from waypost.config.workflows import Step
 from waypost.errors import DeadlineExceeded, ExecutorFailed, UnknownTool, WaypostError
+from waypost.policy.redaction import redacted
 from waypost.skills.tools import BRANCH, tool_name
 from waypost.workflows.executors import LONGEST
 from waypost.workflows.executors.capability import output_of
 from waypost.workflows.executors.executor import Run, Surroundings
 from waypost.workflows.executors.mcp import KEY
 from waypost.workflows.executors.reliability import Supervised
-from waypost.workflows.redaction import redacted
 from waypost.workflows.steps import ON_ERROR, ON_SUCCESS, SKIPPED, Done, Walk, as_text, called
 
 WITHIN: Final = "waypost/within"

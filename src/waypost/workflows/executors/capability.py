@@ -8,11 +8,11 @@ from typing import Any, Final, get_args
 from waypost.capabilities.results import Result, as_json
 from waypost.config import executors as models
 from waypost.errors import Busy, CircuitOpen, DeadlineExceeded, ExecutorFailed, WaypostError
+from waypost.policy.redaction import redacted
 from waypost.workflows.executors import arguments_of
 from waypost.workflows.executors.executor import Run, Surroundings
 from waypost.workflows.executors.mcp import KEY
 from waypost.workflows.mapping import compile_template
-from waypost.workflows.redaction import redacted
 
 _TIMED_OUT: Final = DeadlineExceeded().message
 _CIRCUIT: Final = "Circuit open"

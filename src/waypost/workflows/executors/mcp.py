@@ -6,12 +6,12 @@ from typing import Any, Final
 
 from waypost.config import executors as models
 from waypost.errors import ExecutorFailed, WaypostError
+from waypost.policy.redaction import redacted, secrets_of
 from waypost.upstreams.addresses import EgressFailed
 from waypost.upstreams.unavailable import UpstreamUnavailable
 from waypost.workflows.executors import arguments_of, connection_of
 from waypost.workflows.executors.executor import Run, Surroundings
 from waypost.workflows.mapping import compile_template
-from waypost.workflows.redaction import redacted, secrets_of
 
 KEY: Final = "waypost/idempotencyKey"
 """The entry of `_meta` that carries the key."""

@@ -14,10 +14,10 @@ import msgspec
 from waypost.config import executors as models
 from waypost.errors import ExecutorFailed
 from waypost.execution.processes import Ended, environment, run_process
+from waypost.policy.redaction import redacted, secrets_of
 from waypost.workflows.executors import LONGEST, given
 from waypost.workflows.executors.executor import Run
 from waypost.workflows.mapping import compile_template
-from waypost.workflows.redaction import redacted, secrets_of
 
 TOLD: Final = 500
 """How much of the end of stderr a failure tells."""

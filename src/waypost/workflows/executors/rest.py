@@ -11,13 +11,13 @@ import msgspec
 
 from waypost.config import executors as models
 from waypost.errors import ExecutorFailed
+from waypost.policy.redaction import redacted, secrets_of, without
 from waypost.skills.core.charsets import decoded, kind_of
 from waypost.upstreams.addresses import EgressFailed, EgressRefused
 from waypost.upstreams.egress import Fetched
 from waypost.workflows.executors import LONGEST, connection_of, given
 from waypost.workflows.executors.executor import Run, Surroundings
 from waypost.workflows.mapping import compile_template
-from waypost.workflows.redaction import redacted, secrets_of, without
 from waypost.workflows.scope import Scope
 
 TOLD: Final = 500
