@@ -35,7 +35,7 @@ HOUSE = (
     {"buses"},
     {"config"},
     {"wire"},
-    {"errors", "loops", "version"},
+    {"corked", "errors", "loops", "nearest", "redaction", "version"},
 )
 """The rooms from top to bottom; a room knows the rooms below it."""
 

@@ -4,6 +4,7 @@ Run it beside a hub: `python demo.py`. It connects to `III_URL`, or to ws://127.
 """
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 
 from waypost.worker import register_worker
@@ -42,4 +43,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    with suppress(KeyboardInterrupt):
+        asyncio.run(main())

@@ -1,6 +1,7 @@
 """The same worker on the `iii-sdk` of PyPI, unchanged: `pip install iii-sdk`, then `python demo_sdk.py`."""
 
 import signal
+from contextlib import suppress
 from typing import Any
 
 from iii import InitOptions, register_worker
@@ -39,7 +40,8 @@ def main() -> None:
         }
     )
     print("demo is ready", flush=True)
-    signal.pause()
+    with suppress(KeyboardInterrupt):
+        signal.pause()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A worker with typed payloads, failures with codes, shared state, a trigger of its own, and calls of all kinds."""
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 
 from waypost.worker import VOID, InvocationFailed, enqueue, register_worker
@@ -44,4 +45,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    with suppress(KeyboardInterrupt):
+        asyncio.run(main())

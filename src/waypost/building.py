@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -20,12 +19,16 @@ from waypost.capabilities.prompts import prompt_from_template
 from waypost.capabilities.toolkits import Toolkit, tool_options
 from waypost.config import references
 from waypost.config.findings import KeyPath
-from waypost.errors import ConfigError, DefinitionError, StoreError
+from waypost.errors import DefinitionError, StoreError
 from waypost.policy.rules import Rule, decider
 from waypost.stores import places
 
 if TYPE_CHECKING:
     from waypost.gateway.offers import Offer
+
+
+_HIDING: Final = ("CFG042", "CFG070", "CFG071")
+"""What is wrong where nobody knows what else would be offered."""
 
 
 class Built(NamedTuple):
@@ -37,8 +40,17 @@ class Built(NamedTuple):
     """What its section `proxy` offers; a hub makes tools of it."""
 
 
+def read(path: Path) -> tuple[config.Loaded, Built]:
+    """A configuration and everything it asks for; what is wrong with it is raised as one `ConfigError`."""
+    loaded, built, findings = _examined(path)
+    config.refuse(findings)
+    assert loaded is not None
+    assert built is not None
+    return loaded, built
+
+
 def build(loaded: config.Loaded) -> Built:
-    """Everything a configuration asks for, and warnings; mistakes are collected and raised as one `ConfigError`."""
+    """Everything a configuration asks for, with mistakes and warnings; what has mistakes is left out."""
     capabilities: list[tuple[KeyPath, Capability]] = []
     findings = [*_check_store(loaded), *_check_policies(loaded)]
     seen: set[tuple[Kind, str]] = set()
@@ -68,10 +80,8 @@ def build(loaded: config.Loaded) -> Built:
             findings.append(loaded.finding(place, message, "CFG043"))
         seen.add((kind, name))
     found = [capability for _, capability in capabilities]
-    findings += _check_workflows(loaded, {name for _, name in seen})
-    errors = [one for one in findings if one.severity == "error"]
-    if errors:
-        raise ConfigError(str(errors[0]), findings)
+    hides = loaded.left_out.hides_names or any(one.code in _HIDING for one in findings)
+    findings += _check_workflows(loaded, None if hides else {name for _, name in seen})
     return Built(found, findings, [offer for _, offer in offers])
 
 
@@ -84,13 +94,16 @@ def _offered(loaded: config.Loaded) -> tuple[list[tuple[KeyPath, Offer]], list[c
     return offered(loaded)
 
 
-def _check_workflows(loaded: config.Loaded, offered: set[str]) -> list[config.Finding]:
-    """What can be proved about the workflows before the first one runs."""
+def _check_workflows(loaded: config.Loaded, offered: set[str] | None) -> list[config.Finding]:
+    """What can be proved about the workflows before the first one runs; `offered` is None where that is not known."""
     settings = loaded.config
     if not settings.workflows and not settings.capabilities and not settings.proxy.expose:
         return []
-    from waypost.skills.core import CORE
     from waypost.workflows.checking import check_workflows
+
+    if offered is None:
+        return check_workflows(loaded, None)
+    from waypost.skills.core import CORE
 
     known = offered | {f"workflow:{name}" for name in settings.workflows}
     if settings.skills is not None:
@@ -143,19 +156,25 @@ def _prompt(name: str, prompt: config.PromptTemplate) -> Capability:
 
 def check(path: Path) -> list[config.Finding]:
     """Everything that is wrong with a configuration, including what only shows when its toolkits are loaded."""
-    findings = config.check(path)
-    if any(found.severity == "error" for found in findings):
-        return findings
-    try:
-        loaded = config.load(path)
-        findings += [*build(loaded).findings, *_unserved(loaded)]
+    loaded, _, findings = _examined(path)
+    if loaded is not None:
+        findings += _unserved(loaded)
         if loaded.config.proxy.imports:
             from waypost.gateway.checking import unheard_of
 
             findings += unheard_of(loaded)
-    except ConfigError as error:
-        findings += error.findings
     return sorted(findings, key=lambda found: (found.file != str(path), found.file, found.line))
+
+
+def _examined(path: Path) -> tuple[config.Loaded | None, Built | None, list[config.Finding]]:
+    """As much of a configuration as is sound, what it asks for, and everything that is wrong with it."""
+    loaded, findings = config.examine(path)
+    if loaded is None:
+        return None, None, findings
+    built = build(loaded)
+    findings += [found for found in built.findings if not loaded.left_out.explains(found)]
+    findings.sort(key=lambda found: (found.file != str(path), found.file, found.line))
+    return loaded, built, findings
 
 
 def _unserved(loaded: config.Loaded) -> list[config.Finding]:
@@ -163,14 +182,13 @@ def _unserved(loaded: config.Loaded) -> list[config.Finding]:
     settings = loaded.config.skills
     if settings is None or not (settings.folders or settings.prompts):
         return []
-    from waypost.skills.folders.prompts import prompts
-    from waypost.skills.folders.skills import snapshot
+    from waypost.skills.folders.checking import problems
 
+    workers = loaded.config.workers
+    as_documents = workers is not None and workers.registry
     return [
-        loaded.finding(("skills", key, place), str(one).removesuffix("."), "CFG080")
-        for key, paths, look in (("folders", settings.folders, snapshot), ("prompts", settings.prompts, prompts))
-        for place, path in enumerate(paths)
-        for one in look(Path(os.path.abspath(path))).problems
+        loaded.finding(("skills", *place), str(one).removesuffix("."), "CFG080")
+        for place, one in problems(settings.folders, settings.prompts, as_documents=as_documents)
     ]
 
 

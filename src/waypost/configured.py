@@ -10,19 +10,19 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from waypost import config
-from waypost.building import Built, build, rules
+from waypost.building import Built, read, rules
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.capabilities.session import ListKind
 from waypost.config.executors import McpConnection
-from waypost.errors import ConfigError, DefinitionError
+from waypost.errors import DefinitionError, WaypostError
 from waypost.hub import Hub
 from waypost.policy.audit import Record
 from waypost.policy.hiding import hidden, onlookers
@@ -30,9 +30,11 @@ from waypost.policy.rules import Rule
 from waypost.stores import places
 
 if TYPE_CHECKING:
+    from waypost.gateway.documents import Ranking
     from waypost.gateway.exposing import Exposures
     from waypost.policy import Authentication
     from waypost.skills.section import SkillSection
+    from waypost.transports.http.app import HttpApp
     from waypost.workflows.workflows import Workflows
 
 _log: Final = logging.getLogger(__name__)
@@ -49,7 +51,7 @@ class ConfiguredHub(Hub):
     """A hub whose capabilities come from a configuration file."""
 
     def __init__(self, path: Path) -> None:
-        loaded, built = _read(path)
+        loaded, built = read(path)
         server = loaded.config.server
         self.loaded = loaded
         super().__init__(
@@ -79,6 +81,7 @@ class ConfiguredHub(Hub):
             workers=_worker_options(loaded.config.workers),
         )
         self.settle_in(places.data_directory(path.absolute()))
+        self._keep_secret(loaded.secrets)
         self._configured = [*built.capabilities, *self._exposed(built)]
         self._reloading = asyncio.Lock()
         self._hangups = asyncio.Event()
@@ -157,9 +160,10 @@ class ConfiguredHub(Hub):
         """Read the file again; on any mistake everything stays as it is, and the log says what is wrong."""
         async with self._reloading:
             try:
-                loaded, built = await asyncio.to_thread(_read, self.loaded.path)
+                loaded, built = await asyncio.to_thread(read, self.loaded.path)
                 capabilities = [*built.capabilities, *self._exposed(built)]
-            except (ConfigError, DefinitionError) as error:
+                auth = self._new_authentication(loaded.config.auth)
+            except WaypostError as error:
                 _log.error("the configuration was not reloaded: %s", error)
                 return False
             was_there = self.imports is not None
@@ -171,7 +175,10 @@ class ConfiguredHub(Hub):
                     _log.error("the configuration was not reloaded: %s", error)
                     return False
                 self._warn_of(loaded.config)
+                self._let_in(auth)
+                self._keep_secret(loaded.secrets)
                 self._pipeline.timeout = loaded.config.tool_timeout
+                self._rank(loaded.config.search.ranking)
                 self.loaded, self._configured = loaded, capabilities
                 self._import(loaded.config)
             if self.imports is not None and not was_there and self._watchers:
@@ -181,6 +188,39 @@ class ConfiguredHub(Hub):
             self._record_reload()
             _log.info("the configuration was reloaded")
             return True
+
+    def _new_authentication(self, section: config.Auth | None) -> Authentication | None:
+        """Who is let in by a section `auth`, unless that is everybody from everywhere."""
+        auth = authentication(section)
+        if auth is None and self.auth is not None:
+            from waypost.policy import Authentication
+
+            auth = Authentication(anonymous=ANONYMOUS, lenient=True)
+        if auth is not None:
+            self._check_open_to_all(auth)
+        return auth
+
+    def _let_in(self, new: Authentication | None) -> None:
+        """Go by another section `auth` from now on."""
+        if self.auth is None or new is None:
+            self.auth = new
+        elif not self.auth.exchange(new):
+            _log.warning("changes in the section auth.oauth take effect at the next start")
+
+    def asgi(self, *, allowed_hosts: Iterable[str] = ()) -> HttpApp:
+        """The hub as an ASGI app, for any ASGI server; who is let in follows the file."""
+        _ = self.authentication
+        return super().asgi(allowed_hosts=allowed_hosts)
+
+    def _keep_secret(self, secrets: tuple[str, ...]) -> None:
+        """Have no error text tell these values."""
+        self._pipeline.secrets = self.guard.secrets = secrets
+
+    def _rank(self, ranking: Ranking) -> None:
+        """Rank what a search finds as a configuration says."""
+        self._ranking = ranking
+        if "gateway" in self.__dict__:
+            self.gateway.rank(ranking)
 
     def _warn_of(self, settings: config.Config) -> None:
         """Say what of a new configuration has no effect yet."""
@@ -258,11 +298,6 @@ class ConfiguredHub(Hub):
             await self._hangups.wait()
             self._hangups.clear()
             await self.reload()
-
-
-def _read(path: Path) -> tuple[config.Loaded, Built]:
-    loaded = config.load(path)
-    return loaded, build(loaded)
 
 
 def _worker_options(given: config.Workers | None) -> Mapping[str, Any] | Literal[False]:

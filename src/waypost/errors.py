@@ -12,13 +12,13 @@ WaypostError
 │   ├── CircuitOpen            it failed too often lately and is left alone for a while
 │   ├── SchemaNotAllowed       a form that no client can show
 │   ├── InvalidAnswer          the client's answer does not fit what was asked
-│   ├── NoAnswer               the client was asked and did not answer in time
+│   ├── NoAnswer               the client was asked and did not answer in time, or not at all
 │   └── InvocationFailed       a function of a worker failed; carries the code that workers know it by
 ├── UnknownCapability          nobody answers to that name or address
 │   ├── UnknownTool
 │   ├── UnknownPrompt
 │   └── UnknownResource
-├── PolicyDenied               a rule, or what the caller lacks, is against it
+├── PolicyDenied               a rule, or what the caller lacks, is against it; carries the type of the rule
 ├── WorkflowRefused            a workflow says no; carries a code and what its answer adds
 ├── ExecutorFailed             what a transition runs went wrong; carries the class of the failure
 ├── RemoteError                another server answered with an error; carries its JSON-RPC code
@@ -108,7 +108,7 @@ class InvalidAnswer(CallError):
 
 
 class NoAnswer(CallError):
-    """The client did not answer in time."""
+    """The client did not answer."""
 
 
 class InvocationFailed(CallError):
@@ -144,6 +144,10 @@ class UnknownResource(UnknownCapability):
 
 class PolicyDenied(WaypostError):
     """That is not allowed."""
+
+    def __init__(self, message: str | None = None, rule_type: str = "") -> None:
+        super().__init__(message)
+        self.rule_type = rule_type
 
 
 class WorkflowRefused(WaypostError):

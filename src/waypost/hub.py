@@ -30,7 +30,7 @@ from waypost.protocol.engine import Engine, EngineSettings, Hook
 from waypost.protocol.sealing import Seal
 from waypost.registering import Registering
 from waypost.stores import places
-from waypost.stores.definitions import any_created
+from waypost.stores.definitions import left_in
 from waypost.stores.secrets import hub_secret
 from waypost.stores.store import Store
 from waypost.version import __version__
@@ -105,6 +105,7 @@ class Hub(Parts, Registering, Lifecycle):
         self.max_body = max_body
         self.auth = auth
         self._allow_anonymous_remote = allow_anonymous_remote
+        self._reached_at: str | None = None
         self._given_store = store
         self._secret = secret
         self._data = places.data_directory()
@@ -186,16 +187,16 @@ class Hub(Parts, Registering, Lifecycle):
         try:
             return await self._pipeline.call(name, arguments, caller)
         except (UnknownTool, PolicyDenied) as error:
-            raise ToolError(error.message) from None
+            raise ToolError(error.message) from error
 
     @property
     def hides(self) -> bool:
         """Whether a rule keeps what it denies out of lists."""
         return self.guard.policy.hides
 
-    def is_hidden(self, principal: Principal, capability: Capability) -> bool:
-        """Whether a rule keeps a capability out of somebody's lists."""
-        return self.guard.policy.is_hidden(principal, capability.id)
+    def is_hidden(self, principal: Principal, name: str) -> bool:
+        """Whether a rule keeps whatever has this name out of somebody's lists."""
+        return self.guard.policy.is_hidden(principal, name)
 
     def require(self, permission: str, caller: Caller, by: Capability | None) -> None:
         """Refuse a running capability a permission it does not have."""
@@ -227,9 +228,10 @@ class Hub(Parts, Registering, Lifecycle):
         self.engine.start()
         if "folders" in self.__dict__:
             self.folders.start()
-        if self.has_workflows or await any_created(self.store):
-            await self.workflows.open()
-        await self._open_workers()
+        left = await left_in(self.store)
+        if self.has_workflows or left.workflows:
+            await self.workflows.open(left.workflows)
+        await self._open_workers(left.content)
 
     async def stop(self) -> None:
         """End all sessions and streams; transports call it."""
@@ -311,7 +313,8 @@ class Hub(Parts, Registering, Lifecycle):
 
             hosts = bound_hosts(host)
             if hosts:
-                self._check_open_to_all(host)
+                self._reached_at = host
+                self._check_open_to_all(self.authentication)
             self.auth = self.authentication  # so that keys made later let somebody in
             app = self.asgi(allowed_hosts=hosts)
             serve(
@@ -325,12 +328,11 @@ class Hub(Parts, Registering, Lifecycle):
         else:
             raise DefinitionError(f"There is no transport {transport!r}; use 'stdio' or 'http'.")
 
-    def _check_open_to_all(self, host: str) -> None:
-        """Refuse to let just anybody in."""
-        open_to_all = self.authentication.allows_anonymous
-        if open_to_all and not self._allow_anonymous_remote:
+    def _check_open_to_all(self, auth: Authentication) -> None:
+        """Refuse to let just anybody in from outside."""
+        if self._reached_at is not None and auth.allows_anonymous and not self._allow_anonymous_remote:
             raise WaypostError(
-                f"{host} can be reached from outside and nobody has to show a key; listen on 127.0.0.1, "
+                f"{self._reached_at} can be reached from outside and nobody has to show a key; listen on 127.0.0.1, "
                 "or allow it with server.allowAnonymousRemote: true (allow_anonymous_remote=True in Python)."
             )
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypeVar, cast
 
 from waypost.capabilities.capability import Kind
-from waypost.capabilities.context import Context
+from waypost.capabilities.context import Context, paused
 from waypost.capabilities.session import Session
-from waypost.errors import DefinitionError, UnknownCapability
+from waypost.errors import CallError, DefinitionError
 from waypost.protocol import dispatch, methods
 from waypost.protocol.engine import Engine, Hook
 from waypost.protocol.exchange import Exchange
@@ -98,7 +98,8 @@ class Lifecycle:
 
     async def on_tool_call(self, name: str, arguments: dict[str, Any], ctx: Context) -> Any:
         """A call of a tool; an override answers it, or hands on to this."""
-        return await self.engine.pipeline.call(name, arguments, ctx.caller)
+        with paused(ctx):
+            return await self.engine.pipeline.call(name, arguments, ctx.caller)
 
     async def on_resource_read(self, uri: str, ctx: Context) -> Any:
         """A read of a resource; an override answers it, or hands on to this."""
@@ -110,7 +111,8 @@ class Lifecycle:
 
     async def on_completion(self, ref: str, argument: Mapping[str, Any], ctx: Context) -> list[str]:
         """Values for an argument being typed; `ref` is a prompt's name or a template's URI."""
-        return methods.choices(self.engine, ref, argument)
+        found: list[str] = (await methods.completed(self.engine, ref, argument, ctx.caller))["values"]
+        return found
 
     async def on_elicitation(self, response: dict[str, Any], request_id: str, session: Session) -> None:
         """The answer to `session.send_elicitation`."""
@@ -162,5 +164,5 @@ class Lifecycle:
     def _session(self, session_id: str) -> LegacySession:
         session = self.engine.sessions.get(session_id)
         if session is None:
-            raise UnknownCapability(f"There is no session {session_id}.")
+            raise CallError(f"There is no session {session_id}.")
         return session

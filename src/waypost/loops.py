@@ -8,30 +8,37 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
-from typing import Any
+import sys
+from threading import get_ident
+from typing import Any, Final
 
-
-class _Here(threading.local):
-    loop: asyncio.AbstractEventLoop | None = None
-
-
-_here = _Here()
+_last: tuple[int, asyncio.AbstractEventLoop | None] = (0, None)
+"""The thread that asked last, and the loop that ran there."""
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
     """The loop that runs in this thread."""
-    loop = _here.loop
-    if loop is None or not loop.is_running():
-        loop = _here.loop = asyncio.get_running_loop()
+    global _last
+    thread, loop = _last
+    if loop is None or thread != get_ident() or not loop.is_running():
+        loop = asyncio.get_running_loop()
+        _last = (get_ident(), loop)
     return loop
 
 
-def running_task() -> asyncio.Task[Any]:
-    """The task that runs right now; only to be asked where there is one."""
-    task = asyncio.current_task(running_loop())
-    assert task is not None
-    return task
+if sys.version_info >= (3, 12):
+
+    def running_task() -> asyncio.Task[Any]:
+        """The task that runs right now; only to be asked where there is one."""
+        task = asyncio.current_task()
+        assert task is not None
+        return task
+else:
+    _tasks: Final[dict[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = asyncio.tasks._current_tasks  # type: ignore[attr-defined]  # no stub has it
+
+    def running_task() -> asyncio.Task[Any]:
+        """The task that runs right now; only to be asked where there is one."""
+        return _tasks[running_loop()]
 
 
 async def awaited(value: Any) -> Any:

@@ -13,7 +13,6 @@ from waypost.capabilities.registry import Registry
 from waypost.execution.pipeline import Pipeline
 from waypost.policy.guard import PolicyGuard
 from waypost.protocol.engine import Engine
-from waypost.stores.definitions import any_content
 from waypost.stores.secrets import hub_secret
 from waypost.stores.store import Store
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from waypost.policy import Authentication
     from waypost.policy.key_ring import KeyRing
     from waypost.skills.content.content import Content
+    from waypost.skills.content.delegating import Delegation
     from waypost.skills.folders.folders import SkillFolders
     from waypost.workers.workers import Workers
     from waypost.workflows.workflows import Workflows
@@ -84,7 +84,11 @@ class Parts:
         """Seven tools over everything; made when first asked for."""
         from waypost.gateway.gateway import Gateway
 
-        return Gateway(self.registry, self.workflows, self.guard, self._ranking)
+        return Gateway(self.registry, self.workflows, self.guard, self._ranking, self._read_at)
+
+    def _read_at(self, uri: str) -> str | None:
+        """Where else a document is read, if it is one of a folder."""
+        return self.folders.read_at(uri) if "folders" in self.__dict__ else None
 
     @cached_property
     def workers(self) -> Workers:
@@ -99,10 +103,22 @@ class Parts:
         """Markdown skills and prompts that workers and people publish; made when first asked for."""
         from waypost.skills.content.hosting import hosted_content
 
-        sources = (self.folders,)
         return hosted_content(
-            self.registry, self.workers, self._pipeline, lambda: self.store, self._resource_updated, sources
+            self.registry,
+            self.workers,
+            self._pipeline,
+            self.guard.policy,
+            lambda: self.store,
+            self._resource_updated,
+            (self.folders,),
         )
+
+    @cached_property
+    def delegation(self) -> Delegation:
+        """Markdown skills and prompts of a registry that is a worker; made when first asked for."""
+        from waypost.skills.content.delegating import Delegation
+
+        return Delegation(self.registry, self.workers, self._resource_updated)
 
     @cached_property
     def folders(self) -> SkillFolders:
@@ -139,17 +155,23 @@ class Parts:
 
     def expects(self, capability: str) -> bool:
         """Whether clients are told of a list that may be empty yet: workers publish whenever they come."""
-        options = self._worker_options
-        return capability in _PUBLISHED and options is not False and bool(options.get("registry", True))
+        return capability in _PUBLISHED and self._worker_options is not False
+
+    @property
+    def keeps_content(self) -> bool:
+        """Whether skills and prompts are kept here, and not by a worker."""
+        return self._worker_options is False or bool(self._worker_options.get("registry", True))
 
     def keep_workers_out(self) -> None:
         """Open no port for workers: on standard streams every client has a hub of its own, and there is one port."""
         self._worker_options = False
 
-    async def _open_workers(self) -> None:
-        """Have what was published, and let workers in where they are wanted."""
+    async def _open_workers(self, published: bool = False) -> None:
+        """Have what was published, if that is asked for or there is some, and let workers in where they are wanted."""
         wanted = self._worker_options is not False
-        if (wanted and self.workers.settings.registry) or "content" in self.__dict__ or await any_content(self.store):
+        if not self.keeps_content:
+            self.delegation.open()
+        elif published or wanted or "content" in self.__dict__:
             await self.content.load()
         if wanted:
             await self.workers.open()
@@ -165,6 +187,8 @@ class Parts:
             await self.folders.stop()
         if "gateway" in self.__dict__:
             self.gateway.close()
+        if "delegation" in self.__dict__:
+            await self.delegation.close()
         if "workers" in self.__dict__:
             await self.workers.close()
         if "content" in self.__dict__:

@@ -194,7 +194,7 @@ async def test_answers_fit_the_schemas_of_the_document() -> None:
 
 def test_no_path_leads_to_two_routes() -> None:
     for verb, path in EVERY:
-        assert sum(route.method == verb and bool(route.pattern.fullmatch(path)) for route in ROUTES.all) == 1
+        assert sum(route.method == verb and route.match(path.split("/")) is not None for route in ROUTES.all) == 1
 
 
 @asynchronous

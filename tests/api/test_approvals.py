@@ -119,10 +119,11 @@ async def test_an_approval_that_never_was_is_404() -> None:
 async def test_a_digest_of_something_else_is_refused() -> None:
     async with releasing() as hub:
         _, approval = await hub.asked()
-        status, sentence = await hub.refused("POST", f"{APPROVALS}/{approval}/approve", {"digest": "sha256:00"})
-        assert (status, "look at it again" in sentence) == (409, True)
-        (told,) = await waiting(hub)
-        await hub.told("POST", f"{APPROVALS}/{approval}/approve", {"digest": told["digest"]})
+        call = await hub.ask("POST", f"{APPROVALS}/{approval}/approve", {"digest": "sha256:00"})
+        told = json.loads(call.body)
+        assert (call.status, told["code"], "look at it again" in told["error"]) == (409, "APPROVAL_CHANGED", True)
+        (shown,) = await waiting(hub)
+        await hub.told("POST", f"{APPROVALS}/{approval}/approve", {"digest": shown["digest"]})
 
 
 @asynchronous
@@ -133,8 +134,11 @@ async def test_a_quorum_takes_different_people() -> None:
         approval = (await hub.submit(run, "ship"))["approval"]["id"]
         told = await hub.told("POST", f"{APPROVALS}/{approval}/approve", key=hub.lead)
         assert (told["status"], told["version"]) == ("waiting_for_approval", 1)
-        status, sentence = await hub.refused("POST", f"{APPROVALS}/{approval}/approve", key=hub.lead)
-        assert (status, sentence) == (409, f"lena has approved {approval} already; it takes somebody else.")
+        call = await hub.ask("POST", f"{APPROVALS}/{approval}/approve", key=hub.lead)
+        assert (call.status, json.loads(call.body)) == (
+            409,
+            {"error": f"lena has approved {approval} already; it takes somebody else.", "code": "APPROVAL_GIVEN"},
+        )
         told = await hub.told("POST", f"{APPROVALS}/{approval}/approve")
         assert (told["status"], told["state"]) == ("succeeded", "shipped")
 

@@ -13,6 +13,8 @@ from tests.api.conftest import Operator, operated_hub, operating
 from tests.protocol.conftest import asynchronous, until
 from tests.worker.engine import settled, working
 from waypost import Hub
+from waypost.capabilities.capability import Kind
+from waypost.capabilities.prompts import prompt_from_template
 from waypost.testing import connect
 
 DOCUMENTS, DOCUMENT, PROMPTS, WORKERS = (f"/api/v1/{name}" for name in ("documents", "document", "prompts", "workers"))
@@ -84,7 +86,9 @@ async def test_an_unknown_document_is_told_with_the_nearest() -> None:
         ({"id": "skills", "skill": "x"}, 'id may not be "skills"'),
         ({"id": "email", "skill": "x" * 262_145}, "skill body too large (262145 bytes; max 262144)"),
         ({"id": "email"}, "skill"),
-        ({"id": "email", "skill": ""}, "skill"),
+        ({"id": "email", "skill": ""}, "skill must be non-empty"),
+        ({"id": "", "skill": "x"}, "id must be non-empty"),
+        ({"id": "a" * 1025, "skill": "x"}, "id too long (1025 chars; max 1024)"),
     ],
 )
 @asynchronous
@@ -122,9 +126,62 @@ async def test_prompts_are_listed_whoever_offers_them() -> None:
             "arguments": arguments,
             "owner": "worker:mailer",
             "stale": False,
+            "left_out": False,
         }
         assert await operator.told("GET", f"{PROMPTS}/send-email") == listed["send-email"]
         assert await operator.refused("GET", f"{PROMPTS}/nothing") == (404, "Unknown prompt: nothing")
+        unknown = 'Unknown prompt: sendemail; did you mean "send-email"?'
+        assert await operator.refused("GET", f"{PROMPTS}/sendemail") == (404, unknown)
+
+
+@asynchronous
+async def test_a_published_prompt_is_taken_back_whoever_published_it() -> None:
+    async with at_work() as (operator, hub), working(hub, "mailer") as worker:
+        await worker.publish_prompt("send-email", "Write an email.", function_id="mail::write")
+        removed = await operator.told("DELETE", f"{PROMPTS}/send-email")
+        assert removed == {"prompt": {"name": "send-email", "removed": True}}
+        assert "send-email" not in hub.registry[Kind.PROMPT]
+        again = await operator.refused("DELETE", f"{PROMPTS}/send-email")
+        assert again == (404, "Unknown prompt: send-email")
+        assert await operator.refused("DELETE", f"{PROMPTS}/gret") == (
+            404,
+            'Unknown prompt: gret; did you mean "greet"?',
+        )
+        assert await operator.refused("DELETE", f"{PROMPTS}/greet") == (
+            400,
+            "The prompt greet was not published; remove it where it is defined.",
+        )
+
+
+@asynchronous
+async def test_a_prompt_that_is_left_out_is_listed_as_that_and_can_be_removed() -> None:
+    async with at_work() as (operator, hub), working(hub, "mailer") as worker:
+        await worker.publish_prompt("send", "From the worker.", function_id="mail::write")
+        hub.add(prompt_from_template("send", "Send.", description="From the hub."))
+        rows = [one for one in (await operator.told("GET", PROMPTS))["prompts"] if one["name"] == "send"]
+        assert [(one["owner"], one["description"], one["left_out"]) for one in rows] == [
+            ("hub", "From the hub.", False),
+            ("worker:mailer", "From the worker.", True),
+        ]
+        assert (await operator.told("GET", f"{PROMPTS}/send"))["description"] == "From the hub."
+        await operator.told("DELETE", f"{PROMPTS}/send")
+        assert [one["name"] for one in (await operator.told("GET", PROMPTS))["prompts"]] == ["greet", "send"]
+
+
+@asynchronous
+async def test_a_hub_whose_registry_is_a_worker_sends_operators_there() -> None:
+    async with at_work(workers={"port": 0, "registry": False}) as (operator, hub):
+        for method, path, body in (
+            ("GET", DOCUMENTS, None),
+            ("GET", at("a"), None),
+            ("POST", DOCUMENTS, EMAIL),
+            ("DELETE", f"{DOCUMENTS}?id=a", None),
+            ("DELETE", f"{PROMPTS}/greet", None),
+        ):
+            status, told = await operator.refused(method, path, body)
+            assert (status, "workers.registry is false" in told) == (400, True)
+        assert [one["name"] for one in (await operator.told("GET", PROMPTS))["prompts"]] == ["greet"]
+        assert hub.workers.functions.get("default", "skills::register") is None
 
 
 @asynchronous

@@ -12,7 +12,6 @@ from waypost.capabilities.options import (
     ToolOptions,
     hidden_flag,
     named,
-    nearest,
     parse,
     wire_annotations,
     with_category,
@@ -41,11 +40,15 @@ def test_options_that_are_not_given_say_nothing() -> None:
         (ResourceOptions, {"input": {}}, "unknown option 'input'"),
         (Options, {"mime_type": "text/plain"}, "unknown option 'mime_type'"),
         (Options, {"naem": "x"}, "unknown option 'naem', did you mean 'name'"),
-        (Options, {"title": 3}, r"Expected `str | null`, got `int` - at `\$.title`"),
-        (Options, {"tags": "abc"}, r"Expected `array`, got `str` - at `\$.tags`"),
+        (Options, {"title": 3}, r"title must be text, not 3\.$"),
+        (Options, {"tags": "abc"}, r"tags must be a list of texts, not 'abc'\.$"),
+        (Options, {"scopes": ["a", 1]}, r"scopes must be a list of texts, not \['a', 1\]\.$"),
+        (Options, {"hidden": "no"}, r"hidden must be True or False, not 'no'\.$"),
+        (Options, {"timeout": "3"}, r"timeout must be a number of seconds, not '3'\.$"),
         (Options, {"timeout": -1.0}, "timeout must be more than 0 seconds, not -1.0"),
         (Options, {"timeout": float("nan")}, "timeout must be more than 0 seconds"),
-        (ToolOptions, {"task": "sometimes"}, "Invalid enum value 'sometimes'"),
+        (ToolOptions, {"task": "maybe"}, r"task must be 'forbidden', 'optional' or 'required', not 'maybe'\.$"),
+        (ResourceOptions, {"size": "big"}, r"size must be a number of bytes, not 'big'\.$"),
     ],
 )
 def test_a_wrong_option_is_refused_naming_its_subject(
@@ -53,6 +56,15 @@ def test_a_wrong_option_is_refused_naming_its_subject(
 ) -> None:
     with pytest.raises(DefinitionError, match=rf"^Tool 'x': {sentence}"):
         parse(given, "Tool 'x'", kind)
+
+
+@pytest.mark.parametrize("kind", [ToolOptions, ResourceOptions])
+def test_every_option_that_has_a_type_says_in_words_what_it_takes(kind: type[Options]) -> None:
+    for name in kind.__struct_fields__:
+        if name in ("input", "output", "input_schema", "output_schema"):
+            continue
+        with pytest.raises(DefinitionError, match=rf"^Tool 'x': {name} must be .*, not 1j\.$"):
+            parse({name: 1j}, "Tool 'x'", kind)
 
 
 @pytest.mark.parametrize(
@@ -99,9 +111,18 @@ def test_an_unknown_annotation_comes_with_a_hint() -> None:
         wire_annotations({"readonly_hint": True}, "Tool 'x'")
 
 
-def test_a_hint_is_given_only_when_something_is_near() -> None:
-    assert "'description'" in nearest("descripton", ["name", "description"])
-    assert nearest("zzz", ["name"]) == "."
+@pytest.mark.parametrize(
+    ("key", "sentence"),
+    [
+        ("descripton", "x: unknown option 'descripton', did you mean 'description'?"),
+        ("zzz", "x: unknown option 'zzz'."),
+    ],
+)
+def test_a_hint_is_given_only_when_something_is_near(key: str, sentence: str) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        parse({key: 1}, "x", Options)
+
+    assert refused.value.message == sentence
 
 
 def test_a_definition_error_is_prefixed_with_its_subject_once() -> None:

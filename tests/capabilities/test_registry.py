@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -159,6 +160,8 @@ def test_what_was_removed_is_unknown_under_both_names() -> None:
         ("", "Unknown tool: "),
         ("skill:x", "Unknown skill: x"),
         ("workflow:x", "Unknown workflow: x"),
+        ("skill::fetch", "Unknown tool: skill::fetch"),
+        ("workflow:::x", "Unknown tool: workflow:::x"),
     ],
 )
 def test_an_unknown_tool_is_called_what_its_prefix_says(name: str, sentence: str) -> None:
@@ -171,6 +174,17 @@ def test_an_unknown_prompt_or_resource_is_named() -> None:
         Registry().prompt("p")
     with pytest.raises(UnknownResource, match="Resource not found: u:x"):
         Registry().resource("u:x")
+
+
+def test_an_unknown_prompt_is_told_with_the_nearest_that_is_shown() -> None:
+    registry = Registry()
+    registry.add([a_prompt("hello"), a_prompt("held"), replace(a_prompt("helo-hidden"), hidden=True)])
+    with pytest.raises(UnknownPrompt, match=r'^Unknown prompt: helo; did you mean "hello"\?$'):
+        registry.prompt("helo", lambda row: True)
+    with pytest.raises(UnknownPrompt, match=r'^Unknown prompt: helo; did you mean "held"\?$'):
+        registry.prompt("helo", lambda row: row.id != "hello")
+    with pytest.raises(UnknownPrompt, match=r"^Unknown prompt: helo$"):
+        registry.prompt("helo")
 
 
 def test_a_fixed_resource_comes_first_then_templates_in_the_order_of_their_names() -> None:

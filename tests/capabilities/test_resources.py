@@ -207,7 +207,7 @@ def test_old_clients_get_contents_without_meta() -> None:
         ({"uri_template": "a:{b}"}, {"c": str}, r"a:\{b\} does not give c"),
         ({"uri_template": "a:{b"}, {}, "unbalanced brace"),
         ({"uri": "a:b", "colour": "red"}, {}, "unknown option 'colour'"),
-        ({"uri": "a:b", "size": "big"}, {}, "Expected `int | null`"),
+        ({"uri": "a:b", "size": "big"}, {}, "size must be a number of bytes, not 'big'"),
     ],
 )
 def test_a_wrong_resource_is_refused_when_it_is_defined(

@@ -216,7 +216,20 @@ def test_the_check_sees_what_the_client_will_see() -> None:
     assert answer(Point(1), output_schema=dated)["structuredContent"] == DATED
 
 
-@pytest.mark.parametrize("value", ["text only", None, Result(["text"]), ToolError("no"), Result([], is_error=True)])
-def test_a_result_without_structured_data_is_not_checked(value: Any) -> None:
+@pytest.mark.parametrize("value", ["text only", None, Result(["text"])])
+def test_a_result_without_structured_data_does_not_fit_an_output_schema(value: Any) -> None:
+    refused = answer(value, output=OUTPUT)
+    assert refused["isError"] is True
+    assert text(refused).endswith("does not fit its output schema: structured content is missing")
+
+
+@pytest.mark.parametrize("value", [ToolError("no"), Result([], is_error=True)])
+def test_a_failure_is_not_held_to_an_output_schema(value: Any) -> None:
     result = answer(value, output=OUTPUT)
+    assert result["isError"] is True
     assert "does not fit" not in str(result["content"])
+
+
+@pytest.mark.parametrize("content", ["abc", Text("abc"), ["abc"], [Text("abc")]])
+def test_the_content_of_a_result_may_be_a_single_block(content: Any) -> None:
+    assert answer(Result(content=content))["content"] == [{"type": "text", "text": "abc"}]

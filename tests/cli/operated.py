@@ -127,6 +127,13 @@ def use(url: str, name: str, arguments: dict[str, Any], key: str) -> int:
             return error.code
 
 
+def printed(capsys: Captured) -> str:
+    """What went to stdout, when nothing went to stderr."""
+    said = capsys.readouterr()
+    assert said.err == ""
+    return str(said.out)
+
+
 def complaint(capsys: Captured) -> str:
     """The one line on stderr, when nothing went to stdout."""
     said = capsys.readouterr()
@@ -137,6 +144,4 @@ def complaint(capsys: Captured) -> str:
 
 def printed_json(capsys: Captured) -> Any:
     """The JSON on stdout, when nothing went to stderr."""
-    said = capsys.readouterr()
-    assert said.err == ""
-    return json.loads(said.out)
+    return json.loads(printed(capsys))

@@ -79,10 +79,10 @@ def test_every_mistake_is_one_line_with_file_line_key_sentence_and_code(project:
     assert main(["check"]) == 1
 
     found = lines(capsys)
-    assert len(found) == 3
+    assert len(found) == 5
     for line in found:
         assert re.fullmatch(r"waypost\.yaml:\d+: [\w.\[\]]+: .+ \[CFG\d{3}\]", line)
-    assert [line.split(":")[1] for line in found] == ["4", "5", "7"]
+    assert [line.split(":")[1] for line in found] == ["4", "5", "5", "5", "7"]
     assert "did you mean `port`?" in found[0]
 
 
@@ -133,10 +133,26 @@ def test_a_process_fails_on_mistakes_and_prints_json(project: Path) -> None:
     done = waypost("check", "--json", cwd=project)
 
     assert (done.returncode, done.stderr) == (1, "")
-    assert len(json.loads(done.stdout)) == 3
+    assert len(json.loads(done.stdout)) == 5
+
+
+def test_serve_tells_mistakes_and_warnings_as_check_does(project: Path, capsys: Captured) -> None:
+    write(project, "include: [none/*.yaml]\nservre: {}\n")
+
+    assert main(["check"]) == 1
+    checked = lines(capsys)
+    assert main(["serve"]) == 1
+
+    assert capsys.readouterr().err.splitlines() == checked
+    assert [line.startswith("warning: ") for line in checked] == [True, False]
 
 
 # schema
+
+
+def test_json_is_accepted_where_there_is_nothing_else(capsys: Captured) -> None:
+    assert main(["schema", "--json"]) == 0
+    assert json.loads("\n".join(lines(capsys))) == schema(capsys)
 
 
 def test_the_schema_is_a_json_schema(capsys: Captured) -> None:

@@ -71,7 +71,10 @@ def test_a_refusal_is_one_sentence(capsys: Captured, tmp_path: Path) -> None:
     assert complaint(capsys).endswith("missing.md cannot be read: No such file or directory.")
     (tmp_path / "latin.md").write_bytes(b"\xff\xfe")
     assert main([*DOCS, "add", "a", str(tmp_path / "latin.md")]) == 1
-    assert "cannot be read" in complaint(capsys)
+    assert complaint(capsys).endswith("latin.md is not a text in UTF-8.")
+    (tmp_path / "empty.md").write_text("")
+    assert main([*DOCS, "add", "a", str(tmp_path / "empty.md")]) == 1
+    assert complaint(capsys) == "waypost: skill must be non-empty"
     (tmp_path / "a.md").write_text("# A")
     assert main([*DOCS, "add", "Not An Id", str(tmp_path / "a.md")]) == 1
     assert complaint(capsys).startswith("waypost: invalid id")

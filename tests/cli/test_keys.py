@@ -62,11 +62,19 @@ def test_keys_are_listed_as_a_table(capsys: Captured) -> None:
 def test_what_the_hub_refuses_is_one_sentence(capsys: Captured) -> None:
     for arguments, part in (
         (["--id", "agent"], "in the configuration already"),
-        (["--id", "a b"], "The body is not what is expected"),
         (["--id", "late", "--expires", "2001-01-01"], "in the past"),
     ):
         assert main(["keys", "create", *arguments]) == 1
         assert part in complaint(capsys)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "-", "ü", "a\n", "a" * 129])
+def test_what_cannot_be_the_id_of_a_key_is_wrong_usage(name: str, capsys: Captured) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["keys", "create", f"--id={name}"])
+
+    assert ended.value.code == 2
+    assert "is no id; use up to 128 letters, digits and . _ @ : + -" in complaint(capsys)
 
 
 def test_keys_survive_the_hub_and_stay_revoked(tmp_path: Path) -> None:

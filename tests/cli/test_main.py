@@ -13,6 +13,7 @@ import pytest
 from tests.cli.shell import waypost
 from waypost.cli import main
 from waypost.cli.main import parser
+from waypost.config.findings import finding
 from waypost.errors import ConfigError, WaypostError
 from waypost.version import __version__
 
@@ -38,7 +39,7 @@ COMMANDS = [
 ACTIONS = {
     "store": ["check", "migrate", "backup", "vacuum"],
     "skills": ["list", "create", "load", "unload", "reload", "rollback", "docs"],
-    "prompts": ["list", "show"],
+    "prompts": ["list", "show", "remove"],
     "workers": ["list"],
     "upstreams": ["list", "approve", "restart", "login", "logout"],
     "runs": ["list", "show", "cancel", "resolve"],
@@ -178,7 +179,10 @@ def test_an_error_is_one_sentence_and_code_1(
 @pytest.mark.parametrize(
     ("error", "lines"),
     [
-        (ConfigError("both", ["a.yaml:1: one", "a.yaml:2: two"]), ["a.yaml:1: one", "a.yaml:2: two"]),
+        (
+            ConfigError("both", [finding("a.yaml", 1, (), "one", "CFG001"), finding("a.yaml", 2, (), "two", "CFG031")]),
+            ["a.yaml:1: one [CFG001]", "warning: a.yaml:2: two [CFG031]"],
+        ),
         (ConfigError("The file is on fire."), ["The file is on fire."]),
     ],
 )

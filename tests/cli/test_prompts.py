@@ -7,6 +7,7 @@ import pytest
 from tests.cli.operated import Captured, complaint, printed_json
 from tests.cli.published import mailer as mailer
 from waypost.cli import main
+from waypost.worker import Worker
 
 pytestmark = pytest.mark.usefixtures("mailer")
 
@@ -38,3 +39,17 @@ def test_a_prompt_is_shown_with_its_arguments(capsys: Captured) -> None:
 def test_an_unknown_prompt_is_told(capsys: Captured) -> None:
     assert main(["prompts", "show", "nothing"]) == 1
     assert complaint(capsys) == "waypost: Unknown prompt: nothing"
+    assert main(["prompts", "show", "sumarise"]) == 1
+    assert complaint(capsys) == 'waypost: Unknown prompt: sumarise; did you mean "summarise"?'
+
+
+def test_a_published_prompt_is_removed(mailer: Worker, capsys: Captured) -> None:
+    given = {"name": "draft", "description": "Write a draft.", "function_id": "mail::write"}
+    for options, said in (([], "The prompt draft is removed.\n"), (["--json"], '"removed": true')):
+        mailer.trigger("prompts::register", given).result(20)
+        assert main(["prompts", "remove", "draft", *options]) == 0
+        assert said in capsys.readouterr().out
+    assert main(["prompts", "remove", "draft"]) == 1
+    assert complaint(capsys) == "waypost: Unknown prompt: draft"
+    assert main(["prompts", "remove", "summarise"]) == 1
+    assert complaint(capsys) == "waypost: The prompt summarise was not published; remove it where it is defined."

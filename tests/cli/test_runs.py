@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import pytest
+
 from tests.cli.operated import Captured, complaint, printed_json
 from tests.cli.released import LEAD, Desk
 from tests.cli.released import desk as desk
 from waypost.cli import main
+from waypost.cli.runs import STATUSES
 
 
 def test_runs_are_listed_with_the_newest_first(desk: Desk, capsys: Captured) -> None:
@@ -73,3 +79,23 @@ def test_a_run_that_never_was_fails(desk: Desk, capsys: Captured) -> None:
 def test_runs_are_for_operators(desk: Desk, capsys: Captured) -> None:
     assert main(["runs", "list", "--url", desk.url, "--key", LEAD]) == 1
     assert "lena does not have the role admin" in complaint(capsys)
+
+
+def test_a_status_that_there_is_not_is_wrong_usage(capsys: Captured) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["runs", "list", "--status", "nonsense"])
+
+    assert ended.value.code == 2
+    assert "'waiting_for_action'" in complaint(capsys)
+
+
+def test_every_status_that_is_documented_can_be_asked_for() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "workflow-answers.md").read_text()
+    table = page.partition("### Status")[2].partition("\n### ")[0]
+
+    assert {*re.findall(r"^\| `(\w+)` ", table, re.MULTILINE), "going_on"} == set(STATUSES)
+
+
+def test_a_run_that_has_a_slash_in_its_name_is_as_unknown_as_others(desk: Desk, capsys: Captured) -> None:
+    assert main(["runs", "show", "a/b?c#d"]) == 1
+    assert complaint(capsys) == "waypost: Unknown workflow instance 'a/b?c#d'."

@@ -36,6 +36,10 @@ def test_a_refusal_is_one_sentence(capsys: Captured) -> None:
     assert complaint(capsys) == "waypost: The skill twice is loaded already in this version."
 
 
+def test_a_name_with_a_slash_in_it_is_one_name(capsys: Captured) -> None:
+    assert said(capsys, "create", "../x?y") == "The skill ../x?y is created: ../x?y.py.\n"
+
+
 @pytest.mark.parametrize("name", ["..", ".", ""])
 def test_what_cannot_be_a_name_is_not_sent(name: str, capsys: Captured) -> None:
     assert main(["skills", "unload", name]) == 1

@@ -9,27 +9,35 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.cli.shell import COMMAND, environment, waypost
 from tests.protocol.conftest import asynchronous
 from tests.worker.engine import working
 from tests.workers.wire import address, at_work, hub_for_workers
 
+READY = "skills-worker is ready"
+
+
+async def hear(process: Process, says: str, lines: list[str]) -> None:
+    """Read what the command writes until it says something."""
+    assert process.stderr is not None
+    while says not in "".join(lines[-1:]):
+        line = (await process.stderr.readline()).decode()
+        assert line, lines
+        lines.append(line)
+
 
 @asynccontextmanager
-async def skills_worker(url: str, folder: Path) -> AsyncIterator[tuple[Process, list[str]]]:
-    """The command, once it is ready, and what it wrote before."""
+async def skills_worker(url: str, folder: Path, says: str = READY) -> AsyncIterator[tuple[Process, list[str]]]:
+    """The command, once it says something, and what it wrote before."""
     command = (COMMAND, "skills-worker", "--url", url)
     process = await asyncio.create_subprocess_exec(
         *command, cwd=folder, env=environment(), stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE
     )
-    assert process.stderr is not None
     lines: list[str] = []
     try:
-        while "skills-worker is ready" not in "".join(lines[-1:]):
-            line = (await process.stderr.readline()).decode()
-            assert line, lines
-            lines.append(line)
+        await hear(process, says, lines)
         yield process, lines
     finally:
         if process.returncode is None:
@@ -77,6 +85,38 @@ async def test_it_keeps_skills_for_an_engine_until_it_is_stopped(tmp_path: Path)
         assert [one.name for one in hub.workers.connected] == ["one", "skills"]
         process.send_signal(signal.SIGTERM)
         assert await process.wait() == 0
+
+
+@asynchronous
+async def test_a_second_one_says_that_it_stands_by_and_takes_over_when_the_first_is_gone(tmp_path: Path) -> None:
+    hub = hub_for_workers(workers={"port": 0, "registry": False})
+    async with at_work(hub), working(hub) as worker:
+        heard: asyncio.Queue[Any] = asyncio.Queue()
+        worker.register_function("a::changed", heard.put_nowait)
+        worker.register_trigger("skills::on-change", "a::changed")
+        async with (
+            skills_worker(address(hub), tmp_path) as (first, _),
+            skills_worker(address(hub), tmp_path, "stands by") as (second, lines),
+        ):
+            assert not any(READY in line for line in lines)
+            assert await worker.publish_skill("demo", "# demo\n")
+            assert (await heard.get())["id"] == "demo"
+            first.kill()
+            await hear(second, READY, lines)
+            await worker.trigger("skills::register", {"id": "other", "skill": "# other\n"})
+            assert (await heard.get())["id"] == "other"
+            second.send_signal(signal.SIGTERM)
+            assert await second.wait() == 0
+
+
+@asynchronous
+async def test_one_that_stands_by_can_be_stopped(tmp_path: Path) -> None:
+    hub = hub_for_workers(workers={"port": 0})
+    async with at_work(hub), skills_worker(address(hub), tmp_path, "stands by") as (process, lines):
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+        assert process.stderr is not None
+        assert READY not in "".join(lines) + (await process.stderr.read()).decode()
 
 
 @asynchronous

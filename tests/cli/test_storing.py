@@ -2,105 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import sqlite3
 import stat
-import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.cli.shell import serving, waypost
+from tests.cli.operated import Captured, complaint, printed
+from tests.cli.stored import LOOKING, change, fill
+from tests.cli.stored import file as file
 from tests.postgres import postgres_server as postgres_server
 from tests.postgres import postgres_url as postgres_url
 from tests.postgres import run_sql
 from waypost.cli import main
-from waypost.stores import migrations, places
-from waypost.stores.instances import Instance
-from waypost.stores.sessions import SessionRecord
-from waypost.stores.store import Store
-from waypost.stores.tasks import TaskRecord
-
-Captured = pytest.CaptureFixture[str]
+from waypost.stores import migrations
 
 LATEST = migrations.LATEST
-LOOKING = [["check"], ["backup", "--to", "copy.db"], ["vacuum"]]
-
-
-def printed(capsys: Captured) -> str:
-    """What went to stdout, when nothing went to stderr."""
-    said = capsys.readouterr()
-    assert said.err == ""
-    return str(said.out)
-
-
-def complaint(capsys: Captured) -> str:
-    """The one line on stderr, when nothing went to stdout."""
-    said = capsys.readouterr()
-    assert said.out == ""
-    (line,) = said.err.splitlines()
-    return str(line)
-
-
-def fill(file: Path, old: int = 0) -> None:
-    """Make a store with an instance, two tasks and a session in it, and so many old tasks."""
-
-    async def scenario() -> None:
-        store = Store(places.database(f"sqlite:///{file}", Path("/")))
-        instance = Instance(id="i", version=1, definition="d", principal="p", state="s", status="running")
-        await store.instances.start(instance, time.time(), {})
-        for number in range(2):
-            await store.tasks.save(task(f"new-{number}", time.time() + 600))
-        await asyncio.gather(*(store.tasks.save(task(f"old-{number}", 1.0)) for number in range(old)))
-        await store.sessions.save(
-            SessionRecord(
-                id="s",
-                version="2025-11-25",
-                principal="p",
-                client_info={"name": "c", "version": "1"},
-                client_capabilities={},
-                log_level=0,
-                assigns={},
-                subscriptions=[],
-            )
-        )
-        await store.close()
-
-    asyncio.run(scenario())
-
-
-def task(task_id: str, expires_at: float) -> TaskRecord:
-    return TaskRecord(
-        id=task_id,
-        principal="p",
-        status="completed",
-        created_at="",
-        updated_at="",
-        ttl_ms=1000,
-        poll_ms=500,
-        expires_at=expires_at,
-        result={"text": "x" * 1000},
-    )
-
-
-def change(file: Path, *statements: str) -> None:
-    """Do to a store what no hub would do."""
-    with closing(sqlite3.connect(file)) as connection:
-        for statement in statements:
-            connection.execute(statement)
-        connection.commit()
-
-
-@pytest.fixture
-def file(project: Path) -> Path:
-    """The store of the hubs in the project, with something in it."""
-    file = project / ".waypost" / "waypost.db"
-    fill(file)
-    return file
 
 
 # Which store it is
@@ -358,78 +275,3 @@ def test_a_missing_table_is_a_problem(postgres_url: str, project: Path, capsys: 
 
     assert main(["store", "check", "--url", postgres_url]) == 1
     assert printed(capsys).endswith(": The table jobs is missing.\n")
-
-
-# While a hub runs, and when it cannot
-
-
-@contextmanager
-def locked(file: Path) -> Iterator[None]:
-    """A store that somebody else writes to and does not let go."""
-    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
-        connection.execute("BEGIN IMMEDIATE")
-        yield
-
-
-def test_a_store_is_looked_after_while_its_hub_runs(project: Path) -> None:
-    with serving("waypost.yaml", cwd=project) as hub:
-        assert hub.url
-        for arguments in LOOKING:
-            done = waypost("store", *arguments, cwd=project)
-            assert (done.returncode, done.stderr) == (0, ""), arguments
-
-
-def refusal(project: Path, target: str = "waypost.yaml") -> str:
-    """Why a hub does not start."""
-    done = waypost("serve", target, "--port", "0", cwd=project)
-    assert (done.returncode, done.stdout) == (1, "")
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("waypost: ")
-    assert not (project / ".waypost" / "hub.json").exists()
-    return line
-
-
-@pytest.mark.parametrize("target", ["waypost.yaml", "server.py:hub"])
-def test_a_hub_does_not_start_on_a_damaged_store(target: str, file: Path, project: Path) -> None:
-    file.write_bytes(b"no database at all" * 100)
-
-    assert "is damaged" in refusal(project, target)
-
-
-def test_a_hub_does_not_start_on_a_newer_store(file: Path, project: Path) -> None:
-    change(file, "INSERT INTO migrations VALUES (999, 'from tomorrow')")
-
-    assert "written by a newer Waypost" in refusal(project)
-
-
-def test_a_hub_does_not_start_on_a_store_that_cannot_be_made(project: Path) -> None:
-    (project / ".waypost" / "waypost.db").mkdir(parents=True)
-
-    assert "cannot be opened" in refusal(project)
-
-
-def test_a_hub_does_not_start_on_a_store_it_cannot_migrate(project: Path) -> None:
-    empty = project / ".waypost" / "waypost.db"
-    empty.parent.mkdir()
-    change(empty, "PRAGMA journal_mode = WAL")
-
-    with locked(empty):
-        assert "locked by another process" in refusal(project)
-
-
-@pytest.mark.parametrize("target", ["waypost.yaml", "server.py:hub"])
-def test_a_served_hub_keeps_its_store_in_the_data_directory(target: str, project: Path) -> None:
-    with serving(target, "--port", "0", "--data", "chosen", cwd=project) as hub:
-        assert hub.url
-        assert (project / "chosen" / "waypost.db").exists()
-    assert not (project / ".waypost").exists()
-
-
-def test_a_served_hub_that_has_a_store_keeps_it(project: Path) -> None:
-    (project / "own.py").write_text(
-        "from waypost import Hub\nhub = Hub('own', version='1', store='sqlite:///own.db')\n"
-    )
-    with serving("own.py:hub", "--port", "0", cwd=project) as hub:
-        assert hub.url
-        kept: list[Any] = sorted(path.name for path in (project / ".waypost").glob("*.db"))
-        assert kept == ["own.db"]

@@ -33,7 +33,7 @@ def test_several_mistakes_give_several_findings_in_the_order_of_the_lines(folder
         (4, "server.port", "CFG012"),
         (5, "server.surface", "CFG013"),
         (6, "server.pagesize", "CFG010"),
-        (7, "server.pageSize", "CFG013"),
+        (7, "server.page_size", "CFG013"),
         (9, "toolkits[0].use", "CFG014"),
         (10, "toolkits[1]", "CFG012"),
         (12, "prompts.a.template", "CFG014"),
@@ -176,7 +176,7 @@ def test_an_unknown_tag_is_reported(folder: Folder) -> None:
 
 def test_a_rule_of_a_whole_struct_is_reported_near_it(folder: Folder) -> None:
     _, findings = fitted(folder, "mode: 3\nitems:\n  a: {kind: even, number: 3}\n")
-    assert [(found.code, found.line, found.key) for found in findings] == [("CFG013", 2, "items")]
+    assert [(found.code, found.line, found.key) for found in findings] == [("CFG013", 3, "items.a")]
     assert findings[0].message == "the number must be even"
 
 

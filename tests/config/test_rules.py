@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from tests.config.conftest import Folder
@@ -19,15 +21,21 @@ def test_the_tool_timeout_may_stand_in_either_place(folder: Folder, text: str, s
 
 
 def test_two_different_tool_timeouts_are_an_error(folder: Folder) -> None:
-    found = folder.only("server: {toolTimeoutMs: 500}\nmcp:\n  tool_timeout_ms: 600\n")
-    assert (found.code, found.line, found.key) == ("CFG060", 3, "mcp.toolTimeoutMs")
+    found = folder.only("server: {tool_timeout_ms: 500}\nmcp:\n  tool_timeout_ms: 600\n")
+    assert (found.code, found.line, found.key) == ("CFG060", 3, "mcp.tool_timeout_ms")
+    assert "`server.tool_timeout_ms`" in found.message
+
+
+@pytest.mark.parametrize("key", ["toolTimeoutMs", "tool_timeout_ms"])
+def test_a_finding_names_a_key_as_the_file_has_it(folder: Folder, key: str) -> None:
+    assert folder.only(f"server: {{{key}: long}}\n").key == f"server.{key}"
 
 
 def test_a_toolkit_file_must_exist(folder: Folder) -> None:
     folder.write("here.py", "")
     found = folder.only("toolkits:\n  - ./here.py:Kit\n  - use: ./gone.py:Kit\n")
     assert (found.code, found.line, found.key) == ("CFG041", 3, "toolkits[1].use")
-    assert str(folder.path / "gone.py") in found.message
+    assert found.message.endswith("/gone.py` does not exist; check the path")
 
 
 def test_a_toolkit_module_is_not_looked_for(folder: Folder) -> None:
@@ -56,3 +64,34 @@ def test_a_bus_that_is_not_there_yet_is_an_error(folder: Folder, url: str) -> No
 def test_a_url_that_is_no_text_is_told_once(folder: Folder, section: str) -> None:
     assert folder.only(f"{section}: {{url: 7}}\n").code == "CFG012"
     assert folder.only(f"{section}: {{url: ''}}\n").code == "CFG013"
+
+
+def oauth(jwks: str) -> str:
+    return f"auth:\n  oauth:\n    issuer: https://i.example\n    resource: https://h.example\n    jwks: {jwks}\n"
+
+
+def test_a_file_of_public_keys_is_relative_to_the_configuration_file(folder: Folder) -> None:
+    folder.write("keys/set.json", "{}")
+    folder.write("team/auth.yaml", oauth("../keys/set.json"))
+    auth = folder.load("include: [team/auth.yaml]").config.auth
+    assert auth is not None
+    assert auth.oauth is not None
+    assert os.path.samefile(auth.oauth.jwks, folder.path / "keys" / "set.json")
+
+
+def test_a_file_of_public_keys_must_exist(folder: Folder) -> None:
+    found = folder.only(oauth("gone.json"))
+    assert (found.code, found.line, found.key) == ("CFG065", 5, "auth.oauth.jwks")
+    assert found.message.endswith("/gone.json` does not exist; check the path")
+
+
+def test_an_address_of_public_keys_is_left_as_it_is(folder: Folder) -> None:
+    auth = folder.load(oauth("https://i.example/keys")).config.auth
+    assert auth is not None
+    assert auth.oauth is not None
+    assert auth.oauth.jwks == "https://i.example/keys"
+
+
+def test_public_keys_that_are_no_text_are_told_once(folder: Folder) -> None:
+    assert folder.only(oauth("7")).code == "CFG012"
+    assert folder.only(oauth("''")).code == "CFG013"

@@ -3,10 +3,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
+
+import pytest
 
 from tests.config.conftest import Folder
 from waypost.config import changes
+from waypost.config.watching import happenings
 
 DEADLINE = 20
 
@@ -157,5 +161,42 @@ def test_nothing_is_told_once_stopped(folder: Folder) -> None:
         stop = asyncio.Event()
         stop.set()
         assert await ended(changes(lambda: [path], stop))
+
+    asyncio.run(scenario())
+
+
+def test_a_happening_in_one_of_several_folders_is_noticed_long_before_the_next_look(folder: Folder) -> None:
+    places = [folder.path / "one", folder.path / "two"]
+    for place in places:
+        place.mkdir()
+
+    async def scenario() -> None:
+        async with aclosing(happenings(places, asyncio.Event(), look_every_ms=2_000 * DEADLINE)) as stream:
+            waiting = asyncio.create_task(anext(stream))
+            await asyncio.sleep(0)  # from here on the folders are watched
+            folder.write("two/new", "x")
+            async with asyncio.timeout(DEADLINE):
+                await waiting
+
+    asyncio.run(scenario())
+
+
+def test_where_nothing_happens_there_is_a_look_every_so_often_until_it_is_stopped(folder: Folder) -> None:
+    async def scenario() -> None:
+        stop = asyncio.Event()
+        stream = happenings([folder.path], stop, look_every_ms=10)
+        async with asyncio.timeout(DEADLINE):
+            await anext(stream)
+            await anext(stream)
+            stop.set()
+            assert [one async for one in stream] == []
+
+    asyncio.run(scenario())
+
+
+def test_a_folder_that_is_not_there_cannot_be_watched(folder: Folder) -> None:
+    async def scenario() -> None:
+        with pytest.raises(FileNotFoundError):
+            await anext(happenings([folder.path / "gone"], asyncio.Event(), look_every_ms=10))
 
     asyncio.run(scenario())

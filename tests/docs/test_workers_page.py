@@ -120,10 +120,18 @@ async def test_the_orders_are_placed_and_confirmed(tmp_path: Path) -> None:
         assert {one for one in printed if one.startswith("confirmed")} == {f"confirmed a{n}" for n in (1, 2, 3)}
 
 
+@pytest.mark.parametrize(
+    ("file", "lines"),
+    [
+        ("plain.py", ["HELLO"]),
+        ("channels.py", ["HELLO, WORLD", "12 bytes"]),
+        ("watching.py", ["watcher charged 700 {'charged': True}"]),
+    ],
+)
 @asynchronous
-async def test_the_plain_program_runs_to_its_end(tmp_path: Path) -> None:
+async def test_a_program_runs_to_its_end(file: str, lines: list[str], tmp_path: Path) -> None:
     hub = hub_for_workers()
-    async with at_work(hub), example(address(hub), tmp_path, sys.executable, FOLDER / "plain.py") as process:
-        assert await line(process) == "HELLO"
+    async with at_work(hub), example(address(hub), tmp_path, sys.executable, FOLDER / file) as process:
+        assert [await line(process) for _ in lines] == lines
         assert await process.wait() == 0
         await until(lambda: hub.workers.connected == [])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import sys
 import threading
 from collections.abc import Iterator
@@ -9,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.capabilities.client import Client, call, connected, text
+from tests.capabilities.client import Client, call, connected, listed, text
 from waypost import Context, Hub, Result, Text, tool
 from waypost.capabilities.expansion import expand
 from waypost.errors import InvalidOutput
 from waypost.execution.pipeline import check_output
 from waypost.execution.pool import Pool
+from waypost.wire.versions import V2025_11_25, V2026_07_28
 
 
 @pytest.fixture
@@ -315,12 +317,41 @@ def test_a_hub_that_was_stopped_can_be_started_again(hub: Hub) -> None:
     assert [asyncio.run(scenario()) for _ in range(2)] == ["still here"] * 2
 
 
-def test_only_structured_results_are_held_to_an_output_schema() -> None:
+def test_results_are_held_to_an_output_schema_unless_they_say_that_they_failed() -> None:
     @tool(output={"n": {"type": "integer", "required": True}})
     def work() -> None: ...
 
     (capability,) = expand(work)
-    for fine in (Result(), Result([Text("x")]), Result(structured={"n": 1}), Result(structured={}, is_error=True)):
+    for fine in (Result(structured={"n": 1}), Result(is_error=True), Result(structured={}, is_error=True)):
         check_output(capability, fine)
-    with pytest.raises(InvalidOutput, match="Tool work returned a result that does not fit its output schema: n: "):
+    refused = "Tool work returned a result that does not fit its output schema: "
+    with pytest.raises(InvalidOutput, match=f"{refused}n: "):
         check_output(capability, Result(structured={"n": "one"}))
+    for bare in (Result(), Result([Text("x")])):
+        with pytest.raises(InvalidOutput, match=f"{refused}structured content is missing"):
+            check_output(capability, bare)
+
+
+@pytest.mark.parametrize("version", [V2025_11_25, V2026_07_28])
+@pytest.mark.parametrize(("value", "problem"), [(None, "missing"), ("x", "missing"), (math.nan, ""), (-math.inf, "")])
+def test_a_return_annotation_is_a_promise_of_what_the_client_will_see(version: str, value: Any, problem: str) -> None:
+    hub = Hub("test", version="1")
+
+    @hub.tool
+    def measure() -> float:
+        return value  # type: ignore[no-any-return]  # what the checker of a user may have missed
+
+    refused = call(hub, "measure", version)
+    assert refused["isError"] is True
+    assert "structuredContent" not in refused
+    assert text(refused).startswith("Tool measure returned a result that does not fit its output schema: ")
+    assert problem in text(refused)
+
+
+def test_a_list_of_anything_may_hold_content_blocks(hub: Hub) -> None:
+    @hub.tool
+    def blocks() -> list[Any]:
+        return [Text("x"), "y"]
+
+    assert [block["text"] for block in call(hub, "blocks")["content"]] == ["x", "y"]
+    assert "outputSchema" not in listed(hub)["blocks"]

@@ -156,9 +156,8 @@ def test_it_stops_ticking_when_nothing_waits_and_starts_again(loop: Loop) -> Non
 
 def test_a_loop_has_one_clock_and_another_loop_its_own() -> None:
     async def own() -> Ticker:
-        here = asyncio.get_running_loop()
-        assert ticker(here) is ticker(here)
-        return ticker(here)
+        assert ticker() is ticker()
+        return ticker()
 
     with asyncio.Runner() as one, asyncio.Runner() as other:
         first, second = one.run(own()), other.run(own())
@@ -169,8 +168,8 @@ def test_loops_that_take_turns_do_not_lose_what_waits_on_the_other() -> None:
     rung: list[str] = []
 
     async def add(name: str) -> asyncio.Event:
-        loop, heard = asyncio.get_running_loop(), asyncio.Event()
-        ticker(loop).add(Bell(name, rung, heard.set), 0)
+        heard = asyncio.Event()
+        ticker().add(Bell(name, rung, heard.set), 0)
         return heard
 
     async def hear(heard: asyncio.Event) -> None:

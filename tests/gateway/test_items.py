@@ -114,7 +114,7 @@ def test_a_document_is_read() -> None:
     hub = Hub("one", version="1")
     hub.resource("docs://x", name="x", mime_type="text/markdown")(lambda: "# x")
     made = item(row(hub, "resources"))
-    assert (made.id, made.kind) == ("docs://x", "document")
+    assert (made.id, made.kind, made.title) == ("docs://x", "document", "x")
     assert made.link == {"rel": "read", "method": "resources/read", "args": {"uri": "docs://x"}}
 
 

@@ -7,11 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
-from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
+from tests.interop.conformance_asking import ASKING
+from tests.interop.conformance_forms import (
+    AGREEMENT,
+    CONTACT_SCHEMA,
+    NAME_OR_AGREEMENT,
+    ROUTED_SCHEMA,
+    described,
+    form,
+)
 from waypost import (
     Audio,
     Context,
@@ -24,7 +31,6 @@ from waypost import (
     Text,
     ToolError,
 )
-from waypost.capabilities.elicitation import ElicitationAnswer
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
@@ -33,82 +39,6 @@ WAV = base64.b64decode("UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIA
 PAUSE = 0.05
 TASK_AFTER = 0.3
 
-CONTACT_SCHEMA: dict[str, Any] = {
-    "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "type": "object",
-    "$defs": {
-        "address": {
-            "$anchor": "addressDef",
-            "type": "object",
-            "properties": {"street": {"type": "string"}, "city": {"type": "string"}},
-        }
-    },
-    "properties": {
-        "name": {"type": "string"},
-        "address": {"$ref": "#/$defs/address"},
-        "contactMethod": {"type": "string", "enum": ["phone", "email"]},
-        "phone": {"type": "string"},
-        "email": {"type": "string"},
-    },
-    "allOf": [{"anyOf": [{"required": ["phone"]}, {"required": ["email"]}]}],
-    "if": {"properties": {"contactMethod": {"const": "phone"}}, "required": ["contactMethod"]},
-    "then": {"required": ["phone"]},
-    "else": {"required": ["email"]},
-    "additionalProperties": False,
-}
-
-ROUTED_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {"region": {"type": "string", "x-mcp-header": "Region"}},
-    "required": ["region"],
-}
-
-DEFAULTS_FORM: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string", "default": "John Doe"},
-        "age": {"type": "integer", "default": 30},
-        "score": {"type": "number", "default": 95.5},
-        "status": {"type": "string", "enum": ["active", "inactive", "pending"], "default": "active"},
-        "verified": {"type": "boolean", "default": True},
-    },
-}
-
-OPTIONS = ["option1", "option2", "option3"]
-TITLED = [{"const": f"value{number}", "title": f"Option {number}"} for number in (1, 2, 3)]
-CHOICES_FORM: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "untitledSingle": {"type": "string", "enum": OPTIONS},
-        "titledSingle": {"type": "string", "oneOf": TITLED},
-        "legacyEnum": {
-            "type": "string",
-            "enum": ["opt1", "opt2", "opt3"],
-            "enumNames": ["Option One", "Option Two", "Option Three"],
-        },
-        "untitledMulti": {"type": "array", "items": {"type": "string", "enum": OPTIONS}},
-        "titledMulti": {"type": "array", "items": {"anyOf": TITLED}},
-    },
-}
-
-CONFIRMATION: dict[str, Any] = {
-    "type": "object",
-    "properties": {"ok": {"type": "boolean"}},
-    "required": ["ok"],
-}
-
-AGREEMENT: dict[str, Any] = {
-    "type": "object",
-    "properties": {"confirm": {"type": "boolean"}},
-    "required": ["confirm"],
-}
-
-# The suite answers each of two questions with what fits both.
-NAME_OR_AGREEMENT: dict[str, Any] = {
-    "type": "object",
-    "properties": {"name": {"type": "string"}, "confirm": {"type": "boolean"}},
-}
-
 hub = Hub(
     "conformance",
     version="1.0.0",
@@ -116,16 +46,6 @@ hub = Hub(
     task_after=TASK_AFTER,
 )
 hub.add_skills(Path(__file__).parent / "skills")
-
-
-def form(*fields: str) -> dict[str, Any]:
-    """A form with these text fields, all of them required."""
-    return {"type": "object", "properties": {name: {"type": "string"} for name in fields}, "required": [*fields]}
-
-
-def described(answer: ElicitationAnswer) -> str:
-    """What the person did and wrote."""
-    return f"{answer.action} {json.dumps(answer.content)}"
 
 
 @hub.tool
@@ -255,111 +175,6 @@ async def test_trigger_resource_update(ctx: Context) -> str:
 
 
 @hub.tool
-async def test_sampling(prompt: str, ctx: Context) -> str:
-    """Ask the client's model."""
-    answer = await ctx.sample(prompt, max_tokens=100)
-    return f"LLM response: {answer.text}"
-
-
-@hub.tool
-async def test_elicitation(message: str, ctx: Context) -> str:
-    """Ask the person behind the client two things."""
-    answer = await ctx.elicit(message, form("username", "email"))
-    return f"User response: {described(answer)}"
-
-
-@hub.tool
-async def test_elicitation_sep1034_defaults(ctx: Context) -> str:
-    """Ask with a form that is filled in already."""
-    answer = await ctx.elicit("Please review the defaults.", DEFAULTS_FORM)
-    return f"Elicitation completed: {described(answer)}"
-
-
-@hub.tool
-async def test_elicitation_sep1330_enums(ctx: Context) -> str:
-    """Ask with every kind of choice."""
-    answer = await ctx.elicit("Please choose.", CHOICES_FORM)
-    return f"Elicitation completed: {described(answer)}"
-
-
-@hub.tool
-async def test_missing_capability(ctx: Context) -> str:
-    """Need a client whose model can be asked."""
-    return (await ctx.sample("Say anything.", max_tokens=10)).text
-
-
-@hub.tool
-async def test_streaming_elicitation(ctx: Context) -> str:
-    """Ask in the middle of a call that streams."""
-    await ctx.log("info", "About to ask")
-    answer = await ctx.elicit("Please confirm.", CONFIRMATION, key="confirmation")
-    return described(answer)
-
-
-@hub.tool
-async def test_input_required_result_elicitation(ctx: Context) -> str:
-    """Ask for a name."""
-    answer = await ctx.elicit("What is your name?", form("name"), key="user_name")
-    return f"Hello, {described(answer)}!"
-
-
-@hub.tool
-async def test_input_required_result_sampling(ctx: Context) -> str:
-    """Ask the client's model."""
-    return (await ctx.sample("What is the capital of France?", max_tokens=100, key="capital_question")).text
-
-
-@hub.tool
-async def test_input_required_result_list_roots(ctx: Context) -> str:
-    """Ask where the client works."""
-    return ", ".join(root.uri for root in await ctx.roots(key="client_roots"))
-
-
-@hub.tool
-async def test_input_required_result_request_state(ctx: Context) -> str:
-    """Ask, and remember something until the answer is there."""
-    started = await ctx.once("started", lambda: "state-ok")
-    answer = await ctx.elicit("Please confirm.", CONFIRMATION, key="confirm")
-    return f"{started}: {described(answer)}"
-
-
-@hub.tool
-async def test_input_required_result_multiple_inputs(ctx: Context) -> str:
-    """Ask three things at once."""
-    name, greeting, roots = await asyncio.gather(
-        ctx.elicit("What is your name?", form("name"), key="user_name"),
-        ctx.sample("Write a greeting.", max_tokens=50, key="greeting"),
-        ctx.roots(key="client_roots"),
-    )
-    return f"{greeting.text} {described(name)} works in {len(roots)} places."
-
-
-@hub.tool
-async def test_input_required_result_multi_round(ctx: Context) -> str:
-    """Ask one thing after the other."""
-    name = await ctx.elicit("Step 1: what is your name?", form("name"), key="step1")
-    color = await ctx.elicit("Step 2: what is your favorite color?", form("color"), key="step2")
-    return f"{described(name)} likes {described(color)}."
-
-
-@hub.tool
-async def test_input_required_result_tampered_state(ctx: Context) -> str:
-    """Ask; whoever alters the state on the way back is refused."""
-    return described(await ctx.elicit("Please confirm.", CONFIRMATION, key="confirm"))
-
-
-@hub.tool
-async def test_input_required_result_capabilities(ctx: Context) -> str:
-    """Ask whatever the client can answer."""
-    asked: list[Awaitable[Any]] = []
-    if "sampling" in ctx.session.client_capabilities:
-        asked.append(ctx.sample("Write a greeting.", max_tokens=50, key="greeting"))
-    if "elicitation" in ctx.session.client_capabilities:
-        asked.append(ctx.elicit("What is your name?", form("name"), key="user_name"))
-    return f"{len(await asyncio.gather(*asked))} answers."
-
-
-@hub.tool
 def greet(name: str) -> str:
     """Greet, at once."""
     return f"Hello, {name}!"
@@ -484,3 +299,6 @@ async def complete(ref: str, argument: dict[str, Any], ctx: Context) -> list[str
 
 for component in (WatchedResource, TemplateResource, TestPromptWithArguments, TestPromptWithEmbeddedResource):
     hub.add(component)
+
+for tool in ASKING:
+    hub.tool(tool)

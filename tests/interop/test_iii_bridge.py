@@ -181,7 +181,7 @@ def test_prompts_list_and_get_delegate(publisher: Publisher, client: Client) -> 
 def test_prompts_get_without_params_or_of_nothing_is_an_error(publisher: Publisher, client: Client) -> None:
     assert client.error("prompts/get")["code"] == -32602
     unknown = client.error("prompts/get", {"name": "gret"})
-    assert (unknown["code"], unknown["message"]) == (-32602, "Unknown prompt: gret")
+    assert (unknown["code"], unknown["message"]) == (-32602, 'Unknown prompt: gret; did you mean "greet"?')
     publisher.offer("mine::broken", "fail")
     publisher.call("prompts::register", **{**PROMPT, "function_id": "mine::broken"})
     failed = client.error("prompts/get", {"name": "greet"})

@@ -1,58 +1,21 @@
-"""The audit on its way to where it is kept: in chains, in order, and not lost while the store is away."""
+"""The audit on its way to where it is kept: in chains and in order, or as lines."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import stat
-from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.protocol.conftest import asynchronous, in_session, request, until
+from tests.policy.records import entries, kept, log_to, record, written
+from tests.protocol.conftest import asynchronous, in_session, request
 from waypost import Hub
-from waypost.errors import Busy
-from waypost.policy import audit as audits
-from waypost.policy.audit import FILE, AuditLog, Record, StoreWriter, writer
+from waypost.policy.audit import FILE, Record, writer
 from waypost.policy.verification import verify
-from waypost.stores.audit import AuditEntry
-from waypost.stores.database import Point
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
-
-
-def record(number: int, **values: Any) -> Record:
-    return Record(1000.0 + number, "ann", "mcp", f"tool{number}", "allow", **values)
-
-
-def log_to(store: Store) -> AuditLog:
-    return AuditLog(StoreWriter(lambda: store), asyncio.create_task)
-
-
-async def written(store: Store, *records: Record) -> None:
-    """Write records as one process would."""
-    log = log_to(store)
-    for one in records:
-        log.add(one)
-    await log.written()
-
-
-async def entries(store: Store) -> dict[str, list[AuditEntry]]:
-    return {chain: await store.audit.chain(chain) for chain in await store.audit.chains()}
-
-
-def kept(chain: list[AuditEntry]) -> list[str]:
-    """The capabilities of a chain's entries, without its beginning."""
-    return [entry.capability for entry in chain if entry.value.get("action") != "begin"]
-
-
-def blocked(tmp_path: Path) -> tuple[Store, Callable[[], None]]:
-    """A store that cannot be used until a file that is in its way is gone."""
-    obstacle = tmp_path / "data"
-    obstacle.write_text("in the way")
-    return Store(SqliteDatabase(obstacle / "store.db")), obstacle.unlink
 
 
 @asynchronous
@@ -160,182 +123,6 @@ async def test_what_a_hub_did_last_is_on_record_when_it_has_stopped(tmp_path: Pa
 
 
 @asynchronous
-async def test_while_the_store_is_away_records_wait(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    store, come_back = blocked(tmp_path)
-    log = log_to(store)
-    for number in range(5):
-        log.add(record(number))
-    await until(lambda: "the audit is not written" in caplog.text)
-    log.add(record(5))
-    come_back()
-    await log.written()
-
-    [chain] = (await entries(store)).values()
-    assert kept(chain) == [f"tool{number}" for number in range(6)]
-    assert (await verify(store)).problems == []
-    await store.close()
-
-
-@asynchronous
-async def test_a_store_that_goes_away_in_the_middle_leaves_no_gap() -> None:
-    is_away = False
-
-    def at(point: Point) -> None:
-        if is_away and point == "begun":
-            raise OSError("gone")
-
-    store = Store(SqliteDatabase(at=at))
-    log = log_to(store)
-    log.add(record(0))
-    await log.written()
-    is_away = True
-    log.add(record(1))
-    await asyncio.sleep(0.05)
-    log.add(record(2))
-    is_away = False
-    await log.written()
-
-    [chain] = (await entries(store)).values()
-    assert kept(chain) == ["tool0", "tool1", "tool2"]
-    assert (await verify(store)).problems == []
-    await store.close()
-
-
-@pytest.mark.parametrize("lost", [1, 2])
-@pytest.mark.parametrize("grows", [False, True])
-@asynchronous
-async def test_a_commit_nobody_heard_of_breaks_no_chain(
-    lost: int, grows: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    commits = 0
-
-    def at(point: Point) -> None:
-        nonlocal commits
-        if point == "committed":
-            commits += 1
-            if commits == lost:
-                raise OSError("the answer was lost")
-
-    store = Store(SqliteDatabase(at=at))
-    log = log_to(store)
-    if lost == 2:
-        log.add(record(0))
-        await log.written()
-    log.add(record(1))
-    await until(lambda: "the audit is not written" in caplog.text)
-    if grows:
-        log.add(record(2))
-    await log.written()
-
-    found = [name for chain in (await entries(store)).values() for name in kept(chain)]
-    assert {"tool1"} | ({"tool2"} if grows else set()) <= set(found)
-    assert (await verify(store)).problems == []
-    await store.close()
-
-
-@asynchronous
-async def test_a_hub_stops_soon_though_its_store_is_away(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    store, _ = blocked(tmp_path)
-    hub = Hub("h", version="1", audit="store", store=store)
-    hub.tool(lambda: "x", name="x")
-    async with asyncio.timeout(10), in_session(hub) as peer:
-        result = await peer.result(request(1, "tools/call", {"name": "x", "arguments": {}}))
-    assert result["content"][0]["text"] == "x"
-    assert "the audit is not written" in caplog.text
-
-
-@asynchronous
-async def test_a_hub_that_is_stopped_and_started_again_goes_on_recording(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    is_away = False
-
-    def at(point: Point) -> None:
-        if is_away and point == "begun":
-            raise OSError("gone")
-
-    hub = Hub("h", version="1", audit="store", store=Store(SqliteDatabase(tmp_path / "store.db", at=at)))
-    hub.tool(lambda: "x", name="x")
-    call = request(1, "tools/call", {"name": "x", "arguments": {}})
-    async with in_session(hub) as peer:
-        await peer.result(call)
-
-    await hub.start()
-    is_away = True
-    async with in_session(hub) as peer:
-        await peer.result(call)
-        await until(lambda: "the audit is not written" in caplog.text)
-        is_away = False
-        assert hub.guard.audit is not None
-        await hub.guard.audit.written()
-
-    [chain] = (await entries(hub.store)).values()
-    assert kept(chain) == ["x", "x"]
-    assert (await verify(hub.store)).problems == []
-    await hub.store.close()
-
-
-@asynchronous
-async def test_what_could_not_be_written_before_a_stop_is_written_after_a_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(audits, "_MOST_WAITING", 3)
-    store, come_back = blocked(tmp_path)
-    log = log_to(store)
-    for number in range(3):
-        log.add(record(number))
-    log.stop()
-    await log.written()
-    with pytest.raises(Busy):
-        log.check_room()
-    await log.written()
-
-    come_back()
-    log.start()
-    await log.written()
-    log.check_room()
-    [chain] = (await entries(store)).values()
-    assert kept(chain) == ["tool0", "tool1", "tool2"]
-    await store.close()
-
-
-@asynchronous
-async def test_a_log_that_was_stopped_writes_again_once_somebody_looks_for_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(audits, "_MOST_WAITING", 1)
-    store, come_back = blocked(tmp_path)
-    log = log_to(store)
-    log.add(record(0))
-    log.stop()
-    await log.written()
-
-    come_back()
-    with pytest.raises(Busy):
-        log.check_room()
-    await log.written()
-    log.check_room()
-    await store.close()
-
-
-@asynchronous
-async def test_calls_fail_when_too_many_records_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audits, "_MOST_WAITING", 3)
-    store, come_back = blocked(tmp_path)
-    log = log_to(store)
-    for number in range(3):
-        log.check_room()
-        log.add(record(number))
-    with pytest.raises(Busy, match=r"^The audit cannot be written, so nothing is done .*; try again later\.$"):
-        log.check_room()
-
-    come_back()
-    await log.written()
-    log.check_room()
-    await store.close()
-
-
-@asynchronous
 async def test_every_record_that_is_waited_for_is_written() -> None:
     store = Store(SqliteDatabase())
     log = log_to(store)
@@ -388,45 +175,5 @@ def test_the_audit_may_be_lines_on_stderr(capsys: pytest.CaptureFixture[str]) ->
     assert out == ""
 
 
-@asynchronous
-async def test_a_file_that_cannot_be_written_is_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    obstacle = tmp_path / "data"
-    await asyncio.to_thread(obstacle.write_text, "in the way")
-    lines = writer("file", lambda: Store(SqliteDatabase()), lambda: obstacle)
-    assert lines is not None
-    log = AuditLog(lines, asyncio.create_task)
-    log.add(record(1))
-    await until(lambda: "the audit is not written" in caplog.text)
-    await asyncio.to_thread(obstacle.unlink)
-    await log.written()
-
-    assert '"tool1"' in await asyncio.to_thread((obstacle / FILE).read_text)
-
-
 def test_no_audit_is_no_writer() -> None:
     assert writer("none", lambda: Store(SqliteDatabase()), Path) is None
-
-
-@asynchronous
-async def test_whatever_a_writer_fails_with_the_next_record_is_tried() -> None:
-    class Broken:
-        def __init__(self) -> None:
-            self.tries = 0
-
-        async def write(self, records: list[Record]) -> None:
-            self.tries += 1
-            raise RuntimeError("a bug")
-
-    broken = Broken()
-    background: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]] = asyncio.create_task
-    log = AuditLog(broken, background)
-    for number in range(2):
-        log.add(record(number))
-        with pytest.raises(RuntimeError):
-            await _end_of(log)
-    assert broken.tries == 2
-
-
-def _end_of(log: AuditLog) -> Awaitable[Any]:
-    assert log._writing is not None
-    return log._writing

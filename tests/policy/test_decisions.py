@@ -42,7 +42,8 @@ def test_the_first_rule_that_denies_decides_and_is_named() -> None:
         [against("dep", name="low", priority=1), against("ploy", name="high", priority=9), against("x", priority=99)]
     )
 
-    assert policy.decide(DEPLOY) == Decision(False, "MCP restriction: tool 'deploy' blocked by pattern 'ploy'", "high")
+    reason = "MCP restriction: tool 'deploy' blocked by pattern 'ploy'"
+    assert policy.decide(DEPLOY) == Decision(False, reason, "high", "mcp_restriction")
 
 
 def test_equal_priorities_go_by_name() -> None:

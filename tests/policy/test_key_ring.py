@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.policy.issuer import NOW, Clock
 from tests.protocol.conftest import asynchronous
+from tests.stores.counted import CountedSqlite
 from tests.transports.http.conftest import Web, browsing
 from waypost import Context, Hub
 from waypost.capabilities.principals import Principal
@@ -164,6 +165,27 @@ async def test_a_key_expires_when_it_says() -> None:
         await one.ring.refresh()
         assert one.who(key) is None
         assert len(one.keys) == 0
+
+
+@asynchronous
+async def test_keys_are_read_again_only_when_another_hub_changed_any(tmp_path: Path) -> None:
+    database = CountedSqlite(tmp_path / "store.db")
+    here, there = Store(database), Store(SqliteDatabase(tmp_path / "store.db"))
+    one, other = Ring(here), Ring(there)
+    key = await other.ring.create("ci")
+    await one.ring.refresh()
+    assert one.who(key) is not None
+
+    database.reads.clear()
+    for _ in range(5):
+        await one.ring.refresh()
+    assert database.reads == {"revisions": 5}
+    await other.ring.revoke("ci")
+    await one.ring.refresh()
+    assert one.who(key) is None
+    assert database.reads == {"revisions": 6, "keys": 1}
+    await here.close()
+    await there.close()
 
 
 @asynchronous

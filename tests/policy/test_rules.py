@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.policy.issuer import NOW, Clock
+from tests.policy.ruled import ANN, BOB, reason
 from waypost.capabilities.chain import DEEPEST, FROM_OUTSIDE, CallerType, Chain
-from waypost.capabilities.principals import ANONYMOUS, Principal
+from waypost.capabilities.principals import ANONYMOUS
 from waypost.errors import DefinitionError
-from waypost.policy import rules
-from waypost.policy.decisions import Policy
 from waypost.policy.rules import (
     TYPES,
     AllowList,
@@ -29,7 +27,6 @@ from waypost.policy.rules import (
     decider,
 )
 
-ANN, BOB = Principal("ann", roles=("lead",)), Principal("bob", roles=("agent",))
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -42,229 +39,8 @@ PLAUSIBLE = st.sampled_from(
 )
 
 
-def reason(
-    type: str,
-    config: dict[str, Any] | None = None,
-    *,
-    principal: Principal = ANN,
-    capability: str = "deploy",
-    chain: Chain = FROM_OUTSIDE,
-    permission: str = "execute",
-    clock: Clock | None = None,
-    **options: Any,
-) -> str:
-    """What a rule says against a question, or nothing."""
-    policy = Policy([Rule(name="r", type=type, config=config or {}, **options)], clock=clock or Clock())
-    return policy.decide(Question(principal, capability, chain, permission)).reason
-
-
 def out_of(caller: str, depth: int = 1, type: CallerType = "dynamic") -> Chain:
     return Chain(caller, type, depth)
-
-
-def at(text: str, zone: str = "UTC") -> Clock:
-    """A clock that stands still at a time of day somewhere."""
-    return Clock(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).timestamp())
-
-
-def limiter(clock: Clock, **config: Any) -> Policy:
-    return Policy([Rule(name="calm", type="rate_limit", config=config)], clock=clock)
-
-
-def allowed(
-    policy: Policy,
-    principal: Principal = ANN,
-    capability: str = "deploy",
-    permission: str = "execute",
-) -> bool:
-    return policy.decide(Question(principal, capability, FROM_OUTSIDE, permission)).allowed
-
-
-def test_ten_calls_a_minute_are_the_limit_when_nothing_is_said() -> None:
-    policy = limiter(Clock())
-
-    assert [allowed(policy) for _ in range(12)] == [True] * 10 + [False] * 2
-    assert policy.decide(Question(ANN, "deploy", FROM_OUTSIDE)).reason == "rate limit exceeded: max 10/60s"
-
-
-def test_the_reason_names_the_limit_as_it_is_written() -> None:
-    policy = limiter(Clock(), max_calls=1, window_seconds=2.5)
-    allowed(policy)
-
-    assert policy.decide(Question(ANN, "deploy", FROM_OUTSIDE)).reason == "rate limit exceeded: max 1/2.5s"
-
-
-def test_the_window_slides_call_by_call() -> None:
-    clock = Clock()
-    policy = limiter(clock, max_calls=2, window_seconds=10)
-
-    assert allowed(policy)
-    clock.now += 6
-    assert allowed(policy)
-    clock.now += 3.9
-    assert not allowed(policy), "9.9 s after the first"
-    clock.now += 0.1
-    assert allowed(policy), "the first has left the window, the second has not"
-    assert not allowed(policy)
-
-
-def test_what_is_refused_takes_no_place_in_the_window() -> None:
-    clock = Clock()
-    policy = limiter(clock, max_calls=1, window_seconds=10)
-    allowed(policy)
-    for _ in range(20):
-        clock.now += 0.4
-        assert not allowed(policy)
-    clock.now += 2
-
-    assert allowed(policy)
-
-
-def test_a_window_may_be_longer_than_five_minutes() -> None:
-    clock = Clock()
-    policy = limiter(clock, max_calls=1, window_seconds=86_400)
-    allowed(policy)
-
-    clock.now += 86_399
-    assert not allowed(policy)
-    clock.now += 1
-    assert allowed(policy)
-
-
-def test_calls_are_counted_for_each_principal_and_capability() -> None:
-    policy = limiter(Clock(), max_calls=1)
-
-    assert allowed(policy, ANN, "a")
-    assert allowed(policy, ANN, "b")
-    assert allowed(policy, BOB, "a")
-    assert not allowed(policy, ANN, "a")
-
-
-@pytest.mark.parametrize(
-    ("per", "shared"),
-    [
-        (["principal"], [(ANN, "b")]),
-        (["capability"], [(BOB, "a")]),
-        ([], [(ANN, "b"), (BOB, "a"), (BOB, "b")]),
-    ],
-)
-def test_what_calls_are_counted_by_can_be_said(per: list[str], shared: list[tuple[Principal, str]]) -> None:
-    policy = limiter(Clock(), max_calls=1, per=per)
-    assert allowed(policy, ANN, "a")
-
-    others = [(ANN, "b"), (BOB, "a"), (BOB, "b")]
-    assert [one for one in others if not policy.decide(Question(*one, FROM_OUTSIDE), counts=False).allowed] == shared
-
-
-def test_permissions_can_be_counted_by_themselves() -> None:
-    policy = limiter(Clock(), max_calls=1, per=["permission"])
-
-    assert allowed(policy, permission="web_read")
-    assert allowed(policy, permission="llm")
-    assert not allowed(policy, permission="llm")
-
-
-def test_a_limit_on_one_permission_leaves_others_alone() -> None:
-    policy = limiter(Clock(), max_calls=0, permission="web_read")
-
-    assert not allowed(policy, permission="web_read")
-    assert allowed(policy, permission="llm")
-    assert allowed(policy)
-
-
-def test_no_calls_at_all_may_be_the_limit() -> None:
-    assert reason("rate_limit", {"max_calls": 0}) == "rate limit exceeded: max 0/60s"
-
-
-def test_windows_nothing_happened_in_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "_MOST_WINDOWS", 10)
-    clock = Clock()
-    policy = limiter(clock, max_calls=1, window_seconds=1)
-    for number in range(100):
-        clock.now += 0.3
-        assert allowed(policy, Principal(f"p{number}"))
-
-    [(_, one)] = policy._compiled
-    assert len(one._calls) <= 10  # type: ignore[attr-defined]
-
-
-@given(st.lists(st.floats(0, 30), max_size=60), st.integers(1, 5), st.floats(0.5, 20))
-def test_never_are_there_more_calls_in_a_window_than_the_limit(pauses: list[float], most: int, seconds: float) -> None:
-    clock, times = Clock(0.0), list[float]()
-    policy = limiter(clock, max_calls=most, window_seconds=seconds)
-    for pause in pauses:
-        clock.now += pause
-        recent = [time for time in times if time > clock.now - seconds]
-        assert allowed(policy) == (len(recent) < most)
-        if len(recent) < most:
-            times.append(clock.now)
-
-
-def test_midnight_to_six_utc_is_denied_when_nothing_is_said() -> None:
-    text = "time window: denied between 00:00 and 06:00 UTC"
-
-    assert reason("time_window", clock=at("2026-05-01T00:00:00")) == text
-    assert reason("time_window", clock=at("2026-05-01T05:59:59")) == text
-    assert reason("time_window", clock=at("2026-05-01T06:00:00")) == ""
-    assert reason("time_window", clock=at("2026-05-01T23:59:59")) == ""
-
-
-@pytest.mark.parametrize(("hour", "denied"), [(21, False), (22, True), (23, True), (0, True), (5, True), (6, False)])
-def test_a_window_may_lie_around_midnight(hour: int, denied: bool) -> None:
-    found = reason("time_window", {"deny_start_hour": 22, "deny_end_hour": 6}, clock=at(f"2026-05-01T{hour:02}:30:00"))
-
-    assert found == ("time window: denied between 22:00 and 06:00 UTC" if denied else "")
-
-
-@given(st.integers(0, 24), st.integers(0, 24), st.integers(0, 23))
-def test_a_window_and_its_complement_share_no_hour(start: int, end: int, hour: int) -> None:
-    clock = at(f"2026-05-01T{hour:02}:00:00")
-    inside = bool(reason("time_window", {"deny_start_hour": start, "deny_end_hour": end}, clock=clock))
-    outside = bool(reason("time_window", {"deny_start_hour": end, "deny_end_hour": start}, clock=clock))
-
-    if start % 24 == end % 24:
-        assert inside == outside or {start, end} == {0, 24}
-    else:
-        assert inside != outside
-
-
-def test_an_empty_window_denies_nothing_and_a_whole_day_denies_everything() -> None:
-    noon = at("2026-05-01T12:00:00")
-
-    assert reason("time_window", {"deny_start_hour": 12, "deny_end_hour": 12}, clock=noon) == ""
-    assert reason("time_window", {"deny_start_hour": 0, "deny_end_hour": 24}, clock=noon) != ""
-
-
-def test_hours_are_those_of_the_time_zone() -> None:
-    config = {"deny_start_hour": 9, "deny_end_hour": 17, "timezone": "Asia/Tokyo"}
-
-    text = "time window: denied between 09:00 and 17:00 Asia/Tokyo"
-    assert reason("time_window", config, clock=at("2026-05-01T00:00:00")) == text
-    assert reason("time_window", config, clock=at("2026-05-01T09:00:00")) == ""
-
-
-@pytest.mark.parametrize(
-    ("moment", "denied"),
-    [
-        ("2026-03-29T00:59:00+00:00", False),  # 01:59 in winter
-        ("2026-03-29T01:00:00+00:00", False),  # 03:00 in summer: the hour from 02:00 does not exist
-        ("2026-10-25T00:00:00+00:00", True),  # 02:00 in summer
-        ("2026-10-25T01:00:00+00:00", True),  # 02:00 again, in winter
-        ("2026-10-25T02:00:00+00:00", False),  # 03:00 in winter
-    ],
-)
-def test_the_hour_that_is_skipped_or_comes_twice_is_the_one_on_the_wall(moment: str, denied: bool) -> None:
-    clock = Clock(datetime.fromisoformat(moment).timestamp())
-    config = {"deny_start_hour": 2, "deny_end_hour": 3, "timezone": "Europe/Berlin"}
-
-    assert bool(reason("time_window", config, clock=clock)) == denied
-
-
-def test_a_window_for_one_permission_leaves_others_alone() -> None:
-    config, clock = {"permission": "web_read"}, at("2026-05-01T01:00:00")
-
-    assert reason("time_window", config, clock=clock, permission="web_read")
-    assert not reason("time_window", config, clock=clock)
 
 
 def test_a_chain_restriction_stops_only_calls_out_of_others() -> None:

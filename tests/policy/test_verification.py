@@ -3,25 +3,44 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import closing
-from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.policy.tampering import (
+    AT,
+    CAPABILITY,
+    DIGEST,
+    PRINCIPAL,
+    SAID,
+    Line,
+    chains_in,
+    change,
+    copied,
+    entries_in,
+    file_anew,
+    forge,
+    rename,
+    say_otherwise,
+    set_to,
+    spoil,
+    take_out,
+    turn,
+    turn_altogether,
+    verdict,
+    with_store,
+)
 from waypost.policy.audit import Record, StoreWriter, chained
-from waypost.policy.verification import Verdict, verify
+from waypost.policy.verification import Verdict
 from waypost.stores.audit import KEPT
-from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
 
 NOW = time.time()
@@ -29,90 +48,14 @@ LAST = 7
 """The number of the last entry of each chain: its beginning and six calls."""
 
 
-Line = list[Any]
-"""An entry in its block: time, principal, capability, decision, what it says, digest."""
-AT, PRINCIPAL, CAPABILITY, DECISION, SAID, DIGEST = range(6)
-
-
 def record(number: int, at: float | None = None, apart: float = 1.0) -> Record:
     when = NOW - 1000 + number * apart if at is None else at
     return Record(when, "ann", "mcp", f"tool{number}", "deny" if number % 3 == 0 else "allow", outcome="ok")
 
 
-def with_store(file: Path, work: Callable[[Store], Any]) -> Any:
-    """Do something with the store in a file."""
-
-    async def run() -> Any:
-        store = Store(SqliteDatabase(file))
-        try:
-            return await work(store)
-        finally:
-            await store.close()
-
-    return asyncio.run(run())
-
-
 def write(file: Path, *records: Record) -> None:
     """Write a chain as one process would."""
     with_store(file, lambda store: StoreWriter(lambda: store).write(list(records)))
-
-
-def verdict(file: Path) -> Verdict:
-    found: Verdict = with_store(file, verify)
-    return found
-
-
-def change(file: Path, statement: str, *given: Any) -> int:
-    """Do with the file what the hub would not."""
-    with closing(sqlite3.connect(file)) as connection, connection:
-        return connection.execute(statement, given).rowcount
-
-
-def chains_in(file: Path) -> list[str]:
-    """The chains of a file, the first written first."""
-    with closing(sqlite3.connect(file)) as connection:
-        return [row[0] for row in connection.execute("SELECT chain FROM audit GROUP BY chain ORDER BY min(rowid)")]
-
-
-def entries_in(file: Path, chain: str) -> list[tuple[int, int, Line]]:
-    """The entries of a chain, each with the numbers of its block and its own."""
-    with closing(sqlite3.connect(file)) as connection:
-        rows = list(connection.execute("SELECT number, entries FROM audit WHERE chain = ? ORDER BY number", (chain,)))
-    return [
-        (block, number, msgspec.json.decode(line))
-        for block, text in rows
-        for number, line in enumerate(text.splitlines(), block)
-    ]
-
-
-def file_anew(file: Path, chain: str, entries: list[tuple[int, int, Line]]) -> None:
-    """Put entries in the place of those of a chain, each block filed under what is in it then."""
-    change(file, "DELETE FROM audit WHERE chain = ?", chain)
-    # Numbers without a gap have the same distance from their places.
-    for _, some in groupby(enumerate(entries), key=lambda placed: (placed[1][0], placed[1][1] - placed[0])):
-        block = [entry for _, entry in some]
-        lines = [line for _, _, line in block]
-        filed = (max(line[AT] for line in lines), len(lines), sum(line[DECISION] == "deny" for line in lines))
-        text = msgspec.json.Encoder().encode_lines(lines).decode()
-        change(file, "INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?)", chain, block[0][1], *filed, text)
-
-
-def spoil(file: Path, chain: str, number: int, spoilt: Callable[[Line], None]) -> None:
-    """Change an entry where it stands, and file its block under what it says then."""
-    entries = entries_in(file, chain)
-    for _, own, line in entries:
-        if own == number:
-            spoilt(line)
-    file_anew(file, chain, entries)
-
-
-def take_out(file: Path, chain: str, numbers: Collection[int]) -> None:
-    """Take entries out, the others as they were."""
-    file_anew(file, chain, [entry for entry in entries_in(file, chain) if entry[1] not in numbers])
-
-
-def copied(file: Path, name: object) -> Path:
-    return Path(shutil.copy(file, file.parent / f"{name}.db"))
 
 
 @pytest.fixture(scope="module", params=[1.0, 0.1, 0.001], ids=["an entry a block", "three a block", "one block"])
@@ -136,36 +79,6 @@ def test_an_audit_nobody_touched_is_sound(sound: Path) -> None:
 
 def test_an_empty_audit_is_sound(tmp_path: Path) -> None:
     assert verdict(tmp_path / "store.db") == Verdict(0, 0, [])
-
-
-def set_to(place: int, value: Any) -> Callable[[Line], None]:
-    def spoilt(line: Line) -> None:
-        line[place] = value
-
-    return spoilt
-
-
-def turn(line: Line) -> None:
-    line[DECISION] = "allow" if line[DECISION] == "deny" else "deny"
-
-
-def turn_altogether(line: Line) -> None:
-    turn(line)
-    line[SAID]["decision"] = line[DECISION]
-
-
-def say_otherwise(line: Line) -> None:
-    line[SAID]["outcome"] = "error"
-
-
-def rename(line: Line) -> None:
-    line[CAPABILITY] = line[SAID]["capability"] = "other"
-
-
-def forge(line: Line) -> None:
-    """Change what it says and make its own digest up; it is not known where it stands."""
-    line[SAID]["outcome"] = "error"
-    line[DIGEST] = hashlib.sha256(msgspec.json.encode(line[SAID])).hexdigest()
 
 
 @pytest.mark.parametrize("number", range(1, LAST + 1))

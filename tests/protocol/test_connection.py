@@ -1,3 +1,5 @@
+"""A connection in memory: what is answered, in which order, and what is refused."""
+
 import asyncio
 import json
 from typing import Any
@@ -10,7 +12,6 @@ from tests.protocol.conftest import (
     Json,
     assorted_hub,
     asynchronous,
-    cancelled,
     connected,
     idle,
     in_session,
@@ -21,39 +22,10 @@ from tests.protocol.conftest import (
     until,
 )
 from tests.protocol.hostile import hostile_bytes
+from tests.protocol.waiting import Waiting, call
 from waypost import Context, Hub, WaypostError
 from waypost.wire.params import CLIENT_CAPABILITIES, PROTOCOL_VERSION
-from waypost.wire.versions import LEGACY, V2025_03_26, V2026_07_28
-
-
-class Waiting:
-    """A hub whose tool `wait` is held until it is let go."""
-
-    def __init__(self) -> None:
-        self.hub = Hub("waiting", version="1")
-        self.entered = 0
-        self.stopped = 0
-        self.release = asyncio.Event()
-
-        @self.hub.tool
-        async def wait() -> str:
-            """Wait."""
-            self.entered += 1
-            try:
-                await self.release.wait()
-            except asyncio.CancelledError:
-                self.stopped += 1
-                raise
-            return "waited"
-
-        @self.hub.tool
-        async def quick() -> str:
-            """Do not wait."""
-            return "at once"
-
-
-def call(name: str) -> Json:
-    return {"name": name, "arguments": {}}
+from waypost.wire.versions import LEGACY, V2026_07_28
 
 
 @asynchronous
@@ -184,106 +156,6 @@ async def test_requests_are_answered_in_the_order_they_finish(modern: bool) -> N
         assert [message["id"] for message in peer.responses()[1:]] == [2, 1]
 
 
-@pytest.mark.parametrize("modern", [False, True])
-@asynchronous
-async def test_a_cancelled_request_stops_and_is_never_answered(modern: bool) -> None:
-    waiting = Waiting()
-    make = stateless if modern else request
-    async with in_session(waiting.hub) as peer:
-        peer.send(make(1, "tools/call", call("wait")))
-        await until(lambda: waiting.entered)
-        peer.send(cancelled(1))
-        await until(lambda: waiting.stopped)
-        assert "result" in await peer.ask(make(2, "tools/call", call("quick")))
-        assert [message["id"] for message in peer.responses()[1:]] == [2]
-
-
-@pytest.mark.parametrize("modern", [False, True])
-@asynchronous
-async def test_a_cancel_right_behind_its_request_counts(modern: bool) -> None:
-    waiting = Waiting()
-    make = stateless if modern else request
-    async with in_session(waiting.hub) as peer:
-        peer.send(make(1, "tools/call", call("wait")))
-        peer.send(cancelled(1))
-        waiting.release.set()
-        await peer.ask(make(2, "tools/call", call("quick")))
-        await idle()
-        assert [message["id"] for message in peer.responses()[1:]] == [2]
-
-
-@pytest.mark.parametrize("modern", [False, True])
-@asynchronous
-async def test_a_handler_that_outlives_its_cancellation_is_still_not_answered(modern: bool) -> None:
-    hub = Hub("stubborn", version="1")
-    entered = asyncio.Event()
-    ended = asyncio.Event()
-
-    @hub.tool
-    async def stubborn() -> str:
-        """Answer anyway."""
-        entered.set()
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            ended.set()
-        return "here I am"
-
-    make = stateless if modern else request
-    async with in_session(hub) as peer:
-        peer.send(make(1, "tools/call", call("stubborn")))
-        await entered.wait()
-        peer.send(cancelled(1))
-        await ended.wait()
-        await peer.ask(make(2, "tools/list"))
-        assert [message["id"] for message in peer.responses()[1:]] == [2]
-
-
-@pytest.mark.parametrize("modern", [False, True])
-@asynchronous
-async def test_a_handler_that_fails_when_cancelled_is_not_answered_either(modern: bool) -> None:
-    hub = Hub("failing", version="1")
-    entered = asyncio.Event()
-
-    @hub.resource("a://x")
-    async def fail() -> str:
-        """Fail at the end."""
-        entered.set()
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            raise ValueError("could not clean up") from None
-        return "never"
-
-    make = stateless if modern else request
-    async with in_session(hub) as peer:
-        peer.send(make(1, "resources/read", {"uri": "a://x"}))
-        await entered.wait()
-        peer.send(cancelled(1))
-        await idle()
-        await peer.ask(make(2, "resources/list"))
-        assert [message["id"] for message in peer.responses()[1:]] == [2]
-
-
-@pytest.mark.parametrize("modern", [False, True])
-@pytest.mark.parametrize(
-    "params",
-    [{"requestId": 99}, {"requestId": "1"}, {"requestId": None}, {"requestId": 1.5}, {"reason": "bored"}, {}, None],
-)
-@asynchronous
-async def test_cancelling_what_does_not_run_changes_nothing(params: Json | None, modern: bool) -> None:
-    waiting = Waiting()
-    make = stateless if modern else request
-    async with in_session(waiting.hub) as peer:
-        peer.send(make(1, "tools/call", call("wait")))
-        await until(lambda: waiting.entered)
-        peer.send(notification("notifications/cancelled", params))
-        waiting.release.set()
-        assert "result" in await peer.response(1)
-        peer.send(cancelled(1))
-        assert "result" in await peer.ask(make(2, "tools/call", call("quick")))
-
-
 @asynchronous
 async def test_a_request_may_reuse_the_id_of_a_finished_one() -> None:
     async with in_session(assorted_hub()) as peer:
@@ -370,97 +242,6 @@ async def test_a_malformed_answer_of_a_client_breaks_nothing(answer: bytes) -> N
         assert "result" in await peer.ask(request(2, "ping"))
         assert len(answers) == 1
         assert answers[0] not in ("accept", "decline", "cancel")
-
-
-def batch_of(*messages: Json) -> list[Json]:
-    return list(messages)
-
-
-@asynchronous
-async def test_a_batch_is_answered_as_one_array_in_its_version() -> None:
-    async with in_session(assorted_hub(), V2025_03_26) as peer:
-        peer.send(
-            batch_of(
-                request(1, "ping"),
-                notification("notifications/roots/list_changed"),
-                request("two", "tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}}),
-                request(3, "no/such/method"),
-            )
-        )
-        answers = await peer.first(lambda message: isinstance(message, list))
-        by_id = {answer["id"]: answer for answer in answers}
-        assert by_id.keys() == {1, "two", 3}
-        assert by_id["two"]["result"]["content"] == [{"type": "text", "text": "3"}]
-        assert by_id[3]["error"]["code"] == -32601
-
-
-@pytest.mark.parametrize("version", [version for version in LEGACY if version != V2025_03_26])
-@asynchronous
-async def test_other_versions_refuse_batches(version: str) -> None:
-    async with in_session(assorted_hub(), version) as peer:
-        peer.send(batch_of(request(1, "ping")))
-        refusal = await peer.response(None)
-        assert refusal["error"]["code"] == -32600
-        assert V2025_03_26 in refusal["error"]["message"]
-        assert await peer.result(request(2, "ping")) == {}
-
-
-@asynchronous
-async def test_what_comes_right_behind_initialize_belongs_to_the_session() -> None:
-    async with connected(assorted_hub()) as peer:
-        peer.send(initialization(V2025_03_26))
-        peer.send(request(1, "tools/list"))
-        peer.send(batch_of(request(2, "ping"), request(3, "tools/list")))
-        peer.send(notification("notifications/initialized"))
-        answers = await peer.first(lambda message: isinstance(message, list) or message.get("id", 0) is None)
-        assert isinstance(answers, list), answers
-        assert {answer["id"] for answer in answers} == {2, 3}
-        assert "result" in await peer.response(1)
-
-
-@asynchronous
-async def test_a_batch_before_initialize_is_refused() -> None:
-    async with connected(assorted_hub()) as peer:
-        peer.send(batch_of(initialization(V2025_03_26)))
-        assert (await peer.response(None))["error"]["code"] == -32600
-        assert len(peer.hub.engine.sessions) == 0
-
-
-@pytest.mark.parametrize(("batch", "code"), [(b"[]", -32600), (b"[1,", -32700), (b"[" * 66 + b"]" * 66, -32700)])
-@asynchronous
-async def test_a_malformed_batch_is_refused_as_a_whole(batch: bytes, code: int) -> None:
-    async with in_session(assorted_hub(), V2025_03_26) as peer:
-        peer.send(batch)
-        assert (await peer.response(None))["error"]["code"] == code
-
-
-@asynchronous
-async def test_a_batch_without_requests_is_not_answered() -> None:
-    async with in_session(assorted_hub(), V2025_03_26) as peer:
-        before = len(peer.received)
-        peer.send(batch_of(notification("notifications/initialized"), {"jsonrpc": "2.0", "id": 1, "result": {}}))
-        await peer.result(request(2, "ping"))
-        assert len(peer.received) == before + 1
-
-
-@asynchronous
-async def test_initialize_cannot_hide_in_a_batch() -> None:
-    async with in_session(assorted_hub(), V2025_03_26) as peer:
-        peer.send(batch_of(initialization(request_id=1), request(2, "ping")))
-        answers = await peer.first(lambda message: isinstance(message, list))
-        assert {answer["id"]: "error" in answer for answer in answers} == {1: True, 2: False}
-        assert len(peer.hub.engine.sessions) == 1
-
-
-@asynchronous
-async def test_a_request_of_a_batch_can_be_cancelled() -> None:
-    waiting = Waiting()
-    async with in_session(waiting.hub, V2025_03_26) as peer:
-        peer.send(batch_of(request(1, "tools/call", call("wait")), request(2, "tools/call", call("quick"))))
-        await until(lambda: waiting.entered)
-        peer.send(cancelled(1))
-        answers = await peer.first(lambda message: isinstance(message, list))
-        assert [answer["id"] for answer in answers] == [2]
 
 
 @asynchronous

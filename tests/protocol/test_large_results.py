@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -116,6 +117,15 @@ async def test_without_structured_content_that_was_promised_it_is_an_error() -> 
         answer = await client.call_tool("promised", {})
         assert answer["isError"] is True
         assert (await followed(client, answer))["structuredContent"] == {"text": LONG}
+
+
+@asynchronous
+async def test_without_what_another_server_promised_it_is_an_error_too() -> None:
+    hub = library()
+    promised = hub.registry.tool("promised")
+    hub.registry.replace([promised], [replace(promised, output=None)])  # as tools of other servers are, unchecked
+    async with connect(hub) as client:
+        assert (await client.call_tool("promised", {}))["isError"] is True
 
 
 @asynchronous

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.protocol.conftest import Json, RequestId, assorted_hub, asynchronous, in_session, request, stateless
-from waypost import Audio, Context, Hub, ResourceLink, Result, Text, ToolError
+from waypost import Audio, Context, DefinitionError, Hub, ResourceLink, Result, Text, ToolError
 from waypost.capabilities.capability import Capability, Kind
 from waypost.protocol.listing import Page
 from waypost.protocol.methods import as_page
@@ -296,11 +296,19 @@ async def test_a_synchronous_list_hook_may_return_items_and_a_cursor() -> None:
 def test_whatever_a_list_hook_returns_becomes_a_page() -> None:
     rows = list(assorted_hub().registry[Kind.TOOL])
     page = Page(rows, "next")
-    assert as_page(page) is page
-    assert as_page(iter(rows)).items == rows
-    assert as_page((iter(rows), "next")) == page
-    assert as_page((rows, None)) == Page(rows)
-    assert as_page(tuple(rows[:2])) == Page(rows[:2])
+    assert as_page(Kind.TOOL, page) is page
+    assert as_page(Kind.TOOL, iter(rows)).items == rows
+    assert as_page(Kind.TOOL, (iter(rows), "next")) == page
+    assert as_page(Kind.TOOL, (rows, None)) == Page(rows)
+    assert as_page(Kind.TOOL, tuple(rows[:2])) == Page(rows[:2])
+    assert as_page(Kind.TOOL, {"tools": iter(rows), "nextCursor": "next"}) == page
+    assert as_page(Kind.TEMPLATE, {"resourceTemplates": []}) == Page([])
+
+
+@pytest.mark.parametrize("listed", [None, 5, "add", ["add"], {"prompts": []}, {"tools": None}, {"tools": ["add"]}])
+def test_what_a_list_hook_returns_that_is_no_list_is_refused(listed: Any) -> None:
+    with pytest.raises(DefinitionError, match="on_list_tools returns definitions"):
+        as_page(Kind.TOOL, listed)
 
 
 @asynchronous

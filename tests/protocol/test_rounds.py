@@ -379,7 +379,7 @@ def test_a_run_that_asked_is_told_from_one_that_failed() -> None:
 
 
 @asynchronous
-async def test_a_step_whose_result_cannot_be_remembered_is_an_error_and_not_silence() -> None:
+async def test_a_step_whose_result_cannot_be_remembered_is_a_crash_of_the_tool() -> None:
     hub, _ = asking_hub()
 
     @hub.tool
@@ -390,4 +390,6 @@ async def test_a_step_whose_result_cannot_be_remembered_is_an_error_and_not_sile
 
     async with connected(hub) as peer:
         async with asyncio.timeout(2):
-            assert (await refused(peer, call("forgetful", {})))["code"] in (-32602, -32603)
+            result = await ask(peer, call("forgetful", {}))
+    assert result["isError"] is True
+    assert text(result).startswith("Tool crashed: TypeError: ")

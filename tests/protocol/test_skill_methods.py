@@ -11,7 +11,7 @@ from waypost import Hub, RemoteError
 from waypost.testing import connect
 from waypost.wire.definitions import ResourceDefinition
 from waypost.wire.skills import SkillEntry, SkillFile
-from waypost.wire.versions import V2025_03_26, V2025_11_25, V2026_07_28
+from waypost.wire.versions import ALL, V2025_11_25, V2026_07_28
 
 EXTENSION = "io.modelcontextprotocol/skills"
 
@@ -42,11 +42,13 @@ def hub_with(*names: str, **options: Any) -> Hub:
     return hub
 
 
-def test_the_extension_is_declared_to_those_who_may_know_it_and_only_with_skills() -> None:
+@asynchronous
+async def test_the_extension_is_declared_wherever_its_methods_are_and_only_with_skills() -> None:
     hub = hub_with("a")
-    for version, declared in ((V2025_03_26, None), (V2025_11_25, {}), (V2026_07_28, {})):
-        found = hub.engine.capabilities(version).get("extensions")
-        assert found == (None if declared is None else {EXTENSION: {"directoryRead": True}})
+    for version in ALL:
+        assert hub.engine.capabilities(version)["extensions"] == {EXTENSION: {"directoryRead": True}}
+        async with connect(hub, version) as client:
+            assert len((await client.request("skills/list"))["skills"]) == 1
     assert "extensions" not in hub_with().engine.capabilities(V2026_07_28)
     assert "extensions" not in Hub("none", "1").engine.capabilities(V2026_07_28)
 

@@ -1,121 +1,21 @@
+"""Calls that become tasks, of clients without sessions."""
+
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from tests.protocol.conftest import Json, asynchronous, cancelled, connected, idle, stateless, until
-from waypost import Context, Hub, InvalidParams, RemoteError, ToolError
+from tests.protocol.busy import ABLE, QUICKLY, accepted, busy_hub, reached, refusal, served
+from tests.protocol.conftest import asynchronous, cancelled, connected, stateless, until
+from waypost import Context
 from waypost.capabilities.asking import Question
 from waypost.errors import CapabilityNotSupported
 from waypost.protocol import tasks
 from waypost.protocol.task_calls import TaskAsker
 from waypost.protocol.task_views import RELATED_TASK, TASKS_EXTENSION
-from waypost.testing import TestClient, connect
+from waypost.testing import connect
 from waypost.wire.params import CLIENT_CAPABILITIES
-from waypost.wire.versions import ALL, V2025_11_25, is_modern
-
-ABLE: Json = {"extensions": {TASKS_EXTENSION: {}}, "elicitation": {}}
-FORM: Json = {"type": "object", "properties": {"name": {"type": "string"}}}
-QUICKLY = 0.1
-WITHOUT_TASKS = [version for version in ALL if not is_modern(version) and version != V2025_11_25]
-
-
-def accepted(**content: Any) -> Json:
-    return {"action": "accept", "content": content}
-
-
-class Work:
-    """What the tools of a hub did."""
-
-    def __init__(self) -> None:
-        self.started = 0
-        self.stopped = 0
-        self.gate = asyncio.Event()
-
-
-def busy_hub(**options: Any) -> tuple[Hub, Work]:
-    hub = Hub("busy", version="1", **{"task_after": QUICKLY, **options})
-    work = Work()
-
-    @hub.tool(task="optional")
-    async def wait() -> str:
-        """Wait until the gate opens."""
-        work.started += 1
-        try:
-            await work.gate.wait()
-        except asyncio.CancelledError:
-            work.stopped += 1
-            raise
-        return "through"
-
-    @hub.tool(task="optional")
-    async def quick() -> str:
-        """Be done at once."""
-        return "quick"
-
-    @hub.tool(task="required")
-    async def job() -> str:
-        """Be a task, however quick."""
-        return "done"
-
-    @hub.tool(task="required")
-    async def broken() -> str:
-        """Fail as a tool does."""
-        raise ToolError("no")
-
-    @hub.tool(task="required")
-    async def refused() -> str:
-        """Fail as a request does."""
-        raise InvalidParams("bad", {"why": "because"})
-
-    @hub.tool
-    async def plain() -> str:
-        """Never be a task."""
-        return "plain"
-
-    @hub.tool(task="required")
-    async def pair(ctx: Context) -> str:
-        """Ask two things at once."""
-        both = await asyncio.gather(ctx.elicit("A?", FORM, key="a"), ctx.elicit("B?", FORM, key="b"))
-        return " ".join(str(answer.content) for answer in both)
-
-    @hub.tool(task="optional")
-    async def ask_then_wait(ctx: Context) -> str:
-        """Ask, then take long."""
-        answer = await ctx.elicit("Who?", FORM, key="who")
-        await work.gate.wait()
-        return f"through with {answer.content}"
-
-    return hub, work
-
-
-@asynccontextmanager
-async def served(hub: Hub, version: str | None = None, **options: Any) -> AsyncIterator[TestClient]:
-    """A client of a hub that is stopped at the end; without a version, one that knows what tasks are."""
-    given: Json = {"capabilities": ABLE, **options} if version is None else {"version": version, **options}
-    try:
-        async with connect(hub, **given) as client:
-            yield client
-    finally:
-        await hub.stop()
-
-
-async def reached(client: TestClient, task_id: str, *states: str) -> Json:
-    """The task once it is in one of these states."""
-    async with asyncio.timeout(5):
-        while True:
-            task = await client.request("tasks/get", {"taskId": task_id})
-            if task["status"] in states:
-                return task
-            await asyncio.sleep(0.01)
-
-
-async def refusal(request: Awaitable[Any]) -> RemoteError:
-    with pytest.raises(RemoteError) as caught:
-        await request
-    return caught.value
+from waypost.wire.versions import V2025_11_25
 
 
 @asynchronous
@@ -344,119 +244,6 @@ def test_too_many_tasks_are_refused_and_the_work_of_the_refused_is_stopped(monke
         assert (work.started, work.stopped) == (2, 2)
 
     asyncio.run(run())
-
-
-@asynchronous
-async def test_a_session_gets_a_task_when_it_asks_for_one() -> None:
-    hub, work = busy_hub()
-    async with served(hub, V2025_11_25) as client:
-        created = await client.request("tools/call", {"name": "wait", "task": {"ttl": 5000}})
-        task = created["task"]
-        assert (task["status"], task["ttl"], set(created) - {"_meta"}) == ("working", 5000, {"task"})
-        assert "ttlMs" not in task
-        work.gate.set()
-        assert (await reached(client, task["taskId"], "completed"))["taskId"] == task["taskId"]
-
-
-@asynchronous
-async def test_a_session_that_asks_for_none_gets_none_however_long_it_takes() -> None:
-    hub, work = busy_hub()
-    async with served(hub, V2025_11_25) as client:
-        asyncio.get_running_loop().call_later(3 * QUICKLY, work.gate.set)
-        assert (await client.call_tool("wait")).text == "through"
-
-
-@asynchronous
-async def test_a_session_must_ask_for_a_required_task_and_must_not_for_a_forbidden_one() -> None:
-    hub, _ = busy_hub()
-    async with served(hub, V2025_11_25) as client:
-        error = await refusal(client.call_tool("job"))
-        assert (error.code, str(error)) == (-32601, "Tool job only runs as a task; call it with params.task.")
-        error = await refusal(client.request("tools/call", {"name": "plain", "task": {}}))
-        assert (error.code, str(error)) == (
-            -32601,
-            "Tool plain does not run as a task; call it without params.task.",
-        )
-        error = await refusal(client.request("tools/call", {"name": "nothing", "task": {}}))
-        assert error.code == -32602
-
-
-@asynchronous
-async def test_a_hub_without_task_tools_ignores_the_wish_for_a_task() -> None:
-    hub = Hub("plain", version="1")
-
-    @hub.tool
-    async def plain() -> str:
-        """Never be a task."""
-        return "plain"
-
-    async with served(hub, V2025_11_25) as client:
-        assert (await client.request("tools/call", {"name": "plain", "task": {"ttl": 5}})).text == "plain"
-        assert (await refusal(client.request("tasks/list"))).code == -32601
-
-
-@pytest.mark.parametrize("version", WITHOUT_TASKS)
-def test_versions_without_tasks_just_call(version: str) -> None:
-    async def run() -> None:
-        hub, _ = busy_hub()
-        async with served(hub, version) as client:
-            assert (await client.call_tool("job")).text == "done"
-            assert (await client.request("tools/call", {"name": "quick", "task": {}})).text == "quick"
-            assert "execution" not in str(await client.list_tools())
-
-    asyncio.run(run())
-
-
-@asynchronous
-async def test_only_the_version_with_task_support_lists_it() -> None:
-    hub, _ = busy_hub()
-    async with served(hub, V2025_11_25) as client:
-        listed = {tool["name"]: tool.get("execution") for tool in await client.list_tools()}
-    assert listed["wait"] == {"taskSupport": "optional"}
-    assert listed["job"] == {"taskSupport": "required"}
-    assert listed["plain"] in (None, {"taskSupport": "forbidden"})
-    async with served(hub) as client:
-        assert not any("execution" in tool for tool in await client.list_tools())
-
-
-@asynchronous
-async def test_a_task_of_a_session_asks_with_requests_that_name_it() -> None:
-    asked: list[Json] = []
-
-    def answer(params: Json) -> Json:
-        asked.append(params)
-        return accepted(name=params["message"])
-
-    hub, _ = busy_hub()
-    async with served(hub, V2025_11_25, elicitation=answer) as client:
-        task_id = (await client.request("tools/call", {"name": "pair", "task": {}}))["task"]["taskId"]
-        result = await client.request("tasks/result", {"taskId": task_id})
-        assert result.text == "{'name': 'A?'} {'name': 'B?'}"
-    assert [params["_meta"] for params in asked] == 2 * [{RELATED_TASK: {"taskId": task_id}}]
-
-
-@asynchronous
-async def test_a_session_is_told_how_its_task_stands() -> None:
-    hub, work = busy_hub()
-    async with served(hub, V2025_11_25) as client:
-        task_id = (await client.request("tools/call", {"name": "wait", "task": {}}))["task"]["taskId"]
-        work.gate.set()
-        note = await client.assert_notification("tasks/status", taskId=task_id, status="completed")
-        assert {"createdAt", "lastUpdatedAt", "ttl", "pollInterval"} <= set(note["params"])
-        await client.request("tools/call", {"name": "broken", "task": {}})
-        await client.assert_notification("tasks/status", status="failed")
-        await idle()
-        assert not hub.engine.tasks._watchers
-
-
-@asynchronous
-async def test_nobody_else_is_told_how_a_task_stands() -> None:
-    hub, work = busy_hub()
-    async with served(hub, V2025_11_25) as client, connect(hub, V2025_11_25) as other:
-        await client.request("tools/call", {"name": "wait", "task": {}})
-        work.gate.set()
-        await client.assert_notification("tasks/status", status="completed")
-        await other.refute_notification("tasks/status")
 
 
 @asynchronous

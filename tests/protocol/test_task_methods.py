@@ -4,8 +4,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.protocol.busy import ABLE, WITHOUT_TASKS, accepted, busy_hub, reached, refusal, served
 from tests.protocol.conftest import Json, asynchronous, idle
-from tests.protocol.test_task_calls import ABLE, WITHOUT_TASKS, accepted, busy_hub, reached, refusal, served
 from waypost import Hub
 from waypost.capabilities.principals import Principal
 from waypost.protocol import task_methods

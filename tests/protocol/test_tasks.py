@@ -10,8 +10,9 @@ from waypost.capabilities.asking import Question
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.errors import Busy, InvalidParams
 from waypost.protocol import tasks as module
+from waypost.protocol.live_tasks import LiveTask
 from waypost.protocol.task_views import detailed_task, legacy_task, modern_task, now
-from waypost.protocol.tasks import LiveTask, Tasks
+from waypost.protocol.tasks import Tasks
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
 from waypost.stores.tasks import TaskRecord
@@ -282,6 +283,7 @@ def test_work_is_stopped_and_its_task_forgotten_when_its_time_is_up(monkeypatch:
         task = await bench.run(hang, 50)
         await task.ended.wait()
         assert task.record.status == "cancelled"
+        assert task.record.status_message == "The task was stopped: its time, 50 ms, was over."
         record: list[TaskRecord | None] = [task.record]
         async with asyncio.timeout(5):
             while record[0] is not None:

@@ -20,10 +20,11 @@ SHORT: Final = 0.2
 LONG_ENOUGH: Final = 10.0
 LOOKS_AGAIN_WITHIN: Final = 3.0
 
-SETTLE: Final[dict[str, Callable[[Delivery], Awaitable[None]]]] = {
+SETTLE: Final[dict[str, Callable[[Delivery], Awaitable[object]]]] = {
     "keep": lambda delivery: delivery.keep(),
     "done": lambda delivery: delivery.done(),
     "retry": lambda delivery: delivery.retry(0.0, "again"),
+    "postpone": lambda delivery: delivery.postpone(0.0, "later"),
     "give up": lambda delivery: delivery.give_up("enough"),
 }
 
@@ -288,10 +289,22 @@ async def test_a_job_put_back_too_often_is_given_up(place: Place) -> None:
         await queue.put("one", 1)
         seen = []
         while taken := await queue.take(within=0.1):
-            seen.append(taken[0].attempts)
-            await taken[0].retry(0.0, "failed again")
-        assert seen == [1, 2, 3]
+            seen.append((taken[0].attempts, await taken[0].retry(0.0, "failed again")))
+        assert seen == [(1, True), (2, True), (3, False)]
         assert not await queue.put("one", 2)
+
+
+@asynchronous
+async def test_a_job_that_is_postponed_was_not_taken(place: Place) -> None:
+    async with place.opened() as open_queue:
+        queue = open_queue(most_attempts=2)
+        await queue.put("one", 1)
+        for _ in range(5):
+            await (await only(queue)).postpone(0.0, "nobody is there")
+        await (await only(queue)).retry(0.0, "failed")
+        again = await only(queue)
+        await again.postpone(0.0)
+        assert (again.attempts, (await only(queue)).attempts) == (2, 2)
 
 
 @asynchronous

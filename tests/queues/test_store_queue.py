@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.queues.conftest import Place, asynchronous
 from waypost.queues import StoreQueue
 from waypost.stores.jobs import GIVEN_UP
 
 
 @asynchronous
-async def test_what_was_given_up_says_why(place: Place) -> None:
+async def test_what_was_given_up_says_why(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     store = place.store()
     try:
         queue = StoreQueue(store, "jobs", lease=0.05, most_attempts=1)
@@ -23,6 +25,9 @@ async def test_what_was_given_up_says_why(place: Place) -> None:
         assert jobs["by hand"].reason == "it cannot be done"
         assert jobs["by trying"].reason == "it failed"
         assert "silent" in jobs["in silence"].reason
+        assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+            "the job in silence was given up: it was taken 1 times"
+        ]
     finally:
         await store.close()
 

@@ -133,6 +133,7 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
             f"{BRIDGE}::test_resources_list_read_and_templates_delegate",
             f"{BRIDGE}::test_prompts_list_and_get_delegate",
             "skills/content/test_content.py::test_clients_see_what_the_functions_answer",
+            "skills/content/test_delegating.py::test_clients_see_what_the_functions_of_the_worker_answer",
         ),
     ),
     "M4": (

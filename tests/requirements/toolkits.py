@@ -28,7 +28,7 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
     ),
     5: (
         "A mark that is not made of keyword options is refused where it stands.",
-        ("capabilities/test_toolkits.py::test_a_mark_that_is_not_made_of_options_is_refused",),
+        ("capabilities/test_toolkits_refused.py::test_a_mark_that_is_not_made_of_options_is_refused",),
     ),
     6: (
         "A function with overloads, or defined again, is one tool.",
@@ -41,7 +41,7 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
         "Annotations in snake_case become wire names, wire names pass, unknown ones are refused.",
         (
             "capabilities/test_toolkits.py::test_annotations_are_translated_and_wire_names_pass",
-            "capabilities/test_toolkits.py::test_an_unknown_annotation_is_refused",
+            "capabilities/test_toolkits_refused.py::test_an_unknown_annotation_is_refused",
         ),
     ),
     8: (
@@ -55,7 +55,7 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
         "The raw schema options beat the others and never take a field spec.",
         (
             "capabilities/test_toolkits.py::test_raw_schemas_beat_field_specs_when_both_are_given",
-            "capabilities/test_toolkits.py::test_the_raw_options_never_take_a_field_spec",
+            "capabilities/test_toolkits_refused.py::test_the_raw_options_never_take_a_field_spec",
         ),
     ),
     10: (
@@ -91,56 +91,56 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
         (
             "capabilities/test_results.py::test_a_structured_result_is_held_to_the_output_schema",
             "capabilities/test_results.py::test_the_check_sees_what_the_client_will_see",
-            "capabilities/test_results.py::test_a_result_without_structured_data_is_not_checked",
+            "capabilities/test_results.py::test_a_result_without_structured_data_does_not_fit_an_output_schema",
         ),
     ),
     14: (
         "A mark on a private function, or on something that is no function, is refused.",
         (
-            "capabilities/test_toolkits.py::test_a_private_function_is_no_tool",
-            "capabilities/test_toolkits.py::test_a_mark_on_something_that_is_no_function_is_refused",
-            "capabilities/test_toolkits.py::test_a_mark_that_a_property_would_swallow_is_refused",
+            "capabilities/test_toolkits_refused.py::test_a_private_function_is_no_tool",
+            "capabilities/test_toolkits_refused.py::test_a_mark_on_something_that_is_no_function_is_refused",
+            "capabilities/test_toolkits_refused.py::test_a_mark_that_a_property_would_swallow_is_refused",
         ),
     ),
     15: (
         "More parameters than args and ctx are refused.",
         (
-            "capabilities/test_toolkits.py::test_more_than_args_and_ctx_is_refused",
+            "capabilities/test_toolkits_refused.py::test_more_than_args_and_ctx_is_refused",
             "capabilities/test_tools.py::test_too_many_parameters_are_refused_naming_the_class",
         ),
     ),
     16: (
         "Two tools of one wire name in a toolkit are refused by name.",
-        ("capabilities/test_toolkits.py::test_two_tools_of_one_name_in_a_toolkit_are_refused_by_name",),
+        ("capabilities/test_toolkits_refused.py::test_two_tools_of_one_name_in_a_toolkit_are_refused_by_name",),
     ),
     17: (
         "Malformed JSON text is refused naming the tool.",
-        ("capabilities/test_toolkits.py::test_a_malformed_schema_is_refused_naming_the_tool",),
+        ("capabilities/test_toolkits_refused.py::test_a_malformed_schema_is_refused_naming_the_tool",),
     ),
     18: (
         "JSON text that is not an object is refused naming the tool.",
-        ("capabilities/test_toolkits.py::test_a_malformed_schema_is_refused_naming_the_tool",),
+        ("capabilities/test_toolkits_refused.py::test_a_malformed_schema_is_refused_naming_the_tool",),
     ),
     19: (
         "A schema of another type is refused naming the tool.",
-        ("capabilities/test_toolkits.py::test_a_malformed_schema_is_refused_naming_the_tool",),
+        ("capabilities/test_toolkits_refused.py::test_a_malformed_schema_is_refused_naming_the_tool",),
     ),
     20: (
         "An invalid field spec is refused naming the tool and the field.",
         (
-            "capabilities/test_toolkits.py::test_a_wrong_field_spec_is_refused_naming_the_tool",
+            "capabilities/test_toolkits_refused.py::test_a_wrong_field_spec_is_refused_naming_the_tool",
             "capabilities/schemas/test_fields.py::test_a_wrong_spec_is_refused_naming_the_field",
         ),
     ),
     21: (
         "Duplicate registrations, dangling marks, unknown options, invalid schemas and unusable names are refused too.",
         (
-            "capabilities/test_toolkits.py::test_two_registrations_of_one_name_are_refused_and_change_nothing",
-            "capabilities/test_toolkits.py::test_a_mark_without_a_function_is_refused",
-            "capabilities/test_toolkits.py::test_an_unknown_option_is_refused_with_the_nearest_known_one",
-            "capabilities/test_toolkits.py::test_a_wrong_field_spec_is_refused_naming_the_tool",
+            "capabilities/test_toolkits_refused.py::test_two_registrations_of_one_name_are_refused_and_change_nothing",
+            "capabilities/test_toolkits_refused.py::test_a_mark_without_a_function_is_refused",
+            "capabilities/test_toolkits_refused.py::test_an_unknown_option_is_refused_with_the_nearest_known_one",
+            "capabilities/test_toolkits_refused.py::test_a_wrong_field_spec_is_refused_naming_the_tool",
             "capabilities/schemas/test_validators.py::test_an_invalid_schema_is_refused_with_one_sentence",
-            "capabilities/test_toolkits.py::test_a_name_that_cannot_go_over_the_wire_is_refused",
+            "capabilities/test_toolkits_refused.py::test_a_name_that_cannot_go_over_the_wire_is_refused",
             "capabilities/test_tools.py::test_a_class_name_that_cannot_go_over_the_wire_is_refused",
             "capabilities/schemas/test_fields.py::test_array_items_are_a_type_name_or_options",
         ),
@@ -248,7 +248,7 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
     36: (
         "Only true and false say whether something is hidden.",
         (
-            "capabilities/test_toolkits.py::test_only_true_and_false_say_whether_a_tool_is_hidden",
+            "capabilities/test_toolkits_refused.py::test_only_true_and_false_say_whether_a_tool_is_hidden",
             "capabilities/test_expansion.py::test_a_registration_is_hidden_by_true_and_false_only",
         ),
     ),

@@ -57,6 +57,7 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         (
             "interop/test_iii_workers.py::test_calls_without_an_answer_and_calls_for_later_arrive",
             "workers/test_queueing.py::test_a_call_for_later_has_a_receipt_at_once_and_is_made",
+            "workers/test_queueing.py::test_a_call_waits_for_its_function_and_counts_nothing_meanwhile",
             "workers/test_queueing.py::test_what_nobody_could_do_is_done_after_a_restart",
         ),
     ),
@@ -105,6 +106,7 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         "A binding that is made before there is a provider reaches it later.",
         (
             "interop/test_iii_workers.py::test_a_worker_provides_triggers_for_another",
+            "workers/test_providers.py::test_who_waited_longest_has_the_bindings_when_the_provider",
             "workers/test_triggers.py::test_a_binding_reaches_its_provider_whoever_comes_first",
         ),
     ),
@@ -127,7 +129,9 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         "What is no message closes nothing.",
         (
             "workers/test_sockets.py::test_garbage_closes_nothing_and_is_told_a_few_times",
+            "workers/test_fairness.py::test_a_flood_is_taken_in_turns_with_everybody_else",
             "workers/test_floods.py::test_a_flood_of_garbage_keeps_nobody_else_waiting",
+            "workers/test_misread.py::test_a_call_whose_answer_cannot_be_read_fails_at_once",
         ),
     ),
     "P19": (
@@ -135,6 +139,8 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         (
             "interop/test_iii_python.py::test_a_second_owner_of_a_function_is_told_and_keeps_serving_its_others",
             "interop/test_iii_node.py::test_a_second_owner_of_a_function_stays_connected_though_nobody_tells_it",
+            "interop/test_iii_succession.py::test_the_second_owner_of_a_function_serves_when_the_first_is_gone",
+            "workers/test_claims.py::test_who_waited_longest_takes_over_when_the_owner_leaves",
             "workers/test_workers.py::test_a_function_that_another_worker_offers_is_refused_and_the_first_keeps_serving",
         ),
     ),

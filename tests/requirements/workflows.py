@@ -90,8 +90,8 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
         (
             "workflows/test_expressions.py::test_it_holds",
             "workflows/test_expressions.py::test_it_does_not_hold",
-            "workflows/test_expressions.py::test_what_cannot_be_read_is_refused_with_its_position",
-            "workflows/test_expressions.py::test_every_expression_holds_when_it_should",
+            "workflows/test_expression_parsing.py::test_what_cannot_be_read_is_refused_with_its_position",
+            "workflows/test_expression_properties.py::test_every_expression_holds_when_it_should",
         ),
     ),
     17: (
@@ -186,7 +186,7 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
     25: (
         "A bad configuration keeps the old one, and what runs keeps the definition it started with.",
         (
-            "test_configured.py::test_a_bad_file_keeps_the_old_configuration_and_says_what_is_wrong",
+            "configured/test_reloading.py::test_a_bad_file_keeps_the_old_configuration_and_says_what_is_wrong",
             "workflows/test_reload.py::test_a_configuration_that_is_read_again_leaves_what_runs",
             "workflows/test_reload.py::test_a_bad_definition_changes_nothing",
             "workflows/test_reload.py::test_what_runs_keeps_its_definition_and_what_starts_gets_the_new_one",

@@ -218,12 +218,25 @@ async def test_the_same_version_is_not_loaded_twice_but_can_be_reloaded(tmp_path
         with pytest.raises(SkillRefused) as refused:
             await bench.skills.load("echo.py")
         assert refused.value.code == "same_version"
+        assert refused.value.message == (
+            "The skill echo is loaded already, in version 1; give it another, or reload it."
+        )
 
         await bench.skills.reload("echo")
         await bench.load("echo", "version = '2'\n" + ECHO)
 
         (info,) = await bench.skills.listing()
         assert info.version == "2"
+
+
+@asynchronous
+async def test_a_skill_without_a_version_is_not_loaded_twice_either(tmp_path: Path) -> None:
+    async with workbench(tmp_path) as bench:
+        await bench.load("echo", ECHO)
+        with pytest.raises(SkillRefused) as refused:
+            await bench.skills.load("echo.py")
+
+    assert refused.value.message == "The skill echo is loaded already, without a version; give it one, or reload it."
 
 
 @asynchronous

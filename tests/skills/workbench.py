@@ -64,7 +64,8 @@ async def workbench(directory: Path, *, store: str | None = None, **options: Any
     """A hub, its skills started, and a client with a session."""
     of_client = {key: options.pop(key) for key in ("elicitation", "sampling", "protocol") if key in options}
     version = of_client.pop("protocol", V2025_11_25)
-    hub = Hub("bench", version="1", store=store, tool_timeout=options.pop("tool_timeout", 20.0))
+    of_hub = {key: options.pop(key) for key in ("policies", "breakers") if key in options}
+    hub = Hub("bench", version="1", store=store, tool_timeout=options.pop("tool_timeout", 20.0), **of_hub)
     alerts: list[str] = []
 
     async def read(uri: str, ctx: Context) -> Any:

@@ -1,6 +1,16 @@
-"""PostgreSQL for tests of the store."""
+"""PostgreSQL and files for tests of the store."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from tests.postgres import postgres_server as postgres_server
 from tests.postgres import postgres_url as postgres_url
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Where a store may be made."""
+    return tmp_path / "store.db"

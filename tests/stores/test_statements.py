@@ -17,6 +17,7 @@ from waypost.stores.statements import (
     Row,
     Statement,
     Table,
+    count_up,
     delete,
     delete_where,
     insert,
@@ -99,6 +100,18 @@ def test_a_change_may_leave_the_version_and_set_constants(cars: sqlite3.Connecti
 
     assert run(cars, statement, [("a", "red"), ("b", "red")]) == 1
     assert everything(cars)[:2] == [("a", 1, "none"), ("b", 1, "blue")]
+
+
+@BOTH_WAYS
+def test_a_number_counts_how_often_its_key_was_given(run: Run) -> None:
+    visits = sqlite3.connect(":memory:", isolation_level=None)
+    visits.execute("CREATE TABLE visits (place TEXT PRIMARY KEY, number INTEGER)")
+    counting = count_up(Table("visits", place=TEXT, number=INTEGER))
+
+    for given, expected in ((["a", "b", "a"], [("a", 2), ("b", 1)]), (["b"], [("a", 2), ("b", 2)])):
+        assert run(visits, counting, [(place,) for place in given]) == len(given)
+        assert visits.execute("SELECT * FROM visits ORDER BY place").fetchall() == expected
+    visits.close()
 
 
 @BOTH_WAYS

@@ -11,7 +11,9 @@ from typing import Literal
 import uvicorn
 
 from waypost import Hub
+from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
+ERAS = [LATEST_LEGACY, V2026_07_28]
 DEADLINE = 20.0
 LOOK_EVERY = 0.005
 
@@ -75,6 +77,13 @@ async def answering(answer: Answer) -> AsyncIterator[str]:
     finally:
         server.close()
         await server.wait_closed()
+
+
+def a_port_without_a_server() -> int:
+    """A port where nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def response(body: bytes, *, status: str = "200 OK", kind: str = "application/json") -> bytes:

@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tests.upstreams.conftest import until
+from tests.upstreams.conftest import a_port_without_a_server, until
 from tests.upstreams.raw_http import ASKED, DEADLINE, OK, Caught, Talk, always, ask, once, speaking
 from waypost.upstreams.http1 import Address, Pool, address_of
 from waypost.upstreams.http1_connection import HttpError
@@ -297,12 +297,6 @@ def test_closing_ends_everything_that_waits() -> None:
 
 
 # Making connections
-
-
-def a_port_without_a_server() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_a_name_that_nobody_knows_is_one_sentence() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
+from iii.helpers import create_channel_async
 
 from tests.protocol.conftest import asynchronous, until
 from tests.worker.engine import failure, settled, working
@@ -60,3 +62,80 @@ async def test_a_trigger_of_ours_calls_a_function_of_theirs() -> None:
         kind.fire({"n": 1})
 
         await theirs.until_heard({"n": 1})
+
+
+@asynchronous
+async def test_a_channel_goes_from_ours_to_theirs_and_back() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), working(hub) as ours, sdk(address(hub)) as theirs:
+        texts: list[str] = []
+
+        async def upper(data: Any) -> int:
+            data["from"].on_message(texts.append)
+            got = await data["from"].read_all()
+            await data["to"].send_message_async("done")
+            await data["to"].write(got.upper())
+            await data["to"].close_async()
+            return len(got)
+
+        await theirs.offer("theirs::upper", upper)
+        there, back = await ours.create_channel(), await ours.create_channel()
+        heard: list[str] = []
+        back.reader.on_message(heard.append)
+        answer = ours.trigger("theirs::upper", {"from": there.reader_ref, "to": back.writer_ref})
+        await there.writer.send_message("go")
+        await there.writer.write(b"abc" * 100_000)
+        await there.writer.close()
+        assert await back.reader.read_all() == b"ABC" * 100_000
+        assert (texts, heard) == (["go"], ["done"])
+        assert await answer == 300_000
+
+
+@asynchronous
+async def test_a_channel_of_theirs_is_read_by_ours() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), working(hub) as ours, sdk(address(hub)) as theirs:
+
+        @ours.register_function("ours::count")
+        async def count(payload: dict[str, Any]) -> int:
+            return len(await payload["reader"].read_all())
+
+        await settled(ours)
+        channel = await create_channel_async(theirs.worker, 64)
+        answer = asyncio.ensure_future(
+            theirs.trigger("ours::count", {"reader": channel.reader_ref.model_dump()}),
+        )
+        await channel.writer.write(b"x" * 200_000)
+        await channel.writer.close_async()
+        assert await answer == 200_000
+
+
+@asynchronous
+async def test_ours_observes_theirs_and_theirs_ours() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), working(hub) as ours, sdk(address(hub)) as theirs:
+        seen: list[Any] = []
+
+        async def echo(data: Any) -> Any:
+            return data
+
+        ours.register_function("ours::see", lambda event: seen.append(("ours", event["function_id"], event["input"])))
+        ours.register_function("ours::echo", lambda payload: payload)
+        await settled(ours)
+        await theirs.offer("theirs::echo", echo)
+        await theirs.offer("theirs::see", keep(seen))
+        await ours.observe({"function_id": "theirs::echo"}, "ours::see").ready()
+        await theirs.worker.observe({"function_id": "ours::echo"}, "theirs::see").ready_async()
+        await theirs.trigger("theirs::echo", 1)
+        await theirs.trigger("ours::echo", 2)
+        await until(lambda: len(seen) == 2, f"only {seen} was seen")
+        assert sorted(seen) == [("ours", "theirs::echo", 1), ("theirs", "ours::echo", 2)]
+
+
+def keep(seen: list[Any]) -> Any:
+    """A function of theirs that keeps what it hears."""
+
+    async def see(event: Any) -> None:
+        seen.append(("theirs", event["function_id"], event["input"]))
+
+    return see

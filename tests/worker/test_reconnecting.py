@@ -229,3 +229,18 @@ async def test_the_pause_begins_small_again_after_a_connection(caplog: pytest.Lo
         pauses = [record.getMessage().rpartition("in ")[2] for record in caplog.records]
         assert pauses == ["0.0 s"] * 3, json.dumps(pauses)
         await worker.shutdown()
+
+
+@asynchronous
+async def test_a_worker_without_an_engine_says_so_in_words_and_tries_again_after_the_first_pause(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with scripted() as engine:
+        url = engine.url
+    with caplog.at_level(logging.WARNING):
+        worker = register_worker(url, reconnecting=Reconnecting(first=0.1, longest=10.0, jitter=0.0))
+        await until(lambda: len(caplog.messages) == 2)
+        await worker.shutdown()
+    assert caplog.messages == [
+        f"not connected to {url}: Connection refused; trying again in {pause} s" for pause in (0.1, 0.2)
+    ]

@@ -126,12 +126,15 @@ async def test_what_workers_leave_behind_is_nothing_however_often_they_come() ->
 
 
 @asynchronous
-async def test_a_worker_offers_no_more_functions_than_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_offers_no_more_functions_than_a_number(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr("waypost.workers.workers._MOST_FUNCTIONS", 10)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker:
         await worker.offer(*(f"a::f{number}" for number in range(20)))
         assert rows(hub)["functions"] == 10
+        assert sum("was not taken" in record.getMessage() for record in caplog.records) == 3
         await worker.send("registerfunction", id="a::f1", description="again")
         await worker.settled()
         again = hub.workers.functions.get("default", "a::f1")

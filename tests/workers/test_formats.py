@@ -40,6 +40,10 @@ FIELD = {"name": "n", "type": "number", "description": "How many", "required": T
             },
         ),
         (
+            {"name": "m", "type": "any", "body": [{"name": "x", "type": "any", "description": "Whatever"}]},
+            {"type": "object", "properties": {"x": {"description": "Whatever"}}},
+        ),
+        (
             {"name": "m", "type": "map", "body": [{"name": "l", "type": "array", "items": {"type": "string"}}]},
             {"type": "object", "properties": {"l": {"type": "array", "items": {"type": "string"}}}},
         ),

@@ -44,6 +44,19 @@ async def test_a_function_is_a_tool_with_its_schema_and_its_id_as_title() -> Non
         assert (await called)["structuredContent"] == {"sum": 3}
 
 
+@pytest.mark.parametrize("result", [None, "text", 5])
+@asynchronous
+async def test_a_function_that_does_not_answer_as_it_said_has_failed(result: Any) -> None:
+    hub = hub_for_workers()
+    async with at_work(hub) as client, wired(hub) as worker:
+        await worker.offer("a::b", response_format=SCHEMA)
+        called = asyncio.create_task(client.call_tool("a__b"))
+        await worker.serve("a::b", result)
+        answer = await called
+        assert answer.is_error
+        assert answer.text.startswith("Tool a__b returned a result that does not fit its output schema: ")
+
+
 @pytest.mark.parametrize("result", [None, "text", 5, True, [1, 2], {"a": 1}, []])
 def test_whatever_a_function_answers_reaches_the_agent(result: Any) -> None:
     @asynchronous
@@ -146,7 +159,7 @@ async def test_names_that_clash_are_told_apart_and_lead_to_their_own_functions()
         await worker.offer(*ids)
         tools = {tool.get("title", tool["name"]): tool["name"] for tool in await client.list_tools()}
         assert len({tools[one] for one in ids}) == len(ids)
-        assert tools["a__b::c"] == "a__b__c"
+        assert tools["a::b::c"] == "a__b__c"
         assert tools["c::d"] == told_apart("default/c::d", "c__d")
         for one in ids:
             called = asyncio.create_task(client.call_tool(tools[one]))

@@ -42,7 +42,9 @@ def test_a_token_is_asked_for_on_every_kind_of_socket(path: str) -> None:
             assert await status(hub, path, additional_headers={"Authorization": "Bearer wrong"}) == 401
             assert await status(hub, path, additional_headers={"Authorization": f"Basic {TOKEN}"}) == 401
             assert await status(hub, f"{path}?token=wrong") == 401
-            assert await status(hub, path, additional_headers={"Authorization": f"Bearer {TOKEN}"}) == 101
+            for scheme in ("Bearer", "bearer", "BEARER"):
+                assert await status(hub, path, additional_headers={"Authorization": f"{scheme} {TOKEN}"}) == 101
+            assert await status(hub, path, additional_headers={"Authorization": f"Bearer{TOKEN}"}) == 401
             assert await status(hub, f"{path}?token={TOKEN}") == 101
             await until(lambda: rows(hub)["workers"] == 0)
 

@@ -24,10 +24,26 @@ async def put_back(hub: Hub) -> None:
     raise AssertionError("nothing waits to be tried again")
 
 
-async def fail(owner: Wire, function: str) -> None:
+async def looked_for(hub: Hub, receipt: str, times: int) -> None:
+    """Wait until somebody was looked for so often for a call, and was not there."""
+    job = await hub.store.jobs.get("workers", receipt)
+    assert job is not None
+    until_then = job.version + 2 * times
+    while job.version < until_then:
+        await asyncio.sleep(0.001)
+        job = await hub.store.jobs.get("workers", receipt)
+        assert job is not None
+
+
+def given_up(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the log says of calls that were given up."""
+    return [record.getMessage() for record in caplog.records if "given up" in record.getMessage()]
+
+
+async def fail(owner: Wire, function: str, code: str = "invocation_failed") -> None:
     """Wait for a call and fail."""
     call = await owner.next("invokefunction", function_id=function)
-    error = {"code": "invocation_failed", "message": "not now"}
+    error = {"code": code, "message": "not now"}
     await owner.send("invocationresult", invocation_id=call["invocation_id"], function_id=function, error=error)
 
 
@@ -56,7 +72,9 @@ async def test_a_call_for_later_needs_a_queue() -> None:
 
 
 @asynchronous
-async def test_what_fails_is_tried_again_and_given_up_after_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_fails_is_tried_again_and_given_up_after_a_few_times(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr("waypost.workers.queueing._PAUSES", (0.01,))
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner:
@@ -71,11 +89,57 @@ async def test_what_fails_is_tried_again_and_given_up_after_a_few_times(monkeypa
         while await hub.store.jobs.next_due("workers") is not None:
             await owner.settled()
         assert not any(message["type"] == "invokefunction" for message in owner.seen)
+        assert given_up(caplog) == ["the call of a::c in the queue jobs was given up: not now"]
+
+
+@asynchronous
+async def test_a_call_waits_for_its_function_and_counts_nothing_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waypost.workers.queueing._SHORTEST_WAIT", 0.001)
+    monkeypatch.setattr("waypost.workers.queueing._LONGEST_WAIT", 0.01)
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as caller:
+        await caller.introduce("caller")
+        receipt = (await caller.result("a::b", {"n": 1}, **QUEUED))["messageReceiptId"]
+        await looked_for(hub, receipt, 10)
+        for _ in range(6):
+            async with wired(hub) as owner:
+                await owner.offer("a::b")
+                await owner.next("invokefunction")
+        async with wired(hub) as owner:
+            await owner.offer("a::b")
+            assert (await owner.serve("a::b", "done"))["data"] == {"n": 1}
+
+
+@asynchronous
+async def test_a_function_that_misses_another_has_failed_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waypost.workers.queueing._PAUSES", (0.001,))
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as owner:
+        await owner.offer("a::b")
+        await owner.result("a::b", 1, **QUEUED)
+        for _ in range(5):
+            await fail(owner, "a::b", "function_not_found")
+        while await hub.store.jobs.next_due("workers") is not None:
+            await owner.settled()
+
+
+@asynchronous
+async def test_a_function_that_never_comes_is_waited_for_no_longer_than_a_day(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("waypost.workers.queueing._MOST_WAITING", 0.0)
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as caller:
+        await caller.introduce("caller")
+        await caller.result("a::b", 1, **QUEUED)
+        await until(lambda: given_up(caplog))
+        (line,) = given_up(caplog)
+        assert line.startswith("the call of a::b in the queue jobs was given up: Function a::b not found")
 
 
 @asynchronous
 async def test_what_nobody_could_do_is_done_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waypost.workers.queueing._PAUSES", (0.3,))
+    monkeypatch.setattr("waypost.workers.queueing._SHORTEST_WAIT", 0.3)
     store = f"sqlite:///{tmp_path}/kept.db"
     hub = hub_for_workers(store=store)
     async with at_work(hub), wired(hub) as caller:

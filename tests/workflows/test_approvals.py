@@ -81,7 +81,15 @@ async def test_a_no_leaves_the_instance_and_is_noted() -> None:
         await b.engine.gates.reject(told["approval"]["id"], ANN, "cli", "too early")
         seen = await b.get(told)
         assert seen.at == ("a", 1, {"coverage": 90})
-        assert (seen["status"], seen.names) == ("waiting_for_action", ["ask", "other"])
+        assert (seen["status"], seen.names, seen.code) == ("waiting_for_action", ["ask", "other"], None)
+        assert seen["lastError"] == {
+            "code": "APPROVAL_REJECTED",
+            "message": "ann rejected ask: too early",
+            "decidedBy": "ann",
+            "reason": "too early",
+            "attemptedTransition": "ask",
+            "approvalId": told["approval"]["id"],
+        }
         (note,) = await b.notes(told)
         assert (note["outcome"], note["decidedBy"], note["reason"], note["via"]) == (
             "rejected",
@@ -98,21 +106,23 @@ async def test_what_is_settled_cannot_be_decided_again() -> None:
         told = await parked(b)
         number = told["approval"]["id"]
         await b.engine.gates.reject(number, ANN, "cli")
-        await refusal(b.engine.gates.approve(number, BOB, "cli"))
+        settled = [await refusal(b.engine.gates.approve(number, BOB, "cli"))]
         again = await b.submit(told, "ask")
         assert again["approval"]["id"] != number
-        await refusal(b.engine.gates.approve(number, BOB, "cli"))
+        settled.append(await refusal(b.engine.gates.approve(number, BOB, "cli")))
         await b.engine.gates.approve(again["approval"]["id"], BOB, "cli")
-        await refusal(b.engine.gates.reject(again["approval"]["id"], ANN, "cli"))
-        assert (await b.get(told))["state"] == "done"
+        settled.append(await refusal(b.engine.gates.reject(again["approval"]["id"], ANN, "cli")))
+        assert {error.code for error in settled} == {"APPROVAL_SETTLED"}
+        seen = await b.get(told)
+        assert (seen["state"], "lastError" in seen.data) == ("done", False)
 
 
 @pytest.mark.parametrize("number", ["ap_nothing", "", "ap_0_1", "wf_1"])
 @asynchronous
 async def test_an_approval_that_never_was_cannot_be_decided(number: str) -> None:
     async with bench(gate()) as b:
-        await refusal(b.engine.gates.approve(number, ANN, "cli"))
-        await refusal(b.engine.gates.reject(number, ANN, "cli"))
+        for decide in (b.engine.gates.approve, b.engine.gates.reject):
+            assert (await refusal(decide(number, ANN, "cli"))).code == "UNKNOWN_APPROVAL"
 
 
 @asynchronous
@@ -134,7 +144,8 @@ async def test_a_quorum_is_of_different_people(store: str) -> None:
         await b.engine.gates.approve(number, ANN, "cli")
         seen = await b.get(told)
         assert (seen["status"], seen["version"], seen["approval"]["given"]) == ("waiting_for_approval", 1, 1)
-        assert "already" in (await refusal(b.engine.gates.approve(number, ANN, "http"))).message
+        again = await refusal(b.engine.gates.approve(number, ANN, "http"))
+        assert ("already" in again.message, again.code) == (True, "APPROVAL_GIVEN")
         await b.engine.gates.approve(number, BOB, "http")
         seen = await b.get(told)
         assert seen.at == ("done", 2, {"coverage": 90, "who": ["ann", "bob"]})
@@ -174,7 +185,7 @@ async def test_it_is_bound_to_what_was_shown() -> None:
         other = (await parked(b))["approval"]["digest"]
         assert other != approval["digest"]
         for decide in (b.engine.gates.approve, b.engine.gates.reject):
-            await refusal(decide(approval["id"], ANN, "cli", "", other))
+            assert (await refusal(decide(approval["id"], ANN, "cli", "", other))).code == "APPROVAL_CHANGED"
         await b.engine.gates.approve(approval["id"], ANN, "cli", "", approval["digest"])
         assert (await b.get(told))["terminal"]
 
@@ -188,12 +199,14 @@ async def test_it_expires(who_looks: str) -> None:
         if who_looks == "watch":
             await b.hub.workflows.watch.look()
         elif who_looks == "approver":
-            assert "expired" in (await refusal(b.engine.gates.approve(told["approval"]["id"], ANN, "cli"))).message
+            expired = await refusal(b.engine.gates.approve(told["approval"]["id"], ANN, "cli"))
+            assert ("expired" in expired.message, expired.code) == (True, "APPROVAL_EXPIRED")
         elif who_looks == "submitter":
             assert (await b.submit(told, "other"))["terminal"]
             return
         seen = await b.get(told)
         assert (seen["status"], seen["version"]) == ("waiting_for_action", 1)
+        assert (seen["lastError"]["code"], seen["lastError"]["attemptedTransition"]) == ("APPROVAL_EXPIRED", "ask")
         (note,) = await b.notes(told)
         assert note["outcome"] == "expired"
         assert await b.engine.gates.waiting() == []
@@ -245,6 +258,7 @@ async def test_a_chain_goes_on_after_a_yes_and_stops_after_a_no() -> None:
         await b.engine.gates.reject(told["approval"]["id"], ANN, "cli", "no")
         seen = await b.get(told)
         assert (seen.code, seen["version"], seen.names) == ("CHAIN_FAILED", 2, ["$resume"])
+        assert (seen["error"]["decidedBy"], seen["error"]["reason"]) == ("ann", "no")
         again = await b.follow(seen, "$resume")
         assert again["status"] == "waiting_for_approval"
         await b.engine.gates.approve(again["approval"]["id"], ANN, "cli")
@@ -275,6 +289,6 @@ async def test_a_yes_after_the_time_of_the_workflow_is_too_late() -> None:
         await b.hub.workflows.watch.stop()
         told = await parked(b)
         await later(time.time() + 0.06)
-        await refusal(b.engine.gates.approve(told["approval"]["id"], ANN, "cli"))
+        late = await refusal(b.engine.gates.approve(told["approval"]["id"], ANN, "cli"))
         seen = await b.get(told)
-        assert (seen["status"], seen["state"]) == ("timed_out", "a")
+        assert (late.code, seen["status"], seen["state"]) == ("APPROVAL_EXPIRED", "timed_out", "a")

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from tests.protocol.conftest import asynchronous
+from tests.stores.counted import CountedSqlite
 from tests.workflows.conftest import flow, model
 from tests.workflows.stepping import Stepping, play, stepping
 from waypost import Hub
 from waypost.config.workflows import Workflow
 from waypost.errors import RemoteError, WorkflowRefused
+from waypost.stores.store import Store
 from waypost.testing import connect
 from waypost.workflows.creating import Creating
 
@@ -304,4 +306,24 @@ async def test_hubs_that_share_a_store_share_what_is_made(tmp_path: Path) -> Non
         await one.remove("flow")
     assert one.list() == []
     for hub in hubs:
+        await hub.stop()
+
+
+@asynchronous
+async def test_what_was_made_is_read_again_only_when_another_hub_changed_any(tmp_path: Path) -> None:
+    database = CountedSqlite(tmp_path / "hub.db")
+    here = Hub("here", version="1", store=Store(database))
+    there = Hub("there", version="1", store=f"sqlite:///{tmp_path}/hub.db")
+    await there.workflows.creating.create("flow", model(FLOW))
+    mine = here.workflows.creating
+    await mine.load()
+    database.reads.clear()
+    for _ in range(5):
+        await mine.load()
+    assert database.reads == {"revisions": 5}
+    await there.workflows.creating.remove("flow")
+    await mine.load()
+    assert mine.list() == []
+    assert database.reads["definitions"] == 1
+    for hub in (here, there):
         await hub.stop()

@@ -98,6 +98,7 @@ async def test_a_no_leaves_the_instance(version: str) -> None:
     async with office(flow=definition()) as (hub, url), as_somebody(url, "ann", version, person) as client:
         told = await asks(client)
         assert (told["state"], told["version"], told["status"]) == ("a", 1, "waiting_for_action")
+        assert (told["error"]["code"], told["error"]["reason"]) == ("APPROVAL_REJECTED", "too early")
         notes = await hub.store.instances.notes(told["workflowId"])
         assert [note.value["outcome"] for note in notes] == ["rejected"]
 

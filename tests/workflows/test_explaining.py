@@ -113,6 +113,27 @@ async def test_an_instance_alone_is_enough() -> None:
         assert (explained["definitionId"], explained["state"]) == ("flow", "lint")
 
 
+@pytest.mark.parametrize("transition", [{}, {"transition": "go"}])
+@asynchronous
+async def test_an_instance_is_not_explained_by_another_definition(transition: Json) -> None:
+    async with bench(DEFINITION, other=DEFINITION) as b:
+        told = await b.start()
+        refused = await b.explain(definitionId="other", workflowId=told.id, **transition)
+        assert (refused.refused, refused.code) == (True, "DEFINITION_MISMATCH")
+        assert "allowed" not in refused.data
+        assert f"{told.id} is an instance of flow, not of other" in refused["error"]["message"]
+        assert refused["links"][0]["args"] == {"definitionId": "flow"}
+
+
+@asynchronous
+async def test_a_definition_may_be_named_like_its_tool() -> None:
+    async with bench(DEFINITION) as b:
+        told = await b.start()
+        explained = await b.explain(definitionId="workflow:flow", workflowId=told.id)
+        assert (explained["definitionId"], explained["state"]) == ("flow", "lint")
+        assert (await b.explain(definitionId="workflow:flow"))["definitionId"] == "flow"
+
+
 @asynchronous
 async def test_in_an_instance_that_ended_nothing_is_allowed() -> None:
     async with bench(DEFINITION) as b:

@@ -93,6 +93,26 @@ async def test_the_same_id_with_other_arguments_is_refused() -> None:
 
 
 @asynchronous
+async def test_the_same_id_for_another_version_is_another_call() -> None:
+    async with bench(flow(STATES)) as b:
+        told = await b.start()
+        first = await b.submit(told, "run", {"value": 1}, requestId="r")
+        back = await b.follow(first, "back")
+        refused = await b.submit(back, "run", {"value": 1}, requestId="r")
+        assert (refused.refused, refused.code, refused["version"]) == (True, "REQUEST_ID_REUSED", 3)
+        assert (await b.submit(told, "run", {"value": 1}, requestId="r")).data == first.data
+        assert len(b.work.calls) == 1
+
+
+@asynchronous
+async def test_after_a_stale_version_the_same_id_can_be_used_with_the_right_one() -> None:
+    async with bench(flow(STATES)) as b:
+        told = await b.start()
+        assert (await b.submit(told, "run", version=7, requestId="r")).code == "STALE_WORKFLOW_VERSION"
+        assert (await b.submit(told, "run", requestId="r")).at == ("b", 2, {"n": 1})
+
+
+@asynchronous
 async def test_the_order_of_arguments_does_not_matter() -> None:
     async with bench(flow(STATES)) as b:
         told = await b.start()
@@ -153,7 +173,7 @@ async def test_after_a_no_the_same_request_asks_nobody_again() -> None:
         first = await b.submit(told, "ask", requestId="r")
         await b.engine.gates.reject(first["approval"]["id"], ANN, "cli", "no")
         again = await b.submit(told, "ask", requestId="r")
-        assert again["status"] == "waiting_for_action"
+        assert (again.refused, again.code, again["status"]) == (True, "APPROVAL_REJECTED", "waiting_for_action")
         assert await b.engine.gates.waiting() == []
         assert (await b.submit(told, "ask", requestId="next"))["status"] == "waiting_for_approval"
 

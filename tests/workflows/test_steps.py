@@ -256,6 +256,26 @@ async def test_a_workflow_of_steps_is_explained(tmp_path: Path) -> None:
     assert list(told["states"]) == ["one", "two", "completed", "failed"]
 
 
+@asynchronous
+async def test_what_a_workflow_of_steps_takes_is_said_and_checked_alike_by_every_way_to_it(tmp_path: Path) -> None:
+    sections = {"server": {"name": "stepping", "surface": "both"}}
+    async with stepping(tmp_path, [play("one", adds="1")], sections=sections) as desk:
+        tools = {tool["name"]: tool for tool in await desk.client.list_tools()}
+        explained = await desk.client.call_tool("workflow.explain", {"definitionId": "walk"})
+        described = await desk.client.call_tool("gateway.describe", {"id": "walk"})
+        wrong = {"definitionId": "walk", "input": {"input": {"not": "a text"}}}
+        refused = (await desk.client.call_tool("workflow.start", wrong))["structuredContent"]
+        runs = len(await desk.hub.store.instances.page())
+        fine = await desk.client.call_tool("workflow.start", {"definitionId": "walk", "input": {"input": "in"}})
+
+    schema = tools["workflow:walk"]["inputSchema"]
+    assert schema["properties"]["input"]["type"] == "string"
+    assert explained["structuredContent"]["inputSchema"] == schema
+    assert described["structuredContent"]["links"][0]["input_schema"] == schema
+    assert (refused["error"]["code"], "workflowId" in refused, runs) == ("INPUT_SCHEMA_VIOLATION", False, 0)
+    assert fine["structuredContent"]["context"]["result"] == "in1"
+
+
 def test_every_step_is_a_state_of_its_own() -> None:
     steps = [Step(skill="a"), Step(skill="a"), Step(name="failed", skill="b"), Step(capability="c"), Step()]
 

@@ -14,6 +14,7 @@ import pytest
 from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import Bench, Told, bench
 from tests.workflows.stepping import Data, Stepping, play, stepping
+from waypost.building import check
 from waypost.capabilities.principals import ANONYMOUS
 from waypost.workflows import landing
 from waypost.workflows.callers import absent
@@ -83,6 +84,17 @@ async def test_a_run_that_comes_to_a_step_again_fails(goto: Any, tmp_path: Path)
     assert (answer["isError"], answer["status"], answer["error"]) == (True, "failed", "loop_detected")
     assert list(answer["context"]["step_results"]) == ["1", "2"]
     assert answer["context"]["outputs"] == {"1": "in1", "2": "in12"}
+
+
+@asynchronous
+async def test_a_loop_of_a_configuration_is_served_and_ends_when_it_comes_round(tmp_path: Path) -> None:
+    walk = {"steps": [play("one", adds="1"), play("two", adds="2", routes={"on_success": "one"})]}
+    async with stepping(tmp_path, sections={"workflows": {"walk": walk}}) as desk:
+        answer = await desk.run("in")
+
+    assert [(found.code, found.severity) for found in check(tmp_path / "waypost.yaml")] == [("WF044", "warning")]
+    assert (answer["isError"], answer["status"], answer["error"]) == (True, "failed", "loop_detected")
+    assert list(answer["context"]["step_results"]) == ["1", "2"]
 
 
 @asynchronous

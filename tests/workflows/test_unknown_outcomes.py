@@ -252,9 +252,11 @@ async def test_a_request_that_crashed_is_answered_when_it_is_resolved() -> None:
     async with bench(definition()) as b:
         told = await b.start()
         arguments = {"value": 4}
-        await crash(b, told, request="r", request_digest=digest(["go", arguments, ""]))
-        again = await b.submit(told, "go", arguments, requestId="r")
-        assert again["status"] in ("executing", "unknown_outcome")
+        await crash(b, told, request="r", request_digest=digest([1, "go", arguments, "", None]))
+        other = await b.submit(told, "go", arguments, requestId="another")
+        for _ in range(2):
+            again = await b.submit(told, "go", arguments, requestId="r")
+            assert (again.refused, again.code, again.data) == (True, "UNKNOWN_OUTCOME", other.data)
         ended = await b.call("workflow.submit", **way(await b.get(told), "retry"))
         assert ended["state"] == "done"
         replay = await b.submit(told, "go", arguments, requestId="r")
@@ -306,3 +308,13 @@ async def test_a_resolution_with_a_request_id_is_answered_again() -> None:
             again = await b.call("workflow.submit", **arguments)
             assert (again.data, again.refused) == (first.data, first.refused)
         assert len(b.work.calls) == 1
+
+
+@asynchronous
+async def test_a_resolution_with_another_output_is_another_call() -> None:
+    async with bench(definition()) as b:
+        arguments = {**way(await unknown(b), "succeeded"), "requestId": "r"}
+        first = await b.call("workflow.submit", **arguments, output={"value": 9})
+        assert (await b.call("workflow.submit", **arguments, output={"value": 9})).data == first.data
+        refused = await b.call("workflow.submit", **arguments, output={"value": 10})
+        assert (refused.refused, refused.code) == (True, "REQUEST_ID_REUSED")

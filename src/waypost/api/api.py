@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Final
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 import msgspec
 
@@ -55,7 +55,7 @@ class Api:
             if method != "GET":
                 return _not_allowed(method, path, ["GET"])
             return await self._metrics(request) if path == METRICS else answered(document(ROUTES))
-        found = ROUTES.find(method, path)
+        found = ROUTES.find(method, _written(request))
         refusal = _refusal(request, isinstance(found, Found) and found.route.open)
         if refusal is not None:
             return refusal
@@ -84,6 +84,15 @@ class Api:
         if b"application/json" in request.headers.get(b"accept", b""):
             return answered(metrics)
         return Answer(200, exposition(metrics, self._counters).encode(), CONTENT_TYPE)
+
+
+def _written(request: OperatorRequest) -> str:
+    """The path as it was sent, in which a slash that belongs to a name is not one of the path."""
+    raw: bytes | None = request.scope.get("raw_path")
+    if raw is None:
+        return quote(request.path)
+    mounted = request.scope["path"].removesuffix(request.path)
+    return "/".join(["", *raw.partition(b"?")[0].decode("latin-1").split("/")[mounted.count("/") + 1 :]])
 
 
 def _refusal(request: OperatorRequest, is_open: bool = False) -> Answer | None:

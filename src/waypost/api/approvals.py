@@ -11,7 +11,6 @@ from msgspec import Meta
 from waypost.api.operated import Operated, Operator
 from waypost.api.routing import Route
 from waypost.api.runs import Text, patiently
-from waypost.errors import WorkflowRefused
 from waypost.workflows.answers import moment
 from waypost.workflows.approvals import workflow_of
 from waypost.workflows.chaining import Outcome
@@ -66,12 +65,7 @@ async def _decided(
     hub: Operated, id: str, word: Literal["approved", "rejected"], work: Coroutine[Any, Any, Outcome]
 ) -> Decided:
     engine = hub.workflows.engine
-    try:
-        outcome = await patiently(engine, work)
-    except WorkflowRefused as error:
-        if error.code == "UNKNOWN_APPROVAL" and await engine.shelf.get(workflow_of(id)) is not None:
-            raise WorkflowRefused(error.message, "APPROVAL_SETTLED") from None
-        raise
+    outcome = await patiently(engine, work)
     live: Live | None = outcome.live if outcome is not None else await engine.shelf.get(workflow_of(id))
     assert live is not None
     failure = None if outcome is None or word == "rejected" else outcome.error

@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET, Meta
+from msgspec import UNSET
 
 from waypost.api.operated import Operated
 from waypost.api.routing import Route
 from waypost.capabilities.capability import Capability, Kind
 from waypost.errors import InvalidParams, InvocationFailed, UnknownCapability
+from waypost.skills.content.content import Content
+from waypost.skills.content.hints import did_you_mean
 from waypost.skills.content.ids import check_new_id
 from waypost.skills.content.owning import OPERATOR
 from waypost.skills.content.uris import skill_uri
 from waypost.wire.definitions import PromptDefinition
 from waypost.workers.builtins import about
 
-SkillId = Annotated[str, Meta(min_length=1, max_length=1024)]
-
 
 class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A markdown skill."""
 
-    id: SkillId
-    skill: Annotated[str, Meta(min_length=1)]
+    id: str
+    skill: str
 
 
 class DocumentQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which one is meant."""
 
-    id: SkillId
+    id: str
 
 
 class DocumentRows(msgspec.Struct, frozen=True):
@@ -54,12 +54,20 @@ class PromptRow(msgspec.Struct, frozen=True):
     arguments: list[dict[str, Any]]
     owner: str
     stale: bool = False
+    left_out: bool = False
+    """Whether clients do not find it, because the hub itself has another of its name."""
 
 
 class PromptRows(msgspec.Struct, frozen=True):
     """All prompts."""
 
     prompts: list[PromptRow]
+
+
+class PromptChange(msgspec.Struct, frozen=True):
+    """What became of a prompt."""
+
+    prompt: dict[str, Any]
 
 
 class WorkerRows(msgspec.Struct, frozen=True):
@@ -71,14 +79,14 @@ class WorkerRows(msgspec.Struct, frozen=True):
 
 async def list_documents(hub: Operated) -> DocumentRows:
     """All markdown skills."""
-    return DocumentRows((await hub.content.skills.list())["skills"])
+    return DocumentRows((await _content(hub).skills.list())["skills"])
 
 
 async def show_document(hub: Operated, query: DocumentQuery) -> Document:
     """The text of a markdown skill."""
     try:
         check_new_id(query.id)  # neither the index nor a section, which would run a function
-        rendered = await hub.content.skills.rendered(skill_uri(query.id))
+        rendered = await _content(hub).skills.rendered(skill_uri(query.id))
     except InvocationFailed as error:
         raise UnknownCapability(error.message) from None
     return Document(query.id, rendered.text)
@@ -86,13 +94,14 @@ async def show_document(hub: Operated, query: DocumentQuery) -> Document:
 
 async def add_document(hub: Operated, body: Document) -> DocumentChange:
     """Publish a markdown skill, in place of one that has its id."""
-    await hub.content.open()
-    return DocumentChange(await _told(hub.content.skills.register(body.id, body.skill, OPERATOR)))
+    content = _content(hub)
+    await content.open()
+    return DocumentChange(await _told(content.skills.register(body.id, body.skill, OPERATOR)))
 
 
 async def remove_document(hub: Operated, query: DocumentQuery) -> DocumentChange:
     """Take a markdown skill back."""
-    answer = await _told(hub.content.skills.unregister(query.id, OPERATOR))
+    answer = await _told(_content(hub).skills.unregister(query.id, OPERATOR))
     if not answer["removed"]:
         raise UnknownCapability(f"Skill not found: {query.id}")
     return DocumentChange(answer)
@@ -105,15 +114,36 @@ async def list_prompts(hub: Operated) -> PromptRows:
 
 async def show_prompt(hub: Operated, name: str) -> PromptRow:
     """One prompt."""
-    for prompt in await _prompts(hub):
+    prompts = await _prompts(hub)
+    for prompt in prompts:
         if prompt.name == name:
             return prompt
-    raise UnknownCapability(f"Unknown prompt: {name}")
+    raise _unknown(name, prompts)
+
+
+async def remove_prompt(hub: Operated, name: str) -> PromptChange:
+    """Take a prompt back that was published."""
+    prompts = _content(hub).prompts
+    if name in {row["name"] for row in (await prompts.list())["prompts"]}:
+        return PromptChange(await _told(prompts.unregister(name, OPERATOR)))
+    if name in hub.registry[Kind.PROMPT]:
+        raise InvalidParams(f"The prompt {name} was not published; remove it where it is defined.")
+    raise _unknown(name, await _prompts(hub))
 
 
 async def list_workers(hub: Operated) -> WorkerRows:
     """The workers that are connected, and where they connect to."""
     return WorkerRows(hub.worker_address, [about(worker) for worker in hub.workers.connected])
+
+
+def _content(hub: Operated) -> Content:
+    if not hub.keeps_content:
+        raise InvalidParams("This hub keeps no skills and prompts itself: workers.registry is false.")
+    return hub.content
+
+
+def _unknown(name: str, prompts: list[PromptRow]) -> UnknownCapability:
+    return UnknownCapability(f"Unknown prompt: {name}{did_you_mean(name, (one.name for one in prompts))}")
 
 
 async def _told(change: Awaitable[dict[str, Any]]) -> dict[str, Any]:
@@ -125,19 +155,26 @@ async def _told(change: Awaitable[dict[str, Any]]) -> dict[str, Any]:
 
 
 async def _prompts(hub: Operated) -> list[PromptRow]:
-    published = {row["name"]: row for row in (await hub.content.prompts.list())["prompts"]}
-    return [_row(prompt, published.get(prompt.id, {})) for prompt in hub.registry[Kind.PROMPT]]
+    """All prompts by name; those that clients find come before others of the same names."""
+    found = list(hub.registry[Kind.PROMPT])
+    if not hub.keeps_content:
+        return [_row(prompt) for prompt in found]
+    content = hub.content
+    stale = {row["name"] for row in (await content.prompts.list())["prompts"] if row["stale"]}
+    shown = [_row(one, one.id in stale and content.stands("prompts", one.id)) for one in found]
+    left_out = [msgspec.convert({**row, "left_out": True}, PromptRow) for row in await content.prompts.left_out()]
+    return sorted([*shown, *left_out], key=lambda row: row.name)
 
 
-def _row(prompt: Capability, published: dict[str, Any]) -> PromptRow:
+def _row(prompt: Capability, stale: bool = False) -> PromptRow:
     definition = prompt.definition
     assert isinstance(definition, PromptDefinition)
     return PromptRow(
         prompt.id,
         "" if definition.description is UNSET else definition.description,
         [] if definition.arguments is UNSET else [msgspec.to_builtins(one) for one in definition.arguments],
-        published.get("owner") or prompt.owner or "hub",
-        published.get("stale", False),
+        prompt.owner or "hub",
+        stale,
     )
 
 
@@ -163,5 +200,12 @@ ROUTES: Final = (
     Route("GET", "/api/v1/document", show_document, "The text of a markdown skill", answer=Document("resend", "# x")),
     Route("GET", "/api/v1/prompts", list_prompts, "All prompts", answer=PromptRows([_PROMPT])),
     Route("GET", "/api/v1/prompts/{name}", show_prompt, "One prompt", answer=_PROMPT),
+    Route(
+        "DELETE",
+        "/api/v1/prompts/{name}",
+        remove_prompt,
+        "Take a prompt back that was published",
+        answer=PromptChange({"name": "greet", "removed": True}),
+    ),
     Route("GET", "/api/v1/workers", list_workers, "Workers that are connected", answer=WorkerRows(None, [_WORKER])),
 )

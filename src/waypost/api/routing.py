@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Literal, get_type_hints
+from urllib.parse import unquote
 
 Handler = Callable[..., Awaitable[Any]]
 """Takes the hub, the variables of the path by name, a `body` or `query` of the type it names, and `by`, who asks."""
 
 Method = Literal["GET", "POST", "DELETE"]
 _VARIABLE: Final = re.compile(r"\{(\w+)\}")
-_PATTERN: Final = re.compile(r"\\\{(\w+)\\\}")
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,17 @@ class Route:
     """Whether any key will do, so that the handler has to decide who may."""
 
     @cached_property
-    def pattern(self) -> re.Pattern[str]:
-        """What paths of this route look like; a variable holds anything but a slash."""
-        return re.compile(_PATTERN.sub(r"(?P<\1>[^/]+)", re.escape(self.path)))
+    def _parts(self) -> list[str]:
+        return self.path.split("/")
+
+    def match(self, parts: list[str]) -> dict[str, str] | None:
+        """The variables of a path in parts, if it is one of this route; each is a whole part."""
+        if len(parts) != len(self._parts):
+            return None
+        pairs = list(zip(self._parts, parts, strict=True))
+        if any(part != written if not written.startswith("{") else not part for written, part in pairs):
+            return None
+        return {written[1:-1]: part for written, part in pairs if written.startswith("{")}
 
     @cached_property
     def hints(self) -> Mapping[str, Any]:
@@ -78,13 +86,14 @@ class Routes:
         self.all = tuple(routes)
 
     def find(self, method: str, path: str) -> Found | list[str]:
-        """The route, or the methods that would have had one."""
+        """The route of a path as it is written in a URL, or the methods that would have had one."""
+        parts = [unquote(part) for part in path.split("/")]
         allowed: list[str] = []
         for route in self.all:
-            matched = route.pattern.fullmatch(path)
-            if matched is None:
+            variables = route.match(parts)
+            if variables is None:
                 continue
             if route.method == method:
-                return Found(route, matched.groupdict())
+                return Found(route, variables)
             allowed.append(route.method)
         return sorted(set(allowed))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from waypost.capabilities.headers import HeaderParameter
     from waypost.capabilities.schemas.fields import Fields
     from waypost.capabilities.schemas.validators import Validator
+
+
+IsTaken: TypeAlias = Callable[[str], bool]
+"""Whether a name is somebody's."""
+Yields: TypeAlias = Callable[[IsTaken], "Capability | None"]
 
 
 class Kind(Enum):
@@ -58,6 +63,10 @@ class Capability:
     template: UriTemplate | None = None
     subscribable: bool = False
     choices: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    completer: Handler | None = None
+    """What is asked for the values of an argument, where they are not declared."""
+    yields: Yields | None = None
+    """For what makes room for others of its name: what it is instead, or nothing if it waits until they are gone."""
 
     def open_to(self, scopes: Iterable[str]) -> bool:
         """Whether somebody with these scopes may see and use it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 from waypost.capabilities import elicitation
@@ -25,6 +25,7 @@ from waypost.capabilities.elicitation import ElicitationAnswer
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.results import Result
 from waypost.capabilities.session import Session
+from waypost.errors import NoAnswer, RemoteError
 from waypost.wire.definitions import Implementation
 from waypost.wire.messages import RequestId
 
@@ -80,7 +81,7 @@ class Services(Protocol):
         self, name: str, arguments: dict[str, Any], caller: Caller, by: Capability | None = None
     ) -> Result: ...
     def require(self, permission: str, caller: Caller, by: Capability | None) -> None: ...
-    def is_hidden(self, principal: Principal, capability: Capability) -> bool: ...
+    def is_hidden(self, principal: Principal, name: str) -> bool: ...
     async def notify_resource_updated(self, uri: str) -> None: ...
 
 
@@ -151,7 +152,7 @@ class Context:
 
     def shows(self, capability: Capability) -> bool:
         """Whether whoever is calling may see a capability."""
-        return capability.open_to(self.principal.scopes) and not self._services.is_hidden(self.principal, capability)
+        return capability.open_to(self.principal.scopes) and not self._services.is_hidden(self.principal, capability.id)
 
     async def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:
         """Report how far the work is; does nothing when the client did not ask."""
@@ -172,9 +173,9 @@ class Context:
     ) -> ElicitationAnswer:
         """Ask the person behind the client to fill in a form, or to open a `url`."""
         if url is not None:
-            return elicitation.answer(await self._ask(url_question(message, url, key, within)), None)
+            return elicitation.answer(await self._told(url_question(message, url, key, within)), None)
         shown = elicitation.for_version(elicitation.form(schema), self._caller.version)
-        return elicitation.answer(await self._ask(form_question(message, shown, key, within)), shown)
+        return elicitation.answer(await self._told(form_question(message, shown, key, within)), shown)
 
     async def sample(
         self,
@@ -186,21 +187,26 @@ class Context:
         **options: Any,
     ) -> SamplingAnswer:
         """Ask the client's model; options are `system_prompt`, `temperature`, `tools` and others of the protocol."""
-        return sampling_answer(await self._ask(sampling_question(messages, options, max_tokens, key, within)))
+        return sampling_answer(await self._told(sampling_question(messages, options, max_tokens, key, within)))
 
     async def roots(self, *, key: str | None = None, within: float = ANSWER_WITHIN) -> list[Root]:
         """The places the client works in."""
-        return roots_answer(await self._ask(roots_question(key, within)))
+        return roots_answer(await self._told(roots_question(key, within)))
 
     async def once(self, key: str, function: Callable[[], Any]) -> Any:
         """Do a step and remember its result, so that a handler that is run again after asking does not repeat it."""
         return await self._caller.once(key, function)
 
+    async def _told(self, question: Question) -> Any:
+        """The client's answer; when it answers with an error, there is none."""
+        try:
+            return await self._ask(question)
+        except RemoteError as error:
+            raise NoAnswer(f"The client answered {question.method} with an error: {error.message}") from error
+
     async def _ask(self, question: Question) -> Any:
         require(self._caller.client_capabilities, question.needs)
-        if self._deadline is None:
-            return await self._caller.ask(question)
-        with self._deadline.paused():
+        with paused(self):
             return await self._caller.ask(question)
 
     async def invoke(self, capability: str, arguments: dict[str, Any] | None = None) -> Result:
@@ -222,6 +228,11 @@ class Context:
 
 Handler = Callable[[Any, Context], Awaitable[Any] | Any]
 """How the pipeline runs a capability: admitted arguments and the context in, a value or an awaitable out."""
+
+
+def paused(ctx: Context) -> AbstractContextManager[None]:
+    """While somebody else is to act, who has a deadline of their own, the one of this call stands still."""
+    return nullcontext() if ctx._deadline is None else ctx._deadline.paused()
 
 
 async def hand_on(ctx: Context, question: Question) -> Any:

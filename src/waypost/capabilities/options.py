@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from waypost.capabilities.naming import check_name
 from waypost.errors import DefinitionError
+from waypost.nearest import did_you_mean
 from waypost.wire.definitions import ToolAnnotations
 
 
@@ -97,11 +98,12 @@ def parse(given: Mapping[str, Any], subject: str, kind: type[AnyOptions]) -> Any
     """The options of `subject`; an unknown or ill-typed one is a `DefinitionError` that names it."""
     for key in given:
         if key not in kind.__struct_fields__:
-            raise DefinitionError(f"{subject}: unknown option {key!r}{nearest(key, kind.__struct_fields__)}")
+            hint = did_you_mean(key, kind.__struct_fields__, ", ") or "."
+            raise DefinitionError(f"{subject}: unknown option {key!r}{hint}")
     try:
         options = msgspec.convert({**given}, kind)
     except msgspec.ValidationError as error:
-        raise DefinitionError(f"{subject}: {error}.") from None
+        raise DefinitionError(f"{subject}: {_wrong_value(given, error)}.") from None
     if options.name is not UNSET:
         check_name(options.name)
     if options.timeout is not None and not options.timeout > 0:
@@ -109,11 +111,25 @@ def parse(given: Mapping[str, Any], subject: str, kind: type[AnyOptions]) -> Any
     return options
 
 
-def nearest(key: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown name: a hint at the one that was probably meant."""
-    close = difflib.get_close_matches(key, list(known), n=1)
-    return f", did you mean {close[0]!r}?" if close else "."
+def _wrong_value(given: Mapping[str, Any], error: msgspec.ValidationError) -> str:
+    found = _WHERE.search(str(error))
+    if found is None or found[1] not in _EXPECTED:
+        return str(error)
+    return f"{found[1]} must be {_EXPECTED[found[1]]}, not {given[found[1]]!r}"
 
+
+_WHERE: Final = re.compile(r"`\$\.(\w+)")
+_EXPECTED: Final = {
+    **dict.fromkeys(("name", "title", "description", "category", "uri", "uri_template", "mime_type"), "text"),
+    **dict.fromkeys(("tags", "aliases", "scopes", "permissions"), "a list of texts"),
+    **dict.fromkeys(("meta", "annotations"), "a dict"),
+    **dict.fromkeys(("hidden", "visible", "subscribable"), "True or False"),
+    "icons": "a list of icons",
+    "timeout": "a number of seconds",
+    "size": "a number of bytes",
+    "task": "'forbidden', 'optional' or 'required'",
+}
+"""What each option takes, as a sentence says it."""
 
 _HINTS: Final = dict(zip(ToolAnnotations.__struct_fields__, ToolAnnotations.__struct_encode_fields__, strict=True))
 
@@ -125,7 +141,8 @@ def wire_annotations(annotations: Mapping[str, Any] | None, subject: str) -> dic
     translated = {}
     for key, value in annotations.items():
         if key not in _HINTS and key == key.lower():
-            raise DefinitionError(f"{subject}: unknown annotation {key!r}{nearest(key, _HINTS)}")
+            hint = did_you_mean(key, _HINTS, ", ") or "."
+            raise DefinitionError(f"{subject}: unknown annotation {key!r}{hint}")
         translated[_HINTS.get(key, key)] = value
     return translated
 

@@ -18,7 +18,7 @@ from waypost.capabilities.options import Options, named
 from waypost.capabilities.schemas import forms, signatures
 from waypost.capabilities.schemas.forms import OPEN, Arguments
 from waypost.capabilities.text_arguments import TextArguments
-from waypost.errors import DefinitionError
+from waypost.errors import CallError, DefinitionError
 from waypost.wire.content import CONTENT_TYPES, Block, as_block
 from waypost.wire.definitions import PromptArgument, PromptDefinition
 
@@ -158,16 +158,20 @@ def prompt_from_template(
         Options(title=title),
         fields=[(argument, str, signatures.MISSING if required else None) for argument, _, required in arguments],
         arguments=forms.declared(fields, raw=False) if fields else OPEN,
-        handler=lambda values, _: _rendered(template, values),
+        handler=lambda values, _: _rendered(name, template, values),
         arity=2,
         asynchronous=False,
         description=description,
     )
 
 
-def _rendered(template: str, values: Mapping[str, Any]) -> str:
+def _rendered(name: str, template: str, values: Mapping[str, Any]) -> str:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     # Values are data: they are put in as they are and never read as a template themselves.
     environment = ImmutableSandboxedEnvironment(optimized=False, keep_trailing_newline=True)
-    return environment.from_string(template).render(values)
+    try:
+        return environment.from_string(template).render(values)
+    except Exception as error:  # a template can go wrong in every way that an expression can
+        reason = str(error).rstrip(".") or type(error).__name__
+        raise CallError(f"The prompt {name} cannot be rendered: {reason}.") from None

@@ -13,6 +13,7 @@ import msgspec
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.naming import is_portable, portable, told_apart
 from waypost.errors import DefinitionError, UnknownPrompt, UnknownResource, UnknownTool
+from waypost.nearest import did_you_mean, likely
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -22,10 +23,13 @@ class Change(msgspec.Struct, frozen=True):
 
 
 Listener: TypeAlias = Callable[[Change], None]
+Rows: TypeAlias = dict[tuple[Kind, str], Capability]
+"""Capabilities by kind and name."""
 
 REMEMBERED: Final = 10_000
 """How many changes a table can tell one by one, at least."""
-_PREFIXES: Final = (("skill:", "skill"), ("workflow:", "workflow"))
+PREFIXES: Final = {"skill:": "skill", "workflow:": "workflow"}
+"""How the names of tools begin that are something else as well, and what they are."""
 
 
 class Table:
@@ -35,7 +39,11 @@ class Table:
         self.revision = 0
         self.scoped = 0
         self.tasked = 0
+        self.headed = 0
+        """How many have arguments that are repeated in headers."""
         self._rows: dict[str, Capability] = {}
+        self.get: Final = self._rows.get
+        """The row under a key."""
         self._order: list[str] = []
         self._changed: tuple[int, list[str]] = (0, [])
 
@@ -47,10 +55,6 @@ class Table:
 
     def __contains__(self, key: str) -> bool:
         return key in self._rows
-
-    def get(self, key: str) -> Capability | None:
-        """The row under `key`."""
-        return self._rows.get(key)
 
     def after(self, key: str | None) -> Iterator[Capability]:
         """The rows whose key sorts behind `key`, which itself need not exist any more."""
@@ -65,6 +69,7 @@ class Table:
         self._rows[capability.id] = capability
         self.scoped += bool(capability.scopes)
         self.tasked += capability.task != "forbidden"
+        self.headed += bool(capability.headers)
         self._note(capability.id)
 
     def pop(self, key: str) -> Capability | None:
@@ -74,6 +79,7 @@ class Table:
             del self._order[bisect_left(self._order, key)]
             self.scoped -= bool(row.scopes)
             self.tasked -= row.task != "forbidden"
+            self.headed -= bool(row.headers)
             self._note(key)
         return row
 
@@ -98,6 +104,8 @@ class Registry:
         self.tools = self.tables[Kind.TOOL]
         self._portable: dict[str, str] = {}
         self._portable_of: dict[str, str] = {}
+        self._waiting: Rows = {}
+        """Those that wait for their names, which are others' now."""
         self._listeners: list[Listener] = []
         self._held: set[Kind] | None = None
 
@@ -118,26 +126,73 @@ class Registry:
         self.replace(capabilities, ())
 
     def replace(self, old: Iterable[Capability], new: Iterable[Capability]) -> None:
-        """Exchange capabilities in one step, seen from outside as one change."""
-        leaving = {(capability.kind, capability.id): capability for capability in old}
-        arriving = list(new)
-        self._refuse_duplicates(leaving, arriving)
-        for kind, key in leaving:
-            self._drop(kind, key)
-        for capability in arriving:
-            self._put(capability)
-        kinds = _different(leaving, {(capability.kind, capability.id): capability for capability in arriving})
+        """Exchange capabilities in one step, seen from outside as one change.
+
+        Of two with one name, one that yields makes room for one that does not, whichever came first.
+        """
+        leaving: Rows = {}
+        waiting: Rows = {}
+        for row in old:
+            (waiting if self._waiting.get(_key(row)) is row else leaving)[_key(row)] = row
+        arriving = self._admitted(leaving, new)
+        for key in waiting:
+            del self._waiting[key]
+        self._make_room(leaving, arriving)
+        for key in leaving.keys() & self._waiting.keys() - arriving.keys():
+            arriving[key] = self._waiting.pop(key)
+        for kind, name in leaving:
+            self._drop(kind, name)
+        for row in arriving.values():
+            self._put(row)
+        kinds = _different(leaving, arriving)
         if kinds:
             self._publish(Change(kinds))
 
-    def _refuse_duplicates(self, leaving: Mapping[tuple[Kind, str], Capability], arriving: list[Capability]) -> None:
-        seen: set[tuple[Kind, str]] = set()
-        for capability in arriving:
-            key = (capability.kind, capability.id)
-            if key in seen or (key not in leaving and capability.id in self.tables[capability.kind]):
-                noun = capability.kind.value.rstrip("s").replace("_", " ")
-                raise DefinitionError(f"There is a {noun} {capability.id!r} already; give one of them another name.")
-            seen.add(key)
+    def is_taken(self, kind: Kind, name: str) -> bool:
+        """Whether something has a name that makes room for nobody."""
+        found = self.tables[kind].get(name)
+        return found is not None and found.yields is None
+
+    def _admitted(self, leaving: Rows, new: Iterable[Capability]) -> Rows:
+        arriving: Rows = {}
+        for row in new:
+            key = _key(row)
+            other = self._staying(key, leaving)
+            if key in arriving or (other is not None and (other.yields is None) == (row.yields is None)):
+                noun = row.kind.value.rstrip("s").replace("_", " ")
+                raise DefinitionError(f"There is a {noun} {row.id!r} already; give one of them another name.")
+            arriving[key] = row
+        return arriving
+
+    def _make_room(self, leaving: Rows, arriving: Rows) -> None:
+        for key, row in list(arriving.items()):
+            if row.yields is not None:
+                if self._staying(key, leaving) is not None:
+                    del arriving[key]
+                    self._step_aside(row, arriving)
+                continue
+            for spelled in _spellings(row):
+                other = self._staying(spelled, leaving)
+                if other is not None and other.yields is not None:
+                    leaving[spelled] = other
+                    self._step_aside(other, arriving)
+
+    def _step_aside(self, row: Capability, arriving: Rows) -> None:
+        """Offer a row elsewhere, or have it wait."""
+
+        def is_taken(name: str) -> bool:
+            return name in self.tables[row.kind] or (row.kind, name) in arriving
+
+        assert row.yields is not None
+        moved = row.yields(is_taken)
+        if moved is None:
+            self._waiting[_key(row)] = row
+        else:
+            arriving[_key(moved)] = moved
+
+    def _staying(self, key: tuple[Kind, str], leaving: Rows) -> Capability | None:
+        """What has a name and is not about to leave it."""
+        return None if key in leaving else self.tables[key[0]].get(key[1])
 
     def _put(self, capability: Capability) -> None:
         self.tables[capability.kind].put(capability)
@@ -206,16 +261,18 @@ class Registry:
         found = self.find_tool(name)
         if found is not None:
             return found
-        for prefix, noun in _PREFIXES:
-            if name.startswith(prefix):
+        for prefix, noun in PREFIXES.items():
+            if name.startswith(prefix) and not name.startswith(f"{prefix}:"):
                 raise UnknownTool(f"Unknown {noun}: {name.removeprefix(prefix)}")
         raise UnknownTool(f"Unknown tool: {name}")
 
-    def prompt(self, name: str) -> Capability:
-        """The prompt called `name`."""
+    def prompt(self, name: str, shows: Callable[[Capability], bool] = lambda _: False) -> Capability:
+        """The prompt called `name`; an `UnknownPrompt` may tell the nearest one that `shows` agrees to."""
         found = self.tables[Kind.PROMPT].get(name)
         if found is None:
-            raise UnknownPrompt(f"Unknown prompt: {name}")
+            known = [row.id for row in self.tables[Kind.PROMPT] if not row.hidden and shows(row)]
+            hint = did_you_mean(name, likely(name, known), "; ", quoted=lambda one: f'"{one}"')
+            raise UnknownPrompt(f"Unknown prompt: {name}{hint}")
         return found
 
     def resources(self, uri: str) -> Iterator[tuple[Capability, dict[str, str]]]:
@@ -233,6 +290,16 @@ class Registry:
         for capability, _ in self.resources(uri):
             return capability
         raise UnknownResource(uri)
+
+
+def _key(row: Capability) -> tuple[Kind, str]:
+    return row.kind, row.id
+
+
+def _spellings(row: Capability) -> Iterable[tuple[Kind, str]]:
+    """Every name that a row is called by."""
+    names = {row.id, portable(row.id)} if row.kind is Kind.TOOL else {row.id}
+    return [(row.kind, name) for name in names]
 
 
 def _different(

@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec import Raw
 
 from waypost.wire.content import CONTENT_TYPES, Block, EmbeddedResource, Text, as_block
+from waypost.wire.readable import readable
 
 _BARE: Final = frozenset({bool, int, float})
 
@@ -35,7 +37,7 @@ class Result(msgspec.Struct):
 
 def failure(message: str) -> Result:
     """A result that says what went wrong."""
-    return Result([Text(message)], is_error=True)
+    return Result([Text(readable(message))], is_error=True)
 
 
 def shape(value: Any) -> Result:
@@ -47,9 +49,12 @@ def shape(value: Any) -> Result:
         return Result([Text(encode_json(value).decode())], {"result": value})
     if value is None:
         return Result()
+    if kind is Raw:
+        return _unopened(value)
     if isinstance(value, Result):
         encode_json((value.structured, value.meta))  # what cannot be sent must fail here, where a tool's crash is told
-        return Result([as_block(block) for block in value.content], value.structured, value.is_error, value.meta)
+        given = [value.content] if isinstance(value.content, (str, *CONTENT_TYPES)) else value.content
+        return Result([as_block(block) for block in given], value.structured, value.is_error, value.meta)
     if isinstance(value, str):
         return Result([Text(str(value))])
     if isinstance(value, CONTENT_TYPES):
@@ -57,6 +62,23 @@ def shape(value: Any) -> Result:
     if isinstance(value, (list, tuple)) and any(isinstance(item, CONTENT_TYPES) for item in value):
         return Result([_block(item) for item in value])
     return _structured(value)
+
+
+def _unopened(json: Raw) -> Result:
+    """The answer for JSON that nobody has looked into, and nobody has to."""
+    text = str(json, "utf-8")
+    if text[0] == '"':
+        return Result([Text(msgspec.json.decode(json))])
+    if text == "null":
+        return Result()
+    return Result([Text(text)], json if text[0] == "{" else {"result": json})
+
+
+def opened(result: Result) -> Result:
+    """A result whose data can be looked at."""
+    if type(result.structured) is Raw or type(result.bare) is Raw:
+        return msgspec.structs.replace(result, structured=as_json(result.structured))
+    return result
 
 
 def _block(item: Any) -> Block:

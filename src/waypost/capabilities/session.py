@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from waypost.errors import CapabilityNotSupported
 from waypost.wire.definitions import Implementation
 
 ListKind: TypeAlias = Literal["tools", "prompts", "resources"]
+LISTS: Final[tuple[str, ...]] = get_args(ListKind)
 
 
 class Session(ABC):
@@ -75,3 +76,9 @@ class Session(ABC):
     async def send_roots(self, timeout: float = 30.0) -> str:  # noqa: ASYNC109
         """Ask where the client works and go on; the answer arrives at the hook `on_roots`."""
         raise CapabilityNotSupported({"roots": {}})
+
+
+def check_list(kind: str) -> None:
+    """Refuse the name of a list that no client has."""
+    if kind not in LISTS:
+        raise ValueError(f"There is no list {kind!r} that could change; there are {', '.join(LISTS)}.")

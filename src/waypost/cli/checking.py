@@ -6,11 +6,14 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from waypost.cli.targets import DEFAULT
+
+if TYPE_CHECKING:
+    from waypost.config import Finding
 
 
 def register(commands: Any) -> None:
@@ -30,6 +33,7 @@ def register(commands: Any) -> None:
         description="Print the JSON Schema of the configuration file, for editors.",
         epilog="example: waypost schema > waypost.schema.json",
     )
+    schema.add_argument("--json", action="store_true", help="accepted like everywhere; it is JSON anyway")
     schema.set_defaults(run=run_schema)
 
 
@@ -42,10 +46,15 @@ def run_check(given: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(msgspec.to_builtins(findings), indent=2) + "\n")
     else:
         for found in findings:
-            sys.stdout.write(f"{found.severity}: {found}\n" if found.severity == "warning" else f"{found}\n")
+            sys.stdout.write(f"{told(found)}\n")
         if not findings:
             sys.stdout.write(f"{given.config}: nothing wrong\n")
     return 1 if any(found.severity == "error" for found in findings) else 0
+
+
+def told(found: Finding) -> str:
+    """A finding as a line."""
+    return f"{found.severity}: {found}" if found.severity == "warning" else str(found)
 
 
 def run_schema(_given: argparse.Namespace) -> int:

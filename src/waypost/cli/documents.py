@@ -86,6 +86,8 @@ def remove(hub: Remote, given: argparse.Namespace) -> int:
 
 def _text(file: str) -> str:
     try:
-        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise WaypostError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise WaypostError(f"{file} cannot be read: {error.strerror or error}.") from None
+    except UnicodeDecodeError:
+        raise WaypostError(f"{'Standard input' if file == '-' else file} is not a text in UTF-8.") from None

@@ -8,11 +8,12 @@ import base64
 import json
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
-from waypost.cli.targets import add_target, open_client
+from waypost.cli.remote import KEY
+from waypost.cli.targets import add_target, key_for, open_client
+from waypost.cli.usage import json_object
 from waypost.errors import RemoteError, WaypostError
 
 if TYPE_CHECKING:
@@ -47,7 +48,9 @@ def register(commands: Any) -> None:
     )
     calling = _command(commands, "call", call, "call a tool", """waypost call server.py:hub add '{"a": 1, "b": 2}'""")
     calling.add_argument("name", metavar="NAME", help="the tool")
-    calling.add_argument("arguments", nargs="?", default="{}", metavar="ARGUMENTS", help="its arguments as JSON")
+    calling.add_argument(
+        "arguments", nargs="?", type=json_object, default={}, metavar="ARGUMENTS", help="its arguments as JSON"
+    )
     reading = _command(commands, "read", read, "read a resource", "waypost read server.py:hub docs://readme")
     reading.add_argument("uri", metavar="URI", help="the resource")
 
@@ -57,13 +60,17 @@ def _command(commands: Any, name: str, action: Command, text: str, example: str)
         name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=f"example: {example}"
     )
     add_target(command)
+    command.add_argument("--key", help=f"the key for a hub at a URL (default: {KEY} of the environment)")
+    command.add_argument(
+        "--data", type=Path, metavar="DIR", help="the data directory of a hub at a URL, in place of its key"
+    )
     command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(run=lambda given: asyncio.run(_with_client(action, given)))
     return command
 
 
 async def _with_client(action: Command, given: argparse.Namespace) -> int:
-    async with open_client(given.target) as (client, hub):
+    async with open_client(given.target, key_for(given)) as (client, hub):
         given.hub = hub
         return await action(client, given)
 
@@ -181,11 +188,7 @@ async def describe(client: Client, given: argparse.Namespace) -> int:
 
 async def call(client: Client, given: argparse.Namespace) -> int:
     """Print what a tool answers."""
-    try:
-        arguments = msgspec.json.decode(given.arguments, type=dict[str, Any])
-    except msgspec.MsgspecError as error:
-        raise WaypostError(f"The arguments are not a JSON object: {error}.") from None
-    result = await client.call_tool(given.name, arguments)
+    result = await client.call_tool(given.name, given.arguments)
     if given.json:
         _print_json(result)
     else:
@@ -197,7 +200,12 @@ async def call(client: Client, given: argparse.Namespace) -> int:
 
 async def read(client: Client, given: argparse.Namespace) -> int:
     """Print what a resource holds; bytes go out as they are."""
-    result = await client.read_resource(given.uri)
+    try:
+        result = await client.read_resource(given.uri)
+    except RemoteError as error:
+        if error.code == _METHOD_NOT_FOUND:
+            raise WaypostError(f"{given.target} has no resources.") from None
+        raise
     if given.json:
         _print_json(result["contents"])
         return 0

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from waypost.cli.remote import Remote, add_action, group, print_json, print_table, segment
+from waypost.cli.usage import key_id
 
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _SPAN: Final = re.compile(r"([1-9][0-9]{0,4})([mhdw])")
@@ -30,7 +31,7 @@ def register(commands: Any) -> None:
         "make a key, which is shown once",
         "waypost keys create --id ci --role agent --permission deploy --expires 30d",
     )
-    making.add_argument("--id", required=True, help="whose key it is")
+    making.add_argument("--id", type=key_id, required=True, help="whose key it is")
     making.add_argument("--role", action="append", default=[], help="a role it has; may be repeated")
     making.add_argument("--permission", action="append", default=[], help="a permission it has; may be repeated")
     making.add_argument("--scope", action="append", default=[], help="a scope it has; may be repeated")

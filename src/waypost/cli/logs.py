@@ -7,9 +7,11 @@ import logging
 import sys
 from datetime import UTC, datetime
 
+from waypost.redaction import redacted
+
 
 class JsonLines(logging.Formatter):
-    """A log record as one line of JSON."""
+    """A log record as one line of JSON, without what looks like a secret."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
@@ -17,10 +19,10 @@ class JsonLines(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": redacted(record.getMessage()),
         }
         if record.exc_info:
-            entry["exception"] = self.formatException(record.exc_info)
+            entry["exception"] = redacted(self.formatException(record.exc_info))
         return json.dumps(entry, ensure_ascii=False)
 
 

@@ -26,6 +26,7 @@ from waypost.cli import (
     upstreams,
     workers,
 )
+from waypost.cli.usage import WrongUsage
 from waypost.errors import ConfigError, WaypostError
 from waypost.version import __version__
 
@@ -64,9 +65,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = given.run(given)
     except ConfigError as error:
-        for found in error.findings or (error,):
-            sys.stderr.write(f"{found}\n")
+        for line in map(checking.told, error.findings) if error.findings else (str(error),):
+            sys.stderr.write(f"{line}\n")
         return FAILED
+    except WrongUsage as error:
+        sys.stderr.write(f"waypost: {error}\n")
+        return USAGE
     except WaypostError as error:
         sys.stderr.write(f"waypost: {error}\n")
         return FAILED

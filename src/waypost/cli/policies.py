@@ -7,9 +7,8 @@ import json
 import sys
 from typing import Any
 
-import msgspec
-
 from waypost.cli.remote import Remote, add_action, group, print_json, print_table
+from waypost.cli.usage import json_object
 
 
 def register(commands: Any) -> None:
@@ -33,15 +32,7 @@ def register(commands: Any) -> None:
     testing.add_argument(
         "--capability", required=True, metavar="NAME", help="a tool, a prompt or the URI of a resource"
     )
-    testing.add_argument("--args", type=arguments, default={}, metavar="JSON", help="the arguments of the call")
-
-
-def arguments(text: str) -> dict[str, Any]:
-    """The arguments of a call."""
-    try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.DecodeError as error:
-        raise argparse.ArgumentTypeError(f"not a JSON object: {error}") from None
+    testing.add_argument("--args", type=json_object, default={}, metavar="JSON", help="the arguments of the call")
 
 
 def show(hub: Remote, given: argparse.Namespace) -> int:

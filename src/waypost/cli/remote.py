@@ -18,6 +18,9 @@ from waypost.errors import WaypostError
 from waypost.stores import places
 
 NOTE: Final = "hub.json"
+KEY: Final = "WAYPOST_KEY"
+"""The variable of the environment that has the key for hubs at a URL."""
+
 _PATIENCE: Final = 30.0
 _HERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # where a hub that listens everywhere is near
 
@@ -95,6 +98,21 @@ class Remote:
         raise WaypostError(str(sentence or f"{self.url} answered {status}."))
 
 
+def is_same_place(one: str, other: str) -> bool:
+    """Whether two addresses are of the same hub."""
+    return _place(one) == _place(other)
+
+
+def _place(url: str) -> tuple[str, str, int | None, str]:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        raise WaypostError(f"{url} is no address of a hub; use http://127.0.0.1:8420 or the like.") from None
+    near = "127.0.0.1" if host == "localhost" else _HERE.get(host, host)
+    return parts.scheme, near, port, parts.path.rstrip("/").removesuffix("/mcp")
+
+
 Action = Callable[[Remote, argparse.Namespace], int]
 
 
@@ -134,7 +152,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def find(given: argparse.Namespace) -> Remote:
     """The hub that is meant; the key in a data directory goes only to the hub that left it there."""
     if given.url is not None:
-        return Remote(given.url, given.key)
+        return Remote(given.url, given.key or os.environ.get(KEY) or None)
     note = read_note((given.data or places.data_directory(Path(NOTE))) / NOTE)
     return Remote(note.url, given.key or note.key)
 

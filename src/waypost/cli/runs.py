@@ -5,11 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import Any
+from typing import Any, Final
 
 from waypost.cli.remote import Remote, add_action, group, print_json, print_table, segment
 
-_PAGE = 1000
+STATUSES: Final = (
+    *("waiting_for_action", "waiting_for_approval", "waiting_for_workflow", "executing", "going_on"),
+    *("unknown_outcome", "chain_failed", "succeeded", "failed", "cancelled", "timed_out"),
+)
+"""What instances are doing or waiting for, or how they ended."""
+
+_PAGE: Final = 1000
 
 
 def register(commands: Any) -> None:
@@ -26,7 +32,9 @@ def register(commands: Any) -> None:
     )
     listing.add_argument("--definition", metavar="ID", help="only those of a workflow")
     listing.add_argument("--principal", metavar="ID", help="only those that somebody started")
-    listing.add_argument("--status", help="only those in a status, such as waiting_for_action or failed")
+    listing.add_argument(
+        "--status", choices=STATUSES, metavar="STATUS", help=f"only those in a status: {', '.join(STATUSES)}"
+    )
     listing.add_argument("--limit", type=count, default=20, metavar="N", help="how many (default: 20)")
     showing = add_action(
         actions, "show", show, "show how an instance stands and what happened to it", "waypost runs show wf_... --json"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from waypost.cli.logs import log_to_stderr
 from waypost.cli.remote import NOTE, Note, remove_note, write_note
-from waypost.cli.targets import DEFAULT, HELP, is_config, load_hub
+from waypost.cli.targets import DEFAULT, LOCAL, is_config, load_hub
+from waypost.cli.usage import port
 from waypost.errors import WaypostError
 from waypost.stores import places
 
@@ -26,10 +27,10 @@ def register(commands: Any) -> None:
         description="Serve a hub at http://127.0.0.1:8420/mcp, or on standard streams with --stdio.",
         epilog="example: waypost serve server.py:hub --port 9000",
     )
-    serve.add_argument("target", nargs="?", default=DEFAULT, metavar="TARGET", help=f"{HELP} (default: {DEFAULT})")
+    serve.add_argument("target", nargs="?", default=DEFAULT, metavar="TARGET", help=f"{LOCAL} (default: {DEFAULT})")
     serve.add_argument("--stdio", action="store_true", help="serve one client on standard streams")
     serve.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
-    serve.add_argument("--port", type=int, help="the port to listen on (default: 8420)")
+    serve.add_argument("--port", type=port, help="the port to listen on (default: 8420)")
     serve.add_argument("--data", type=Path, metavar="DIR", help="where the hub keeps its files (default: .waypost)")
     serve.set_defaults(run=run)
 

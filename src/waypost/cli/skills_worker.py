@@ -8,9 +8,12 @@ import json
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from waypost.cli.logs import log_to_stderr
+
+if TYPE_CHECKING:
+    from waypost.worker import Worker
 
 
 def register(commands: Any) -> None:
@@ -51,11 +54,36 @@ async def _serve(url: str, config: Path) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.shutdown)
     try:
         host_content(worker, await asyncio.to_thread(read_settings, config))
-        await worker.ready()
-        sys.stderr.write(f"skills-worker is ready: connected to {url}\n")
+        await _serve_at_last(worker, url)
         await worker.closed()
     except InvocationFailed as ended:
         if ended.code != "SHUTDOWN":
             raise
     finally:
         await worker.shutdown()
+
+
+async def _serve_at_last(worker: Worker, url: str) -> None:
+    """Say that it is ready when the engine has taken what it offers, which another worker may offer already."""
+    is_told = False
+    while await _is_refused(worker):
+        if not is_told:
+            sys.stderr.write(
+                f"skills-worker stands by: its functions are offered at {url} already,"
+                " and it takes over when they are not any more\n"
+            )
+        is_told = True
+        await worker.accepted()
+    sys.stderr.write(f"skills-worker is ready: connected to {url}\n")
+
+
+async def _is_refused(worker: Worker) -> bool:
+    from waypost.worker import InvocationFailed
+
+    await worker.ready()
+    try:
+        await worker.trigger("engine::workers::list", {})  # by the time of the answer it has heard of refusals
+    except InvocationFailed as error:
+        if error.code == "SHUTDOWN":
+            raise
+    return bool(worker.refused)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from waypost.cli.serving import data_directory
-from waypost.cli.targets import DEFAULT, HELP, is_config, load_hub
+from waypost.cli.targets import DEFAULT, LOCAL, is_config, load_hub
 from waypost.errors import StoreDamaged, WaypostError
 from waypost.stores import migrations, places
 from waypost.stores.sqlite import SqliteDatabase
@@ -65,7 +65,7 @@ def _command(actions: Any, name: str, action: Command, text: str, example: str) 
     command: argparse.ArgumentParser = actions.add_parser(
         name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=f"example: {example}"
     )
-    command.add_argument("target", nargs="?", default=DEFAULT, metavar="TARGET", help=f"{HELP} (default: {DEFAULT})")
+    command.add_argument("target", nargs="?", default=DEFAULT, metavar="TARGET", help=f"{LOCAL} (default: {DEFAULT})")
     command.add_argument("--data", type=Path, metavar="DIR", help="the data directory of the hub (default: .waypost)")
     command.add_argument("--url", help="the store itself, such as sqlite:///waypost.db, in place of the target's")
     command.add_argument("--json", action="store_true", help="print JSON")

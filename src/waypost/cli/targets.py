@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from waypost.errors import WaypostError
+from waypost.cli.remote import KEY, NOTE, is_same_place, read_note
+from waypost.cli.usage import WrongUsage
+from waypost.errors import RemoteError, WaypostError
 
 if TYPE_CHECKING:
     from waypost.hub import Hub
     from waypost.upstreams.client import Client
 
 DEFAULT: Final = "waypost.yaml"
+LOCAL: Final = "waypost.yaml, file.py:hub or package.module:hub"
 HELP: Final = "waypost.yaml, file.py:hub, package.module:hub or a URL"
+_REFUSED: Final = " answered 401: "
 
 
 def add_target(command: argparse.ArgumentParser) -> None:
@@ -34,18 +39,18 @@ def is_config(target: str) -> bool:
     return target.endswith((".yaml", ".yml"))
 
 
-def load_hub(target: str) -> Hub:
-    """The hub a target names."""
+def load_hub(target: str, *, known: str = LOCAL) -> Hub:
+    """The hub a target names; `known` is what targets may be."""
     from waypost.hub import Hub
 
     if is_url(target):
-        raise WaypostError(f"{target} is a server already; name a configuration file or file.py:hub.")
+        raise WrongUsage(f"{target} is a server already; name a configuration file or file.py:hub.")
     if is_config(target):
         from waypost.configured import ConfiguredHub
 
         return ConfiguredHub(Path(target))
-    if ":" not in target:
-        raise WaypostError(f"{target} is no target; use {HELP}.")
+    if ":" not in target or "://" in target:
+        raise WrongUsage(f"{target} is no target; use {known}.")
     from waypost.building import find
 
     here = str(Path.cwd())
@@ -61,15 +66,12 @@ def load_hub(target: str) -> Hub:
 
 
 @asynccontextmanager
-async def open_client(target: str) -> AsyncIterator[tuple[Client, Hub | None]]:
+async def open_client(target: str, key: str | None = None) -> AsyncIterator[tuple[Client, Hub | None]]:
     """A client of the target, and the hub itself where it is not somewhere else."""
     from waypost.upstreams.client import connected
 
     if is_url(target):
-        from waypost.upstreams.http import HttpLink
-
-        address = target.rstrip("/")
-        client = await connected(HttpLink(address if address.endswith("/mcp") else f"{address}/mcp"))
+        client = await _connected(target, key)
         try:
             yield client, None
         finally:
@@ -77,7 +79,7 @@ async def open_client(target: str) -> AsyncIterator[tuple[Client, Hub | None]]:
         return
     from waypost.transports.memory import MemoryLink
 
-    hub = load_hub(target)
+    hub = load_hub(target, known=HELP if "://" not in target else "a URL that begins with http:// or https://")
     await hub.start()
     if hub.imports is not None:
         await hub.imports.settled()
@@ -87,3 +89,32 @@ async def open_client(target: str) -> AsyncIterator[tuple[Client, Hub | None]]:
     finally:
         await client.close()
         await hub.stop()
+
+
+async def _connected(url: str, key: str | None) -> Client:
+    """A client of the hub at a URL, which is shown a key if there is one."""
+    from waypost.upstreams.client import connected
+    from waypost.upstreams.http import HttpLink
+
+    address = url.rstrip("/")
+    headers = None if key is None else {"Authorization": f"Bearer {key}"}
+    try:
+        return await connected(HttpLink(address if address.endswith("/mcp") else f"{address}/mcp", headers))
+    except RemoteError as error:
+        if _REFUSED not in error.message or key is not None:
+            raise
+        raise WaypostError(f"{error.message.removesuffix('.')}; give it a key with --key or {KEY}.") from None
+
+
+def key_for(given: argparse.Namespace) -> str | None:
+    """What a hub at a URL is shown: the key that was given, of the hub in a data directory, or of the environment."""
+    if not is_url(given.target):
+        if given.key is not None or given.data is not None:
+            raise WrongUsage(f"--key and --data are for a hub at a URL, and {given.target} is none.")
+        return None
+    if given.key is not None or given.data is None:
+        return given.key or os.environ.get(KEY) or None
+    note = read_note(given.data / NOTE)
+    if not is_same_place(note.url, given.target):
+        raise WrongUsage(f"The hub of {given.data} is at {note.url}, and not at {given.target}.")
+    return note.key

@@ -1,7 +1,7 @@
 """The configuration file: its settings, how it is read and checked, and when it changes."""
 
 from waypost.config.findings import CODES, Finding
-from waypost.config.loading import Loaded, check, load
+from waypost.config.loading import Loaded, check, examine, load, refuse
 from waypost.config.models import (
     Anonymous,
     Audit,
@@ -43,6 +43,8 @@ __all__ = [
     "Workers",
     "changes",
     "check",
+    "examine",
     "load",
+    "refuse",
     "schema",
 ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,6 +14,7 @@ from waypost.config.findings import listed, quoted
 from waypost.config.flowgate import translated
 from waypost.config.nodes import UNKNOWN, Node
 from waypost.config.scalars import resolve
+from waypost.nearest import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -49,10 +49,15 @@ def recognise(node: Node, annotation: Annotation, findings: list[Finding], path:
     if isinstance(value, list) and (item := shapes.item(annotation)) is not None:
         return replace(node, value=[recognise(v, item, findings, (*path, i)) for i, v in enumerate(value)])
     if isinstance(value, str) and value and (kind := shapes.path_kind(annotation)) is not None:
-        folder = os.path.dirname(node.file)
-        absolute = references.absolute(value, folder) if kind == "toolkit" else os.path.join(folder, value)
-        return replace(node, value=absolute)
+        return replace(node, value=_absolute(value, kind, os.path.dirname(node.file)))
     return node
+
+
+def _absolute(value: str, kind: str, folder: str) -> str:
+    """What names a file of some kind, relative to where it is written."""
+    if kind == "toolkit":
+        return references.absolute(value, folder)
+    return value if kind == "file or url" and "://" in value else os.path.join(os.path.abspath(folder), value)
 
 
 def _known_entries(
@@ -75,7 +80,8 @@ def _known_entries(
             findings.append(child.finding((*path, key), message, "CFG011"))
         else:
             written[field.encode_name] = key
-            known[field.encode_name] = recognise(child, field.type, findings, (*path, key))
+            one = recognise(child, field.type, findings, (*path, key))
+            known[field.encode_name] = one if key == field.encode_name else replace(one, spelt=key)
     return known
 
 
@@ -86,10 +92,9 @@ def _camel(name: str) -> str:
 
 def _unknown_key(key: str, known: list[str]) -> str:
     by_plain = {name.lower(): name for name in known}
-    near = get_close_matches(key.replace("_", "").lower()[:80], by_plain, n=1)
-    if near:
-        return f"the key {quoted(key)} is unknown; did you mean {quoted(by_plain[near[0]])}?"
-    return f"the key {quoted(key)} is unknown; use {listed(known)}"
+    meant = key.replace("_", "").lower()
+    hint = did_you_mean(meant, by_plain, quoted=lambda plain: quoted(by_plain[plain])) or f"use {listed(known)}"
+    return f"the key {quoted(key)} is unknown; {hint}"
 
 
 def plain(node: Node, annotation: Annotation, findings: list[Finding], path: KeyPath = ()) -> Any:
@@ -116,8 +121,7 @@ def _no_tag(node: Node, entries: dict[str, Node], tags: dict[str, str], path: Ke
     if field not in entries:
         return node.finding((*path, field), f"the key {quoted(field)} is missing; add it", "CFG014")
     given = entries[field]
-    near = get_close_matches(str(given.value)[:80], tags, n=1)
-    hint = f"did you mean {quoted(near[0])}?" if near else f"use {listed(list(tags))}"
+    hint = did_you_mean(str(given.value), tags, quoted=quoted) or f"use {listed(list(tags))}"
     return given.finding((*path, field), f"the {field} {quoted(str(given.value))} is unknown; {hint}", "CFG013")
 
 
@@ -125,15 +129,22 @@ def _plain_struct(
     node: Node, entries: dict[str, Node], model: type[msgspec.Struct], findings: list[Finding], path: KeyPath
 ) -> dict[str, Any]:
     data: dict[str, Any] = {}
+    told = len(findings)
     tag_field = model.__struct_config__.tag_field
     if tag_field:
         data[tag_field] = model.__struct_config__.tag
     for field in msgspec.structs.fields(model):
         name = field.encode_name
         if name in entries:
-            data[name] = plain(entries[name], field.type, findings, (*path, name))
+            spelt = entries[name].spelt or name
+            data[name] = plain(entries[name], field.type, findings, (*path, spelt))
         elif field.required:
             findings.append(node.finding((*path, name), f"the key {quoted(name)} is missing; add it", "CFG014"))
+    if told == len(findings) and hasattr(model, "__post_init__"):
+        try:
+            msgspec.convert(data, model)
+        except msgspec.ValidationError as error:
+            findings.append(_misfit(node, error, model, path))
     return data
 
 
@@ -181,8 +192,7 @@ def _misfit(node: Node, error: msgspec.ValidationError, annotation: Annotation, 
     sentence = _WHERE.sub("", str(error))
     words = shapes.choices(annotation)
     if sentence.startswith("Invalid enum value"):
-        near = get_close_matches(str(node.value)[:80], words, n=1)
-        hint = f"; did you mean {quoted(near[0])}?" if near else ""
+        hint = did_you_mean(str(node.value), words, "; ", quoted=quoted)
         return node.finding(path, f"expected {listed(words)}{hint}", "CFG013")
     code = "CFG012" if ", got `" in sentence else "CFG013"
     sentence = _TYPES.sub(_in_words, sentence)

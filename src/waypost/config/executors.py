@@ -29,6 +29,10 @@ class McpConnection(Struct, frozen=True, kw_only=True, rename="camel", tag="mcp"
         Literal["shared", "user"],
         Meta(description="Whether all callers share one session, or each has one with headers of their own."),
     ] = "shared"
+    version: Annotated[
+        Literal["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"] | None,
+        Meta(description="The version of MCP to speak with it; left out, the newest that it knows."),
+    ] = None
 
     def __post_init__(self) -> None:
         if self.credentials == "user" and self.url is None:

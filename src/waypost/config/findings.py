@@ -41,6 +41,7 @@ CODES = {
     "CFG062": "The URL names no bus that can be used.",
     "CFG063": "A policy does not fit its type, or two have one name.",
     "CFG064": "A key or value of mcp-flowgate has no effect here (warning).",
+    "CFG065": "The file of an issuer's public keys does not exist.",
     "CFG070": "An import names no connection that tools can be taken over from.",
     "CFG071": "An OpenAPI document cannot be used.",
     "CFG072": "An operation of an OpenAPI document is left out (warning).",
@@ -74,7 +75,7 @@ CODES = {
     "WF041": "Two steps have one name.",
     "WF042": "A step runs neither a skill nor a capability, or both.",
     "WF043": "A step has to fall back on a skill that it does not name.",
-    "WF044": "A route leads back in a loop.",
+    "WF044": "A route leads back in a loop (warning).",
     "WF045": "A step takes its input from one that has not run.",
     "WF050": "A state cannot be reached (warning).",
     "WF051": "A state cannot be left and is no end (warning).",
@@ -94,7 +95,7 @@ CODES = {
 WARNINGS = frozenset(
     {
         *("CFG031", "CFG051", "CFG053", "CFG064", "CFG072", "CFG073", "CFG074", "CFG080"),
-        *("WF050", "WF051", "WF052", "WF053", "WF054", "WF055", "WF056", "WF057", "WF058", "WF062"),
+        *("WF044", "WF050", "WF051", "WF052", "WF053", "WF054", "WF055", "WF056", "WF057", "WF058", "WF062"),
     }
 )
 
@@ -131,6 +132,11 @@ def dotted(path: KeyPath) -> str:
 def quoted(text: str) -> str:
     """A name out of a file, made fit to stand in a sentence."""
     return f"`{_short(text)}`"
+
+
+def quoted_file(path: str) -> str:
+    """The path of a file, made fit to stand in a sentence; of a long one the end says more."""
+    return f"`{printable(path if len(path) <= 80 else f'...{path[-77:]}')}`"
 
 
 def listed(names: list[str]) -> str:

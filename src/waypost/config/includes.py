@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from waypost.config.checking import plain, recognise
 from waypost.config.environment import expand
-from waypost.config.findings import quoted
+from waypost.config.findings import quoted, quoted_file
 from waypost.config.models import Config
 from waypost.config.names import Name
 from waypost.config.nodes import Node
@@ -110,14 +110,14 @@ class _Gatherer:
     def one_match(self, file: Path, pattern: Node, index: int) -> list[Path]:
         if os.path.lexists(file):
             return [file]
-        self.report(pattern, index, f"the file {quoted(str(file))} does not exist; check the path", "CFG030")
+        self.report(pattern, index, f"the file {quoted_file(str(file))} does not exist; check the path", "CFG030")
         return []
 
     def included(self, file: Path, pattern: Node, index: int, chain: tuple[str, ...]) -> Node:
         nothing = Node({}, str(file), 1)
         identity = _identity(file)
         if identity in chain:
-            message = f"the file {quoted(str(file))} includes itself, directly or through others; break the circle"
+            message = f"the file {quoted_file(str(file))} includes itself, directly or through others; break the circle"
             self.report(pattern, index, message, "CFG032")
             return nothing
         if identity in self.seen:

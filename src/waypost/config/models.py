@@ -168,7 +168,9 @@ class OAuth(Struct, frozen=True, kw_only=True, rename="camel"):
 
     issuer: Annotated[Name, Meta(description="The issuer, exactly as its tokens name it.")]
     resource: Annotated[Name, Meta(description="The address of this hub, as tokens name it in their audience.")]
-    jwks: Annotated[Name, Meta(description="Where the issuer's public keys are: a URL or a file.")]
+    jwks: Annotated[
+        Name, Meta(description="Where the issuer's public keys are: a URL or a file.", extra={"path": "file or url"})
+    ]
     scopes: Annotated[list[str], Meta(description="The scopes to advertise.")] = []
 
 

@@ -24,13 +24,17 @@ Value: TypeAlias = "dict[str, Node] | list[Node] | Scalar | Unknown"
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value, the line of its key, the line its text begins on, and whether its text may stand for something else."""
+    """A value, the line of its key, the line its text begins on, and whether its text may stand for something else.
+
+    `spelt` is its key as the file has it, where that is not how the key is usually written.
+    """
 
     value: Value
     file: str
     line: int
     text_line: int = 1
     plain: bool = False
+    spelt: str | None = None
 
     def at(self, *path: str | int) -> Node | None:
         """The node at the end of a key path, if there is one."""

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from waypost.config import references
-from waypost.config.findings import quoted
+from waypost.config.findings import quoted, quoted_file
 from waypost.config.models import DEFAULT_BUS
 
 if TYPE_CHECKING:
@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
 def check_timeouts(root: Node, data: dict[str, Any], findings: list[Finding]) -> None:
     """Report a tool timeout that is given in both of its places with different values."""
-    path = ("mcp", "toolTimeoutMs")
-    node = root.at(*path)
-    values = {(data.get(section) or {}).get("toolTimeoutMs") for section in ("server", "mcp")} - {None}
-    if node is not None and len(values) > 1:
-        message = "the value differs from `server.toolTimeoutMs`, which is the same setting; keep one of the two"
-        findings.append(node.finding(path, message, "CFG060"))
+    name = "toolTimeoutMs"
+    node, other = root.at("mcp", name), root.at("server", name)
+    values = {(data.get(section) or {}).get(name) for section in ("server", "mcp")} - {None}
+    if node is not None and other is not None and len(values) > 1:
+        same = quoted(f"server.{other.spelt or name}")
+        message = f"the value differs from {same}, which is the same setting; keep one of the two"
+        findings.append(node.finding(("mcp", node.spelt or name), message, "CFG060"))
 
 
 def check_bus(root: Node, findings: list[Finding]) -> None:
@@ -31,6 +32,16 @@ def check_bus(root: Node, findings: list[Finding]) -> None:
     if node is not None and isinstance(node.value, str) and node.value not in ("", DEFAULT_BUS):
         message = f"the only bus is {quoted(DEFAULT_BUS)}, within one process; nats:// comes later"
         findings.append(node.finding(path, message, "CFG062"))
+
+
+def check_key_set(root: Node, findings: list[Finding]) -> None:
+    """Report a file of public keys that is not there."""
+    path = ("auth", "oauth", "jwks")
+    node = root.at(*path)
+    named = node.value if node is not None and isinstance(node.value, str) else ""
+    if node is not None and named and "://" not in named and not os.path.isfile(named):
+        message = f"the file {quoted_file(named)} does not exist; check the path"
+        findings.append(node.finding(path, message, "CFG065"))
 
 
 def check_toolkits(root: Node, findings: list[Finding]) -> None:
@@ -50,5 +61,5 @@ def _check_reference(node: Node, reference: str, path: KeyPath, findings: list[F
             message = f"{quoted(reference)} is neither a file such as `./tools.py` nor a module such as `pkg.mod:Kit`"
             findings.append(node.finding(path, message, "CFG040"))
     elif not os.path.exists(file):
-        message = f"the file {quoted(str(file))} does not exist; check the path"
+        message = f"the file {quoted_file(str(file))} does not exist; check the path"
         findings.append(node.finding(path, message, "CFG041"))

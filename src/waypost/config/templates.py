@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from waypost.config.findings import Finding, KeyPath, finding, quoted
@@ -103,3 +104,37 @@ def _unusable(tree: nodes.Template, environment: Environment) -> Iterator[tuple[
         known = environment.filters if isinstance(call, Filter) else environment.tests
         if call.name not in known:
             yield call.lineno, f"there is no {type(call).__name__.lower()} named {quoted(call.name)}"
+    yield from _forbidden(tree)
+
+
+def _forbidden(tree: nodes.Template) -> Iterator[tuple[int, str]]:
+    """What the sandbox refuses whatever the arguments are, as far as it stands in the template."""
+    from jinja2.nodes import Call, Const, Getattr, Getitem
+    from jinja2.sandbox import MAX_RANGE
+
+    named = [(one.lineno, one.attr) for one in tree.find_all(Getattr)]
+    named += [(one.lineno, one.arg.value) for one in tree.find_all(Getitem) if isinstance(one.arg, Const)]
+    for line, name in named:
+        if isinstance(name, str) and name.startswith("__") and name.endswith("__"):
+            yield line, f"it uses {quoted(name)}, which prompts cannot"
+    for call in tree.find_all(Call):
+        if getattr(call.node, "name", None) == "range" and _length(call.args) > MAX_RANGE:
+            yield call.lineno, f"it has a range of more than {MAX_RANGE:,} numbers, which prompts cannot"
+
+
+def _length(bounds: list[nodes.Expr]) -> int:
+    """How many numbers there are between bounds that stand in a template; others are not calculated."""
+    from jinja2.nodes import Const, Neg
+
+    numbers = []
+    for bound in bounds:
+        sign, bare = (-1, bound.node) if isinstance(bound, Neg) else (1, bound)
+        if not isinstance(bare, Const) or not isinstance(bare.value, int):
+            return 0
+        numbers.append(sign * bare.value)
+    try:
+        return len(range(*numbers))
+    except OverflowError:
+        return sys.maxsize
+    except (TypeError, ValueError):
+        return 0

@@ -1,8 +1,9 @@
-"""Noticing that files of a configuration have changed."""
+"""Noticing that files have changed, or that something happened in folders."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from contextlib import aclosing, suppress
@@ -27,6 +28,27 @@ def changes(files: Callable[[], Iterable[Path]], stop: asyncio.Event) -> AsyncIt
     """
     paths = frozenset(files())
     return _bursts(files, stop, _stamps(paths))
+
+
+def happenings(folders: Iterable[Path], stop: asyncio.Event, look_every_ms: int) -> AsyncGenerator[object]:
+    """Wake up after something happened right in one of the folders, and every so often, until `stop` is set.
+
+    A folder that cannot be watched is an `OSError` at the first step.
+    """
+    from watchfiles import awatch
+
+    # It tells of every change, which is one more where the log is in the same folder.
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)
+    return awatch(
+        *folders,
+        watch_filter=None,
+        step=QUIET_MS,
+        debounce=LONGEST_BURST_MS,
+        rust_timeout=look_every_ms,
+        yield_on_timeout=True,
+        recursive=False,
+        stop_event=_Stop(stop),
+    )
 
 
 async def _bursts(
@@ -74,19 +96,8 @@ async def _stirrings(paths: frozenset[Path], stop: asyncio.Event) -> AsyncGenera
     A notification only says when to look: what changed is decided by the stamps, so one that is lost while
     the watched folders change, or on a file system that sends none, does no harm.
     """
-    from watchfiles import awatch
-
     with suppress(FileNotFoundError):  # a folder vanished before it could be watched
-        async for _ in awatch(
-            *await asyncio.to_thread(_folders, paths),
-            watch_filter=None,
-            step=QUIET_MS,
-            debounce=LONGEST_BURST_MS,
-            rust_timeout=LOOK_EVERY_MS,
-            yield_on_timeout=True,
-            recursive=False,
-            stop_event=_Stop(stop),
-        ):
+        async for _ in happenings(await asyncio.to_thread(_folders, paths), stop, LOOK_EVERY_MS):
             yield
 
 

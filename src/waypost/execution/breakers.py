@@ -8,6 +8,7 @@ from math import ceil
 from typing import Final
 
 from waypost.errors import CircuitOpen
+from waypost.wire.readable import readable
 
 FAILURES: Final = 3
 PAUSE: Final = 300.0
@@ -61,7 +62,7 @@ class Breakers:
             return
         breaker = self._breakers.setdefault(name, Breaker())
         breaker.failures += 1
-        breaker.last_error = reason
+        breaker.last_error = readable(reason)
         breaker.probing = False
         if breaker.failures >= self._failures:
             breaker.opened_at = self._clock()

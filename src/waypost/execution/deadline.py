@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Final
+from typing import Final
 
 from waypost.errors import DeadlineExceeded
 from waypost.execution.ticker import ticker
-from waypost.loops import running_loop
+from waypost.loops import running_task
 
 _INSIST_AFTER: Final = 0.1
 
@@ -18,7 +18,7 @@ _INSIST_AFTER: Final = 0.1
 class Deadline:
     """Cancels the current task when time is up, again and again if it does not listen, and says so."""
 
-    __slots__ = ("_cancels", "_left", "_loop", "_pauses", "_seconds", "_task", "_ticker", "due")
+    __slots__ = ("_cancels", "_left", "_pauses", "_seconds", "_task", "_ticker", "due")
 
     def __init__(self, seconds: float) -> None:
         self.due = 0.0
@@ -27,9 +27,8 @@ class Deadline:
         self._pauses = 0
 
     def __enter__(self) -> Deadline:
-        self._loop = running_loop()
-        self._task: asyncio.Task[Any] = asyncio.current_task(self._loop)  # type: ignore[assignment]  # never None in a coroutine
-        self._ticker = ticker(self._loop)
+        self._task = running_task()
+        self._ticker = ticker()
         self._ticker.add(self, self._seconds)
         return self
 
@@ -42,7 +41,7 @@ class Deadline:
     def paused(self) -> Iterator[None]:
         """Stand still while somebody else is to act; pauses may overlap."""
         if self._pauses == 0:
-            self._left = max(0.0, self.due - self._loop.time())
+            self._left = max(0.0, self.due - self._ticker.loop.time())
             self._ticker.discard(self)
         self._pauses += 1
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from math import isfinite
 from typing import Any, Final
 
 from waypost.capabilities.capability import Capability
@@ -16,12 +17,13 @@ from waypost.capabilities.context import Caller, Context, Services
 from waypost.capabilities.prompts import PromptMessage, as_messages
 from waypost.capabilities.registry import Registry
 from waypost.capabilities.resources import as_contents
-from waypost.capabilities.results import Result, as_json, failure, shape
+from waypost.capabilities.results import Result, as_json, failure, opened, shape
 from waypost.errors import (
     CallError,
     InsufficientScope,
     InvalidArguments,
     InvalidOutput,
+    InvocationFailed,
     PolicyDenied,
     ProtocolError,
     UnknownCapability,
@@ -33,6 +35,7 @@ from waypost.execution.deadline import Deadline
 from waypost.execution.guard import Guard
 from waypost.execution.pool import Pool
 from waypost.loops import awaited
+from waypost.redaction import redacted, without
 from waypost.wire.content import Contents
 
 _log: Final = logging.getLogger(__name__)
@@ -46,16 +49,25 @@ class Pipeline:
         self.timeout = timeout
         self.pool = Pool() if pool is None else pool
         self.guard: Guard | None = None
+        self.secrets: tuple[str, ...] = ()
+        """Values that no error of a tool may tell."""
         self.counters = Counters()
         self._ok, self._error = self.counters.ok, self.counters.error
         self._services = services
 
     async def call(
-        self, name: str, arguments: dict[str, Any], caller: Caller, *, longest: float | None = None
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        caller: Caller,
+        *,
+        longest: float | None = None,
+        unopened: bool = False,
     ) -> Result:
         """Call a tool; whatever goes wrong inside it is a result that says so.
 
-        `longest` stands in for the usual deadline where a call may take its time.
+        `longest` stands in for the usual deadline where a call may take its time. `unopened` is for whoever only hands
+        the result on: data that nobody has looked into may stay the JSON that it came as.
         """
         tool = self.registry.tool(name)
         if tool.scopes:
@@ -83,12 +95,12 @@ class Pipeline:
                 guard.leave(permit, error)
             if not isinstance(error, (Exception, asyncio.CancelledError, SystemExit)):
                 raise
-            return failed_call(tool.id, error)
+            return failed_call(tool.id, error, self.secrets)
         if guard is not None and permit is not None:
             guard.leave(permit, None, is_error=result.is_error)
         else:
             (self._error if result.is_error else self._ok)[tool.id] += 1
-        return result
+        return result if unopened else opened(result)
 
     async def read(self, uri: str, caller: Caller) -> list[Contents]:
         """Read a resource; a template that finds nothing lets the next one try."""
@@ -109,10 +121,14 @@ class Pipeline:
 
     async def prompt(self, name: str, arguments: dict[str, Any], caller: Caller) -> list[PromptMessage]:
         """Write a prompt's messages."""
-        prompt = self.registry.prompt(name)
+        prompt = self.registry.prompt(name, lambda row: self._is_shown(row, caller))
         check_scopes(prompt, caller)
         admitted = prompt.arguments.admit(arguments)
         return as_messages(await self._watched(prompt, prompt.id, "prompt", admitted, caller))
+
+    def _is_shown(self, capability: Capability, caller: Caller) -> bool:
+        who = caller.principal
+        return capability.open_to(who.scopes) and not self._services.is_hidden(who, capability.id)
 
     async def use(self, capability: Capability, given: Any, caller: Caller, longest: float) -> Any:
         """Run a tool on something that only it understands; what it answers is handed on as it is."""
@@ -178,18 +194,24 @@ def check_scopes(capability: Capability, caller: Caller) -> None:
         raise InsufficientScope(capability.scopes, granted)
 
 
-def failed_call(name: str, error: BaseException) -> Result:
-    """The result that says what went wrong in a tool; what is not the tool's affair is raised on."""
+def failed_call(name: str, error: BaseException, secrets: tuple[str, ...] = ()) -> Result:
+    """The result that says what went wrong in a tool; what is not the tool's affair is raised on.
+
+    What somebody chose to say is told without those secrets; the text of a crash, and what comes from a worker, without
+    all that looks like one.
+    """
     if isinstance(error, InvalidArguments):
         return failure(f"Invalid arguments for tool {name}: {error.message}")
+    if isinstance(error, InvocationFailed):
+        return failure(redacted(error.message, secrets))
     if isinstance(error, CallError):
-        return failure(error.message)
+        return failure(without(error.message, secrets))
     if isinstance(error, (ProtocolError, UnknownCapability, PolicyDenied)):
         raise error
     if isinstance(error, asyncio.CancelledError) and _is_cancelled():
         raise error
     _log.error("tool %s crashed", name, exc_info=error)
-    return failure(f"Tool crashed: {type(error).__name__}: {error}")
+    return failure(redacted(f"Tool crashed: {type(error).__name__}: {error}", secrets))
 
 
 async def _sound(call: Awaitable[Any]) -> Any:
@@ -211,10 +233,18 @@ def _is_cancelled() -> bool:
 
 
 def check_output(tool: Capability, result: Result) -> None:
-    """Refuse structured data that does not fit the output schema its tool declared."""
-    if tool.output is None or result.structured is None or result.is_error or type(result.bare) is tool.returns:
+    """Refuse a result that does not fit the output schema its tool declared; one that says it failed need not."""
+    if tool.output is None or result.is_error:
         return
-    seen = as_json(result.structured)
-    if not tool.output.is_valid(seen):
+    if result.structured is None:
+        problems = "structured content is missing"
+    else:
+        bare = result.bare
+        is_as_promised = type(bare) is tool.returns
+        if is_as_promised and (tool.returns is not float or isfinite(bare)):
+            return
+        seen = as_json(result.structured)
+        if tool.output.is_valid(seen):
+            return
         problems = "; ".join(tool.output.problems(seen))
-        raise InvalidOutput(f"Tool {tool.id} returned a result that does not fit its output schema: {problems}")
+    raise InvalidOutput(f"Tool {tool.id} returned a result that does not fit its output schema: {problems}")

@@ -10,6 +10,8 @@ import asyncio
 import threading
 from typing import Final, Protocol
 
+from waypost.loops import running_loop
+
 TICK: Final = 0.02
 
 
@@ -60,9 +62,17 @@ class _Here(threading.local):
 _here = _Here()
 
 
-def ticker(loop: asyncio.AbstractEventLoop) -> Ticker:
-    """The clock of a loop that runs in this thread."""
-    clock = _here.clock
+_last: Ticker | None = None
+"""The clock that was asked for last, in whichever thread."""
+
+
+def ticker() -> Ticker:
+    """The clock of the loop that runs in this thread."""
+    global _last
+    clock, loop = _last, running_loop()
     if clock is None or clock.loop is not loop:
-        clock = _here.clock = Ticker(loop)
+        clock = _here.clock
+        if clock is None or clock.loop is not loop:
+            clock = _here.clock = Ticker(loop)
+        _last = clock
     return clock

@@ -14,7 +14,7 @@ from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.registry import Registry
 from waypost.config.workflows import Workflow
 from waypost.gateway.documents import Document
-from waypost.gateway.items import Item, item_of
+from waypost.gateway.items import WORKFLOW, Item, item_of
 from waypost.gateway.search import SearchIndex
 from waypost.loops import running_loop
 
@@ -122,10 +122,18 @@ class Directory:
         self._index(_AT_ONCE)
         self.index_later()
 
+    def exchange(self, index: SearchIndex) -> None:
+        """Find everything by another index from now on."""
+        self.index.close()
+        self.index, self._fresh = index, dict(self._items)
+
     def get(self, item_id: str) -> Item | None:
-        """The item with that id."""
+        """The item with that id, or with that name as a tool."""
         self._catch_up()
-        return self._items.get(item_id)
+        found = self._items.get(item_id)
+        if found is None and (row := self._registry.find_tool(item_id)) is not None:
+            return self._rows.get((Kind.TOOL, row.id))
+        return found
 
     def page(self, after: str | None, allowed: Allowed) -> tuple[list[Item], str | None]:
         """Items in the order of their ids behind one, and where to go on."""
@@ -162,8 +170,9 @@ class Directory:
 
     def nearest(self, item_id: str, allowed: Allowed) -> list[str]:
         """Ids that somebody may have meant."""
+        self._catch_up()
         self._index()
-        return self.index.nearest(item_id, allowed=lambda near: allowed(self._items[near]))
+        return self.index.nearest(item_id.removeprefix(WORKFLOW), allowed=lambda near: allowed(self._items[near]))
 
 
 def _document(item: Item) -> Document:

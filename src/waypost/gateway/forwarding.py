@@ -12,24 +12,31 @@ import msgspec
 
 from waypost.capabilities.context import Context
 from waypost.capabilities.results import Result
-from waypost.errors import CapabilityNotSupported, RemoteError, ToolError
+from waypost.errors import CapabilityNotSupported, ProtocolError, RemoteError, ToolError, WaypostError
 from waypost.gateway.parking import Complete, Parked, Parking
 from waypost.gateway.passing import Passing, abilities_of, asked, log_level_of, name_in_run
 from waypost.gateway.reports import Reports
-from waypost.policy.redaction import redacted
+from waypost.redaction import redacted, without
 from waypost.upstreams.pool import Upstreams
 from waypost.wire.content import Text
 from waypost.wire.params import CLIENT_CAPABILITIES, LOG_LEVEL
-from waypost.wire.versions import is_modern
+from waypost.wire.versions import V2025_11_25, is_modern
 from waypost.workflows.executors.mcp import KEY
 
 _OWN: Final = "io.modelcontextprotocol/"
 """How the entries of `_meta` begin that are about one connection and not about the answer."""
+_TASKS: Final = "io.modelcontextprotocol/tasks"
 _PLAIN: Final = {"type", "text"}
 _MOST_ROUNDS: Final = 16
 _QUESTION: Final = "input_required"
 
 Data = dict[str, Any]
+
+
+class PageNeeded(ProtocolError):
+    """A person has to open a page first."""
+
+    code = -32042
 
 
 class Forwarded:
@@ -50,13 +57,28 @@ class Forwarded:
         except OSError as error:
             raise ToolError(redacted(str(error), secrets)) from None
         except RemoteError as error:
-            needed = error.data.get("requiredCapabilities") if isinstance(error.data, dict) else None
-            if error.code == CapabilityNotSupported.code and isinstance(needed, dict):
-                raise CapabilityNotSupported(needed) from None
-            raise RemoteError(redacted(error.message, secrets), error.code) from None
+            raise self._told(error, secrets) from None
         if answer.get("resultType", "complete") != "complete":
             raise RemoteError(f'The connection "{self._connection}" asks for what nobody here can give.', -32000)
         return answer
+
+    def _told(self, error: RemoteError, secrets: Sequence[str]) -> WaypostError:
+        """A server's refusal as the caller hears it."""
+        needed = error.data.get("requiredCapabilities") if isinstance(error.data, dict) else None
+        if error.code == CapabilityNotSupported.code and isinstance(needed, dict):
+            if _TASKS in (needed.get("extensions") or ()):
+                return RemoteError(not_as_a_task(str(self._params.get("name"))), error.code)
+            return CapabilityNotSupported(needed)
+        message = redacted(error.message, secrets)
+        if error.code == PageNeeded.code and self._can_open_pages:
+            return PageNeeded(message, _discreet(error.data, secrets))
+        return RemoteError(message, error.code)
+
+    @property
+    def _can_open_pages(self) -> bool:
+        """Whether the caller's client knows the error that asks for a page to be opened; only one version has it."""
+        caller = self._ctx.caller
+        return caller.version == V2025_11_25 and "url" in (caller.client_capabilities.get("elicitation") or ())
 
     async def _answer(self, parking: Parking) -> Data:
         abilities = abilities_of(self._ctx)
@@ -135,6 +157,20 @@ class Forwarded:
                 one.cancel()
             if asking:
                 await asyncio.wait(asking.values())
+
+
+def not_as_a_task(tool: str) -> str:
+    """What somebody is told who calls what only runs as a task."""
+    return f"{tool} only runs as a task, and this hub does not pass tasks on to other servers."
+
+
+def _discreet(value: Any, secrets: Sequence[str]) -> Any:
+    """Data without secrets of the configuration."""
+    if isinstance(value, str):
+        return without(value, secrets)
+    if isinstance(value, dict):
+        return {name: _discreet(member, secrets) for name, member in value.items()}
+    return [_discreet(item, secrets) for item in value] if isinstance(value, list) else value
 
 
 def as_result(answer: Mapping[str, Any]) -> Result:

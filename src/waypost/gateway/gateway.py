@@ -12,6 +12,7 @@ from waypost.gateway.documents import Ranking
 from waypost.gateway.embeddings import Embeddings, installed
 from waypost.gateway.items import Item
 from waypost.gateway.proxy import Proxies
+from waypost.gateway.reading import ReadAt, Reading
 from waypost.gateway.search import SearchIndex
 from waypost.gateway.tools import TO_HOME, gateway_tools
 from waypost.policy.guard import PolicyGuard
@@ -21,15 +22,30 @@ from waypost.workflows.workflows import Workflows
 class Gateway:
     """Finding and using everything, by seven tools that never change."""
 
-    def __init__(self, registry: Registry, workflows: Workflows, guard: PolicyGuard, ranking: Ranking = "auto") -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        workflows: Workflows,
+        guard: PolicyGuard,
+        ranking: Ranking = "auto",
+        read_at: ReadAt = lambda uri: None,
+    ) -> None:
         self._guard = guard
         self._workflows = workflows
-        embeddings = Embeddings() if ranking != "weighted" and installed() else None
-        self.directory = Directory(registry, self._model, SearchIndex(ranking, embeddings), _is_ours)
-        workflows.engine.proxy = Proxies(registry, workflows.engine, guard).start
+        self.directory = Directory(registry, self._model, _index(ranking), _is_ours)
+        workflows.engine.proxy = Proxies(registry, workflows.engine, guard, self.directory)
         workflows.engine.leads = (TO_HOME,)
         workflows.offer()
-        registry.add(gateway_tools(self.directory, self._allows))
+        reading = Reading(registry, self._may, read_at)
+        registry.add(gateway_tools(self.directory, self._allows, reading.links))
+
+    def rank(self, ranking: Ranking) -> None:
+        """Rank what is found in another way from now on."""
+        index = self.directory.index
+        if ranking != index.ranking and "weighted" in (ranking, index.ranking):
+            self.directory.exchange(_index(ranking))  # meaning is looked at from now on, or no longer
+        else:
+            index.ranking = ranking
 
     def close(self) -> None:
         """Let go of what the search keeps running."""
@@ -40,11 +56,18 @@ class Gateway:
         return None if found is None else found.model
 
     def _allows(self, item: Item, ctx: Context) -> bool:
-        """Whether somebody may use an item; nobody finds what they may not use."""
-        row, guard = item.row, self._guard
+        """Whether somebody may use an item, now or later; nobody finds what they may never use."""
+        return self._may(item.row, item.row.id, ctx)
+
+    def _may(self, row: Capability, name: str, ctx: Context) -> bool:
+        guard = self._guard
         if not (guard.policy.rules or row.scopes or row.permissions or ctx.caller.chain.depth):
             return True
-        return ctx.shows(row) and guard.decide(row, row.id, ctx.caller, counts=False).allowed
+        return ctx.shows(row) and guard.decide(row, name, ctx.caller, counts=False, steady=True).allowed
+
+
+def _index(ranking: Ranking) -> SearchIndex:
+    return SearchIndex(ranking, Embeddings() if ranking != "weighted" and installed() else None)
 
 
 def _is_ours(row: Capability) -> bool:

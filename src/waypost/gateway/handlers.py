@@ -6,25 +6,35 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.context import Context, Handler
 from waypost.capabilities.registry import Registry
 from waypost.capabilities.results import Result
 from waypost.errors import InvalidParams, RemoteError, ToolError, UnknownResource
-from waypost.gateway.forwarding import Forwarded, as_result
+from waypost.gateway.forwarding import Forwarded, as_result, not_as_a_task
 from waypost.gateway.parking import Parking
 from waypost.gateway.rows import FOREIGN
 from waypost.gateway.sources import Source
 from waypost.gateway.trust import key_of
+from waypost.redaction import redacted
 from waypost.upstreams.pool import Upstreams
 from waypost.wire.content import BlobContents, Contents, TextContents
 
 _INVALID: Final = -32602
+_NOT_KNOWN: Final = -32601
+_MOST_VALUES: Final = 100
 _NOT_FOUND: Final = (-32002, _INVALID)
 _NOUNS: Final = {Kind.TOOL: "tool", Kind.PROMPT: "prompt", Kind.RESOURCE: "resource", Kind.TEMPLATE: "template"}
 
 Data = dict[str, Any]
+
+
+class _Completion(msgspec.Struct, rename="camel"):
+    values: list[str]
+    total: int | UnsetType = UNSET
+    has_more: bool | UnsetType = UNSET
 
 
 class Handlers:
@@ -38,19 +48,23 @@ class Handlers:
         self._heard_of = heard_of
         self.parking = Parking()
 
-    def of(self, source: Source, kind: Kind, own: str, name: str) -> Handler:
-        """The handler of a row: `own` is what the server calls it, `name` the row's id."""
+    def of(self, source: Source, kind: Kind, own: str, name: str) -> tuple[Handler, Handler | None]:
+        """The handler and the completer of a row: `own` is what the server calls it, `name` the row's id."""
         match kind:
             case Kind.TOOL:
-                return self._tool(source, own, name)
+                return self._tool(source, own, name), None
             case Kind.PROMPT:
-                return self._prompt(source, own, name)
-            case _:
-                return self._resource(source, kind, own)
+                return self._prompt(source, own, name), self._completer(source, kind, own, name)
+            case Kind.TEMPLATE:
+                return self._resource(source, kind, own), self._completer(source, kind, own, name)
+            case Kind.RESOURCE:
+                return self._resource(source, kind, own), None
 
     def _tool(self, source: Source, own: str, name: str) -> Handler:
         async def call(arguments: Data, ctx: Context) -> Result:
             await self._admit(source, Kind.TOOL, own, name)
+            if _is_task(source.offered.get(own)):
+                raise ToolError(not_as_a_task(name))
             try:
                 return as_result(await self._sent(source, "tools/call", {"name": own, "arguments": arguments}, ctx))
             except RemoteError as error:
@@ -89,6 +103,26 @@ class Handlers:
 
         return read
 
+    def _completer(self, source: Source, kind: Kind, own: str, name: str) -> Handler:
+        ref = {"type": "ref/prompt", "name": own} if kind is Kind.PROMPT else {"type": "ref/resource", "uri": own}
+
+        async def complete(argument: Data, ctx: Context) -> Data:
+            await self._admit(source, kind, own, name)
+            typed = {"name": argument["name"], "value": argument["value"]}
+            params = {"ref": ref, "argument": typed} | {one: argument[one] for one in argument if one not in typed}
+            try:
+                answer = await self._upstreams().complete(source.name, params, ctx.principal.id)
+            except OSError as error:
+                raise ToolError(redacted(str(error), source.secrets)) from None
+            except RemoteError as error:
+                if error.code == _NOT_KNOWN:
+                    return {"values": []}
+                refusal = InvalidParams if error.code == _INVALID else ToolError
+                raise refusal(redacted(error.message, source.secrets)) from None
+            return _completion(answer, source)
+
+        return complete
+
     def _is_ours(self, uri: str) -> bool:
         """Whether the hub itself has something to read there, which came later."""
         return any(not (row.owner or "").startswith(FOREIGN) for row, _ in self._registry.resources(uri))
@@ -99,12 +133,31 @@ class Handlers:
         row: Capability | None = self._registry[kind].get(name)
         if row is None:
             raise ToolError(f"{name} is gone: its server no longer offers it.")
+        if row.owner != f"{FOREIGN}{source.name}":
+            raise ToolError(f"{name} is another server's by now; look at it again.")
         if row.hidden:
             raise ToolError(source.held_back(key_of(_NOUNS[kind], own), name))
 
     async def _sent(self, source: Source, method: str, params: Data, ctx: Context) -> Data:
         forwarded = Forwarded(self._upstreams(), source.name, method, params, ctx)
         return await forwarded.answer(self.parking, source.secrets)
+
+
+def _is_task(definition: Data | None) -> bool:
+    """Whether a tool can only be called as a task."""
+    execution = {} if definition is None else definition.get("execution")
+    return isinstance(execution, dict) and execution.get("taskSupport") == "required"
+
+
+def _completion(answer: Data, source: Source) -> Data:
+    try:
+        given = msgspec.convert(answer["completion"], _Completion)
+    except (msgspec.ValidationError, KeyError, TypeError):
+        raise ToolError(f'What the connection "{source.name}" answered is not MCP.') from None
+    if len(given.values) > _MOST_VALUES:
+        given.values, given.has_more = given.values[:_MOST_VALUES], True
+    told: Data = msgspec.to_builtins(given)
+    return told
 
 
 def _contents(answer: Data, source: Source, uri: str) -> list[Contents]:

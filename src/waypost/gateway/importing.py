@@ -19,15 +19,15 @@ from waypost.capabilities.registry import Registry
 from waypost.config.executors import Connection, McpConnection
 from waypost.config.proxy import Import
 from waypost.errors import DefinitionError, StoreError, ToolError, UnknownCapability, WaypostError
+from waypost.gateway.deciding import Order, decided, in_order
 from waypost.gateway.handlers import Handlers
 from waypost.gateway.manifests import Manifests, digest_of
 from waypost.gateway.reporting import UpstreamRow, row_of, told_of
-from waypost.gateway.rows import Taken, rows_of
 from waypost.gateway.sources import Source, manifest_of
 from waypost.gateway.subscribing import Subscriptions, Updates
 from waypost.gateway.trust import noun_of, pinned
 from waypost.policy.audit import AuditLog, Record
-from waypost.policy.redaction import redacted
+from waypost.redaction import redacted
 from waypost.stores.store import Store
 from waypost.upstreams.offers import Offers
 from waypost.upstreams.pool import Upstreams
@@ -68,17 +68,19 @@ class Imports(Listener):
         self._audit = audit
         self._connections: dict[str, McpConnection] = {}
         self._sources: dict[str, Source] = {}
+        self._order: Order = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._few = asyncio.Semaphore(_FEW)
         self._is_running = False
 
     def configure(self, imports: Iterable[Import], connections: Mapping[str, Connection]) -> None:
         """Have exactly these imports from now on, seen from outside as one change."""
-        before, gone = self._sources, dict(self._connections)
+        imports, before, gone = list(imports), self._sources, dict(self._connections)
         self._connections = {
             name: connection for name, connection in connections.items() if isinstance(connection, McpConnection)
         }
-        self._sources = self._wanted(list(imports))
+        self._sources = self._wanted(imports)
+        self._order = in_order(imports, self._sources)
         if self._sources:
             # Before anything runs, so that workflows which go on at a start call nothing that is held back.
             self._upstreams().listener = self
@@ -90,7 +92,7 @@ class Imports(Listener):
         for name, connection in gone.items():
             if self._connections.get(name) != connection or (name in before and name not in self._sources):
                 self._upstreams().retire(name)
-        self._offer(arriving, leaving)
+        self._offer(list(self._sources.values()), leaving)
         if self._is_running:
             self._spawn(self._settle(arriving))
 
@@ -110,7 +112,7 @@ class Imports(Listener):
         return sources
 
     def _let_go(self, source: Source) -> None:
-        source.rows = []
+        source.portions.clear()
         if source.later is not None:
             source.later.cancel()
         if source.refreshing is not None:
@@ -234,17 +236,17 @@ class Imports(Listener):
             audit.add(Record(time.time(), principal, "console", source.name, "allow", action, told, outcome=outcome))
 
     def _offer(self, sources: list[Source], leaving: Sequence[Capability] = ()) -> None:
-        """Exchange the rows of some sources; a name that somebody has keeps belonging to them."""
-        sources = [source for source in sources if self._sources.get(source.name) is source]
-        old = [*leaving, *(row for source in sources for row in source.rows)]
-        taken = Taken(self._registry, old)
-        made = [rows_of(source, taken, self._handlers.of) for source in sources]
-        self._registry.replace(old, [row for rows, _ in made for row in rows])
-        for source, (rows, left_out) in zip(sources, made, strict=True):
-            for tool, why in left_out.items():
-                if source.left_out.get(tool) != why:
+        """Exchange the rows of some sources, and of whoever gets or has to give a name for it."""
+        decisions = decided(self._order, sources, leaving, self._registry, self._handlers.of)
+        self._registry.replace(
+            [*leaving, *(row for one in decisions for row in one.portion.rows)],
+            [row for one in decisions for row in one.made.rows],
+        )
+        for source, portion, made in decisions:
+            for tool, why in made.left_out.items():
+                if portion.left_out.get(tool) != why:
                     _log.warning("%r of the connection %s is left out: %s", tool, source.name, why)
-            source.rows, source.left_out = rows, left_out
+            portion.rows, portion.left_out, portion.is_short = made
 
     async def admit(self, name: str, tool: str) -> None:
         """Refuse what is held back to those who call it by its own name, as workflows do."""

@@ -12,11 +12,14 @@ from waypost.capabilities.capability import Capability, Kind
 from waypost.config.workflows import Workflow
 from waypost.wire.definitions import PromptDefinition
 from waypost.workflows.records import PROXY
+from waypost.workflows.steps import input_schema
 
 SKILL: Final = "skill:"
 WORKFLOW: Final = "workflow:"
 PROMPT: Final = "prompt:"
 MARKDOWN: Final = "text/markdown"
+_LONGEST_NAME: Final = 140
+"""Characters of a document's name that are its title, which may be a heading of any length."""
 
 ItemKind = Literal["workflow", "capability", "skill", "prompt", "document"]
 Data = dict[str, Any]
@@ -43,21 +46,24 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """The category it is counted under."""
         return self.row.category or "none"
 
-    def told(self) -> Data:
-        """As lists show it."""
+    def told(self, *further: Data) -> Data:
+        """As lists show it, with further calls that use it."""
         return {
             "id": self.id,
             "kind": self.kind,
             "title": self.title,
             "description": self.description,
             "tags": list(self.tags),
-            "links": [self.link],
+            "links": [self.link, *further],
         }
 
-    def described(self) -> Data:
+    def described(self, *further: Data) -> Data:
         """With everything there is to know before it is used."""
         told = self.told()
-        told["links"] = [{**self.link, "input_schema": self.schema}]
+        told["links"] = [
+            {**self.link, "input_schema": self.schema},
+            *({**one, "input_schema": None} for one in further),
+        ]
         if self.aliases:
             told["aliases"] = list(self.aliases)
         return told
@@ -80,11 +86,15 @@ def item_of(row: Capability, workflow: Callable[[str], Workflow | None]) -> Item
     if row.id.startswith(WORKFLOW) and (model := workflow(row.id.removeprefix(WORKFLOW))) is not None:
         name = row.id.removeprefix(WORKFLOW)
         link = {"rel": "start", "method": "workflow.start", "args": {"definitionId": name, "input": {}}}
-        return _item(name, "workflow", row, link, text_of(model), model.input_schema)
-    args = {"definitionId": PROXY, "input": {"capability": row.id}}
-    link = {"rel": "start", "method": "workflow.start", "args": args}
+        return _item(name, "workflow", row, link, text_of(model), input_schema(model))
     kind: ItemKind = "skill" if row.id.startswith(SKILL) else "capability"
-    return _item(row.id, kind, row, link, row.id, row.arguments.schema)
+    return _item(row.id, kind, row, start_link(row.id), row.id, row.arguments.schema)
+
+
+def start_link(capability: str, **given: Data) -> Data:
+    """The call that uses one capability, at once where it is given arguments."""
+    args = {"definitionId": PROXY, "input": {"capability": capability, **given}}
+    return {"rel": "start", "method": "workflow.start", "args": args}
 
 
 def _texts(row: Capability) -> Data:
@@ -100,10 +110,11 @@ def _texts(row: Capability) -> Data:
 
 def _item(item_id: str, kind: ItemKind, row: Capability, link: Data, text: str, schema: Data | None = None) -> Item:
     title, description = row.definition.title, row.definition.description
+    unnamed = row.definition.name[:_LONGEST_NAME] if kind == "document" else item_id
     return Item(
         id=item_id,
         kind=kind,
-        title=item_id if title is UNSET or not title else title,
+        title=unnamed if title is UNSET or not title else title,
         description=row.about if description is UNSET else description or "",
         tags=row.tags,
         aliases=row.aliases,

@@ -48,6 +48,8 @@ def digest_of(connection: McpConnection) -> str:
     """What tells one server from another; the values of variables and headers are secrets and left out."""
     told = msgspec.to_builtins(connection)
     told["env"], told["headers"] = sorted(connection.env), sorted(connection.headers)
+    if connection.version is None:
+        del told["version"]
     return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()
 
 

@@ -17,8 +17,11 @@ from waypost.config.executors import CapabilityCall
 from waypost.config.names import DAY_MS
 from waypost.config.workflows import State, Transition, Workflow
 from waypost.errors import InvalidArguments, WorkflowRefused
+from waypost.gateway.directory import Directory
 from waypost.gateway.exposing import Exposed
+from waypost.gateway.items import Item
 from waypost.policy.guard import PolicyGuard
+from waypost.workflows import explaining
 from waypost.workflows.answers import Answer, nowhere, standing
 from waypost.workflows.definition import Definition
 from waypost.workflows.engine import Engine
@@ -27,49 +30,93 @@ from waypost.workflows.records import PROXY
 READY: Final = "ready"
 Data = dict[str, Any]
 
+_TITLE: Final = "One capability"
+ANY: Final = Workflow(
+    title=_TITLE,
+    description="Uses one capability of the catalog, as often as is needed; with arguments it is called at once.",
+    input_schema={
+        "type": "object",
+        "properties": {
+            "capability": {"type": "string", "description": "The id of the capability"},
+            "arguments": {"type": "object", "description": "Its arguments, to call it at once"},
+        },
+        "required": ["capability"],
+    },
+    initial_state=READY,
+    states={
+        READY: State(
+            description="One transition, named like the capability, whose result is then in context.lastResult."
+        )
+    },
+)
+"""What all these workflows have in common."""
+
 
 class Proxies:
-    """Starts the workflow of a single capability."""
+    """Starts and explains the workflow of a single capability."""
 
-    def __init__(self, registry: Registry, engine: Engine, guard: PolicyGuard) -> None:
+    def __init__(self, registry: Registry, engine: Engine, guard: PolicyGuard, directory: Directory) -> None:
         self._registry = registry
         self._engine = engine
         self._guard = guard
+        self._directory = directory
         self._made: WeakKeyDictionary[Capability, Definition] = WeakKeyDictionary()
 
     async def start(self, given: Data, caller: Caller) -> Answer:
         """Start it, and make the call if there are arguments."""
         try:
-            tool = self._tool(given)
-            self._authorise(tool, caller)
+            tool = self._tool(given.get("capability"), caller)
             arguments = given.get("arguments")
             if arguments is not None:
                 _check(tool, arguments)
             begun = await self._engine.begin_by(self._definition(tool), {"capability": tool.id}, caller)
         except WorkflowRefused as error:
-            refused = nowhere(error, definitionId=PROXY)
-            return Answer({**refused.data, "links": _leads(error, given.get("capability"))}, refused=True)
+            return _refusal(error, given.get("capability"))
         live = begun.live
         if arguments is None:
             return Answer(standing(live, caller.principal))
         return await self._engine.submit(live.id, live.version, tool.id, arguments, caller)
 
-    def _tool(self, given: Data) -> Capability:
-        name = given.get("capability")
+    def explain(self, transition: str, caller: Caller) -> Answer:
+        """Tell what it is for any capability, or what its transition does with one."""
+        if not transition:
+            return Answer(explaining.definition(self._engine.library.compiled(PROXY, ANY)))
+        try:
+            tool = self._tool(transition, caller, steady=True)
+        except WorkflowRefused as error:
+            return _refusal(error, transition)
+        return Answer(explaining.transition(self._definition(tool), tool.id))
+
+    def _tool(self, name: Any, caller: Caller, *, steady: bool = False) -> Capability:
+        """A capability that the caller may use: now, or by the rules that always say the same."""
         if not isinstance(name, str) or not name:
             raise WorkflowRefused(
                 "input.capability has to name the capability; gateway.search finds one.", "INPUT_SCHEMA_VIOLATION"
             )
         tool = self._registry.find_tool(name)
         if tool is None or tool.id in SEVEN:
-            raise WorkflowRefused(f"There is no capability {name!r}.", "UNKNOWN_ID")
+            near = self._nearest(name, caller)
+            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            raise WorkflowRefused(f"There is no capability {name!r}.{hint}", "UNKNOWN_ID", nearest=near)
+        self._authorise(tool, caller, steady)
         return tool
 
-    def _authorise(self, tool: Capability, caller: Caller) -> None:
+    def _nearest(self, name: str, caller: Caller) -> list[str]:
+        """Capabilities that somebody may have meant, of those they may use."""
+
+        def is_one(item: Item) -> bool:
+            if item.kind not in ("capability", "skill") or not item.row.open_to(caller.principal.scopes):
+                return False
+            return self._guard.decide(item.row, item.row.id, caller, counts=False, steady=True).allowed
+
+        near = (self._directory.get(found) for found in self._directory.nearest(name, is_one))
+        return [item.row.id for item in near if item is not None]
+
+    def _authorise(self, tool: Capability, caller: Caller, steady: bool) -> None:
         """Refuse what a rule is against; only the call itself counts against a limit."""
         if not tool.open_to(caller.principal.scopes):
             raise WorkflowRefused(f"{tool.id} takes the scopes {', '.join(tool.scopes)}.", "POLICY_DENIED")
-        decision = self._guard.decide(tool, tool.id, caller, counts=False)
+        decision = self._guard.decide(tool, tool.id, caller, counts=False, steady=steady)
         if not decision.allowed:
             raise WorkflowRefused(decision.reason, "POLICY_DENIED")
 
@@ -80,13 +127,13 @@ class Proxies:
         return found
 
 
-def _leads(error: WorkflowRefused, name: Any) -> list[Data]:
-    """Where to go on: to what it takes, where that was the mistake, or to what else there is."""
+def _refusal(error: WorkflowRefused, name: Any) -> Answer:
+    """That there is no instance, and where to go on: to what it takes or what is near, or to what else there is."""
     named = name if isinstance(name, str) else ""
-    search = {"rel": "search", "method": "gateway.search", "args": {"query": named}}
-    if not named or error.code != "INPUT_SCHEMA_VIOLATION":
-        return [search]
-    return [{"rel": "describe", "method": "gateway.describe", "args": {"id": named}}, search]
+    near = error.details.get("nearest", [named] if named and error.code == "INPUT_SCHEMA_VIOLATION" else [])
+    links = [{"rel": "describe", "method": "gateway.describe", "args": {"id": one}} for one in near]
+    links.append({"rel": "search", "method": "gateway.search", "args": {"query": named}})
+    return Answer({**nowhere(error, definitionId=PROXY).data, "links": links}, refused=True)
 
 
 def _check(tool: Capability, arguments: Any) -> None:
@@ -113,7 +160,7 @@ def narrowed(tool: Capability) -> Workflow:
         output={"lastResult": "$.output"},
     )
     return Workflow(
-        title="One capability",
+        title=_TITLE,
         initial_state=READY,
         timeout_ms=DAY_MS,
         states={READY: State(transitions={tool.id: transition})},

@@ -12,7 +12,7 @@ from waypost.gateway.characters import hidden_characters
 from waypost.gateway.manifests import Manifest
 from waypost.gateway.sources import Source
 from waypost.gateway.trust import TOOL, Why, difference, noun_of, pin_of_all
-from waypost.policy.redaction import redacted, secrets_of
+from waypost.redaction import redacted, secrets_of
 from waypost.upstreams.upstream import Standing
 
 

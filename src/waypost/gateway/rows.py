@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -12,7 +12,6 @@ from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.context import Handler
 from waypost.capabilities.headers import HeaderParameter, header_parameters
 from waypost.capabilities.naming import check_name
-from waypost.capabilities.registry import Registry
 from waypost.capabilities.schemas.forms import OpenForm
 from waypost.capabilities.surfaces import SEVEN
 from waypost.capabilities.uri_templates import UriTemplate
@@ -20,7 +19,7 @@ from waypost.config.proxy import Import
 from waypost.errors import DefinitionError
 from waypost.gateway.characters import escaped, folded, told
 from waypost.gateway.foreign_uris import ForeignTemplate
-from waypost.gateway.sources import Source
+from waypost.gateway.sources import Portion, Source
 from waypost.gateway.trust import MARK, NAMED_BY, TOOL, Held, key_of
 from waypost.wire.definitions import (
     Definition,
@@ -37,19 +36,18 @@ _KINDS: Final = {TOOL: Kind.TOOL, "prompt": Kind.PROMPT, "resource": Kind.RESOUR
 
 Data = dict[str, Any]
 Defined = TypeVar("Defined", ToolDefinition, PromptDefinition, ResourceDefinition, TemplateDefinition)
-Handlers = Callable[[Source, Kind, str, str], Handler]
-"""The handler of a row, by its source, its kind, the name that the server knows it by, and its own."""
+Handlers = Callable[[Source, Kind, str, str], tuple[Handler, Handler | None]]
+"""Handler and completer of a row, by its source, its kind, the name that the server knows it by, and its own."""
 
 
 class Taken:
     """The names and URIs that others have."""
 
-    def __init__(self, registry: Registry, leaving: Iterable[Capability]) -> None:
-        gone = {(row.kind, row.id) for row in leaving}
-        rows = {kind: [row for row in registry[kind] if (kind, row.id) not in gone] for kind in Kind}
-        self._names = {kind: {folded(row.id): row.id for row in rows[kind]} for kind in (Kind.TOOL, Kind.PROMPT)}
-        self._uris = {row.id for row in rows[Kind.RESOURCE]}
-        self._templates = [row.template for row in rows[Kind.TEMPLATE] if row.template is not None]
+    def __init__(self) -> None:
+        self._names: dict[Kind, dict[str, str]] = {Kind.TOOL: {}, Kind.PROMPT: {}}
+        self._yielding: set[tuple[Kind, str]] = set()
+        self._uris: set[str] = set()
+        self._templates: list[UriTemplate] = []
 
     def problem(self, kind: Kind, name: str) -> str | None:
         """Why a name cannot be had."""
@@ -62,7 +60,7 @@ class Taken:
             return f"Another template gives URIs like those of {name}." if overlaps else None
         look, noun = folded(name), kind.value.removesuffix("s")
         other = (_RESERVED.get(look) if kind is Kind.TOOL else None) or self._names[kind].get(look)
-        if other is None:
+        if other is None or (other == name and (kind, name) in self._yielding):
             return None
         return f"{name} is the name of another {noun}." if other == name else f"{name} can be taken for {other}."
 
@@ -73,8 +71,10 @@ class Taken:
                 self._uris.add(row.id)
             elif row.template is not None:
                 self._templates.append(row.template)
-            else:
+            elif row.kind in self._names:
                 self._names[row.kind][folded(row.id)] = row.id
+                note = self._yielding.discard if row.yields is None else self._yielding.add
+                note((row.kind, row.id))
 
 
 def _beginning(template: str) -> str:
@@ -85,22 +85,35 @@ def _overlap(one: str, other: str) -> bool:
     return one.startswith(other) or other.startswith(one)
 
 
-def rows_of(source: Source, taken: Taken, handlers: Handlers) -> tuple[list[Capability], dict[str, str]]:
-    """The rows of a source, and why the rest of what it offers is left out."""
+class Made(NamedTuple):
+    """The rows of an import."""
+
+    rows: list[Capability]
+    left_out: dict[str, str]
+    """Why the rest of what it would take is left out."""
+    is_short: bool
+    """Whether somebody else has what it would take."""
+
+
+def rows_of(source: Source, portion: Portion, taken: Taken, handlers: Handlers) -> Made:
+    """What an import takes of a source, under names that are given away here."""
     rows: list[Capability] = []
     left_out: dict[str, str] = {}
+    is_short = False
     if source.manifest is None:
-        return rows, left_out
-    listed = source.manifest.lists
-    kept = {(row.kind, row.id): row for row in source.rows}
+        return Made(rows, left_out, is_short)
+    settings, listed = portion.settings, source.manifest.lists
+    kept = {(row.kind, row.id): row for row in portion.rows}
+    left_out.update(_missing(settings, listed))
     for noun, kind in _KINDS.items():
         made: dict[str, Capability] = {}
-        for settings, definition in _chosen(source.imports, listed, noun, left_out):
+        for definition in _chosen(portion, listed, noun):
             own = definition[NAMED_BY[noun]]
             name = f"{settings.prefix or source.name}.{own}" if kind in (Kind.TOOL, Kind.PROMPT) else own
             look = name if own is name else folded(name)
-            problem = taken.problem(kind, name) or _clash(made.get(look), noun, name)
-            if problem is not None:
+            problem = taken.problem(kind, name)
+            is_short = is_short or problem is not None
+            if problem := problem or _clash(made.get(look), noun, name):
                 left_out[key_of(noun, own)] = problem
                 continue
             try:
@@ -111,7 +124,7 @@ def rows_of(source: Source, taken: Taken, handlers: Handlers) -> tuple[list[Capa
             made[look] = _same(kept.get((kind, name)), row)
         taken.take(made.values())
         rows += made.values()
-    return rows, left_out
+    return Made(rows, left_out, is_short)
 
 
 def _clash(other: Capability | None, noun: str, name: str) -> str | None:
@@ -120,22 +133,21 @@ def _clash(other: Capability | None, noun: str, name: str) -> str | None:
     return f"{name} is the name of another {noun}." if other.id == name else f"{name} can be taken for {other.id}."
 
 
-def _chosen(
-    imports: Sequence[Import], listed: Mapping[str, list[Data]], noun: str, left_out: dict[str, str]
-) -> Iterator[tuple[Import, Data]]:
-    """What imports want of one list; resources come with the first that takes everything."""
+def _missing(settings: Import, listed: Mapping[str, list[Data]]) -> dict[str, str]:
+    """What an import names and nobody offers."""
+    known = {one["name"] for one in (*listed[TOOL], *listed["prompt"])} if settings.include else set()
+    missing = [name for name in settings.include if name not in known]
+    return dict.fromkeys(missing, "The server has no such tool or prompt.")
+
+
+def _chosen(portion: Portion, listed: Mapping[str, list[Data]], noun: str) -> list[Data]:
+    """What an import wants of one list."""
+    settings = portion.settings
     if noun in ("resource", "template"):
-        whole = next((one for one in imports if not one.include), None)
-        if whole is not None:
-            yield from ((whole, one) for one in listed[noun] if one.get("name") not in whole.exclude)
-        return
-    known = {one["name"] for one in (*listed[TOOL], *listed["prompt"])}
-    for settings in imports:
-        missing = [name for name in settings.include if name not in known]
-        left_out.update(dict.fromkeys(missing, "The server has no such tool or prompt."))
-        for one in listed[noun]:
-            if (not settings.include or one["name"] in settings.include) and one["name"] not in settings.exclude:
-                yield settings, one
+        wanted = listed[noun] if portion.has_resources else []
+        return [one for one in wanted if one.get("name") not in settings.exclude]
+    wanted = [one for one in listed[noun] if not settings.include or one["name"] in settings.include]
+    return [one for one in wanted if one["name"] not in settings.exclude]
 
 
 def _same(old: Capability | None, new: Capability) -> Capability:
@@ -145,7 +157,14 @@ def _same(old: Capability | None, new: Capability) -> Capability:
     return old if old.subscribable == new.subscribable else new
 
 
-def _row(source: Source, settings: Import, noun: str, definition: Data, name: str, handler: Handler) -> Capability:
+def _row(
+    source: Source,
+    settings: Import,
+    noun: str,
+    definition: Data,
+    name: str,
+    handlers: tuple[Handler, Handler | None],
+) -> Capability:
     prefix = settings.prefix or source.name
     held = source.held.get(key_of(noun, definition[NAMED_BY[noun]])) if settings.trust != "off" else None
     is_out = held is not None and settings.trust == "quarantine"
@@ -158,7 +177,8 @@ def _row(source: Source, settings: Import, noun: str, definition: Data, name: st
         kind=_KINDS[noun],
         id=name,
         definition=shown,
-        handler=handler,
+        handler=handlers[0],
+        completer=handlers[1],
         is_async=True,
         arguments=form,
         hidden=is_out,

@@ -15,13 +15,26 @@ from waypost.config.executors import McpConnection
 from waypost.config.proxy import Import
 from waypost.gateway.manifests import Manifest
 from waypost.gateway.trust import NAMED_BY, Held, Pin, judged
-from waypost.policy.redaction import secrets_of
+from waypost.redaction import secrets_of
 from waypost.upstreams.offers import Offers
 from waypost.upstreams.updates import Watched
 
 _LARGEST: Final = 262_144
 
 Data = dict[str, Any]
+
+
+@dataclass(eq=False, slots=True)
+class Portion:
+    """What one import takes of a server."""
+
+    settings: Import
+    has_resources: bool
+    """Whether it is the one that resources come with."""
+    rows: list[Capability] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    is_short: bool = False
+    """Whether somebody else has what it would take."""
 
 
 @dataclass(eq=False)
@@ -37,8 +50,6 @@ class Source:
     watched: Watched = field(default_factory=Watched)
     pins: dict[str, Pin] = field(default_factory=dict)
     held: dict[str, Held] = field(default_factory=dict)
-    rows: list[Capability] = field(default_factory=list)
-    left_out: dict[str, str] = field(default_factory=dict)
     error: str = ""
     problems: list[str] = field(default_factory=list)
     begun: int = 0
@@ -50,6 +61,22 @@ class Source:
     asked_at: float = 0.0
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     judging: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @cached_property
+    def portions(self) -> list[Portion]:
+        """What each import takes, in the order of the file; resources come with the first that takes everything."""
+        whole = next((one for one in self.imports if not one.include), None)
+        return [Portion(one, one is whole) for one in self.imports]
+
+    @property
+    def rows(self) -> list[Capability]:
+        """Everything of it that is offered here."""
+        return [row for portion in self.portions for row in portion.rows]
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Why the rest is not."""
+        return {key: why for portion in self.portions for key, why in portion.left_out.items()}
 
     @property
     def is_trusted(self) -> bool:

@@ -22,6 +22,7 @@ OWNER: Final = "gateway"
 MOST: Final = 100
 Data = dict[str, Any]
 Allows = Callable[[Item, Context], bool]
+Further = Callable[[Item, Context], list[Data]]
 
 _HOME: Final = {
     "type": "object",
@@ -51,8 +52,8 @@ _TO_SEARCH: Final = {"rel": "search", "method": "gateway.search", "args": {"quer
 TO_HOME: Final = {"rel": "home", "method": "gateway.home", "args": {}}
 
 
-def gateway_tools(directory: Directory, allows: Allows) -> list[Capability]:
-    """The three tools; `allows` tells whether whoever calls may use an item."""
+def gateway_tools(directory: Directory, allows: Allows, further: Further) -> list[Capability]:
+    """The three tools; whether whoever calls may use an item, and by which further calls, is asked for each."""
 
     def allowed(ctx: Context) -> Allowed:
         return lambda item: allows(item, ctx)
@@ -62,20 +63,20 @@ def gateway_tools(directory: Directory, allows: Allows) -> list[Capability]:
             after = key_before(args.get("cursor"))
         except InvalidParams as error:
             return told(nowhere(WorkflowRefused(error.message, "INVALID_CURSOR"), TO_HOME))
-        page = _page(directory, after, allowed(ctx))
+        page = _page(directory, after, allowed(ctx), lambda item: item.told(*further(item, ctx)))
         directory.index_later()  # whoever looks around will search next
         return told(Answer(page))
 
     async def search(args: Data, ctx: Context) -> Result:
         limit = min(int(args.get("limit") or 10), MOST)
         ranking, found = directory.search(args["query"], args.get("kind"), max(limit, 1), allowed(ctx))
-        results = [{"score": score, "item": item.told()} for score, item in found]
+        results = [{"score": score, "item": item.told(*further(item, ctx))} for score, item in found]
         return told(Answer({"results": results, "ranking": ranking, "links": [TO_HOME]}))
 
     async def describe(args: Data, ctx: Context) -> Result:
         item = directory.get(args["id"])
         if item is not None and allows(item, ctx):
-            return told(Answer(item.described()))
+            return told(Answer(item.described(*further(item, ctx))))
         return told(_unknown(directory, args["id"], allowed(ctx)))
 
     return [
@@ -117,9 +118,9 @@ def _tool(name: str, description: str, arguments: RawForm, handler: Any) -> Capa
     )
 
 
-def _page(directory: Directory, after: str | None, allowed: Allowed) -> Data:
+def _page(directory: Directory, after: str | None, allowed: Allowed, shown: Callable[[Item], Data]) -> Data:
     items, more = directory.page(after, allowed)
-    answer: Data = {"items": [item.told() for item in items]}
+    answer: Data = {"items": [shown(item) for item in items]}
     links: list[Data] = [_TO_SEARCH]
     if more is not None or after is not None:
         answer["counts"] = directory.counts(allowed)

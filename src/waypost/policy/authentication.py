@@ -64,6 +64,7 @@ class Authentication:
     ) -> None:
         self._lenient = lenient
         self.keys = keys if isinstance(keys, Keys) else Keys(keys, clock=clock)
+        self._written = tuple(self.keys)
         self.oauth = oauth
         self._own = Keys(clock=clock)
         if anonymous is None and not self.is_configured:
@@ -90,6 +91,19 @@ class Authentication:
     def admit(self, key: Key) -> None:
         """Accept a key of the hub's own, which does not count as configured."""
         self._own.add(key)
+
+    def exchange(self, other: Authentication) -> bool:
+        """Let in whom another one lets in, from now on, beside who got a key while the hub runs.
+
+        OAuth stays as it is, and while the other one has a different one, nobody new is let in without a token. False
+        when anything of that has to wait.
+        """
+        is_same = self.oauth == other.oauth
+        self.keys.exchange(self._written, other._written)
+        self._written, self._lenient = other._written, other._lenient
+        if is_same or self._anonymous is not None:
+            self._anonymous = other._anonymous
+        return is_same
 
     def known(self, headers: Mapping[bytes, bytes]) -> Principal | None:
         """The caller, when that can be said at once; else `authenticate` decides."""

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from waypost.capabilities.chain import DEEPEST, FROM_OUTSIDE
+from waypost.capabilities.chain import DEEPEST, FROM_OUTSIDE, Chain
 from waypost.capabilities.principals import Principal
 from waypost.errors import DefinitionError
 from waypost.policy.rules import Decider, Question, Rule, decider
@@ -22,11 +22,12 @@ _Compiled = tuple[Rule, Decider]
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """Whether something may be done, and why not, by which rule."""
+    """Whether something may be done, and why not, by which rule of which type."""
 
     allowed: bool
     reason: str = ""
     rule: str = ""
+    rule_type: str = ""
 
     @property
     def word(self) -> str:
@@ -68,8 +69,8 @@ class Policy:
         if self.changed is not None:
             self.changed()
 
-    def decide(self, question: Question, *, counts: bool = True) -> Decision:
-        """The answer; unless it is only to be explained, it counts."""
+    def decide(self, question: Question, *, counts: bool = True, steady: bool = False) -> Decision:
+        """The answer, by rules that always say the same where it has to be steady; unless only explained, it counts."""
         if question.chain.depth > DEEPEST:
             return Decision(False, f"chain depth {question.chain.depth} exceeds maximum {DEEPEST}", "chain depth")
         if not self._compiled:
@@ -78,17 +79,18 @@ class Policy:
             try:
                 # What kind of caller and which capability it is about was looked at before.
                 is_for_all = not (rule.principals or rule.roles)
-                reason = one.deny(question, counts) if is_for_all or rule.concerns(question) else None
+                is_asked = (is_for_all or rule.concerns(question)) and (one.is_steady or not steady)
+                reason = one.deny(question, counts) if is_asked else None
             except Exception as error:
                 _log.exception("the policy %s failed", rule.name)
                 reason = f"policy '{rule.name}' failed: {type(error).__name__}"
             if reason is not None:
-                return Decision(False, reason, rule.name)
+                return Decision(False, reason, rule.name, rule.type)
         return ALLOWED
 
-    def is_hidden(self, principal: Principal, capability: str) -> bool:
-        """Whether a rule that hides what it denies denies this to a client."""
-        question = Question(principal, capability, FROM_OUTSIDE)
+    def is_hidden(self, principal: Principal, capability: str, chain: Chain = FROM_OUTSIDE) -> bool:
+        """Whether a rule that hides what it denies denies this to a client, or to whoever else comes by a chain."""
+        question = Question(principal, capability, chain)
         return any(
             rule.hide and one.is_steady and rule.concerns(question) and one.deny(question, False) is not None
             for rule, one in self._of(question)

@@ -35,6 +35,7 @@ from waypost.policy.audit import AuditLog, Record
 from waypost.policy.capability_tokens import CapabilityTokens, TokenRefused
 from waypost.policy.decisions import Decision, Policy
 from waypost.policy.rules import Question, Rule
+from waypost.redaction import redacted
 
 AUDIENCE: Final = "waypost"
 SKILLS: Final = ("core", "dynamic")
@@ -63,6 +64,8 @@ class PolicyGuard:
         self.breakers = breakers
         self.bulkheads = bulkheads
         self.counters = counters or Counters()
+        self.secrets: tuple[str, ...] = ()
+        """Values that are not told with what a breaker saw last."""
         self._looks_at_all = audit is not None or breakers is not None or bulkheads is not None
         self.is_on = False
         """Whether there is anything beside the permissions that a capability asks for itself."""
@@ -80,7 +83,7 @@ class PolicyGuard:
         decision = self.decide(capability, name, caller)
         if not decision.allowed:
             self._record(name, caller, action, decision, arguments, began, "denied")
-            raise PolicyDenied(decision.reason)
+            raise PolicyDenied(decision.reason, decision.rule_type)
         waits = probes = False
         try:
             if self.breakers is not None and action == "call":
@@ -97,13 +100,14 @@ class PolicyGuard:
         assert self.bulkheads is not None
         try:
             await self.bulkheads.enter(permit.caller.principal.id)
+            permit.waits = False
         except (Busy, asyncio.CancelledError) as error:
             self._end(permit, error, is_error=False)
             raise
 
     def leave(self, permit: Permit, error: BaseException | None, *, is_error: bool = False) -> None:
-        """Give the place back, tell the breaker, put it on record."""
-        if self.bulkheads is not None and not permit.caller.chain.depth:
+        """Give the place back if there is one, tell the breaker, put it on record."""
+        if self.bulkheads is not None and not permit.caller.chain.depth and not permit.waits:
             self.bulkheads.leave(permit.caller.principal.id)
         self._end(permit, error, is_error)
 
@@ -112,11 +116,13 @@ class PolicyGuard:
         if self.breakers is not None:
             self.breakers.reset(name)
 
-    def decide(self, capability: Capability, name: str, caller: Caller, *, counts: bool = True) -> Decision:
-        """Whether a caller may use a capability now, and why not."""
+    def decide(
+        self, capability: Capability, name: str, caller: Caller, *, counts: bool = True, steady: bool = False
+    ) -> Decision:
+        """Whether a caller may use a capability now, or at any time, and why not."""
         chain, principal = caller.chain, caller.principal
         if chain.depth > DEEPEST:
-            return self.policy.decide(Question(principal, name, chain), counts=counts)
+            return self.policy.decide(Question(principal, name, chain), counts=counts, steady=steady)
         if capability.permissions and capability.owner not in SKILLS:
             for permission in capability.permissions:
                 if permission not in principal.permissions:
@@ -130,7 +136,7 @@ class PolicyGuard:
                         rights.require(permission)
             except TokenRefused as error:
                 return Decision(False, error.message, "capability token")
-        return self.policy.decide(Question(principal, name, chain), counts=counts)
+        return self.policy.decide(Question(principal, name, chain), counts=counts, steady=steady)
 
     def require(self, capability: Capability, caller: Caller, permission: str) -> None:
         """Refuse a running capability what neither it nor those behind it may do."""
@@ -141,7 +147,7 @@ class PolicyGuard:
             decision = self.policy.decide(Question(caller.principal, capability.id, caller.chain, permission))
         if not decision.allowed:
             self._record(capability.id, caller, permission, decision, None, time.perf_counter(), "denied")
-            raise PolicyDenied(decision.reason)
+            raise PolicyDenied(decision.reason, decision.rule_type)
 
     def behind(self, capability: Capability, caller: Caller) -> Chain:
         """What stands behind a call that a running capability makes."""
@@ -178,7 +184,7 @@ class PolicyGuard:
         outcome = _outcome(error, is_error)
         if self.breakers is not None and permit.action == "call":
             if outcome in ("crashed", "timed out"):
-                reason = str(error) or type(error).__name__
+                reason = redacted(str(error), self.secrets) or type(error).__name__
                 self.breakers.failed(permit.name, reason, is_probe=permit.probes)
             elif outcome == "ok":
                 self.breakers.succeeded(permit.name, is_probe=permit.probes)

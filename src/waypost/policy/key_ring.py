@@ -11,9 +11,11 @@ import msgspec
 
 from waypost.errors import DefinitionError, StoreError, UnknownCapability
 from waypost.policy.keys import Key, Keys, digest, new_key
+from waypost.stores import tables
 from waypost.stores.store import Store
 
 _PAGE: Final = 1000
+_KIND: Final = tables.KEYS.name
 
 
 class KeyEntry(msgspec.Struct, frozen=True, rename="camel"):
@@ -45,9 +47,17 @@ class KeyRing:
         self._store = store
         self._clock = clock
         self._accepted: dict[str, str] = {}
+        self._revision: int | None = None
+        """How often keys had been changed when they were read last."""
 
     async def refresh(self) -> None:
-        """Accept the good keys of the store and no others of its keys."""
+        """Accept the good keys of the store and no others of its keys; they are read again only if any changed.
+
+        A key whose time is over is refused by itself.
+        """
+        revision = (await self._store().revisions()).get(_KIND, 0)  # what changes from now on is read the next time
+        if revision == self._revision:
+            return
         now = self._clock()
         good = {entry.id: entry for entry in await self.entries() if entry.is_good(now)}
         for key_id, hashed in list(self._accepted.items()):
@@ -56,6 +66,7 @@ class KeyRing:
         for entry in good.values():
             if entry.id not in self._accepted:
                 self._accept(entry)
+        self._revision = revision
 
     async def create(
         self,

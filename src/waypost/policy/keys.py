@@ -91,6 +91,12 @@ class Keys:
         """Refuse one key from now on, by its hash."""
         self._entries.pop(bytes.fromhex(hashed.removeprefix("sha256:")), None)
 
+    def exchange(self, old: Iterable[Key], new: Iterable[Key]) -> None:
+        """Refuse some keys and accept others in one step; those that are in neither stay."""
+        gone = {key.hash for key in old}
+        stay = {hashed: entry for hashed, entry in self._entries.items() if entry.key.hash not in gone}
+        self._entries = {**stay, **Keys(new)._entries}
+
     def principal(self, key: str) -> Principal | None:
         """Whose key this is; nobody's when it is unknown, revoked or expired."""
         return self.find(sha256(key.encode()).digest())

@@ -9,8 +9,9 @@ from typing import Any, Final
 import msgspec
 
 from waypost.capabilities.capability import Kind
+from waypost.capabilities.principals import Principal
 from waypost.capabilities.registry import Change
-from waypost.capabilities.session import ListKind
+from waypost.capabilities.session import ListKind, check_list
 from waypost.protocol.sessions import Sessions
 from waypost.protocol.streams import EventStream
 from waypost.wire import messages
@@ -31,6 +32,7 @@ class Subscription(msgspec.Struct, eq=False):
     request_id: RequestId
     wants: ListenFilter
     stream: EventStream
+    principal: Principal
 
     def wants_list(self, kind: ListKind) -> bool:
         """Whether it asked to hear of changes to this list."""
@@ -45,9 +47,12 @@ class Subscription(msgspec.Struct, eq=False):
 class Broadcast:
     """Delivers changes, from any thread, each once to each who may see it."""
 
-    def __init__(self, sessions: Sessions, is_told: Callable[[str], bool]) -> None:
+    def __init__(
+        self, sessions: Sessions, is_told: Callable[[str], bool], may_hear: Callable[[Principal, str], bool]
+    ) -> None:
         self._sessions = sessions
         self._is_told = is_told
+        self._may_hear = may_hear
         self._subscriptions: set[Subscription] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.on_interest: Callable[[], None] | None = None
@@ -88,10 +93,11 @@ class Broadcast:
 
     def list_changed(self, kind: ListKind) -> None:
         """Tell everybody that a list changed."""
+        check_list(kind)
         self._on_loop(lambda: self._list_changed(kind))
 
     def resource_updated(self, uri: str) -> None:
-        """Tell those who subscribed to `uri` that it changed."""
+        """Tell those who subscribed to `uri`, and may see it, that it changed."""
         self._on_loop(lambda: self._resource_updated(uri))
 
     def close(self) -> None:
@@ -126,8 +132,9 @@ class Broadcast:
         method = "notifications/resources/updated"
         message = messages.notification(method, {"uri": uri})
         for session in self._sessions:
-            if uri in session.subscriptions:
+            if uri in session.subscriptions and self._may_hear(session.principal, uri):
                 session.push(message)
         for subscription in tuple(self._subscriptions):
-            if uri in subscription.wants.resource_subscriptions:
+            wanted = uri in subscription.wants.resource_subscriptions
+            if wanted and self._may_hear(subscription.principal, uri):
                 subscription.notify(method, uri=uri)

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
@@ -19,6 +19,8 @@ from waypost.wire.messages import Message, decode
 from waypost.wire.versions import V2025_11_25, at_least
 
 Sender = Callable[[bytes], Awaitable[None]]
+
+GONE: Final = "The session ended before the client answered."
 
 
 class ClientCalls:
@@ -41,16 +43,20 @@ class ClientCalls:
         """Send a question and wait for its answer; too late or given up, the client is told not to bother."""
         number = request_id or self.next_id()
         future = self._waiting[number] = asyncio.get_running_loop().create_future()
+        is_sent = False
         try:
             with span(f"ask {question.method}", {"rpc.system": "mcp", "rpc.method": question.method}):
-                await send(messages.request(number, question.method, _params(question, version)))
                 async with asyncio.timeout(question.within):
+                    await send(messages.request(number, question.method, _params(question, version)))
+                    is_sent = True
                     return await future
         except TimeoutError:
-            await send(_cancelled(number, "timeout"))
+            if is_sent:
+                await send(_cancelled(number, "timeout"))
             raise NoAnswer(f"The client did not answer {question.method} within {question.within:g} s.") from None
         except asyncio.CancelledError:
-            await send(_cancelled(number, "the call ended"))
+            if is_sent:
+                await send(_cancelled(number, "the call ended"))
             raise
         finally:
             self._waiting.pop(number, None)
@@ -74,9 +80,10 @@ class ClientCalls:
         )
 
     def give_up(self) -> None:
-        """Stop waiting for everything."""
+        """Stop waiting for everything: nobody is there any more who could answer."""
         for future in self._waiting.values():
-            future.cancel()
+            if not future.done():
+                future.set_exception(NoAnswer(GONE))
 
 
 def _params(question: Question, version: str) -> dict[str, Any]:

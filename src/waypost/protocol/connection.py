@@ -8,18 +8,20 @@ from typing import Any, Final
 
 from msgspec import UNSET
 
-from waypost.errors import InvalidParams, InvalidRequest, ProtocolError
+from waypost.errors import InvalidParams, ProtocolError
 from waypost.loops import running_loop
-from waypost.protocol import legacy, modern
+from waypost.protocol import batches, legacy, modern
 from waypost.protocol.answers import Outcome
+from waypost.protocol.batches import Batch
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange
 from waypost.protocol.session import LegacySession
 from waypost.wire import messages, params
 from waypost.wire.messages import Message, RequestId
-from waypost.wire.versions import LATEST_LEGACY, V2025_03_26, V2026_07_28
+from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
 _GRACE: Final = 1.0
+_LISTEN: Final = "subscriptions/listen"
 
 
 class Connection:
@@ -31,6 +33,7 @@ class Connection:
         self._session: LegacySession | None = None
         self._modern: dict[RequestId, Exchange] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._listening: set[asyncio.Task[Any]] = set()
         self._opening: list[bytes] | None = None
 
     def receive(self, data: bytes) -> None:
@@ -45,6 +48,12 @@ class Connection:
                 self._dispatch(messages.parse(data))
         except ProtocolError as error:
             self._write(legacy.failed(error, messages.readable_id(data), LATEST_LEGACY).payload)
+
+    async def finish(self, within: float) -> None:
+        """Let what runs be answered, in so many seconds; those who listen wait for no answer."""
+        until = running_loop().time() + within
+        while (running := self._tasks - self._listening) and (left := until - running_loop().time()) > 0:
+            await asyncio.wait(running, timeout=left)
 
     async def close(self) -> bool:
         """Stop everything that runs for this client; tells whether it did stop."""
@@ -71,7 +80,10 @@ class Connection:
         elif modern.is_modern_request(message):
             exchange = Exchange(message.id, V2026_07_28, self)  # type: ignore[arg-type]  # requests have one
             self._modern[exchange.request_id] = exchange
-            self._spawn(self._answer_modern(message, exchange))
+            task = self._spawn(self._answer_modern(message, exchange))
+            if message.method == _LISTEN:
+                self._listening.add(task)
+                task.add_done_callback(self._listening.discard)
         elif message.method == "initialize":
             self._opening = []
             self._spawn(self._initialize(message))
@@ -82,10 +94,11 @@ class Connection:
             self._session.running[exchange.request_id] = exchange
             self._spawn(self._answer_legacy(self._session, message, exchange))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _initialize(self, message: Message) -> None:
         """Open the session; what arrives meanwhile waits, because it belongs to it."""
@@ -130,20 +143,13 @@ class Connection:
             exchange.cancel()
 
     def _receive_batch(self, data: bytes) -> None:
-        if self._session is None or self._session.version != V2025_03_26:
-            raise InvalidRequest("Batches are part of version 2025-03-26 only; send one message at a time.")
-        session = self._session
-        requests = []
-        for part in messages.parse_batch(data):
-            message = messages.parse(part)
-            if message.id is UNSET or message.method is UNSET:
-                self._dispatch(message)
-            else:
-                requests.append(message)
-        if requests:
-            self._spawn(self._answer_batch(session, requests))
+        batch = batches.read(self._session, data)
+        for message in batch.notices:
+            self._take(message)
+        if batch.wants_answer and self._session is not None:
+            self._spawn(self._answer_batch(self._session, batch))
 
-    async def _answer_batch(self, session: LegacySession, requests: list[Message]) -> None:
-        payload = await legacy.answer_batch(self._engine, session, requests, self)
+    async def _answer_batch(self, session: LegacySession, batch: Batch) -> None:
+        payload = await batches.answer(self._engine, session, batch, self)
         if payload:
             self._write(payload)

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from waypost.capabilities.capability import Capability, Kind
-from waypost.capabilities.context import Caller, Context, Services
+from waypost.capabilities.context import Caller, Context, Pausable, Services
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.registry import Change, Registry
 from waypost.errors import StoreError, WaypostError
@@ -38,6 +38,11 @@ Hook = Callable[..., Awaitable[Any] | Any]
 
 _log: Final = logging.getLogger(__name__)
 _SWEEP_EVERY: Final = 30.0
+_ANSWERED_BY: Final = {
+    "prompts": ("list_prompts", "prompt_get"),
+    "resources": ("list_resources", "list_resource_templates", "resource_read"),
+}
+"""The hooks that offer what need not be registered."""
 _EXTENSIONS: Final = {"tasks": TASKS_EXTENSION, "skills": SKILLS_EXTENSION}
 
 
@@ -46,7 +51,7 @@ class Host(Services, Protocol):
 
     @property
     def hides(self) -> bool: ...
-    def is_hidden(self, principal: Principal, capability: Capability) -> bool: ...
+    def is_hidden(self, principal: Principal, name: str) -> bool: ...
     def expects(self, capability: str) -> bool: ...
     def hook(self, name: str) -> Hook | None: ...
     def server_info(self) -> Implementation | Mapping[str, Any]: ...
@@ -91,7 +96,7 @@ class Engine:
         self.recorder = Recorder(self, settings.session_idle)
         self.sessions = Sessions(self, idle=settings.session_idle, limit=settings.max_sessions)
         self.tasks = Tasks(self)
-        self.broadcast = Broadcast(self.sessions, self._tells_of)
+        self.broadcast = Broadcast(self.sessions, self._tells_of, self.tells)
         self.seal = Seal(settings.secret)
         self.large_results = LargeResults(lambda: self.store, settings.max_result)
         self.skills: SkillSource | None = None
@@ -179,9 +184,9 @@ class Engine:
         """How to use the server."""
         return self._host.instructions()
 
-    def context(self, caller: Caller) -> Context:
+    def context(self, caller: Caller, deadline: Pausable | None = None) -> Context:
         """What a hook gets to know about a request."""
-        return Context(caller, self._host)
+        return Context(caller, self._host, deadline)
 
     def background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run something that nobody waits for; `stop` does."""
@@ -219,7 +224,15 @@ class Engine:
 
     def shows(self, principal: Principal, capability: Capability) -> bool:
         """Whether somebody may see a capability in lists."""
-        return capability.open_to(principal.scopes) and not (self.hides and self._host.is_hidden(principal, capability))
+        return capability.open_to(principal.scopes) and not self._hides(principal, capability.id)
+
+    def tells(self, principal: Principal, uri: str) -> bool:
+        """Whether somebody may hear of a resource, which need not be there."""
+        row = self.registry[Kind.RESOURCE].get(uri)
+        return not self._hides(principal, uri) if row is None else self.shows(principal, row)
+
+    def _hides(self, principal: Principal, name: str) -> bool:
+        return self.hides and self._host.is_hidden(principal, name)
 
     async def task_status(self, task_id: str, principal: Principal) -> bytes:
         """The notification that tells a session how one of its tasks stands."""
@@ -247,14 +260,18 @@ class Engine:
             case "tasks":
                 return self.has_task_tools
             case "prompts":
-                return len(self.registry[Kind.PROMPT]) > 0 or self._host.expects(capability)
+                return len(self.registry[Kind.PROMPT]) > 0 or self._is_expected(capability)
             case "resources":
                 listed = len(self.registry[Kind.RESOURCE]) + len(self.registry[Kind.TEMPLATE])
-                return listed > 0 or self._host.expects(capability)
+                return listed > 0 or self._is_expected(capability)
             case "completions":
                 return self._can_complete()
             case _:
                 return True
+
+    def _is_expected(self, capability: str) -> bool:
+        """Whether there may be something of a kind that is not registered, because the hub's user answers for it."""
+        return self._host.expects(capability) or any(self.hooks(hook) is not None for hook in _ANSWERED_BY[capability])
 
     @cached_property
     def _declares_its_own(self) -> bool:
@@ -303,7 +320,7 @@ class Engine:
             derived["extensions"] = {TASKS_EXTENSION: {}}
         elif self.has_task_tools and version == versions.V2025_11_25:
             derived["tasks"] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
-        if self.skills is not None and self.skills.entries() and versions.at_least(version, versions.V2025_11_25):
+        if self.skills is not None and self.skills.entries():
             derived.setdefault("extensions", {})[SKILLS_EXTENSION] = SETTINGS
         return derived
 

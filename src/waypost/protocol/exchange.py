@@ -11,8 +11,8 @@ from msgspec import UNSET
 
 from waypost.capabilities.asking import Question
 from waypost.capabilities.chain import FROM_OUTSIDE, Chain
-from waypost.capabilities.principals import ANONYMOUS, Principal
-from waypost.capabilities.session import ListKind, Session
+from waypost.capabilities.principals import ANONYMOUS
+from waypost.capabilities.session import ListKind, Session, check_list
 from waypost.errors import CapabilityNotSupported, InvalidParams
 from waypost.loops import awaited, running_task
 from waypost.protocol.streams import Outlet
@@ -51,21 +51,34 @@ NOWHERE: Final = Nowhere()
 class Exchange:
     """A request being answered."""
 
-    # Most requests never change these, so they are the class's until they do.
-    meta: RequestMeta = NO_META
-    asker: Asker | None = None
-    log_level: int = SILENT
-    principal: Principal = ANONYMOUS
-    chain: Chain = FROM_OUTSIDE
-    cancelled: bool = False
-    task: asyncio.Task[Any] | None = None
-    _told: float | None = None
+    __slots__ = (
+        "_session",
+        "_told",
+        "asker",
+        "cancelled",
+        "chain",
+        "log_level",
+        "meta",
+        "outlet",
+        "principal",
+        "request_id",
+        "task",
+        "version",
+    )
 
     def __init__(self, request_id: RequestId, version: str, outlet: Outlet, session: Session | None = None) -> None:
         self.request_id = request_id
         self.version = version
         self.outlet: Outlet = outlet
+        self.meta = NO_META
+        self.asker: Asker | None = None
+        self.log_level = SILENT
+        self.principal = ANONYMOUS
+        self.chain: Chain = FROM_OUTSIDE
+        self.cancelled = False
+        self.task: asyncio.Task[Any] | None = None
         self._session = session
+        self._told: float | None = None
 
     @property
     def client_info(self) -> Implementation | None:
@@ -168,6 +181,7 @@ class RequestSession(Session):
 
     async def notify_changed(self, kind: ListKind) -> None:
         """Nothing to tell: a stateless client's lists do not depend on the request."""
+        check_list(kind)
 
     async def send_log(self, level: str, message: str, data: Mapping[str, Any] | None = None) -> None:
         """Send a log message on the request's stream."""

@@ -20,6 +20,7 @@ from waypost.errors import (
 from waypost.protocol.answers import Outcome
 from waypost.wire import messages
 from waypost.wire.messages import RequestId
+from waypost.wire.readable import readable
 from waypost.wire.versions import is_modern
 
 _log: Final = logging.getLogger(__name__)
@@ -49,6 +50,11 @@ class Failure(msgspec.Struct, frozen=True):
 
 def failure(error: Exception, version: str) -> Failure:
     """What a client of `version` is told about `error`; surprises are logged and told without details."""
+    told = _failure(error, version)
+    return msgspec.structs.replace(told, message=readable(told.message), data=readable(told.data))
+
+
+def _failure(error: Exception, version: str) -> Failure:
     match error:
         case InsufficientScope():
             return Failure(error.code, error.message, error.data, error.required)

@@ -146,15 +146,3 @@ def exchange_for(session: LegacySession, message: Message, outlet: Outlet) -> Ex
     exchange.asker = SessionAsker(session, outlet)
     exchange.principal = session.principal
     return exchange
-
-
-async def answer_batch(
-    engine: Engine, session: LegacySession, requests: list[Message], outlet: Outlet, principal: Principal | None = None
-) -> bytes:
-    """The responses to a batch as one array; empty if all of them were cancelled."""
-    exchanges = [exchange_for(session, message, outlet) for message in requests]
-    for exchange in exchanges:
-        exchange.principal = principal or session.principal
-    outcomes = await asyncio.gather(*(answer(engine, session, *pair) for pair in zip(requests, exchanges, strict=True)))
-    answered = [outcome.payload for outcome in outcomes if outcome is not None]
-    return b"[" + b",".join(answered) + b"]" if answered else b""

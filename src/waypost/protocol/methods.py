@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET
 
-from waypost.capabilities.capability import Kind
+from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.context import Caller
 from waypost.capabilities.prompts import as_messages
 from waypost.capabilities.resources import as_contents
 from waypost.capabilities.results import Result, encode_json, failure, shape
-from waypost.errors import CapabilityNotSupported, InvalidParams, MethodNotFound
-from waypost.execution.pipeline import failed_call
+from waypost.errors import (
+    CapabilityNotSupported,
+    DefinitionError,
+    InsufficientScope,
+    InvalidParams,
+    MethodNotFound,
+    UnknownResource,
+)
+from waypost.execution.deadline import Deadline
+from waypost.execution.pipeline import check_output, failed_call
 from waypost.loops import awaited
 from waypost.protocol.answers import EMPTY, Answer
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange, wanted_level
 from waypost.protocol.large_results import ADDRESS
-from waypost.protocol.listing import Page
+from waypost.protocol.listing import WIRE_KEYS, Page
 from waypost.protocol.session import LegacySession
 from waypost.protocol.task_calls import call_as_task, may_be_task
 from waypost.wire import downgrade, params, versions
 from waypost.wire.messages import decode, encode
+from waypost.wire.readable import encode_readable, readable
 
 _MOST_COMPLETIONS: Final = 100
 _MOST_SUBSCRIPTIONS: Final = 10_000
@@ -56,7 +67,7 @@ async def call_tool(engine: Engine, given: params.CallTool, exchange: Exchange) 
         return await call_as_task(engine, tool, given, exchange, partial(_call_in_task, engine, given))
     try:
         if engine.hooks("tool_call") is None:
-            result = await engine.pipeline.call(given.name, given.arguments or {}, exchange)
+            result = await engine.pipeline.call(given.name, given.arguments or {}, exchange, unopened=True)
         else:
             result = await _hooked_call(engine, given, exchange, None)
     except CapabilityNotSupported as error:
@@ -72,7 +83,8 @@ async def _kept(engine: Engine, answer: Answer, name: str, exchange: Exchange) -
     told = await engine.large_results.keep(answer, name, exchange.principal)
     tool = engine.registry.find_tool(name)
     # Where a tool promised structured content, only an error may come without it.
-    told.is_error = told.is_error or (tool is not None and tool.output is not None)
+    promised = tool is not None and getattr(tool.definition, "output_schema", UNSET) is not UNSET
+    told.is_error = told.is_error or promised
     return tool_answer(told, exchange.version)
 
 
@@ -92,11 +104,16 @@ async def _hooked_call(engine: Engine, given: params.CallTool, exchange: Exchang
     hook = engine.hooks("tool_call")
     arguments = given.arguments or {}
     if hook is None:
-        return await engine.pipeline.call(given.name, arguments, exchange, longest=longest)
+        return await engine.pipeline.call(given.name, arguments, exchange, longest=longest, unopened=True)
+    tool = engine.registry.find_tool(given.name)
     try:
-        return shape(await awaited(hook(given.name, arguments, engine.context(exchange))))
+        with Deadline((tool and tool.timeout) or longest or engine.pipeline.timeout) as deadline:
+            result = shape(await awaited(hook(given.name, arguments, engine.context(exchange, deadline))))
+        if tool is not None:
+            check_output(tool, result)
+        return result
     except (Exception, asyncio.CancelledError, SystemExit) as error:
-        return failed_call(given.name, error)
+        return failed_call(given.name, error, engine.pipeline.secrets)
 
 
 def tool_answer(result: Result, version: str) -> Answer:
@@ -107,7 +124,12 @@ def tool_answer(result: Result, version: str) -> Answer:
     else:
         content = [downgrade.block(block, version) for block in result.content]  # type: ignore[arg-type]  # shaped before
         structured = downgrade.structured(result.structured, version)
-    return Answer(encode_json(_ToolResult(content, structured, result.is_error)), result.meta)
+    told = _ToolResult(content, structured, result.is_error)
+    try:
+        return Answer(encode_json(told), result.meta)
+    except UnicodeEncodeError:
+        told.content = readable(msgspec.to_builtins(content))
+        return Answer(encode_json(told), result.meta)
 
 
 def _list(kind: Kind) -> Run:
@@ -118,19 +140,25 @@ def _list(kind: Kind) -> Run:
             return Answer(engine.listing.encode(kind, shown, exchange.version), private=True)
         if hook is None:
             return Answer(engine.listing.page(kind, given.cursor, exchange.version))
-        page = as_page(await awaited(hook(given.cursor, engine.context(exchange))))
+        page = as_page(kind, await awaited(hook(given.cursor, engine.context(exchange))))
         return Answer(engine.listing.encode(kind, page, exchange.version), private=True)
 
     return run
 
 
-def as_page(listed: Any) -> Page:
-    """A page from what a list hook returned: a page, items, or items and a cursor."""
+def as_page(kind: Kind, listed: Any) -> Page:
+    """A page from what a list hook returned: a page, items, items and a cursor, or what the method answers."""
     if isinstance(listed, Page):
         return listed
-    if isinstance(listed, tuple) and len(listed) == 2 and isinstance(listed[1], str | None):
-        return Page(list(listed[0]), listed[1])
-    return Page(list(listed))
+    if isinstance(listed, Mapping) and isinstance(listed.get(WIRE_KEYS[kind]), Iterable):
+        page = Page(list(listed[WIRE_KEYS[kind]]), listed.get("nextCursor"))
+    elif isinstance(listed, tuple) and len(listed) == 2 and isinstance(listed[1], str | None):
+        page = Page(list(listed[0]), listed[1])
+    else:
+        page = Page(list(listed) if isinstance(listed, Iterable) else [listed])
+    if not all(isinstance(item, (Capability, Mapping, msgspec.Struct)) for item in page.items):
+        raise DefinitionError(f"on_list_{kind.value} returns definitions, with a cursor if there are more of them.")
+    return page
 
 
 async def read_resource(engine: Engine, given: params.ReadResource, exchange: Exchange) -> Answer:
@@ -145,7 +173,7 @@ async def read_resource(engine: Engine, given: params.ReadResource, exchange: Ex
     else:
         read = as_contents(await awaited(hook(given.uri, engine.context(exchange))), given.uri, None)
     contents = [downgrade.contents(part, exchange.version) for part in read]
-    return Answer(encode({"contents": contents}), private=True)
+    return Answer(encode_readable({"contents": contents}), private=True)
 
 
 async def get_prompt(engine: Engine, given: params.GetPrompt, exchange: Exchange) -> Answer:
@@ -164,38 +192,48 @@ async def get_prompt(engine: Engine, given: params.GetPrompt, exchange: Exchange
     prompt = engine.registry[Kind.PROMPT].get(given.name)
     if prompt is not None and prompt.definition.description:
         body["description"] = prompt.definition.description
-    return Answer(encode(body))
+    return Answer(encode_readable(body))
 
 
 async def complete(engine: Engine, given: params.Complete, exchange: Exchange) -> Answer:
     """`completion/complete`"""
-    place = _reference(engine, given.ref)
     settled_so_far = {} if given.context is UNSET else {"context": {"arguments": given.context.arguments}}
     argument = {"name": given.argument.name, "value": given.argument.value, **settled_so_far}
     hook = engine.hooks("completion")
+    place = _reference(engine, given.ref, must_exist=hook is None)
     if hook is None:
-        values = choices(engine, place, argument)
+        found = await completed(engine, place, argument, exchange)
     else:
-        values = list(await awaited(hook(place, argument, engine.context(exchange))))
-    return Answer(
-        encode(
-            {
-                "completion": {
-                    "values": values[:_MOST_COMPLETIONS],
-                    "total": len(values),
-                    "hasMore": len(values) > _MOST_COMPLETIONS,
-                }
-            }
-        )
-    )
+        found = _counted(list(await awaited(hook(place, argument, engine.context(exchange)))))
+    return Answer(encode({"completion": found}))
 
 
-def _reference(engine: Engine, ref: params.Reference) -> str:
-    """The name or URI a completion is about, which must exist."""
+async def completed(engine: Engine, place: str, argument: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
+    """Values for an argument being typed: what whoever knows them says, or the declared ones."""
+    target = engine.registry[Kind.PROMPT].get(place) or engine.registry[Kind.TEMPLATE].get(place)
+    if target is None or target.completer is None:
+        return _counted(choices(engine, place, argument))
+    asked = replace(target, handler=target.completer, is_async=True)
+    told: dict[str, Any] = await engine.pipeline.use(asked, argument, caller, engine.pipeline.timeout)
+    return told
+
+
+def _counted(values: list[str]) -> dict[str, Any]:
+    shown = values[:_MOST_COMPLETIONS]
+    return {"values": shown, "total": len(values), "hasMore": len(values) > len(shown)}
+
+
+def _reference(engine: Engine, ref: params.Reference, *, must_exist: bool = True) -> str:
+    """The name or URI a completion is about; a hook may know more of them than are registered."""
     if ref.type == "ref/prompt" and ref.name is not UNSET:
-        return engine.registry.prompt(ref.name).id
+        return engine.registry.prompt(ref.name).id if must_exist else ref.name
     if ref.type == "ref/resource" and ref.uri is not UNSET:
-        return (engine.registry[Kind.TEMPLATE].get(ref.uri) or engine.registry.resource(ref.uri)).id
+        try:
+            return (engine.registry[Kind.TEMPLATE].get(ref.uri) or engine.registry.resource(ref.uri)).id
+        except UnknownResource:
+            if must_exist:
+                raise
+            return ref.uri
     raise InvalidParams("A completion needs a ref: ref/prompt with a name or ref/resource with a uri.")
 
 
@@ -223,12 +261,21 @@ async def subscribe(engine: Engine, given: params.Subscribe, exchange: Exchange)
     """`resources/subscribe`"""
     if not engine.offers_subscriptions:
         raise MethodNotFound("Method not found: resources/subscribe")
+    _check_reach(engine, given.uri, exchange)
     if len(session(exchange).subscriptions) >= _MOST_SUBSCRIPTIONS:
         raise InvalidParams(f"A session may subscribe to {_MOST_SUBSCRIPTIONS} resources; unsubscribe from some.")
     session(exchange).subscriptions.add(given.uri)
     engine.broadcast.interest_changed()
     await session(exchange).save()
     return EMPTY
+
+
+def _check_reach(engine: Engine, uri: str, exchange: Exchange) -> None:
+    """Refuse a resource that the caller's token does not reach; one that is not there may come."""
+    rows = [row for row, _ in engine.registry.resources(uri)]
+    granted = exchange.principal.scopes
+    if rows and not any(row.open_to(granted) for row in rows):
+        raise InsufficientScope(rows[0].scopes, granted)
 
 
 async def unsubscribe(engine: Engine, given: params.Subscribe, exchange: Exchange) -> Answer:

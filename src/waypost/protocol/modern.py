@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Final
 
 from msgspec import UNSET, UnsetType
 
-from waypost.errors import InvalidParams, MethodNotFound, UnsupportedVersion
+from waypost.errors import InvalidParams, MethodNotFound, ProtocolError, UnsupportedVersion
 from waypost.protocol import routing
 from waypost.protocol.answers import Outcome
 from waypost.protocol.dispatch import dispatch
@@ -24,13 +24,18 @@ from waypost.wire.messages import Message, RequestId
 from waypost.wire.params import CLIENT_CAPABILITIES, PROTOCOL_VERSION, RequestMeta
 from waypost.wire.versions import V2026_07_28
 
+_MARK: Final = PROTOCOL_VERSION.encode()
+
 
 def is_modern_request(message: Message) -> bool:
     """Whether a message carries the stateless envelope."""
+    given = b"" if message.params is UNSET else bytes(message.params)
+    if _MARK not in given and b"\\" not in given:
+        return False
     try:
         meta = params.read(message.params, params.Params).meta
     except InvalidParams:
-        return PROTOCOL_VERSION.encode() in bytes(message.params or b"")
+        return _MARK in given
     return meta is not UNSET and meta.protocol_version is not UNSET
 
 
@@ -39,16 +44,20 @@ async def answer(
 ) -> Outcome | None:
     """The response to a stateless request, error or not; `None` if it was cancelled."""
     request_id = exchange.request_id
+    name: str = message.method  # type: ignore[assignment]  # requests have one
     rounds = None
     try:
         exchange.begin()
         method, given = admit(engine, message, headers)
-        _introduce(exchange, given.meta)
-        if isinstance(given, params.Round):
-            exchange.asker = rounds = _rounds(engine, cast("str", message.method), given, exchange)
-        done = await dispatch(engine, cast("str", message.method), method, message.params, given, exchange)
+        meta: RequestMeta = given.meta
+        _introduce(exchange, meta)
+        if isinstance(given, params.Round) and (meta.client_capabilities or given.request_state is not None):
+            exchange.asker = rounds = _rounds(engine, name, given, exchange)
+        done = await dispatch(engine, name, method, message.params, given, exchange)
         if exchange.was_cancelled():
             return None
+        if rounds is not None and rounds.is_asking:
+            return _question(engine, rounds, request_id)
         cacheable = method is not None and method.cacheable
         return Outcome(engine.modern_body.response(request_id, done, cacheable=cacheable))
     except asyncio.CancelledError:
@@ -58,6 +67,8 @@ async def answer(
     except Exception as error:
         if exchange.was_cancelled():
             return None
+        if rounds is not None and rounds.is_asking and not isinstance(error, ProtocolError):
+            return _question(engine, rounds, request_id)
         return failure(error, V2026_07_28).outcome(request_id)
     except BaseException as error:
         if rounds is None or not is_input_needed(error):
@@ -76,18 +87,16 @@ def _question(engine: Engine, rounds: Rounds, request_id: RequestId) -> Outcome:
     return Outcome(payload)
 
 
-def _rounds(engine: Engine, method: str, given: params.Round, exchange: Exchange) -> Rounds | None:
-    """What this request may ask, and what it was answered; nothing to prepare for a client that answers nothing."""
-    if not exchange.client_capabilities and given.request_state is None:
-        return None
-    about = given.uri if isinstance(given, params.ReadResource) else cast("params.CallTool", given).name
+def _rounds(engine: Engine, method: str, given: params.Round, exchange: Exchange) -> Rounds:
+    """What this request may ask, and what it was answered."""
+    about = given.uri if isinstance(given, params.ReadResource) else given.name  # type: ignore[attr-defined]  # a prompt's or a tool's
     bound_to = binding(exchange.principal.id, method, about, getattr(given, "arguments", None) or {})
     return Rounds(engine.seal, bound_to, given.input_responses, given.request_state)
 
 
 def admit(engine: Engine, message: Message, headers: Mapping[bytes, bytes] | None) -> tuple[Method | None, Any]:
     """The method and its parameters, after every check of the envelope in the order the protocol wants."""
-    name = cast("str", message.method)
+    name: str = message.method  # type: ignore[assignment]  # requests have one
     method = METHODS.get(name)
     given: Any
     problem = None
@@ -103,7 +112,7 @@ def admit(engine: Engine, message: Message, headers: Mapping[bytes, bytes] | Non
             f"Protocol version {version} is not supported here.",
             {"supported": list(engine.versions), "requested": version},
         )
-    if headers is not None and name == "tools/call" and problem is None:
+    if headers is not None and engine.registry.tools.headed and name == "tools/call" and problem is None:
         tool = engine.registry.find_tool(given.name)
         if tool is not None and tool.headers:
             routing.check_parameters(headers, tool, given.arguments or {})
@@ -120,7 +129,7 @@ def _about(method: Method | None, message: Message, given: Any) -> str | None:
     """What the request is about, as its header must repeat it; found even when other parameters are wrong."""
     if method is None or method.name_field is None:
         return None
-    if not isinstance(given, method.params):
+    if type(given) is not method.params:
         given = params.read(message.params, params.Subject)
     about = getattr(given, method.name_field)
     return about if isinstance(about, str) else None
@@ -136,7 +145,7 @@ def _version(meta: RequestMeta | UnsetType) -> str:
 
 def _introduce(exchange: Exchange, meta: RequestMeta) -> None:
     """Put what the request says about its client on the exchange."""
-    exchange.version = cast("str", meta.protocol_version)
+    exchange.version = meta.protocol_version  # type: ignore[assignment]  # admitted
     exchange.meta = meta
     if meta.log_level is not UNSET:
         exchange.log_level = wanted_level(meta.log_level)

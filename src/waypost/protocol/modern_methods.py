@@ -38,7 +38,7 @@ async def listen(engine: Engine, given: params.Listen, exchange: Exchange) -> An
     """`subscriptions/listen`"""
     honoured = await _honoured(engine, given.notifications, exchange)
     stream = EventStream("listen", _LISTEN_BACKLOG)
-    subscription = Subscription(exchange.request_id, honoured, stream)
+    subscription = Subscription(exchange.request_id, honoured, stream, exchange.principal)
     tag = {SUBSCRIPTION_ID: exchange.request_id}
 
     def tell(record: TaskRecord) -> None:

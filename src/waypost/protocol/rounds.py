@@ -40,13 +40,21 @@ class Rounds:
         key = question.key or self._numbered(question.method)
         if key in self._answers:
             return self._answers[key]
+        encode(question.params)  # what cannot be sent must fail here, where the handler's crash is told
         self._asked[key] = question
         raise InputNeeded
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether something was asked that has no answer yet, even if the handler went on regardless."""
+        return bool(self._asked)
 
     async def once(self, key: str, function: Callable[[], Any]) -> Any:
         """A step's result, from an earlier run or from doing it now."""
         if key not in self._done:
-            self._done[key] = await awaited(function())
+            result = await awaited(function())
+            self._seal.check(result)
+            self._done[key] = result
         return self._done[key]
 
     def answer(self) -> Answer:

@@ -22,6 +22,9 @@ _NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _OPEN: Final = b"=?base64?"
 _CLOSE: Final = b"?="
 
+REPEATED: Final = b"=?base64?given more than once?="
+"""What stands for a header that is given more than once: no value of a body is ever equal to it."""
+
 
 def check(headers: Mapping[bytes, bytes], version: str, method: str, name: str | None) -> None:
     """Refuse a request whose version, method or name differ between headers and body."""
@@ -63,6 +66,8 @@ def _expect(headers: Mapping[bytes, bytes], header: bytes, value: str) -> None:
 def decode(value: bytes, header: bytes) -> str:
     """The text of a header value, which may be wrapped in base64."""
     value = value.strip(b" \t")
+    if value == REPEATED:
+        raise HeaderMismatch(f"The header {header.decode('latin-1')} is given more than once.")
     if not (value.startswith(_OPEN) and value.endswith(_CLOSE) and len(value) >= len(_OPEN) + len(_CLOSE)):
         return value.decode("latin-1")
     packed = value[len(_OPEN) : -len(_CLOSE)]

@@ -25,6 +25,10 @@ class Seal:
     def __init__(self, secret: bytes | None = None) -> None:
         self._key = hashlib.sha256(b"waypost request state" + (secret or os.urandom(32))).digest()
 
+    def check(self, value: Any) -> None:
+        """Refuse a value that could not be part of a state: a `TypeError` or `ValueError`."""
+        msgspec.msgpack.encode(value)
+
     def close(self, state: Any, binding: bytes) -> str:
         """`state` as text that only `open` can read, with the same binding, for ten minutes."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM

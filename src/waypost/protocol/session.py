@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from datetime import date
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -21,12 +22,13 @@ from waypost.capabilities.asking import (
     sampling_question,
 )
 from waypost.capabilities.principals import Principal
-from waypost.capabilities.session import ListKind, Session
+from waypost.capabilities.session import ListKind, Session, check_list
 from waypost.errors import WaypostError
 from waypost.protocol.client_calls import ClientCalls
 from waypost.protocol.exchange import Exchange, level_number, log_message, progress_message
 from waypost.protocol.recording import Recorder
 from waypost.protocol.streams import EventStream
+from waypost.stores.records import encoded
 from waypost.stores.sessions import SessionRecord
 from waypost.stores.store import Store
 from waypost.wire import messages
@@ -177,12 +179,15 @@ class LegacySession(Session):
 
     async def put(self, key: str, value: Any) -> None:
         """Keep a value with the session, over its end and recovery too."""
+        if not self.is_attached:
+            encoded({key: value})  # what cannot be saved must not keep the rest from it
         await super().put(key, value)
         self.unsaved.add(key)
         await self.save()
 
     async def notify_changed(self, kind: ListKind) -> None:
         """Tell this client alone that one of its lists changed."""
+        check_list(kind)
         self.push(messages.notification(f"notifications/{kind}/list_changed"))
 
     async def send_log(self, level: str, message: str, data: Mapping[str, Any] | None = None) -> None:
@@ -199,7 +204,7 @@ class LegacySession(Session):
     async def send_resource_updated(self, uri: str, timestamp: Any = None) -> None:
         """Tell the client that `uri` changed, if it subscribed to it."""
         if uri in self.subscriptions:
-            when = {} if timestamp is None else {"_meta": {"timestamp": str(timestamp)}}
+            when = {} if timestamp is None else {"_meta": {"timestamp": _moment(timestamp)}}
             self.push(messages.notification("notifications/resources/updated", {"uri": uri, **when}))
 
     async def send_task_status(self, task_id: str) -> None:
@@ -254,7 +259,8 @@ class LegacySession(Session):
                 result = await self.calls.ask(question, self.version, send, number)
                 await self._host.tell(self, *deliver(result, number))
             except WaypostError as error:
-                await self.send_log("warning", error.message)
+                if not self.general.closed:
+                    await self.send_log("warning", error.message)
 
         self._host.background(ask())
         return number
@@ -288,6 +294,11 @@ class LegacySession(Session):
         self.calls.give_up()
         for stream in self._streams.values():
             stream.close()
+
+
+def _moment(timestamp: Any) -> str:
+    """A point in time as it is told: ISO 8601, where it is no text already."""
+    return timestamp.isoformat() if isinstance(timestamp, date) else str(timestamp)
 
 
 class SessionOutlet:

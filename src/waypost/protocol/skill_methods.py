@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -17,7 +17,7 @@ from waypost.wire import downgrade, params
 from waypost.wire.cursors import cursor_after, key_before
 from waypost.wire.definitions import ResourceDefinition
 from waypost.wire.messages import encode
-from waypost.wire.skills import SkillEntry
+from waypost.wire.skills import DIRECTORY, SkillEntry
 
 Item = TypeVar("Item", SkillEntry, ResourceDefinition)
 
@@ -25,7 +25,9 @@ Item = TypeVar("Item", SkillEntry, ResourceDefinition)
 async def list_skills(engine: Engine, given: params.List, exchange: Exchange) -> Answer:
     """`skills/list`"""
     rows, more = _page(engine, _source(engine).entries(), given.cursor, exchange)
-    return Answer(encode({"skills": rows, **more}), private=_is_private(engine))
+    return Answer(
+        encode({"skills": [_seen(engine, row, exchange) for row in rows], **more}), private=_is_private(engine)
+    )
 
 
 async def get_skill(engine: Engine, given: params.SkillUri, exchange: Exchange) -> Answer:
@@ -33,13 +35,13 @@ async def get_skill(engine: Engine, given: params.SkillUri, exchange: Exchange) 
     entry = _source(engine).entry(given.uri)
     if entry is None or not _shows(engine, entry.uri, exchange):
         raise InvalidParams(f"Unknown skill: {given.uri}", {"uri": given.uri})
-    return Answer(encode({"skill": entry}), private=_is_private(engine))
+    return Answer(encode({"skill": _seen(engine, entry, exchange)}), private=_is_private(engine))
 
 
 async def read_directory(engine: Engine, given: params.ReadDirectory, exchange: Exchange) -> Answer:
     """`resources/directory/read`"""
     children = _source(engine).children(given.uri)
-    if children is None:
+    if children is None or not _shows(engine, given.uri, exchange):
         raise InvalidParams(f"Not a directory: {given.uri}", {"uri": given.uri})
     rows, more = _page(engine, children, given.cursor, exchange)
     listed = [downgrade.definition(row, exchange.version) for row in rows]
@@ -68,10 +70,43 @@ def _is_private(engine: Engine) -> bool:
     return engine.hides or engine.registry[Kind.RESOURCE].scoped > 0
 
 
+def _seen(engine: Engine, entry: SkillEntry, exchange: Exchange) -> SkillEntry:
+    """A skill with the files that somebody may see."""
+    if not _is_private(engine):
+        return entry
+    shown = [file for file in entry.resources if _shows(engine, file.uri, exchange)]
+    return SkillEntry(entry.uri, entry.frontmatter, shown)
+
+
 def _shows(engine: Engine, uri: str, exchange: Exchange) -> bool:
-    """Whether somebody may see a file; a directory, which is no row of the registry, is seen by all."""
-    row = engine.registry[Kind.RESOURCE].get(uri)
-    return row is None or engine.shows(exchange.principal, row)
+    """Whether somebody may see a file or a directory."""
+    if not _is_private(engine):
+        return True
+    if uri in engine.registry[Kind.RESOURCE]:
+        return engine.tells(exchange.principal, uri)
+    return _shows_directory(engine, uri, exchange)
+
+
+def _shows_directory(engine: Engine, uri: str, exchange: Exchange) -> bool:
+    """Whether somebody may see a file in a directory; one without files is seen with the one it lies in."""
+    is_empty = True
+    for file in _files(engine, uri):
+        if engine.tells(exchange.principal, file):
+            return True
+        is_empty = False
+    above = uri.rpartition("/")[0]
+    if is_empty and _source(engine).children(above) is not None:
+        return _shows_directory(engine, above, exchange)
+    return is_empty
+
+
+def _files(engine: Engine, uri: str) -> Iterator[str]:
+    """The files in a directory, and in those below it."""
+    for child in _source(engine).children(uri) or ():
+        if child.mime_type == DIRECTORY:
+            yield from _files(engine, child.uri)
+        else:
+            yield child.uri
 
 
 METHODS: Final[dict[str, Method]] = {

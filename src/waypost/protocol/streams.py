@@ -50,6 +50,8 @@ class EventStream:
         self._read = 0
         self._reader: object | None = None
         self._met = False
+        self.followed = asyncio.Event()
+        """Set while somebody reads, and when nobody will any more."""
         self._news = asyncio.Event()
         self._room = asyncio.Event()
 
@@ -105,6 +107,7 @@ class EventStream:
     def close(self) -> None:
         """No more messages: readers end after the last one."""
         self.closed = True
+        self.followed.set()
         self._news.set()
 
     def release(self, reader: object | None = None) -> None:
@@ -112,6 +115,8 @@ class EventStream:
         if reader is not None and self._reader is not reader:
             return
         self._reader = None
+        if not self.closed:
+            self.followed.clear()
         self._met = True
         self._news.set()
         self._room.set()
@@ -125,6 +130,7 @@ class EventStream:
         """
         self.release()
         me = self._reader = reader or object()
+        self.followed.set()
         self._read = after
         try:
             while True:

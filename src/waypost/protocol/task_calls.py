@@ -11,12 +11,16 @@ from msgspec import UNSET
 
 from waypost.capabilities.asking import Question
 from waypost.capabilities.capability import Capability
-from waypost.errors import CapabilityNotSupported, MethodNotFound, StoreUnavailable
+from waypost.errors import CapabilityNotSupported, MethodNotFound, NoAnswer, StoreUnavailable
 from waypost.loops import awaited
 from waypost.protocol.answers import Answer
+from waypost.protocol.client_calls import GONE
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Asker, Exchange
+from waypost.protocol.live_tasks import LiveTask
+from waypost.protocol.rounds import InputNeeded, Rounds
 from waypost.protocol.session import LegacySession, SessionOutlet
+from waypost.protocol.streams import Outlet
 from waypost.protocol.task_views import (
     RELATED_TASK,
     TASKS_EXTENSION,
@@ -24,7 +28,7 @@ from waypost.protocol.task_views import (
     modern_task,
     status_notification,
 )
-from waypost.protocol.tasks import LONGEST_TTL_MS, LiveTask
+from waypost.protocol.tasks import LONGEST_TTL_MS
 from waypost.stores.tasks import TaskRecord
 from waypost.wire import params, versions
 from waypost.wire.messages import encode
@@ -42,6 +46,11 @@ class TaskAsker:
         self._before = before
         self.task: LiveTask | None = None
 
+    @property
+    def is_asking(self) -> bool:
+        """Whether the plain call asked something, and its handler went on regardless."""
+        return isinstance(self._before, Rounds) and self._before.is_asking
+
     async def ask(self, question: Question) -> Any:
         """Ask the client."""
         if self.task is not None:
@@ -58,7 +67,7 @@ class TaskAsker:
 
 
 class SessionTaskAsker:
-    """Asks a client with a session on behalf of a task: on its general stream, naming the task."""
+    """Asks a client with a session on behalf of a task, by requests that name the task."""
 
     def __init__(self, session: LegacySession, task: LiveTask) -> None:
         self._session = session
@@ -69,14 +78,39 @@ class SessionTaskAsker:
         tagged = {**question.params, "_meta": {RELATED_TASK: {"taskId": self._task.record.id}}}
         related = Question(question.method, tagged, question.needs, question.key, question.within)
 
-        async def send(message: bytes) -> None:
-            self._session.push(message)
+        way: Outlet | None = None
 
-        return await self._session.calls.ask(related, self._session.version, send)
+        async def send(message: bytes) -> None:
+            nonlocal way
+            way = way or await self._way()
+            await way.send(message)
+
+        async with self._task.asking(question):
+            return await self._session.calls.ask(related, self._session.version, send)
+
+    async def _way(self) -> Outlet:
+        """Where the client hears of it: with the result it waits for, else on its general stream, once it has one."""
+        general = self._session.general
+        while self._task.outlet is None:
+            if self._session.is_attached or general.has_reader:
+                return SessionOutlet(self._session)
+            if general.closed:
+                raise NoAnswer(GONE)
+            await _either(self._task.heard, general.followed)
+        return self._task.outlet
 
     async def once(self, _key: str, function: Callable[[], Any]) -> Any:
         """Just do it: a task of a session runs once."""
         return await awaited(function())
+
+
+async def _either(*events: asyncio.Event) -> None:
+    waiting = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in waiting:
+            one.cancel()
 
 
 def may_be_task(engine: Engine, tool: Capability | None, given: params.CallTool, exchange: Exchange) -> bool:
@@ -110,6 +144,8 @@ async def call_as_task(
     if asker.task is None:
         try:
             done, _ = await asyncio.wait({work}, timeout=engine.settings.task_after)
+            if not done and asker.is_asking:
+                raise InputNeeded
             if not done:
                 with suppress(StoreUnavailable):  # the client waits for the answer, as for any other call
                     asker.task = await engine.tasks.start(exchange.principal, exchange.version)

@@ -8,6 +8,7 @@ from waypost.errors import CapabilityNotSupported, InvalidParams, MethodNotFound
 from waypost.protocol.answers import EMPTY, Answer
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange
+from waypost.protocol.live_tasks import CANCELLED
 from waypost.protocol.methods import Method
 from waypost.protocol.task_views import RELATED_TASK, TASKS_EXTENSION, detailed_task, legacy_task
 from waypost.wire import params
@@ -70,9 +71,9 @@ async def legacy_result(engine: Engine, given: params.TaskId, exchange: Exchange
     """`tasks/result`: waits until the task has ended"""
     _known(exchange, "tasks/result")
     record = await engine.tasks.find(given.task_id, exchange.principal)
-    record = await engine.tasks.result(record, exchange.principal)
+    record = await engine.tasks.result(record, exchange.principal, exchange.outlet)
     if record.status == "cancelled":
-        raise TaskEnded(_CALL_FAILED, "The task was cancelled.")
+        raise TaskEnded(_CALL_FAILED, record.status_message or CANCELLED)
     if record.error is not None:
         raise TaskEnded(record.error["code"], record.error["message"], record.error.get("data"))
     body = {key: value for key, value in (record.result or {}).items() if key not in ("resultType", "_meta")}

@@ -18,10 +18,10 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from waypost.capabilities.asking import Question
 from waypost.capabilities.principals import Principal
-from waypost.errors import Busy, InvalidParams, NoAnswer, StaleVersion, StoreUnavailable
-from waypost.protocol.failures import failure
+from waypost.errors import Busy, InvalidParams, StaleVersion, StoreUnavailable
+from waypost.protocol.live_tasks import CANCELLED, LOOK_AGAIN, LiveTask
+from waypost.protocol.streams import Outlet
 from waypost.protocol.task_views import now
 from waypost.stores.store import Store
 from waypost.stores.tasks import TaskRecord
@@ -35,11 +35,8 @@ _POLL_MS: Final = 500
 _MOST_RUNNING: Final = 1_000
 _BEAT: Final = 1.0
 _SILENCE: Final = 5.0
-_LOOK_AGAIN: Final = 0.25
-_LONGEST_PAUSE: Final = 30.0
 
 _LOST: Final = {"code": -32603, "message": "The server was stopped while the task was running."}
-_CANCELLED: Final = "The task was cancelled."
 
 Work = Coroutine[Any, Any, dict[str, Any]]
 Watcher = Callable[[TaskRecord], None]
@@ -51,128 +48,6 @@ class TaskHost(Protocol):
     @property
     def store(self) -> Store: ...
     def background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]: ...
-
-
-class LiveTask:
-    """Work that runs as a task."""
-
-    def __init__(self, record: TaskRecord, tasks: Tasks, version: str) -> None:
-        self.record = record
-        self.work: asyncio.Task[dict[str, Any]] | None = None
-        self.ended = asyncio.Event()
-        self._tasks = tasks
-        self._version = version
-        self._questions: dict[str, asyncio.Future[Any]] = {}
-        self._asked = 0
-        self._turn = asyncio.Lock()
-
-    async def ask(self, question: Question) -> Any:
-        """Put a question to whoever looks at the task, and wait for its answer."""
-        self._asked += 1
-        key = f"{question.key or question.method.partition('/')[0]}-{self._asked}"
-        future = self._questions[key] = asyncio.get_running_loop().create_future()
-        asked = {"method": question.method, "params": question.params}
-
-        def add(record: TaskRecord) -> dict[str, Any]:
-            return {"status": "input_required", "input_requests": {**record.input_requests, key: asked}}
-
-        if not await self._change(add):
-            raise asyncio.CancelledError
-        try:
-            async with asyncio.timeout(question.within):
-                return await future
-        except TimeoutError:
-            await self.answer({key: None})
-            raise NoAnswer(f"Nobody answered {question.method} within {question.within:g} s.") from None
-
-    async def answer(self, responses: Mapping[str, Any]) -> None:
-        """Take answers; those to nothing that is asked are dropped."""
-        taken = [key for key in responses if key in self._questions]
-
-        def answered(record: TaskRecord) -> dict[str, Any]:
-            left = {key: asked for key, asked in record.input_requests.items() if key not in taken}
-            return {"status": "input_required" if left else "working", "input_requests": left, "answers": {}}
-
-        if taken and await self._change(answered):
-            for key in taken:
-                future = self._questions.pop(key, None)
-                if future is not None and not future.done():
-                    future.set_result(responses[key])
-
-    async def cancel(self) -> None:
-        """Stop the work; what it was about to say is not heard any more."""
-        if await self._end(status="cancelled", status_message=_CANCELLED):
-            self._stop_work()
-
-    async def run(self, work: asyncio.Task[dict[str, Any]]) -> None:
-        """Follow the work to its end."""
-        self.work = work
-        try:
-            result = await work
-        except asyncio.CancelledError:
-            if not work.cancelled():
-                work.cancel()
-                raise
-            await self._end_surely(status="cancelled", status_message=_CANCELLED)
-        except Exception as error:
-            told = failure(error, self._version)
-            problem = {"code": told.code, "message": told.message, **({} if told.data is None else {"data": told.data})}
-            await self._end_surely(status="failed", error=problem, status_message=told.message)
-        else:
-            await self._end_surely(status="completed", result=result)
-        self.ended.set()
-
-    async def catch_up(self) -> None:
-        """Look at what another hub wrote about this task: that it is over, or answers to its questions."""
-        async with self._turn:
-            stored = await self._tasks.load(self.record.id)
-            if stored is None:
-                stored = msgspec.structs.replace(self.record, status="cancelled", status_message=_CANCELLED)
-            self.record = stored
-        if stored.is_over:
-            self._stop_work()
-        elif stored.answers:
-            await self.answer(stored.answers)
-
-    def _stop_work(self) -> None:
-        if self.work is not None:
-            self.work.cancel()
-
-    async def _end(self, **changes: Any) -> bool:
-        expires_at = time.time() + self.record.ttl_ms / 1000
-        return await self._change(
-            lambda _: {"input_requests": {}, "answers": {}, "holder": "", "expires_at": expires_at, **changes}
-        )
-
-    async def _end_surely(self, **changes: Any) -> None:
-        """Write how it ended, however long the store takes to come back, until the hub stops."""
-        pause = _LOOK_AGAIN
-        while True:
-            try:
-                await self._end(**changes)
-            except StoreUnavailable as error:
-                if self._tasks.is_stopping:
-                    _log.error("the end of the task %s is not in the store: %s", self.record.id, error.message)
-                    return
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
-            else:
-                return
-
-    async def _change(self, changes: Callable[[TaskRecord], dict[str, Any]]) -> bool:
-        """Write a change of the record as it is then; false when the task is over by then."""
-        while True:
-            async with self._turn:
-                if self.record.is_over:
-                    return False
-                fresh = msgspec.structs.replace(self.record, updated_at=now(), **changes(self.record))
-                try:
-                    self.record = await self._tasks.save(fresh)
-                except StaleVersion:
-                    pass
-                else:
-                    return True
-            await self.catch_up()
 
 
 class Tasks:
@@ -225,7 +100,7 @@ class Tasks:
         self._host.background(self._follow(task, work))
 
     async def _follow(self, task: LiveTask, work: asyncio.Task[dict[str, Any]]) -> None:
-        expiry = asyncio.get_running_loop().call_later(task.record.ttl_ms / 1000, work.cancel)
+        expiry = asyncio.get_running_loop().call_later(task.record.ttl_ms / 1000, task.expire)
         try:
             await task.run(work)
         finally:
@@ -271,7 +146,7 @@ class Tasks:
             await live.cancel()
             return live.record
         return await self._change_elsewhere(
-            record, lambda found: _ended(found, status="cancelled", status_message=_CANCELLED)
+            record, lambda found: _ended(found, status="cancelled", status_message=CANCELLED)
         )
 
     async def answer(self, record: TaskRecord, responses: Mapping[str, Any]) -> None:
@@ -284,14 +159,15 @@ class Tasks:
             record, lambda found: msgspec.structs.replace(found, answers={**found.answers, **responses})
         )
 
-    async def result(self, record: TaskRecord, principal: Principal) -> TaskRecord:
-        """Wait until a task has ended, wherever it runs."""
+    async def result(self, record: TaskRecord, principal: Principal, outlet: Outlet) -> TaskRecord:
+        """Wait until a task has ended, wherever it runs; what it asks meanwhile is sent through `outlet`."""
         live = self._live.get(record.id)
         if live is not None:
-            await live.ended.wait()
+            with live.heard_through(outlet):
+                await live.ended.wait()
             return live.record
         while not record.is_over:
-            await asyncio.sleep(_LOOK_AGAIN)
+            await asyncio.sleep(LOOK_AGAIN)
             record = await self.find(record.id, principal)
         return record
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from contextlib import suppress
 from typing import Any, Final
@@ -12,6 +13,7 @@ from waypost.queues.queue import LEASE, MOST_ATTEMPTS, Delivery
 from waypost.stores.jobs import Job, Jobs
 from waypost.stores.store import Store
 
+_log: Final = logging.getLogger(__name__)
 _LOOK_AGAIN: Final = 1.0
 """Seconds until a queue is looked at again for what other processes put there."""
 
@@ -53,6 +55,7 @@ class StoreQueue:
             if job.attempts > self._most_attempts:
                 with suppress(StaleVersion):
                     await self._jobs.give_up(job, now, job.reason or "Whoever took it fell silent each time.")
+                    _log.warning("the job %s was given up: it was taken %d times", job.id, self._most_attempts)
             else:
                 taken.append(_Delivery(self._jobs, job, self._lease, self._most_attempts, self._news))
         return taken
@@ -83,12 +86,18 @@ class _Delivery:
         """It is done and forgotten."""
         await self._jobs.remove(self._job)
 
-    async def retry(self, delay: float, reason: str = "") -> None:
+    async def retry(self, delay: float, reason: str = "") -> bool:
         """Let it be taken again after so many seconds, or give it up when it was taken too often."""
         if self.attempts >= self._most_attempts:
             await self.give_up(reason)
-            return
+            return False
         await self._jobs.put_back(self._job, time.time() + delay, reason)
+        self._news.set()
+        return True
+
+    async def postpone(self, delay: float, reason: str = "") -> None:
+        """Let it be taken again after so many seconds, as if it had not been taken this time."""
+        await self._jobs.put_back(self._job, time.time() + delay, reason, is_counted=False)
         self._news.set()
 
     async def give_up(self, reason: str) -> None:

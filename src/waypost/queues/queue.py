@@ -1,8 +1,8 @@
 """The port: work that waits for somebody to do it, and is given to another when they fall silent.
 
 A job is put once by its id. Whoever takes it has it for the queue's lease and says from time to time that it goes on;
-then it is done, or tried again after a while, or given up. A job that is taken and neither settled nor kept alive comes
-back. So a job is done at least once, and one that was taken too often is given up.
+then it is done, or tried again after a while, or postponed, or given up. A job that is taken and neither settled nor
+kept alive comes back. So a job is done at least once, and one that was taken too often is given up.
 """
 
 from __future__ import annotations
@@ -34,8 +34,11 @@ class Delivery(Protocol):
     async def done(self) -> None:
         """It is done and forgotten."""
 
-    async def retry(self, delay: float, reason: str = "") -> None:
-        """Let it be taken again after so many seconds; when it was taken too often it is given up."""
+    async def retry(self, delay: float, reason: str = "") -> bool:
+        """Let it be taken again after so many seconds; false when it was taken too often and is given up instead."""
+
+    async def postpone(self, delay: float, reason: str = "") -> None:
+        """Let it be taken again after so many seconds, as if it had not been taken this time."""
 
     async def give_up(self, reason: str) -> None:
         """Nobody is to try it again; it stays for people to look at."""

@@ -10,10 +10,13 @@ import msgspec
 
 from waypost.capabilities.context import Context
 from waypost.errors import (
+    CallError,
     InsufficientScope,
     NoAnswer,
     PolicyDenied,
+    ProtocolError,
     StaleVersion,
+    ToolError,
     UnknownCapability,
     WaypostError,
 )
@@ -27,6 +30,8 @@ ReadResource = Callable[[str, Context], Awaitable[Sequence[Any]]]
 """Reads a resource on behalf of a call."""
 
 _DENIED: Final = (PolicyDenied, TokenRefused, InsufficientScope)
+_REFUSED: Final = (*_DENIED, CallError, UnknownCapability, ProtocolError)
+"""What is no fault of the skill that asked."""
 
 
 def is_granted(ctx: Context, permission: str) -> bool:
@@ -64,14 +69,8 @@ class Answers:
             return Reply(ask.id, error="AttributeError", message=f"ctx has no {ask.method}")
         try:
             return Reply(ask.id, await method(ctx, **ask.params))
-        except _DENIED as error:
-            return Reply(ask.id, error="PermissionError", message=error.message)
-        except NoAnswer as error:
-            return Reply(ask.id, error="TimeoutError", message=error.message)
-        except UnknownCapability as error:
-            return Reply(ask.id, error="LookupError", message=error.message)
         except WaypostError as error:
-            return Reply(ask.id, error="RuntimeError", message=error.message)
+            return Reply(ask.id, None, _kind(error), error.message, refused=isinstance(error, _REFUSED))
         except (TypeError, ValueError, KeyError) as error:
             return Reply(ask.id, error="ValueError", message=f"ctx.{ask.method}: {error}")
         except Exception:
@@ -133,3 +132,16 @@ class Answers:
         if self._read is None:
             raise WaypostError("This hub has no resources for skills.")
         return msgspec.to_builtins(await self._read(uri, ctx))
+
+
+def _kind(error: WaypostError) -> str:
+    """The built-in exception that stands for what went wrong; calls that are refused have it as their cause."""
+    match error.__cause__ if isinstance(error, ToolError) else error:
+        case PolicyDenied() | TokenRefused() | InsufficientScope():
+            return "PermissionError"
+        case NoAnswer():
+            return "TimeoutError"
+        case UnknownCapability():
+            return "LookupError"
+        case _:
+            return "RuntimeError"

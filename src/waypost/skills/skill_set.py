@@ -203,11 +203,9 @@ class SkillSet:
         """Serve a source from now on instead of what served under its name before."""
         declaration = await asyncio.to_thread(examined, source, self.known)
         if not is_forced and kept is not None and (declaration.version or "") == kept.record.version:
-            raise SkillRefused(
-                "same_version",
-                f"The skill {source.name} is loaded in version {kept.record.version or 'without a number'!s} already; "
-                "give it another version, or reload it.",
-            )
+            version = kept.record.version
+            loaded = f"in version {version}; give it another" if version else "without a version; give it one"
+            raise SkillRefused("same_version", f"The skill {source.name} is loaded already, {loaded}, or reload it.")
         program = _program(source, declaration)
         process = await tried(source, program, self.limits)
         try:

@@ -36,6 +36,7 @@ _NEXT: Final = Query("SELECT min(due_at) FROM jobs WHERE queue = ? AND status = 
 _LEASE: Final = Change(update(JOBS, ["version"], ["due_at", "attempts"]))
 _RENEW: Final = Change(update(JOBS, ["version"], ["due_at"], moves=False))
 _PUT_BACK: Final = Change(update(JOBS, ["version"], ["status", "due_at", "reason"]))
+_UNDO: Final = Change(update(JOBS, ["version"], ["status", "due_at", "reason", "attempts"]))
 _REMOVE: Final = Change(delete(JOBS, ["version"]))
 _GET: Final = select(JOBS, "queue = ? AND id = ?")
 _PAGE: Final = page(JOBS, "queue")
@@ -67,10 +68,15 @@ class Jobs:
         """Keep a leased job for longer; `StaleVersion` when somebody else has it by now."""
         await fenced(self._database.write(_RENEW, (job.queue, job.id, job.version, until)), _what(job))
 
-    async def put_back(self, job: Job, due_at: float, reason: str) -> None:
+    async def put_back(self, job: Job, due_at: float, reason: str, *, is_counted: bool = True) -> None:
         """Let a leased job be taken again later; `StaleVersion` when somebody else has it by now."""
         row = (job.queue, job.id, job.version, WAITING, due_at, reason)
-        await fenced(self._database.write(_PUT_BACK, row), _what(job))
+        writing = (
+            self._database.write(_PUT_BACK, row)
+            if is_counted
+            else self._database.write(_UNDO, (*row, job.attempts - 1))
+        )
+        await fenced(writing, _what(job))
 
     async def give_up(self, job: Job, now: float, reason: str) -> None:
         """Keep a leased job for people to look at; `StaleVersion` when somebody else has it by now."""

@@ -106,7 +106,11 @@ CREATE TABLE keys (id {text} PRIMARY KEY, version {integer} NOT NULL, body {text
 CREATE TABLE policies (id {text} PRIMARY KEY, version {integer} NOT NULL, body {text} NOT NULL)
 """
 
-MIGRATIONS: Final = (Migration(1, "first tables", _FIRST),)
+_REVISIONS: Final = """
+CREATE TABLE revisions (kind {text} PRIMARY KEY, number {integer} NOT NULL){loosely}
+"""
+
+MIGRATIONS: Final = (Migration(1, "first tables", _FIRST), Migration(2, "revisions of documents", _REVISIONS))
 LATEST: Final = MIGRATIONS[-1].number
 
 

@@ -38,7 +38,9 @@ class Table:
 class Statement:
     """A change of the rows of one table; a row is given as its key first, then what `text` asks for."""
 
-    def __init__(self, table: Table, text: str, types: Sequence[Type], single: str | None = None) -> None:
+    def __init__(
+        self, table: Table, text: str, types: Sequence[Type], single: str | None = None, wide: str | None = None
+    ) -> None:
         self.table = table
         self.text = text
         self.types = tuple(types)
@@ -46,12 +48,14 @@ class Statement:
         """The same for one row, its values as `?1`, `?2`, ..."""
         self.alone = single is None
         """Whether it takes only one row at a time, and may change any number of rows."""
+        self._wide = wide or text
+        """The same for many rows, in the words of SQLite."""
         self.wide = cache(self._for_sqlite)
 
     def _for_sqlite(self, rows: int) -> str:
         """The text that takes so many rows, one parameter a value."""
         one = f"({', '.join('?' * len(self.types))})"
-        return self.text.format(given=f"(VALUES {', '.join([one] * rows)}) AS g")
+        return self._wide.format(given=f"(VALUES {', '.join([one] * rows)}) AS g")
 
 
 class Change:
@@ -152,6 +156,21 @@ def update(
         return f"UPDATE {table.name} SET {', '.join(fixed + values)}{source} WHERE {' AND '.join(matches)}"
 
     return Statement(table, text("g.column", " FROM {given}"), table.types((*known, *changes)), text("?", ""))
+
+
+def count_up(table: Table) -> Statement:
+    """Add one to the number behind a key for each time that the key is given; the first one adds the row."""
+    key, number = table.columns
+    into = f"INSERT INTO {table.name} ({key}, {number})"
+    more = f"ON CONFLICT ({key}) DO UPDATE SET {number} = {table.name}.{number} + excluded.{number}"
+    return Statement(
+        table,
+        # PostgreSQL changes no row twice in one statement; SQLite does, and is to tell how many rows it was given.
+        f"{into} SELECT column1, count(*) FROM {{given}} WHERE true GROUP BY column1 {more}",
+        table.types([key]),
+        f"{into} VALUES (?1, 1) {more}",
+        f"{into} SELECT column1, 1 FROM {{given}} WHERE true {more}",
+    )
 
 
 def delete(table: Table, where: Sequence[str] = ()) -> Statement:

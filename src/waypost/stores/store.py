@@ -35,6 +35,7 @@ _COUNTED: Final = ("instances", "tasks", "sessions")
 _COUNTS: Final = Query(
     "SELECT (SELECT count(*) FROM instances), (SELECT count(*) FROM tasks), (SELECT count(*) FROM sessions)"
 )
+_REVISIONS: Final = Query("SELECT kind, number FROM revisions")
 _PING: Final = Query("SELECT 1")
 _PATIENCE: Final = 2.0
 _GAPS: Final = Query(
@@ -121,6 +122,10 @@ class Store:
         """How much there is of what grows."""
         rows = await self.database.read(_COUNTS)
         return dict(zip(_COUNTED, rows[0], strict=True))
+
+    async def revisions(self) -> dict[str, int]:
+        """How often documents of each kind were changed, by whichever hub; kinds that never were are left out."""
+        return {row[0]: row[1] for row in await self.database.read(_REVISIONS)}
 
     async def vacuum(self) -> int:
         """Forget what is over and give its room back; how much was forgotten."""

@@ -55,6 +55,8 @@ EXECUTABLES: Final = _documents("executables")
 DEFINITIONS: Final = _documents("definitions")
 KEYS: Final = _documents("keys")
 POLICIES: Final = _documents("policies")
+REVISIONS: Final = Table("revisions", kind=TEXT, number=INTEGER)
+"""How often the documents of a table were changed."""
 
 ALL: Final = (
     SESSIONS,
@@ -74,4 +76,5 @@ ALL: Final = (
     DEFINITIONS,
     KEYS,
     POLICIES,
+    REVISIONS,
 )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import stat
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import BinaryIO, Final, Protocol
 
 from waypost.protocol.connection import Connection
@@ -21,6 +22,10 @@ _log: Final = logging.getLogger(__name__)
 
 _CHUNK: Final = 65536
 _MOST_UNREAD: Final = 64 * 1024 * 1024
+_GRACE: Final = 1.0
+"""Seconds in which calls may still be answered after the end of the input."""
+_READ_WITHIN: Final = 5.0
+"""Seconds in which a client that has closed its end may read the last answers."""
 
 
 class _Lines(asyncio.Protocol):
@@ -32,6 +37,7 @@ class _Lines(asyncio.Protocol):
         self._max_line = max_line
         self._rest = b""
         self._skipping = False
+        self.is_stopped = False
         self.ended = asyncio.get_running_loop().create_future()
 
     def data_received(self, data: bytes) -> None:
@@ -50,6 +56,16 @@ class _Lines(asyncio.Protocol):
                 self._skipping = True
                 self._too_long()
 
+    def eof_received(self) -> None:
+        last, self._rest = self._rest, b""
+        if last.strip() and not self._skipping:
+            self._receive(last)
+
+    def stop(self) -> None:
+        """Take this for the end, and wait for nothing more."""
+        self.is_stopped = True
+        self.connection_lost(None)
+
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.ended.done():
             self.ended.set_result(None)
@@ -62,6 +78,7 @@ class _Output(asyncio.BaseProtocol):
         self._give_up = give_up
         self._loop = asyncio.get_running_loop()
         self._lines: list[bytes] = []
+        self._is_over = asyncio.Event()
         self._transport: asyncio.WriteTransport | None = None
         self._file: BinaryIO | None = None
 
@@ -78,11 +95,25 @@ class _Output(asyncio.BaseProtocol):
             self._loop.call_soon(self._flush)
         self._lines.append(message)
 
-    def close(self) -> None:
+    @property
+    def is_read(self) -> bool:
+        """Whether there may be somebody who reads."""
+        return self._transport is None or not self._transport.is_closing()
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self._is_over.set()
+
+    async def close(self) -> None:
         """Hand over what is left and end."""
         self._flush()
-        if self._transport is not None:
-            self._transport.close()
+        if self._transport is None:
+            return
+        self._transport.close()
+        try:
+            async with asyncio.timeout(_READ_WITHIN):
+                await self._is_over.wait()
+        except TimeoutError:
+            self._transport.abort()
 
     def _flush(self) -> None:
         if not self._lines:
@@ -110,23 +141,44 @@ class ServedOnStdio(Protocol):
 
 
 async def serve(engine: Engine, stdin: BinaryIO, stdout: BinaryIO, *, max_line: int) -> bool:
-    """Serve one client until it closes its end; tells whether all work for it has stopped."""
+    """Serve one client until it closes its end and what it asked is answered; tells whether all work has stopped."""
     output = _Output(lambda: lines.connection_lost(None))
     await output.open(stdout)
     connection = Connection(engine, output.write)
 
     def too_long() -> None:
-        output.write(messages.error(None, -32600, f"A message is over the limit of {max_line} bytes."))
+        output.write(messages.error(None, -32600, f"A message is over the limit of {max_line} bytes (maxBodyBytes)."))
 
     lines = _Lines(connection.receive, too_long, max_line)
     close = await _read(stdin, lines)
     try:
-        await lines.ended
+        with _at_sigterm(lines.stop):
+            await lines.ended
+            if output.is_read and not lines.is_stopped:
+                await connection.finish(_GRACE)
     finally:
         close()
         stopped = await connection.close()
-        output.close()
+        await output.close()
     return stopped
+
+
+@contextmanager
+def _at_sigterm(stop: Callable[[], None]) -> Iterator[None]:
+    """Have SIGTERM stop the service in order; a second one, or one that comes later, ends the process as usual."""
+    loop = asyncio.get_running_loop()
+
+    def once() -> None:
+        loop.remove_signal_handler(signal.SIGTERM)
+        stop()
+
+    with suppress(NotImplementedError, RuntimeError, ValueError):  # not every thread and system has signals
+        loop.add_signal_handler(signal.SIGTERM, once)
+    try:
+        yield
+    finally:
+        with suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.remove_signal_handler(signal.SIGTERM)
 
 
 async def _read(stdin: BinaryIO, lines: _Lines) -> Callable[[], None]:
@@ -149,6 +201,7 @@ def _read_file(stdin: BinaryIO, lines: _Lines, loop: asyncio.AbstractEventLoop) 
     with suppress(RuntimeError):  # the loop may have ended while this thread was reading
         while data := os.read(stdin.fileno(), _CHUNK):
             loop.call_soon_threadsafe(lines.data_received, data)
+        loop.call_soon_threadsafe(lines.eof_received)
         loop.call_soon_threadsafe(lines.connection_lost, None)
 
 

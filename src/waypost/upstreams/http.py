@@ -292,7 +292,8 @@ def _settles(future: asyncio.Future[None]) -> Ended:
 def _error_message(body: bytes) -> str | None:
     """What an error response says in words."""
     try:
-        said = msgspec.json.decode(body)["error"]["message"]
+        said = msgspec.json.decode(body)["error"]
+        said = said if isinstance(said, str) else said["message"]
     except (msgspec.MsgspecError, UnicodeDecodeError, TypeError, KeyError):
         return None
     return said if isinstance(said, str) else None

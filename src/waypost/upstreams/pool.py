@@ -28,6 +28,7 @@ from waypost.upstreams.replies import Reply
 from waypost.upstreams.unavailable import UpstreamUnavailable
 from waypost.upstreams.updates import Watched
 from waypost.upstreams.upstream import NOBODY, Limits, Listener, Standing, Upstream
+from waypost.wire.versions import V2025_03_26, V2025_06_18, at_least
 
 DEFAULT_LIMITS: Final = Limits()
 PROGRESS: Final = "notifications/progress"
@@ -102,6 +103,18 @@ class Upstreams(Listener):
             return await self._use(connection, work, principal)
         finally:
             del self._progress[connection, token]
+
+    async def complete(self, connection: str, params: dict[str, Any], principal: str) -> dict[str, Any]:
+        """Ask for values of an argument that somebody types; there are none where a server has none to tell."""
+
+        async def work(client: Client) -> dict[str, Any]:
+            if at_least(client.version, V2025_03_26) and "completions" not in client.server_capabilities:
+                return {"completion": {"values": []}}
+            knows_context = at_least(client.version, V2025_06_18)
+            given = {name: value for name, value in params.items() if knows_context or name != "context"}
+            return await relay(client, "completion/complete", given)
+
+        return await self._use(connection, work, principal)
 
     async def call_admitted(
         self, connection: str, tool: str, arguments: dict[str, Any], meta: Mapping[str, Any], principal: str

@@ -105,7 +105,7 @@ class Upstream:
         self._listener = listener
         self._name = name
         self._limits = limits
-        self._versions = NEWEST_FIRST
+        self._versions: tuple[str, ...] = NEWEST_FIRST if connection.version is None else (connection.version,)
         self._session: Session | None = None
         self._sessions: set[Session] = set()
         self._starting: asyncio.Task[Session] | None = None
@@ -216,7 +216,8 @@ class Upstream:
         finally:
             self._starting = None
         self._pauses.begun()
-        self._versions = NEWEST_FIRST if is_modern(session.client.version) else NEWEST_FIRST[::-1]
+        if self.connection.version is None:
+            self._versions = NEWEST_FIRST if is_modern(session.client.version) else NEWEST_FIRST[::-1]
         self._session = session
         self._watch(session, self._limits.idle)
         if self._listener.wants_changes:
@@ -240,7 +241,7 @@ class Upstream:
                 try:
                     return await self._introduced(self._versions)
                 except UpstreamUnavailable as problem:
-                    if not problem.delivered:
+                    if not problem.delivered or len(self._versions) == 1:
                         raise
                 # Some servers fall over at the first question of an era they do not know.
                 return await self._introduced(self._versions[1:])

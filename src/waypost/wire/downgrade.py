@@ -77,6 +77,7 @@ def structured(value: Any, version: str) -> Any:
     """Structured content as `version` allows it: none at all, objects only, or anything."""
     if value is None or not at_least(version, V2025_06_18):
         return msgspec.UNSET
-    if version == V2026_07_28 or isinstance(value, (dict, msgspec.Struct)) or hasattr(value, "__dataclass_fields__"):
+    is_object = isinstance(value, (dict, msgspec.Struct, msgspec.Raw)) or hasattr(value, "__dataclass_fields__")
+    if version == V2026_07_28 or is_object:
         return value
     return msgspec.UNSET

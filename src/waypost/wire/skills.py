@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+
+DIRECTORY: Final = "inode/directory"
+"""What kind of data a directory is."""
 
 
 class SkillFile(msgspec.Struct, frozen=True):

@@ -1,13 +1,16 @@
 """Workers in Python: `from waypost.worker import register_worker`, for this hub and any engine of the same protocol.
 
 A `Worker` (`worker`) has one connection (`connection`) to the engine. It answers calls of its functions (`handlers`,
-`serving`), makes calls (`calls`), provides and uses triggers (`triggers`), and publishes skills and prompts
-(`publishing`). `python -m waypost.worker file.py` runs a program with `await` at its top level.
+`serving`), makes calls (`calls`), provides and uses triggers (`triggers`), observes functions (`observing`), opens
+channels (`channels`), and publishes skills and prompts (`publishing`). `python -m waypost.worker file.py` runs a
+program with `await` at its top level.
 """
 
 from waypost.errors import InvocationFailed
 from waypost.worker.answers import Answer
 from waypost.worker.calls import VOID, enqueue
+from waypost.worker.channels import Channel, ChannelReader, ChannelWriter, StreamChannelRef
+from waypost.worker.observing import ObserverHandle
 from waypost.worker.pauses import Handshake, Reconnecting
 from waypost.worker.registering import register_worker
 from waypost.worker.triggers import Bound, TriggerType
@@ -17,9 +20,14 @@ __all__ = [
     "VOID",
     "Answer",
     "Bound",
+    "Channel",
+    "ChannelReader",
+    "ChannelWriter",
     "Handshake",
     "InvocationFailed",
+    "ObserverHandle",
     "Reconnecting",
+    "StreamChannelRef",
     "TriggerType",
     "Worker",
     "enqueue",

@@ -33,6 +33,13 @@ class Answer(Generic[T]):
         return self._going.result(timeout)
 
 
+def nothing() -> Answer[None]:
+    """An answer that is there already."""
+    done = concurrent.futures.Future[None]()
+    done.set_result(None)
+    return Answer(done)
+
+
 class Home:
     """The event loop that a worker lives in: the one that runs where it is made, else one in a thread of its own."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias, Union
 
@@ -16,6 +17,7 @@ from websockets.uri import parse_uri
 
 from waypost.capabilities.results import encode_json
 from waypost.errors import DefinitionError, InvocationFailed
+from waypost.worker.observing import Added, Announced
 from waypost.worker.pauses import Reconnecting
 from waypost.workers.frames import (
     MOST,
@@ -29,6 +31,7 @@ from waypost.workers.frames import (
     UnregisterTrigger,
     WorkerRegistered,
 )
+from waypost.workers.observing.messages import ObserveResult, ObserverStateChanged
 
 _log: Final = logging.getLogger(__name__)
 _WHOLE: Final = 16 * 1024 * 1024
@@ -43,6 +46,10 @@ FromEngine: TypeAlias = Union[  # noqa: UP007  # one union of messages, not of t
     UnregisterTrigger,
     TriggerRegistrationResult,
     RegistrationRejected,
+    Announced,
+    Added,
+    ObserveResult,
+    ObserverStateChanged,
     Ping,
 ]
 Take: TypeAlias = Callable[[FromEngine], None]
@@ -82,7 +89,7 @@ class Connection:
 
     async def stay(self) -> None:
         """Be connected until cancelled."""
-        failed = 0
+        failed = -1
         while True:
             known = self._known_as
             why = await self._visit()
@@ -123,7 +130,9 @@ class Connection:
             return str(closed)
         except InvalidStatus as refused:
             return _told(refused)
-        except (OSError, TimeoutError, WebSocketException) as error:
+        except OSError as error:
+            return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error) or type(error).__name__
+        except WebSocketException as error:
             return str(error) or type(error).__name__
         return "it ended"
 

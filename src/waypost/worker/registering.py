@@ -9,6 +9,7 @@ from typing import Final
 
 from waypost.version import __version__
 from waypost.worker.connection import check_url, headers_of
+from waypost.worker.observing import FEATURE
 from waypost.worker.pauses import Handshake, Reconnecting
 from waypost.worker.worker import Worker
 
@@ -45,6 +46,7 @@ def register_worker(
         "namespace": namespace or environment.get("III_NAMESPACE", "").strip() or None,
         "telemetry": {"framework": "waypost"},
         "description": description,
+        "features": [FEATURE],
     }
     shown = environment.get("III_TOKEN", "").strip() if token is None else token
     return Worker(

@@ -11,6 +11,7 @@ import msgspec
 from waypost.capabilities.schemas import hints
 from waypost.capabilities.schemas.signatures import returns
 from waypost.errors import InvocationFailed
+from waypost.worker.channels import ChannelReader, ChannelWriter
 
 Read: TypeAlias = Callable[[Any], Any]
 _OPEN: Final = (Any, object, dict, Mapping)
@@ -33,7 +34,9 @@ def request_format(annotation: Any) -> dict[str, Any] | None:
 
         return models.describe(annotation, mode="validation")
     found = returns(annotation)
-    return None if found is None or found.wrapped else found.schema
+    if found is None:
+        return _with_channels(annotation)
+    return None if found.wrapped else found.schema
 
 
 def response_format(annotation: Any) -> dict[str, Any] | None:
@@ -56,9 +59,26 @@ def reader(annotation: Any) -> Read | None:
 
         validate = pydantic.TypeAdapter(annotation).validate_python
         return _reading(validate, pydantic.ValidationError)
-    if returns(annotation) is None:
+    if returns(annotation) is None and _with_channels(annotation) is None:
         return None
     return _reading(lambda payload: msgspec.convert(payload, annotation), msgspec.ValidationError)
+
+
+def _with_channels(annotation: Any) -> dict[str, Any] | None:
+    """The schema of a payload with ends of channels in it; nothing for any other."""
+    ends: list[type] = []
+
+    def describe(kind: type) -> dict[str, Any]:
+        if not issubclass(kind, ChannelReader | ChannelWriter):
+            raise NotImplementedError
+        ends.append(kind)
+        return kind.schema()
+
+    try:
+        schema = msgspec.json.schema(annotation, schema_hook=describe)
+    except (TypeError, ValueError, NameError, AttributeError, RuntimeError):
+        return None
+    return schema if ends else None
 
 
 def _reading(read: Read, wrong: type[Exception]) -> Read:

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Self, TypeVar, overload
 
-import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from waypost.capabilities.results import encode_json
 from waypost.errors import InvocationFailed
 from waypost.loops import running_loop
-from waypost.worker.answers import Answer, Home
+from waypost.worker import calls, observing
+from waypost.worker.answers import Answer, Home, nothing
 from waypost.worker.calls import VOID, Calls
+from waypost.worker.channels import CREATE, Channel, Channels
 from waypost.worker.connection import Connection, FromEngine
 from waypost.worker.handlers import Handler, handler_of
+from waypost.worker.observing import ObserverHandle, Observers
 from waypost.worker.pauses import Handshake, Reconnecting
 from waypost.worker.publishing import Publishing
+from waypost.worker.refusals import Refusals
 from waypost.worker.serving import Serving, current
 from waypost.worker.triggers import Bound, Hears, Provided, TriggerType
 from waypost.workers import frames
-from waypost.workers.frames import Action, Given, InvokeFunction, RegisterFunction, RegisterTrigger
+from waypost.workers.frames import Action, InvokeFunction, RegisterFunction, RegisterTrigger
+from waypost.workers.observing.messages import ObserveResult, ObserverStateChanged
 
 _log: Final = logging.getLogger(__name__)
 _INTRODUCTION: Final = "engine::workers::register"
@@ -58,8 +61,11 @@ class Worker:
             url, headers, reconnecting, arrived=self._arrived, take=self._take, lost=self._lost
         )
         self._calls = Calls(self._connection.send)
-        self._serving = Serving(self._connection.send, max_running)
+        self._channels = Channels(url, headers, self._home, lambda asked: self.trigger(CREATE, asked))
+        self._serving = Serving(self._connection.send, max_running, self._channels.resolved)
+        self._observers = Observers(self._home, self._send_soon)
         self._provided = Provided()
+        self._refusals = Refusals()
         self._bindings: dict[str, RegisterTrigger] = {}
         self._publishing = Publishing(self._ask, handshake)
         self._ready = asyncio.Event()
@@ -132,18 +138,26 @@ class Worker:
         namespace: str | None = None,
     ) -> Answer[Any]:
         """Call a function; a failure is an `InvocationFailed` with its code, `TIMEOUT` after `timeout_ms`."""
+        namespace = namespace or (None if function_id.startswith("engine::") else self._namespace)
+        frame = calls.invocation(function_id, payload, metadata, action, namespace)
         outer = current.get()
-        frame = InvokeFunction(
-            function_id,
-            Raw(encode_json({} if payload is UNSET else payload)),
-            metadata=_given(metadata),
-            traceparent=None if outer is None else outer.traceparent,
-            baggage=None if outer is None else outer.baggage,
-            action=action if isinstance(action, Action | None) else msgspec.convert(action, Action),
-            namespace=namespace or (None if function_id.startswith("engine::") else self._namespace),
-        )
+        if outer is not None:
+            calls.within(outer, frame, self._observers.is_known)
         within = (self._timeout_ms if timeout_ms is None else timeout_ms) / 1000
         return self._home.start(self._calls.make(frame, within))
+
+    def create_channel(self, buffer_size: int | None = None) -> Answer[Channel]:
+        """A channel for bytes and texts; its writer waits when so many messages are not read yet."""
+        return self._home.start(self._channels.make(buffer_size))
+
+    def observe(
+        self,
+        source: Mapping[str, Any],
+        target: str | Mapping[str, Any],
+        options: Mapping[str, Any] | None = None,
+    ) -> ObserverHandle:
+        """Have a function called for each call of another: `source` says of which, and of which of its calls."""
+        return self._observers.put(observing.wish_of(source, target, options or {}, self._namespace))
 
     def register_trigger_type(
         self,
@@ -176,7 +190,7 @@ class Worker:
             trigger_type,
             function_id,
             Raw(encode_json({} if config is None else config)),
-            _given(metadata),
+            calls.given(metadata),
             self._namespace,
         )
         self._home.soon(self._bind, binding)
@@ -210,6 +224,15 @@ class Worker:
         """When the worker is connected, and has told the engine what it offers; an error if that cannot be."""
         return self._home.start(self._until_ready())
 
+    @property
+    def refused(self) -> frozenset[str]:
+        """The functions that another worker offers already, as far as the engine has said so."""
+        return self._refusals.ids
+
+    def accepted(self) -> Answer[None]:
+        """When no function is refused any more: who offered it before is gone."""
+        return self._home.start(self._until_accepted())
+
     def closed(self) -> Answer[None]:
         """When the worker was shut down; an error if the engine turned it away for good."""
         return self._home.start(self._until_closed())
@@ -217,7 +240,7 @@ class Worker:
     def shutdown(self) -> Answer[None]:
         """Leave the engine; whatever waits for an answer fails with `SHUTDOWN`."""
         if self._home.is_left:
-            return Answer(_nothing())
+            return nothing()
         answer = self._home.start(_until(self._closed))  # before anything that may end the loop
         self._home.soon(self._finish, InvocationFailed("The worker was shut down.", _SHUT_DOWN))
         return answer
@@ -234,6 +257,11 @@ class Worker:
         if self._ended is not None:
             raise self._ended
 
+    async def _until_accepted(self) -> None:
+        await self._refusals.until_none()
+        if self._ended is not None:
+            raise self._ended
+
     async def _until_closed(self) -> None:
         await self._closed.wait()
         if self._ended is not None and self._ended.code != _SHUT_DOWN:
@@ -244,6 +272,7 @@ class Worker:
 
     async def _arrived(self) -> None:
         self._provided.clear()
+        self._refusals.clear()
         functions = [handler.frame for handler in self._serving.handlers.values()]
         for frame in [*self._provided.frames(), *functions, *self._bindings.values()]:
             await self._connection.send(frame)
@@ -257,11 +286,16 @@ class Worker:
         if self._ended is None:
             self._ready.clear()
             self._calls.lose()
+            self._observers.lost()
 
     def _take(self, frame: FromEngine) -> None:
         match frame:
             case InvokeFunction():
+                if self._refusals:
+                    self._refusals.pop(frame.function_id)
                 self._serving.take(frame)
+            case frames.WorkerRegistered():
+                self._observers.connected(frame.features or [])
             case frames.InvocationResult():
                 self._calls.settle(frame)
             case RegisterTrigger():
@@ -274,10 +308,15 @@ class Worker:
                 self._rejected(frame)
             case frames.Ping():
                 self._send_soon(frames.Pong())
+            case observing.Announced():
+                self._refusals.pop(frame.id)
+                self._observers.take(frame)
+            case observing.Added() | ObserveResult() | ObserverStateChanged():
+                self._observers.take(frame)
 
     def _rejected(self, frame: frames.RegistrationRejected) -> None:
         if frame.code == _HARMLESS:
-            _log.warning("the function %s was not taken: another worker offers it already", frame.function_id)
+            self._refusals.put(frame.function_id or "")
             return
         _log.error("the worker %s was turned away: %s", self.name, frame.code)
         self._finish(InvocationFailed(f"The engine turned the worker away: {frame.code}.", frame.code))
@@ -288,6 +327,7 @@ class Worker:
 
     def _withdraw(self, function_id: str) -> None:
         if self._serving.handlers.pop(function_id, None) is not None:
+            self._refusals.pop(function_id)
             self._send_soon(frames.UnregisterFunction(function_id))
 
     def _provide(self, kind: TriggerType) -> None:
@@ -331,21 +371,18 @@ class Worker:
 
     async def _end(self, why: InvocationFailed) -> None:
         self._ready.set()
+        self._refusals.clear()
         self._calls.end(why)
+        self._observers.end(why)
         self._publishing.stop()
         if self._staying is not None:
             self._staying.cancel()
             await asyncio.gather(self._staying, return_exceptions=True)
         await self._serving.stop()
+        await self._channels.close()
         self._closed.set()
         await asyncio.sleep(0)  # whoever waited for it hears of it before the loop ends
         self._home.leave()
-
-
-def _nothing() -> concurrent.futures.Future[None]:
-    done = concurrent.futures.Future[None]()
-    done.set_result(None)
-    return done
 
 
 async def _until(event: asyncio.Event) -> None:
@@ -357,7 +394,3 @@ async def _quietly(answer: Answer[Any]) -> None:
         await answer
     except InvocationFailed as error:
         _log.debug("a trigger did not reach its function: %s", error.message)
-
-
-def _given(value: Any) -> Given:
-    return UNSET if value is None else Raw(encode_json(value))

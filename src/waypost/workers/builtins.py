@@ -180,7 +180,7 @@ def _bound(binding: Binding) -> dict[str, Any]:
         "config": msgspec.json.decode(binding.config),
         "metadata": None if binding.metadata is UNSET else msgspec.json.decode(binding.metadata),
         "worker_name": binding.maker.name,
-        "state": "pending" if binding.provider is None else "active",
+        "state": "active" if binding.is_active else "pending",
     }
 
 

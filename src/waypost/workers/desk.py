@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,20 +11,20 @@ import msgspec
 from waypost.errors import ProtocolError
 from waypost.loops import running_loop
 from waypost.workers import frames
-from waypost.workers.frames import FromWorker, InvokeFunction, Pong, WorkerRegistered
+from waypost.workers.frames import FromWorker, InvocationResult, InvokeFunction, Pong, WorkerRegistered
 from waypost.workers.sockets import Socket
 from waypost.workers.worker import Worker
 
 if TYPE_CHECKING:
     from waypost.workers.workers import Workers
 
-_log: Final = logging.getLogger(__name__)
 INTRODUCTION: Final = "engine::workers::register"
 _PATIENCE: Final = 0.25
 """Seconds a worker has to say its name before what it offers is taken without."""
 _BREATH: Final = 0.02
 """Seconds that a function which is offered later waits for others, unless the worker says something else first."""
 _MOST_HELD: Final = 20_000
+_MOST_CALLS_HELD: Final = 64
 
 
 class Desk:
@@ -41,7 +40,7 @@ class Desk:
         self._held: list[FromWorker] = []
         self._is_known = False
         self._timer: asyncio.TimerHandle | None = None
-        self._complaints = 0
+        self._calls_held = 0
 
     def opened(self, socket: Socket) -> None:
         """Greet the worker."""
@@ -52,17 +51,24 @@ class Desk:
 
     def text(self, data: bytes) -> None:
         """Take a message; one that nobody understands is told of in the log, a few times."""
-        if self._here.is_gone:  # it came back on another socket, and this one is not closed yet
+        worker = self._here
+        if worker.is_gone:  # it came back on another socket, and this one is not closed yet
             return
         try:
             frame = frames.read(data)
         except ProtocolError as error:
-            self._complain(error.message)
+            worker.complain("a message of the worker %s was ignored: %s", worker.name, error.message)
+            self._give_back(data, error.message)
             return
+        if type(frame) is InvocationResult and not self._held:
+            worker.settle(frame)
+            return
+        if worker.socket.is_full and _is_answered(frame):
+            worker.socket.hold()
         if type(frame) is InvokeFunction and frame.function_id == INTRODUCTION:
             self._introduced(frame)
         elif type(frame) is frames.Reattach:
-            self._workers.reattach(self._here, frame)
+            self._workers.reattach(worker, frame)
         elif self._waits(frame):
             self._hold(frame)
         else:
@@ -77,7 +83,8 @@ class Desk:
 
     def _hold(self, frame: FromWorker) -> None:
         self._held.append(frame)
-        if len(self._held) >= _MOST_HELD:
+        self._calls_held += type(frame) is InvokeFunction
+        if len(self._held) >= _MOST_HELD or self._calls_held >= _MOST_CALLS_HELD:
             self._release()
         elif self._timer is None:
             self._timer = running_loop().call_later(_BREATH, self._release)
@@ -113,7 +120,7 @@ class Desk:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        held, self._held, self._is_known = self._held, [], True
+        held, self._held, self._is_known, self._calls_held = self._held, [], True, 0
         if not held or self._here.is_gone:
             return
         functions = [frame for frame in held if type(frame) is frames.RegisterFunction]
@@ -131,10 +138,22 @@ class Desk:
         if take is not None:
             take(self._workers, self._here, frame)
 
-    def _complain(self, why: str) -> None:
-        self._complaints += 1
-        if self._complaints <= 3:
-            _log.warning("a message of the worker %s was ignored: %s", self._here.name, why)
+    def _give_back(self, data: bytes, why: str) -> None:
+        """Whoever waits for an answer that cannot be read, or to a call that cannot, hears so at once."""
+        kind, ids = frames.named_in(data)
+        if kind is InvocationResult:
+            self._here.misunderstood(ids, why)
+        elif kind is InvokeFunction and ids:
+            error = msgspec.Raw(frames.encode(frames.Failure("invocation_failed", f"The call cannot be made: {why}.")))
+            self._here.send(InvocationResult(ids[0], error=error))
+            self._here.socket.hold()
+
+
+def _is_answered(frame: FromWorker) -> bool:
+    """Whether something is sent back for a message; an answer and a call that nobody waits for may come any time."""
+    if type(frame) is InvokeFunction:
+        return frame.invocation_id is not None and (frame.action is None or frame.action.type != "void")
+    return type(frame) is not InvocationResult
 
 
 def _said(frame: InvokeFunction) -> dict[str, Any]:

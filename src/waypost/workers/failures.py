@@ -13,15 +13,22 @@ from waypost.errors import (
     UnknownTool,
     WaypostError,
 )
+from waypost.redaction import redacted
 from waypost.workers.frames import Failure
 
 _log: Final = logging.getLogger(__name__)
+UNKNOWN: Final = "function_not_found"
+"""That nobody offers a function."""
 _CODES: Final = (
     (PolicyDenied, "FORBIDDEN"),
     (InsufficientScope, "FORBIDDEN"),
-    (UnknownTool, "function_not_found"),
+    (UnknownTool, UNKNOWN),
     (DeadlineExceeded, "TIMEOUT"),
 )
+
+
+class Unreached(InvocationFailed):
+    """Nobody could be asked, or whoever was asked is gone: the function itself did not fail."""
 
 
 def failure_of(error: BaseException) -> Failure:
@@ -32,9 +39,9 @@ def failure_of(error: BaseException) -> Failure:
         code = next((code for kind, code in _CODES if isinstance(error, kind)), "invocation_error")
         return Failure(code, error.message)
     _log.error("a call of a worker crashed", exc_info=error)
-    return Failure("invocation_error", f"{type(error).__name__}: {error}")
+    return Failure("invocation_error", redacted(f"{type(error).__name__}: {error}"))
 
 
 def not_found(function_id: str, namespace: str) -> InvocationFailed:
     """Nobody offers a function."""
-    return InvocationFailed(f"Function {function_id} not found in namespace {namespace}.", "function_not_found")
+    return Unreached(f"Function {function_id} not found in namespace {namespace}.", UNKNOWN)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-_TYPES: Final = {"map": "object"}
-_DEEPEST: Final = 32
+from waypost.workers.usable import DEEPEST, TYPES
+
+_TYPES: Final = {**{name: name for name in TYPES}, "map": "object"}
 
 
 def input_schema(given: Any) -> dict[str, Any]:
@@ -21,6 +22,12 @@ def output_schema(given: Any) -> dict[str, Any] | None:
     """The schema of what a function answers, where that is an object."""
     schema = _schema(given)
     return schema if schema is not None and schema.get("type") == "object" else None
+
+
+def open_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """What is left of a schema that nobody can use: any object, and what was said of it."""
+    said = schema.get("description")
+    return {"type": "object", "description": said} if isinstance(said, str) else {"type": "object"}
 
 
 def _schema(given: Any) -> dict[str, Any] | None:
@@ -49,17 +56,17 @@ def _is_tree(given: Mapping[str, Any]) -> bool:
 
 
 def _from_tree(field: Mapping[str, Any], depth: int) -> dict[str, Any]:
-    kind = str(field.get("type"))
-    schema: dict[str, Any] = {"type": _TYPES.get(kind, kind)}
+    kind = _TYPES.get(str(field.get("type")))
+    schema: dict[str, Any] = {} if kind is None else {"type": kind}
     if isinstance(field.get("description"), str):
         schema["description"] = field["description"]
     body, items = field.get("body"), field.get("items")
-    if depth < _DEEPEST and isinstance(body, list):
+    if depth < DEEPEST and isinstance(body, list):
         fields = [one for one in body if isinstance(one, Mapping) and isinstance(one.get("name"), str)]
         schema["properties"] = {one["name"]: _from_tree(one, depth + 1) for one in fields}
         required = [one["name"] for one in fields if one.get("required")]
         if required:
             schema["required"] = required
-    if depth < _DEEPEST and isinstance(items, Mapping):
+    if depth < DEEPEST and isinstance(items, Mapping):
         schema["items"] = _from_tree(items, depth + 1)
     return schema

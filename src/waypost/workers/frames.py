@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias, Union
 
@@ -302,6 +303,9 @@ _decode: Final[Callable[[bytes], FromWorker]] = msgspec.json.Decoder(FromWorker)
 
 
 _LOOSE: Final = (b"NaN", b"Infinity", b"\\ud", b"\\uD")
+_NAMED: Final = re.compile(rb'"invocation_id"\s*:\s*"([^"\\]{1,200})"')
+_NEAR: Final = 16 * 1024
+"""Bytes at both ends of a message that cannot be read that are looked at all the same."""
 
 
 def read(data: bytes) -> FromWorker:
@@ -313,6 +317,15 @@ def read(data: bytes) -> FromWorker:
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise ProtocolError(f"it is not a message that the hub knows: {error}") from None
     return frame
+
+
+def named_in(data: bytes) -> tuple[type[Struct] | None, list[str]]:
+    """Whether a message that cannot be read is an answer or a call, and which calls it names near its ends."""
+    near = data if len(data) <= 2 * _NEAR else data[:_NEAR] + b" " + data[-_NEAR:]
+    ids = dict.fromkeys(found.decode(errors="replace") for found in _NAMED.findall(near))
+    if b'"invocationresult"' in near:
+        return InvocationResult, list(ids)
+    return InvokeFunction if b'"invokefunction"' in near else None, list(ids)
 
 
 def _decoded(data: bytes) -> FromWorker:

@@ -21,6 +21,8 @@ _MASKED: Final = 0x80
 _SHORT: Final = 126
 _MEDIUM: Final = 65_536
 _KEY: Final = 4
+_PIECE: Final = 128
+"""Bytes that are handed on in one go where nobody knows what they are."""
 
 
 def head(kind: int, length: int) -> bytes:
@@ -52,7 +54,7 @@ class Splitter:
             data = bytes(self._rest)
             self._rest.clear()
         at = 0
-        while not self.is_lost and (found := self._next(data, at)) is not None:
+        while at < len(data) and not self.is_lost and (found := self._next(data, at)) is not None:
             start, end = found
             if data[at] == TEXT:
                 yield True, apply_mask(data[start:end], data[start - _KEY : start])
@@ -61,8 +63,7 @@ class Splitter:
             at = end
         if self.is_lost:
             self._needed = 0
-            if at < len(data):
-                yield False, data[at:]
+            yield from ((False, data[start : start + _PIECE]) for start in range(at, len(data), _PIECE))
         elif at < len(data):
             self._rest += data[at:]
             self._needed -= at

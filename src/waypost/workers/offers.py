@@ -5,25 +5,28 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, Raw
 
-from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.capability import Capability, IsTaken, Kind
 from waypost.capabilities.context import Context, Handler
 from waypost.capabilities.naming import is_wire_name, portable, told_apart
-from waypost.capabilities.registry import Registry
+from waypost.capabilities.registry import PREFIXES, Registry
 from waypost.capabilities.schemas.forms import OPEN, require
 from waypost.capabilities.schemas.validators import Validator
-from waypost.errors import DefinitionError, InvocationFailed
+from waypost.errors import DefinitionError
 from waypost.wire.definitions import ToolDefinition
-from waypost.workers.formats import input_schema, output_schema
+from waypost.workers.formats import input_schema, open_schema, output_schema
 from waypost.workers.frames import encode
 from waypost.workers.functions import DEFAULT, Call, Function, is_internal
+from waypost.workers.usable import unusable
 
 _log: Final = logging.getLogger(__name__)
 CATEGORY: Final = "Workers"
+_PREFIXES: Final = tuple(PREFIXES)
 
 
 class _Form:
@@ -61,11 +64,7 @@ def runner(function: Function) -> Handler:
             return await start(given)
         key = ctx.idempotency_key
         metadata = Raw(encode({"idempotencyKey": key})) if key else UNSET
-        answer = await start(Call(function.id, Raw(encode(given)), metadata, caller=ctx.caller))
-        try:
-            return msgspec.json.decode(answer)
-        except (msgspec.MsgspecError, RecursionError) as error:
-            raise InvocationFailed(f"The answer of {function.id} cannot be read: {error}.") from None
+        return await start(Call(function.id, Raw(encode(given)), metadata, caller=ctx.caller))
 
     return run
 
@@ -85,54 +84,105 @@ def inner(function: Function) -> Capability:
 
 
 class Offers:
-    """The tools of one registry that are functions."""
+    """The tools of one registry that are functions.
+
+    A name belongs to the function of the default namespace that is spelled like it. Others have it as guests: they make
+    room when the owner comes, so that who is called what does not depend on who came first.
+    """
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
+        self._guests: dict[str, Function] = {}
 
     def exchange(self, old: Iterable[Function], new: Iterable[Function]) -> None:
         """Take functions back and offer others, seen from outside as one change."""
+        old, new = list(old), list(new)
         leaving = [one.capability for one in old if one.capability is not None and not is_internal(one.id)]
         gone = {capability.id for capability in leaving}
         arriving: dict[str, Capability] = {}
+        offered = [one for one in new if not is_internal(one.id)]
+        offered.sort(key=_is_guest)
+        moving = self._make_room(old, offered)
+        leaving += [one.capability for one in moving if one.capability is not None]
+        gone.update(one.capability.id for one in moving if one.capability is not None)
+
+        def is_taken(name: str) -> bool:
+            found = self._registry.find_tool(name)
+            if found is None or found.id in gone:
+                return name in arriving
+            return found.id == name or found.yields is None
+
         for function in new:
             if is_internal(function.id):
                 function.capability = inner(function)
-                continue
-            name = self._free(function, gone, arriving)
-            function.capability = arriving[name] = _tool(function, name)
+        for function in offered:
+            tool = _offer(function, is_taken)
+            arriving[tool.id] = tool
+            if _is_guest(function) and tool.id == tool_name(function.id):
+                self._guests[tool.id] = function
+        for function in moving:
+            tool = _move(function, is_taken)
+            arriving[tool.id] = tool
         self._registry.replace(leaving, arriving.values())
 
-    def _free(self, function: Function, gone: set[str], arriving: dict[str, Capability]) -> str:
-        """The name of a function as a tool, another one where that is somebody else's."""
-        plain = name = tool_name(function.id)
-        attempt = 0
-        while name in arriving or (name not in gone and name in self._registry.tools):
-            name = told_apart(f"{function.namespace}/{function.id}", plain, attempt)
-            attempt += 1
-        return name
+    def _make_room(self, old: Iterable[Function], offered: Iterable[Function]) -> list[Function]:
+        """The guests whose names belong to functions that are offered now."""
+        if not self._guests:
+            return []
+        for function in old:
+            name = tool_name(function.id)
+            if self._guests.get(name) is function:
+                del self._guests[name]
+        names = [tool_name(function.id) for function in offered if not _is_guest(function)]
+        found = ((name, self._guests.pop(name)) for name in names if name in self._guests)
+        return [guest for name, guest in found if guest.capability is not None and guest.capability.id == name]
+
+
+def _is_guest(function: Function) -> bool:
+    """Whether the name of a function as a tool belongs to another, be there one or not."""
+    return function.namespace != DEFAULT or tool_name(function.id).replace("__", "::") != function.id
+
+
+def _offer(function: Function, is_taken: IsTaken) -> Capability:
+    """A function as a tool, under another name than its own where that is somebody else's."""
+    plain = name = tool_name(function.id)
+    attempt = 0
+    while is_taken(name):
+        name = told_apart(f"{function.namespace}/{function.id}", plain, attempt)
+        attempt += 1
+    function.capability = _tool(function, name)
+    return function.capability
+
+
+def _move(function: Function, is_taken: IsTaken) -> Capability:
+    """A function as another tool, because its name is now somebody's who does not yield."""
+    moved = _offer(function, is_taken)
+    _log.warning("the function %s is the tool %s now: its name was given to another", function.id, moved.id)
+    return moved
 
 
 def find(registry: Registry, function_id: str, namespace: str = DEFAULT) -> Capability | None:
     """The tool that is a function, whatever it had to be called."""
-    plain = name = tool_name(function_id)
-    attempt = 0
-    while (found := registry.tools.get(name)) is not None:
-        if found.category == CATEGORY and (found.definition.title or found.id) == function_id:
-            return found
-        name = told_apart(f"{namespace}/{function_id}", plain, attempt)
+    plain = tool_name(function_id)
+    found, attempt = registry.tools.get(plain), 0
+    while found is None or found.category != CATEGORY or (found.definition.title or found.id) != function_id:
+        found = registry.tools.get(told_apart(f"{namespace}/{function_id}", plain, attempt))
+        if found is None:
+            return None
         attempt += 1
-    return None
+    return found
 
 
 def tool_name(function_id: str) -> str:
-    """A function's id as the name of a tool: `a::b` is `a__b`."""
+    """A function's id as the name of a tool: `a::b` is `a__b`; what begins like a skill or a workflow does not."""
     name = function_id.replace("::", "__")
+    if name.startswith(_PREFIXES):
+        name = name.replace(":", "_", 1)
     return name if is_wire_name(name) else portable(name) or "function"
 
 
 def _tool(function: Function, name: str) -> Capability:
-    schema, returns = input_schema(function.request_format), output_schema(function.response_format)
+    schema, returns = _schemas(function)
     metadata = function.metadata if isinstance(function.metadata, dict) else {}
     meta: dict[str, Any] = {"category": CATEGORY}
     if function.namespace != DEFAULT:
@@ -150,11 +200,12 @@ def _tool(function: Function, name: str) -> Capability:
         ),
         handler=runner(function),
         is_async=True,
-        arguments=_Form(function.id, schema),
+        arguments=OPEN if schema == OPEN.schema else _Form(function.id, schema),
         hidden=metadata.get("internal") is True,
         owner=None if function.owner is None else function.owner.owner,
         category=CATEGORY,
         aliases=() if name == function.id else (function.id,),
+        yields=partial(_move, function),
     )
     if returns is None:
         return tool
@@ -162,3 +213,14 @@ def _tool(function: Function, name: str) -> Capability:
         return replace(tool, output=Validator(returns))
     except DefinitionError:
         return replace(tool, definition=msgspec.structs.replace(tool.definition, output_schema=UNSET))
+
+
+def _schemas(function: Function) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """What clients are told of the arguments and the answer of a function, as far as they can use it."""
+    schema, returns = input_schema(function.request_format), output_schema(function.response_format)
+    problem = unusable(schema)
+    if problem is not None:
+        complain = _log.warning if function.owner is None else function.owner.complain
+        complain("the arguments of %s are not checked: its schema cannot be used: %s", function.id, problem)
+        schema = open_schema(schema)
+    return schema, None if returns is None or unusable(returns) is not None else returns

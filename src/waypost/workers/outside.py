@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from waypost.errors import InvocationFailed, ToolError
-from waypost.policy.redaction import secrets_of, without
+from waypost.redaction import secrets_of, without
 from waypost.workers.frames import NULL, Outside, encode
 from waypost.workers.functions import Call, Run
 

@@ -123,11 +123,8 @@ class Port:
     def _refuse_strangers(self, request: Request, query: str) -> None:
         if not self._token:
             return
-        shown = [
-            header.removeprefix("Bearer ").strip()
-            for header in request.headers.get_all("Authorization")
-            if header.startswith("Bearer ")
-        ]
+        said = (header.partition(" ") for header in request.headers.get_all("Authorization"))
+        shown = [token.strip() for scheme, _, token in said if scheme.lower() == "bearer"]
         shown += parse_qs(query).get("token", [])
         if not any(hmac.compare_digest(one.encode(), self._token.encode()) for one in shown):
             raise Refusal(401, "A token is needed: Authorization: Bearer <token>, or III_TOKEN for the SDKs.")
@@ -138,9 +135,7 @@ class Port:
             await asyncio.sleep(_LOOK_EVERY)
             now = running_loop().time()
             for socket in list(self._sockets):
-                if socket.is_paused:  # it may talk, nobody listens
-                    continue
-                silent = now - socket.heard
+                silent = socket.silence(now)
                 if silent > _SILENT:
                     socket.abort()
                 elif silent > _PING_AFTER:

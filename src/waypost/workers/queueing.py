@@ -1,9 +1,13 @@
-"""Calls that are made later: kept in the store, tried again when they fail, given up after a few times."""
+"""Calls that are made later: kept in the store, tried again when they fail, given up after a few times.
+
+Where nobody offers the function, or its worker leaves before it answers, that is no failure: the call waits.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -15,6 +19,7 @@ from waypost.errors import InvocationFailed, StaleVersion, StoreError, WaypostEr
 from waypost.loops import running_loop
 from waypost.queues import Delivery, StoreQueue
 from waypost.stores.store import Store
+from waypost.workers.failures import Unreached
 from waypost.workers.frames import encode
 from waypost.workers.functions import Call
 
@@ -25,6 +30,11 @@ _WAIT: Final = 10.0
 _LEASE: Final = 60.0
 _KEEP_EVERY: Final = 20.0
 _PAUSES: Final = (1.0, 5.0, 25.0, 120.0)
+"""Seconds after which what failed is tried again."""
+_SHORTEST_WAIT: Final = 1.0
+_LONGEST_WAIT: Final = 300.0
+"""Seconds after which somebody who offers the function is looked for again; between them, as long as it has waited."""
+_MOST_WAITING: Final = 24 * 3600.0
 
 Make: TypeAlias = Callable[[Call, str, str], Awaitable[Any]]
 """Makes a call in a namespace on behalf of a worker, by its name."""
@@ -46,7 +56,8 @@ class Queueing:
         if not queue.strip():
             raise InvocationFailed("A call that is enqueued needs the name of a queue.", "enqueue_error")
         receipt = str(uuid.uuid4())
-        job = {"queue": queue, "call": encode(call).decode(), "namespace": namespace, "sender": sender}
+        told = encode(call).decode()
+        job = {"queue": queue, "call": told, "namespace": namespace, "sender": sender, "since": time.time()}
         try:
             await self._here().put(receipt, job)
         except StoreError as error:
@@ -95,12 +106,11 @@ class Queueing:
             await self._make(_decode(job["call"]), job["namespace"], job["sender"])
         except asyncio.CancelledError:
             with suppress(StoreError):
-                await delivery.retry(0.0, "The hub stopped.")
+                await delivery.postpone(0.0, "The hub stopped.")
             raise
         except WaypostError as error:
-            pause = _PAUSES[min(delivery.attempts, len(_PAUSES)) - 1]
             with suppress(StoreError):
-                await delivery.retry(pause, error.message)
+                await _put_back(delivery, error)
         except Exception as error:
             _log.exception("a call that was enqueued crashed")
             with suppress(StoreError):
@@ -110,6 +120,24 @@ class Queueing:
                 await delivery.done()
         finally:
             keeping.cancel()
+
+
+async def _put_back(delivery: Delivery, error: WaypostError) -> None:
+    """Have a call made again after a while, or never."""
+    since = delivery.value.get("since")
+    if isinstance(error, Unreached) and since is not None:
+        waited = time.time() - since
+        is_over = waited >= _MOST_WAITING
+        if is_over:
+            await delivery.give_up(error.message)
+        else:
+            await delivery.postpone(min(max(waited, _SHORTEST_WAIT), _LONGEST_WAIT), error.message)
+    else:
+        pause = _PAUSES[min(delivery.attempts, len(_PAUSES)) - 1]
+        is_over = not await delivery.retry(pause, error.message)
+    if is_over:
+        what = (_decode(delivery.value["call"]).function_id, delivery.value["queue"], error.message)
+        _log.warning("the call of %s in the queue %s was given up: %s", *what)
 
 
 async def _kept(delivery: Delivery) -> None:

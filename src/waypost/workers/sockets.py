@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from typing import Final, Protocol, TypeAlias, cast
 
 from websockets.frames import CloseCode, Frame, Opcode
@@ -12,6 +13,7 @@ from websockets.http11 import Request
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
+from waypost.corked import CorkedTransport
 from waypost.loops import running_loop
 from waypost.workers.frames import MOST
 from waypost.workers.framing import BYTES, TEXT, Splitter, head
@@ -20,6 +22,10 @@ _log: Final = logging.getLogger(__name__)
 _wire_log: Final = _log.getChild("wire")
 _wire_log.setLevel(logging.WARNING)  # it tells of every connection that opens and closes
 _MOST_UNSENT: Final = 2 * MOST
+_MUCH: Final = 16 * 1024
+"""Bytes that came at once from which on they are taken bit by bit, so that everybody else has a turn in between."""
+_AT_ONCE: Final = 64
+"""How many frames such a bit has at most."""
 _OPEN_WITHIN: Final = 10.0
 _CLOSE_WITHIN: Final = 2.0
 _HANDSHAKE_END: Final = b"\r\n\r\n"
@@ -63,13 +69,17 @@ class Socket(asyncio.Protocol):
         self._all = all_of_them
         self._ws = ServerProtocol(max_size=most, logger=_wire_log)
         self._frames = Splitter(most)
-        self._unsent: list[bytes] = []
         self._receiver: Receiver | None = None
         self._transport: asyncio.Transport | None = None
         self._parts: list[bytes] = []
         self._is_text = True
-        self._is_writing = False
         self._timer: asyncio.TimerHandle | None = None
+        self._waiting: Iterator[tuple[bool, bytes]] | None = None
+        self._turn: asyncio.Handle | None = None
+        self._is_held = False
+        self._unsent = 0
+        self.is_open = False
+        """Whether messages can be sent."""
         self.heard = 0.0
         """When anything came last, by the loop's clock."""
         self.is_full = False
@@ -79,37 +89,34 @@ class Socket(asyncio.Protocol):
         self.drained: Callable[[], None] = lambda: None
         """Called when it is full no more."""
 
-    @property
-    def is_open(self) -> bool:
-        """Whether messages can be sent."""
-        return self._ws.state is State.OPEN
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Somebody connected; they have a moment to say what they want."""
-        self._transport = cast("asyncio.Transport", transport)
         loop = running_loop()
+        corked = CorkedTransport(transport, loop, self._sent)
+        self._transport = cast("asyncio.Transport", corked)
         self.heard = loop.time()
         self._all.add(self)
         self._timer = loop.call_later(_OPEN_WITHIN, self._transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        """Hand on every message that is whole by now."""
+        """Hand on every message that is whole by now; when much came at once, a few of them in each turn."""
         self.heard = running_loop().time()
-        receiver = self._receiver
-        if receiver is None:
+        if self._receiver is None:
             # Who does not wait for the answer to the handshake is left to the library altogether.
-            self._frames.is_lost = not data.endswith(_HANDSHAKE_END)
-            self._ws.receive_data(data)
-            self._take()
-            return
-        for is_text, frame in self._frames.feed(data):
-            if not is_text:
-                self._ws.receive_data(frame)
+            self._frames.is_lost = len(data) >= _MUCH or not data.endswith(_HANDSHAKE_END)
+            if not self._frames.is_lost:
+                self._ws.receive_data(data)
                 self._take()
-            elif self._parts:
-                self.close(CloseCode.PROTOCOL_ERROR, "a message began before the last one ended")
-            elif self.is_open:
-                self._hand_on(receiver.text, frame)
+                return
+        found = self._frames.feed(data)
+        if self._waiting is not None:
+            self._waiting = chain(self._waiting, found)
+        elif len(data) < _MUCH:
+            self._sort(found)
+        elif self._transport is not None:
+            self._waiting = found
+            self._transport.pause_reading()  # the loop would read on at once
+            self._take_turn()
 
     def eof_received(self) -> None:
         """The other side sends no more."""
@@ -119,8 +126,10 @@ class Socket(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
         self._all.discard(self)
-        if self._timer is not None:
-            self._timer.cancel()
+        for handle in (self._timer, self._turn):
+            if handle is not None:
+                handle.cancel()
+        self._waiting = None
         self._ws.receive_eof()
         self._transport = None
         receiver, self._receiver = self._receiver, None
@@ -134,6 +143,9 @@ class Socket(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Most was read."""
         self.is_full, self.heard = False, running_loop().time()
+        if self._is_held:
+            self._is_held = False
+            self._read_on()
         self.drained()
 
     def send(self, data: bytes) -> None:
@@ -148,7 +160,7 @@ class Socket(asyncio.Protocol):
         """Make the other side say that it is there."""
         if self._transport is not None and self.is_open:
             self._ws.send_ping(b"")
-            self._write()
+            self._flush()
 
     def close(self, code: int = CloseCode.NORMAL_CLOSURE, reason: str = "") -> None:
         """Say goodbye; a moment after that was read, the connection ends in any case."""
@@ -156,7 +168,7 @@ class Socket(asyncio.Protocol):
             return
         if self.is_open:
             self._ws.send_close(code, reason)
-            self._write()
+            self._flush()
         self._end_soon()
 
     def abort(self) -> None:
@@ -174,13 +186,60 @@ class Socket(asyncio.Protocol):
         """Read on."""
         if self.is_paused and self._transport is not None:
             self.is_paused, self.heard = False, running_loop().time()
+            self._read_on()
+
+    def hold(self) -> None:
+        """Read nothing more until the other side has read most of what waits for it, if that is much."""
+        if self.is_full and self._transport is not None:
+            self._is_held = True
+            self._transport.pause_reading()
+
+    def silence(self, now: float) -> float:
+        """Seconds since it was seen that the other side is there; none while nobody listens to it."""
+        unsent = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        if unsent < self._unsent:  # it reads, however slowly
+            self.heard = now
+        self._unsent = unsent
+        return 0.0 if self.is_paused else now - self.heard
+
+    def _read_on(self) -> None:
+        if self._turn is None:
+            self._turn = running_loop().call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        """Hand on a few more of the frames that came at once, or read on when there are none."""
+        self._turn = None
+        if self._transport is None or self.is_paused or self._is_held:
+            return
+        if self._waiting is None:
             self._transport.resume_reading()
+            return
+        frames = list(islice(self._waiting, _AT_ONCE))
+        if len(frames) < _AT_ONCE:
+            self._waiting = None
+        self._sort(frames)
+        self._read_on()
+
+    def _sort(self, frames: Iterable[tuple[bool, bytes]]) -> None:
+        receiver = self._receiver
+        for is_text, frame in frames:
+            if not is_text:
+                self._ws.receive_data(frame)
+                self._take()
+            elif self._parts:
+                self.close(CloseCode.PROTOCOL_ERROR, "a message began before the last one ended")
+            elif self.is_open and receiver is not None:
+                self._hand_on(receiver.text, frame)
 
     def _send(self, kind: int, data: bytes) -> None:
         if self._transport is not None and self.is_open:
-            self._unsent.append(head(kind, len(data)))
-            self._unsent.append(data)
-            self._write()
+            self._transport.write(head(kind, len(data)))
+            self._transport.write(data)
+
+    def _sent(self) -> None:
+        if self._transport is not None and self._transport.get_write_buffer_size() > _MOST_UNSENT:
+            _log.warning("a worker does not read what is sent to it and is disconnected")
+            self.abort()
 
     def _take(self) -> None:
         for event in self._ws.events_received():
@@ -188,7 +247,7 @@ class Socket(asyncio.Protocol):
                 self._frame(event)
             elif isinstance(event, Request):
                 self._open(event)
-        self._write()
+        self._flush()
         if self._ws.close_expected():
             self._end_soon()
 
@@ -233,27 +292,16 @@ class Socket(asyncio.Protocol):
         except Exception:
             _log.exception("a message of a worker was not understood")
 
-    def _write(self) -> None:
-        """Have what is to be sent written, together with whatever else is sent in this turn of the loop."""
-        if not self._is_writing and self._transport is not None:
-            self._is_writing = True
-            running_loop().call_soon(self._flush)
-
     def _flush(self) -> None:
-        self._is_writing = False
-        transport = self._transport
-        if transport is None:
+        """Send what the library has to say; an empty piece is its way to say that nothing follows."""
+        self.is_open = self._ws.state is State.OPEN
+        if self._transport is None:
             return
-        others = self._ws.data_to_send()
-        is_last = bool(others) and not others[-1]
-        data = b"".join((*self._unsent, *others))
-        self._unsent.clear()
-        transport.write(data)
-        if is_last:
-            transport.close()
-        elif transport.get_write_buffer_size() > _MOST_UNSENT:
-            _log.warning("a worker does not read what is sent to it and is disconnected")
-            transport.abort()
+        for data in self._ws.data_to_send():
+            if data:
+                self._transport.write(data)
+            else:
+                self._transport.close()
 
     def _end_soon(self) -> None:
         if self._timer is None and self._transport is not None:

@@ -1,7 +1,9 @@
 """Triggers: functions that are to be called when something happens, and whoever knows when that is.
 
-A kind of trigger has a provider, a worker or the hub itself. A binding names a kind and a function. It waits while
-nobody provides its kind, is handed to the provider when there is one, and goes when the worker that made it does.
+A kind of trigger has a provider, a worker or the hub itself. Other workers that offer the same kind wait until the
+provider goes. A binding names a kind and a function. It waits while nobody provides its kind, is handed to the provider
+when there is one, and goes when the worker that made it does. Where a kind has no provider, a function may stand in for
+it.
 """
 
 from __future__ import annotations
@@ -9,11 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from msgspec import UNSET, Raw
 
 from waypost.loops import running_loop
+from waypost.workers.claims import Claims, Key
 from waypost.workers.frames import (
     NULL,
     Failure,
@@ -53,6 +56,12 @@ class Binding:
     is_known: bool = False
     """Whether its provider answered."""
 
+    @property
+    def is_active(self) -> bool:
+        """Whether somebody calls its function when the time comes."""
+        kind = self.provider
+        return kind is not None and (kind.stand_in is None or kind.stand_in.has(self))
+
     def told(self) -> RegisterTrigger:
         """As its provider hears of it."""
         return RegisterTrigger(
@@ -69,6 +78,19 @@ Fire: TypeAlias = Callable[[Binding, Any], None]
 """Calls the function of a binding with a payload, expecting no answer."""
 
 
+class StandIn(Protocol):
+    """What is there instead of a provider."""
+
+    def bound(self, binding: Binding) -> None:
+        """A binding is its own from now on."""
+
+    def unbound(self, binding: Binding) -> None:
+        """A binding is its own no longer."""
+
+    def has(self, binding: Binding) -> bool:
+        """Whether it took a binding, and did not refuse it."""
+
+
 @dataclass(eq=False, slots=True)
 class Kind:
     """A kind of trigger, and who provides it: a worker, or the hub."""
@@ -81,6 +103,12 @@ class Kind:
     worker: Worker | None = None
     since: float = 0.0
     """When a worker came to provide it, by the loop's clock."""
+    stand_in: StandIn | None = None
+
+    @property
+    def key(self) -> Key:
+        """What tells it from all others."""
+        return self.namespace, self.id
 
 
 class Triggers:
@@ -88,44 +116,60 @@ class Triggers:
 
     def __init__(self, fire: Fire) -> None:
         self._fire = fire
-        self._kinds: dict[tuple[str, str], Kind] = {}
+        self._kinds: dict[Key, Kind] = {}
+        self._lent: dict[Key, Kind] = {}
+        self._claims: Claims[Kind] = Claims()
         self._bindings: dict[str, Binding] = {}
         self._count: Counter[Worker] = Counter()
 
     @property
     def kinds(self) -> Iterable[Kind]:
         """Every kind that has a provider."""
-        return self._kinds.values()
+        return (self._lent | self._kinds).values()
 
     @property
     def bindings(self) -> Iterable[Binding]:
         """Every binding."""
         return self._bindings.values()
 
-    def provide(self, kind: Kind) -> bool:
-        """Have a kind, in place of one that another provided, and give its provider every binding that waits for it.
-
-        False when a worker wants one that the hub itself provides, or provides too many.
-        """
-        key = kind.namespace, kind.id
-        before = self._kinds.get(key)
-        if kind.worker is not None and self._is_refused(kind, before):
-            return False
-        if before is not None:
-            self._take_back(before, kind)
-        self._kinds[key] = kind
+    def provide(self, kind: Kind) -> str | None:
+        """Have a kind, and give its provider every binding that waits for it; what is against it, if anything is."""
+        before = self._kinds.get(kind.key) or self._lent.get(kind.key)
         if kind.worker is not None:
-            kind.since = running_loop().time()
-        for binding in self._bindings.values():
-            if binding.type == kind.id and binding.provider in (None, before) and self._found(binding) is kind:
-                self._hand_over(binding, kind)
-        return True
+            problem = self._refusal(kind, kind.worker, before)
+            if problem is not None:
+                return problem
+            self._claims.pop(kind.worker, kind.key)
+        if before is not None and before.stand_in is not None:
+            self._take_back(before)
+        self._put(kind, before)
+        return None
 
     def withdraw(self, kind_id: str, namespace: str, worker: Worker) -> None:
-        """A worker provides a kind no longer; its bindings wait for another."""
+        """A worker provides a kind no longer, or wants to; its bindings are another's, or wait for one."""
         kind = self._kinds.get((namespace, kind_id))
         if kind is not None and kind.worker is worker:
             self._drop(kind)
+        else:
+            self._claims.pop(worker, (namespace, kind_id))
+
+    def close(self) -> None:
+        """Nobody takes over anything any more."""
+        self._claims.clear()
+
+    def lend(self, key: Key, kind: Kind | None) -> None:
+        """Have something stand in for the provider of a kind while there is none, or nothing any more."""
+        before = self._lent.pop(key, None)
+        if kind is not None:
+            self._lent[key] = kind
+        if before is kind:
+            return
+        for binding in self._bindings.values():
+            if before is not None and binding.provider is before:
+                self._part(binding)
+                self._find(binding)
+            elif binding.type == key[1] and binding.provider is None and self._found(binding) is kind:
+                self._find(binding)
 
     def bind(self, binding: Binding) -> bool:
         """Have a binding, in place of an older one of the same maker; false when the id is another worker's."""
@@ -138,9 +182,7 @@ class Triggers:
             return False
         self._count[binding.maker] += 1
         self._bindings[binding.id] = binding
-        kind = self._found(binding)
-        if kind is not None:
-            self._hand_over(binding, kind)
+        self._find(binding)
         return True
 
     def unbind(self, binding_id: str, maker: Worker) -> bool:
@@ -164,10 +206,11 @@ class Triggers:
 
     def leave(self, worker: Worker) -> None:
         """A worker is gone, and with it what it provided and bound."""
-        for kind in [kind for kind in self._kinds.values() if kind.worker is worker]:
-            self._drop(kind)
+        self._claims.leave(worker)
         for binding in [one for one in self._bindings.values() if one.maker is worker]:
             self._end(binding)
+        for kind in [kind for kind in self._kinds.values() if kind.worker is worker]:
+            self._drop(kind)
         del self._count[worker]
 
     def of(self, kind_id: str) -> Iterator[Binding]:
@@ -182,29 +225,62 @@ class Triggers:
             if fits(binding):
                 self._fire(binding, payload)
 
-    def _is_refused(self, kind: Kind, before: Kind | None) -> bool:
-        if before is not None:
-            return before.worker is None
-        return sum(one.worker is kind.worker for one in self._kinds.values()) >= MOST_KINDS
+    def _refusal(self, kind: Kind, worker: Worker, before: Kind | None) -> str | None:
+        """Why a worker does not provide a kind, or not yet."""
+        provider = None if before is None or before.stand_in is not None else before.worker
+        if before is not None and before.worker is None:
+            return "it is the hub's"
+        if provider is worker:
+            return None
+        if not self._claims.has(worker, kind.key) and self._provided(worker) >= MOST_KINDS:
+            return "it has too many"
+        if provider is None:
+            return None
+        self._claims.put(worker, kind.key, kind)
+        return f"it is provided by {provider.name}, and will be by this one when that leaves"
 
-    def _take_back(self, before: Kind, kind: Kind) -> None:
-        """Who provided a kind hears that its bindings are another's now, so that they are not served twice."""
-        if before.worker is None or before.worker is kind.worker:
-            return
+    def _provided(self, worker: Worker) -> int:
+        return sum(one.worker is worker for one in self._kinds.values()) + self._claims.count(worker)
+
+    def _put(self, kind: Kind, before: Kind | None) -> None:
+        self._kinds[kind.key] = kind
+        if kind.worker is not None:
+            kind.since = running_loop().time()
+        for binding in self._bindings.values():
+            if binding.type == kind.id and binding.provider in (None, before) and self._found(binding) is kind:
+                self._hand_over(binding, kind)
+
+    def _take_back(self, before: Kind) -> None:
+        """Whoever stood in for a provider hears that it does not any more, so that nothing is served twice."""
         for binding in self._bindings.values():
             if binding.provider is before:
-                before.worker.send(UnregisterTrigger(binding.id, binding.type))
+                self._part(binding)
 
     def _found(self, binding: Binding) -> Kind | None:
-        if binding.type_namespace is not None:
-            return self._kinds.get((binding.type_namespace, binding.type))
-        return self._kinds.get((binding.maker.namespace, binding.type)) or self._kinds.get((DEFAULT, binding.type))
+        asked = binding.type_namespace
+        for namespace in (binding.maker.namespace, DEFAULT) if asked is None else (asked,):
+            key = namespace, binding.type
+            kind = self._kinds.get(key) or self._lent.get(key)
+            if kind is not None:
+                return kind
+        return None
+
+    def _find(self, binding: Binding) -> None:
+        """Hand a binding to whoever provides its kind now; it waits where nobody does."""
+        binding.provider = None
+        kind = self._found(binding)
+        if kind is not None:
+            self._hand_over(binding, kind)
 
     def _hand_over(self, binding: Binding, kind: Kind) -> None:
         binding.provider, binding.is_known = kind, False
-        if kind.worker is None:
-            return
-        kind.worker.send(binding.told())
+        if kind.stand_in is not None:
+            kind.stand_in.bound(binding)
+        elif kind.worker is not None:
+            self._tell(binding, kind.worker, kind)
+
+    def _tell(self, binding: Binding, worker: Worker, kind: Kind) -> None:
+        worker.send(binding.told())
         loop = running_loop()
         if loop.time() - kind.since < _AGAIN:
             loop.call_later(_AGAIN, self._tell_again, binding, kind)
@@ -217,14 +293,26 @@ class Triggers:
     def _end(self, binding: Binding) -> None:
         del self._bindings[binding.id]
         self._count[binding.maker] -= 1
-        if binding.provider is not None and binding.provider.worker is not None:
-            binding.provider.worker.send(UnregisterTrigger(binding.id, binding.type))
+        self._part(binding)
+
+    def _part(self, binding: Binding) -> None:
+        """Tell the provider of a binding that it is its own no longer."""
+        kind = binding.provider
+        if kind is None:
+            return
+        if kind.stand_in is not None:
+            kind.stand_in.unbound(binding)
+        elif kind.worker is not None:
+            kind.worker.send(UnregisterTrigger(binding.id, binding.type))
 
     def _drop(self, kind: Kind) -> None:
-        del self._kinds[kind.namespace, kind.id]
+        del self._kinds[kind.key]
+        heir = self._claims.heir(kind.key)
+        if heir is not None:
+            self._put(heir[1], kind)
         for binding in self._bindings.values():
             if binding.provider is kind:
-                binding.provider = None
+                self._find(binding)
 
 
 def refused(binding: RegisterTrigger, message: str) -> TriggerRegistrationResult:

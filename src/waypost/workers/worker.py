@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import secrets
 import time
 import uuid
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,10 +19,13 @@ from msgspec import UNSET, Raw
 from waypost.capabilities.context import Caller
 from waypost.errors import Busy, InvocationFailed
 from waypost.loops import running_loop
+from waypost.workers.failures import Unreached
 from waypost.workers.frames import MOST, NULL, InvocationResult, InvokeFunction, Origin, encode, failed
 from waypost.workers.functions import DEFAULT, Call, Function
 from waypost.workers.sockets import Socket
 
+_log: Final = logging.getLogger(__name__)
+_MOST_COMPLAINTS: Final = 3
 MOST_UNANSWERED: Final = 10_000
 """Calls that one worker may owe answers for, and may have made itself."""
 
@@ -56,6 +62,7 @@ class Worker:
     """Who it is to the functions that it calls, once it called something."""
     observes: bool = False
     """Whether it knows of observers."""
+    _complaints: Counter[str] = field(default_factory=Counter)
     _unanswered: dict[str, asyncio.Future[Raw]] = field(default_factory=dict)
     _depths: dict[str, int] = field(default_factory=dict)
 
@@ -114,11 +121,25 @@ class Worker:
         future = self._unanswered.pop(answer.invocation_id or "", None)
         if future is None or future.done():
             return
-        problem = failed(answer)
+        problem = None if answer.error is UNSET else failed(answer)
         if problem is not None:
             future.set_exception(problem)
         else:
             future.set_result(NULL if answer.result is UNSET else answer.result)
+
+    def misunderstood(self, invocations: Iterable[str], why: str) -> None:
+        """It answered a call, the first of these that waits, and nobody can read the answer."""
+        for invocation in invocations:
+            future = self._unanswered.pop(invocation, None)
+            if future is not None and not future.done():
+                future.set_exception(InvocationFailed(f"The answer of the worker {self.name} cannot be used: {why}."))
+                return
+
+    def complain(self, what: str, *about: object) -> None:
+        """Tell in the log what is wrong with it, the first few times."""
+        self._complaints[what] += 1
+        if self._complaints[what] <= _MOST_COMPLAINTS:
+            _log.warning(what, *about)
 
     def leave(self) -> None:
         """It is gone: everything it owes an answer for has failed, and nobody waits for what it called."""
@@ -131,7 +152,7 @@ class Worker:
 
     def _stopped(self, function_id: str) -> InvocationFailed:
         what = f" before {function_id} was called" if function_id else ""
-        return InvocationFailed(f"Invocation stopped: the worker {self.name} disconnected{what}.", "invocation_stopped")
+        return Unreached(f"Invocation stopped: the worker {self.name} disconnected{what}.", "invocation_stopped")
 
     def _invocation(self, function_id: str, call: Call, invocation: str | None) -> InvokeFunction:
         frame = InvokeFunction(function_id, call.data, invocation, call.metadata, call.traceparent, call.baggage)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 from urllib.parse import SplitResult, parse_qs
 
@@ -19,6 +20,7 @@ from waypost.stores.store import Store
 from waypost.workers.builtins import FUNCTIONS_AVAILABLE, KINDS, WORKERS_AVAILABLE, Builtins, told
 from waypost.workers.calling import Calling, on_behalf_of
 from waypost.workers.channels import Channels
+from waypost.workers.claims import Claims
 from waypost.workers.desk import Desk
 from waypost.workers.frames import (
     Reattach,
@@ -28,8 +30,9 @@ from waypost.workers.frames import (
     RegistrationRejected,
     encode,
 )
-from waypost.workers.functions import Call, Function, Functions, Run
+from waypost.workers.functions import DEFAULT, Call, Function, Functions, Run
 from waypost.workers.observing.observing import FEATURE, Observing
+from waypost.workers.observing.replacing import Replacing
 from waypost.workers.offers import Offers
 from waypost.workers.outside import WayOut
 from waypost.workers.port import Port
@@ -60,10 +63,14 @@ class Workers:
         self.observing = Observing(self.functions, self.calling)
         self.calling.route = self.observing.route
         self.triggers = Triggers(self._fire)
+        self._replacing = Replacing(self.triggers, self.observing) if settings.observe else None
         self.channels = Channels()
         self._way_out = WayOut(settings.allow_private, settings.secrets)
         self._offers = Offers(registry)
+        self._claims: Claims[RegisterFunction] = Claims()
         self._there: dict[str, Worker] = {}
+        self.exchanged: Callable[[], None] = lambda: None
+        """Called when workers offer other functions than before."""
         self._port = Port(settings.host, settings.port, settings.token, lambda: Desk(self), self._channel)
         state = SharedState(store, self.triggers, settings.state_timeout)
         builtins = Builtins(self.functions, self.triggers, self._there.values)
@@ -110,6 +117,8 @@ class Workers:
 
     async def close(self) -> None:
         """Let everybody go."""
+        self._claims.clear()
+        self.triggers.close()
         await self.observing.close()
         await self._port.close()
         self.channels.close()
@@ -119,10 +128,13 @@ class Workers:
         await self.calling.close()
         await self._way_out.close()
 
-    async def trigger(self, function_id: str, payload: Any, caller: Caller, within: float) -> Any:
+    async def trigger(
+        self, function_id: str, payload: Any, caller: Caller, within: float, namespace: str = DEFAULT
+    ) -> Any:
         """Call a function from within the hub, and wait so long for what it answers."""
         call = Call(function_id, Raw(encode(payload)))
-        return msgspec.json.decode(await self.calling.invoke(function_id, call, caller, within=within))
+        answer = await self.calling.invoke(function_id, call, caller, namespace=namespace, within=within)
+        return msgspec.json.decode(answer)
 
     def arrive(self, worker: Worker) -> None:
         """A worker connected."""
@@ -146,13 +158,12 @@ class Workers:
         """A worker is called otherwise, or elsewhere, and so is what it offers already."""
         before, (worker.name, worker.namespace) = (worker.name, worker.namespace), (name, namespace)
         moving = list(worker.functions.values())
-        if not moving or before == (name, namespace):
-            return
-        if before[1] == namespace:
+        if before[1] != namespace:
+            claimed = self._claims.leave(worker)
+            self._withdraw(worker, moving)
+            self.register(worker, [*(_again(function) for function in moving), *claimed])
+        elif before[0] != name:
             self._offers.exchange(moving, moving)
-            return
-        self._withdraw(worker, moving)
-        self.register(worker, [_again(function) for function in moving])
 
     def reattach(self, worker: Worker, claim: Reattach) -> None:
         """A worker was here before: whoever it was then is let go, if it can prove it."""
@@ -171,28 +182,32 @@ class Workers:
         self.triggers.leave(worker)
         self.channels.leave(worker.id)
         self.observing.leave(worker)
+        self._claims.leave(worker)
         self._withdraw(worker, list(worker.functions.values()))
         self._tell_of_workers("worker_disconnected", worker)
 
     def register(self, worker: Worker, offered: Iterable[RegisterFunction]) -> None:
-        """A worker offers functions; one that another offers already is refused."""
+        """A worker offers functions; one that another offers already is refused, and waits for the other to go."""
         new: dict[str, Function] = {}
         for frame in offered:
             function = self._function(worker, frame)
             other = self.functions.find(function.id, function.namespace)
-            is_too_much = function.id not in worker.functions and len(worker.functions) + len(new) >= _MOST_FUNCTIONS
-            if not function.id or is_too_much:
-                _log.warning("a function of the worker %s was not taken: it has no id, or too many", worker.name)
+            if not function.id or self._is_too_much(worker, function.id, len(new)):
+                worker.complain("a function of the worker %s was not taken: it has no id, or too many", worker.name)
             elif other is not None and other.owner is not worker:
-                self._reject(worker, function, other)
+                self._reject(worker, frame, other)
             else:
                 new[function.id] = function
+        if not new:
+            return
         old = [worker.functions[function_id] for function_id in new if function_id in worker.functions]
         for function in new.values():
+            self._claims.pop(worker, function.key)
             worker.functions[function.id] = function
             self.functions.put(function)
         self._offers.exchange(old, new.values())
         self.observing.registered(worker, new.values())
+        self._replace(old, new.values())
         self._tell_of_functions()
 
     def unregister(self, worker: Worker, function_id: str) -> None:
@@ -200,9 +215,11 @@ class Workers:
         function = worker.functions.get(function_id)
         if function is not None:
             self._withdraw(worker, [function])
+        else:
+            self._claims.pop(worker, (worker.namespace, function_id))
 
     def provide(self, worker: Worker, frame: RegisterTriggerType) -> None:
-        """A worker offers a kind of trigger."""
+        """A worker offers a kind of trigger; one that another provides already waits for the other to go."""
         kind = Kind(
             frame.id,
             frame.description or "",
@@ -211,10 +228,9 @@ class Workers:
             frame.namespace or worker.namespace,
             worker,
         )
-        if not self.triggers.provide(kind):
-            _log.warning(
-                "the kind of trigger %s of %s was not taken: it is the hub's, or one too many", kind.id, worker.name
-            )
+        problem = self.triggers.provide(kind)
+        if problem is not None:
+            worker.complain("the kind of trigger %s of the worker %s was not taken: %s", kind.id, worker.name, problem)
 
     def bind(self, worker: Worker, frame: RegisterTrigger) -> None:
         """A worker wants a function to be called when something happens."""
@@ -238,21 +254,42 @@ class Workers:
     def _run(self, worker: Worker, frame: RegisterFunction) -> Run:
         if frame.invocation is not None:
             return self._way_out.runner(frame.id, frame.invocation)
-        return lambda call: worker.call(frame.id, call)
+        return partial(worker.call, frame.id)
 
-    def _reject(self, worker: Worker, function: Function, other: Function) -> None:
+    def _is_too_much(self, worker: Worker, function_id: str, more: int) -> bool:
+        if function_id in worker.functions:
+            return False
+        return len(worker.functions) + self._claims.count(worker) + more >= _MOST_FUNCTIONS
+
+    def _reject(self, worker: Worker, frame: RegisterFunction, other: Function) -> None:
         owner = "waypost" if other.owner is None else other.owner.id
-        worker.send(RegistrationRejected(_CONFLICT, function.namespace, owner, worker.name, function.id))
+        worker.send(RegistrationRejected(_CONFLICT, worker.namespace, owner, worker.name, frame.id))
+        if other.owner is not None:  # what the hub offers it offers for good
+            self._claims.put(worker, (worker.namespace, frame.id), frame)
 
     def _withdraw(self, worker: Worker, functions: list[Function]) -> None:
+        """A worker's functions are offered no longer, or by whoever has waited for that."""
         if not functions:
             return
         for function in functions:
             worker.functions.pop(function.id, None)
             self.functions.pop(function)
-        self._offers.exchange(functions, ())
+        heirs = [self._claims.heir(function.key) for function in functions]
+        taken = [(found[0], self._function(*found)) for found in heirs if found is not None]
+        for heir, function in taken:
+            heir.functions[function.id] = function
+            self.functions.put(function)
+        new = [function for _, function in taken]
+        self._offers.exchange(functions, new)
+        for heir, function in taken:
+            self.observing.registered(heir, [function])
         self.observing.changed(functions)
+        self._replace(functions, new)
         self._tell_of_functions()
+
+    def _replace(self, old: Iterable[Function], new: Iterable[Function]) -> None:
+        if self._replacing is not None:
+            self._replacing.exchange(old, new)
 
     def _channel(self, url: SplitResult) -> Receiver:
         asked = parse_qs(url.query)
@@ -277,6 +314,7 @@ class Workers:
         return await self.calling.invoke(call.function_id, call, on_behalf_of(sender), namespace=namespace)
 
     def _tell_of_functions(self) -> None:
+        self.exchanged()
         if any(self.triggers.of(FUNCTIONS_AVAILABLE)):
             listed = [told(one) for one in self.functions if not one.id.startswith("engine::")]
             self.triggers.fire(FUNCTIONS_AVAILABLE, {"event": "functions_changed", "functions": listed})

@@ -153,6 +153,8 @@ def links(live: Live, principal: Principal) -> list[Data]:
     if live.goes_on:
         return [to_self(live.id)]
     found = [resume(live)] if live.body.halted else []
+    if live.body.pending == "enter":  # nothing else can be done before the state is entered
+        return found
     found += [
         {**plan.link, "args": _submit(live, plan.name, _prefilled(live, plan, principal))}
         for plan in live.state.transitions.values()

@@ -21,6 +21,7 @@ from waypost.errors import ExecutorFailed, StaleVersion, WorkflowRefused
 from waypost.workflows.callers import absent
 from waypost.workflows.chaining import Chains
 from waypost.workflows.definition import Action
+from waypost.workflows.executors.capability import class_of_denial
 from waypost.workflows.live import Live
 from waypost.workflows.moves import Moves, Taken
 from waypost.workflows.paths import MISSING
@@ -86,7 +87,7 @@ class Children:
                 live.body.depth + 1,
             )
         except WorkflowRefused as error:
-            return await self.moves.fail(live, held, ExecutorFailed(error.message))
+            return await self.moves.fail(live, held, _refused(error))
         finally:
             self._listeners.pop(held.child, None)
         if listener.is_set() and not child.is_over:  # it has ended since it was read
@@ -156,12 +157,16 @@ class Children:
                 await self._cancel(late, "its time was over")
             raise ExecutorFailed(f"Workflow {definition} did not end within {within:g} s.", "timeout") from None
         except WorkflowRefused as error:
-            raise ExecutorFailed(error.message) from None
+            raise _refused(error) from None
         finally:
             self._listeners.pop(child_id, None)
         if child.body.outcome != "succeeded":
             raise ExecutorFailed(f"Workflow {definition} ended as {child.body.outcome} in {child.state.name}.")
         return result_of(child)
+
+
+def _refused(error: WorkflowRefused) -> ExecutorFailed:
+    return ExecutorFailed(error.message, class_of_denial(error.__cause__))
 
 
 def result_of(child: Live) -> Data:

@@ -15,6 +15,7 @@ from waypost.config.findings import dotted
 from waypost.config.nodes import Node
 from waypost.config.workflows import Workflow
 from waypost.errors import DefinitionError, StaleVersion, StoreError, WorkflowRefused
+from waypost.stores import tables
 from waypost.stores.definitions import PREFIX
 from waypost.stores.documents import Document
 from waypost.stores.records import is_key
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from waypost.workflows.workflows import Workflows
 
 _PAGE: Final = 200
+_KIND: Final = tables.DEFINITIONS.name
 _LONGEST: Final = 128
 _log: Final = logging.getLogger(__name__)
 
@@ -48,6 +50,8 @@ class Creating:
         self._created: dict[str, Created] = {}
         self._loaded: dict[str, Created] | None = None
         """What the store held when it was last looked at, if nothing was changed since."""
+        self._revision: int | None = None
+        """How often definitions had been changed by then."""
 
     async def load(self) -> None:
         """Have what the store keeps; one that cannot be used any more is told about and left out."""
@@ -55,7 +59,11 @@ class Creating:
             await self._load()
 
     async def _load(self) -> None:
+        revision = (await self._store().revisions()).get(_KIND, 0)  # what changes from now on is read the next time
+        if self._loaded is not None and revision == self._revision:
+            return
         kept = {one.name: one async for one in self._kept()}
+        self._revision = revision
         if kept == self._loaded:
             return
         usable: dict[str, Created] = {}

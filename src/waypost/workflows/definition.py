@@ -24,7 +24,7 @@ from waypost.workflows.mapping import Template, compile_mapping, compile_templat
 from waypost.workflows.records import ENTER, digest
 from waypost.workflows.scope import GUARD_ROOTS, OUTPUT_ROOTS, Scope
 from waypost.workflows.step_running import supervised_step
-from waypost.workflows.steps import COMPLETED, FAILED, RUN, Walk, Written, leads
+from waypost.workflows.steps import COMPLETED, FAILED, RUN, Walk, Written, input_schema, leads
 
 HUMAN_EVIDENCE: Final = "human_approval"
 CHILD_EVIDENCE: Final = "workflow_result"
@@ -121,7 +121,8 @@ class Definition:
         self.surroundings = surroundings
         self.title = model.title or id
         self.initial = initial
-        self.schema = None if model.input_schema is None else Validator(model.input_schema)
+        self.input_schema = input_schema(model)
+        self.schema = None if self.input_schema is None else Validator(self.input_schema)
         self._states: dict[str, StatePlan] = {}
 
     @cached_property

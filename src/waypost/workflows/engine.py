@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -37,20 +37,25 @@ from waypost.workflows.library import Library
 from waypost.workflows.live import Live
 from waypost.workflows.moves import Moves, Request, Taken
 from waypost.workflows.recording import Recorder
-from waypost.workflows.records import (
-    PROXY,
-    RESUME,
-    START,
-    Parent,
-    digest,
-)
+from waypost.workflows.records import PROXY, RESUME, START, Parent, digest
 from waypost.workflows.recovery import Recovery
 from waypost.workflows.shelf import Shelf
 
 _log: Final = logging.getLogger(__name__)
 _REPEATS: Final = 4
+_CANONICAL: Final = "workflow:"
 
 Data = dict[str, Any]
+
+
+class Proxy(Protocol):
+    """The workflow that a single capability is used through."""
+
+    async def start(self, given: Data, caller: Caller) -> Answer:
+        """Start it for the capability that `given` names."""
+
+    def explain(self, transition: str, caller: Caller) -> Answer:
+        """Tell what it is, or what it would do with the capability that a transition is called like."""
 
 
 class Engine:
@@ -69,8 +74,8 @@ class Engine:
         self.recorder = Recorder(audit)
         self._tasks: dict[asyncio.Task[Any], str] = {}
         self.draining = False
-        self.proxy: Callable[[Data, Caller], Awaitable[Answer]] | None = None
-        """Starts the workflow of a single capability, where there is a gateway."""
+        self.proxy: Proxy | None = None
+        """The workflow of a single capability, where there is a gateway."""
         self.leads: tuple[Data, ...] = ()
         """Links that lead on where there is no instance."""
         surroundings = replace(surroundings, run_child=self._run_child)
@@ -118,7 +123,7 @@ class Engine:
     async def start(self, definition_id: str, given: Data, caller: Caller) -> Answer:
         """Start an instance, and let it go on until somebody has to decide."""
         if self.proxy is not None and definition_id in ("", PROXY):
-            return await self.proxy(given, caller)
+            return await self.proxy.start(given, caller)
         try:
             outcome = await self.begin(definition_id, given, caller)
         except WorkflowRefused as error:
@@ -134,7 +139,7 @@ class Engine:
 
     async def begin_by(self, definition: Definition, given: Data, caller: Caller, **more: Any) -> Outcome:
         """Start an instance of a definition that may be started."""
-        filled = with_defaults(definition.model.input_schema, given)
+        filled = with_defaults(definition.input_schema, given)
         if definition.schema is not None and not definition.schema.is_valid(filled):
             problems = definition.schema.problems(filled)
             raise WorkflowRefused(
@@ -162,9 +167,9 @@ class Engine:
             raise WorkflowRefused("The hub is about to stop; start it again later.", "DRAINING")
         definition = self._known(definition_id)
         if not authorised:
-            self.check_policy(f"workflow:{definition_id}", caller)
+            self.check_policy(f"{_CANONICAL}{definition.id}", caller)
         if not definition.model.enabled:
-            raise WorkflowRefused(f"Workflow {definition_id} is disabled", "WORKFLOW_DISABLED")
+            raise WorkflowRefused(f"Workflow {definition.id} is disabled", "WORKFLOW_DISABLED")
         return definition
 
     def check_policy(self, name: str, caller: Caller) -> None:
@@ -172,12 +177,14 @@ class Engine:
         try:
             self._authorise(name, caller)
         except PolicyDenied as error:
-            raise WorkflowRefused(error.message, "POLICY_DENIED") from None
+            raise WorkflowRefused(error.message, "POLICY_DENIED") from error
 
     def _known(self, definition_id: str) -> Definition:
-        definition = self.library.get(definition_id)
+        """A definition by its id, or by the name of its tool."""
+        short = definition_id.removeprefix(_CANONICAL)
+        definition = self.library.get(definition_id) or self.library.get(short)
         if definition is None:
-            near = self.library.nearest(definition_id)
+            near = self.library.nearest(short)
             hint = f" Did you mean {' or '.join(near)}?" if near else ""
             raise WorkflowRefused(f"Unknown workflow {definition_id!r}.{hint}", "UNKNOWN_ID", nearest=near)
         return definition
@@ -227,14 +234,15 @@ class Engine:
     ) -> Answer:
         """Move an instance on."""
         principal = caller.principal
-        request = Request(request_id, digest([transition, arguments, resolve])) if request_id else None
+        asked = [expected, transition, arguments, resolve, output]
+        request = Request(request_id, digest(asked)) if request_id else None
         try:
             for _ in range(_REPEATS):
                 live = await self.seen(workflow_id, principal, expected)
-                if request is not None and (replayed := await self._replayed(live, request, principal)):
-                    return replayed
                 if live.held is not None or live.body.deadline:
                     live = (await self.recovery.up_to_date(live)).live
+                if request is not None and (replayed := await self._replayed(live, request, principal)):
+                    return replayed
                 try:
                     if resolve:
                         outcome = await self._resolve(live, expected, transition, resolve, output, caller, request)
@@ -257,9 +265,10 @@ class Engine:
             if live.body.halted is None:
                 raise WorkflowRefused("There is nothing to resume.", "INVALID_TRANSITION")
             return await self._goes_on(Taken(landing.resumed(live)), caller, request)
+        submitting.check_entered(live)
         plan = submitting.found(live, transition)
         submitting.check_actor(plan, caller.principal)
-        self.check_policy(f"workflow:{live.definition.id}", caller)
+        self.check_policy(f"{_CANONICAL}{live.definition.id}", caller)
         arguments = submitting.admitted(plan, arguments)
         submitting.check_guards(live, plan, caller.principal, arguments)
         taken = await self.moves.take(live, transition, arguments, caller, request=request)
@@ -312,6 +321,8 @@ class Engine:
         held = live.held
         if held is not None and held.request == request.id:
             _check_same(held.request_digest, request)
+            if held.kind == "unknown":
+                submitting.check_version(live, live.version)
             return Answer(answers.standing(live, principal))
         found = await self._store().requests.get(live.id, request.id)
         if found is None:
@@ -334,14 +345,16 @@ class Engine:
 
     async def explain(self, definition_id: str, transition: str, workflow_id: str, caller: Caller) -> Answer:
         """Tell what a workflow would do, and what is allowed now in an instance of it."""
+        if self.proxy is not None and definition_id == PROXY and not workflow_id:
+            return self.proxy.explain(transition, caller)
         about = {"definitionId": definition_id} | ({"workflowId": workflow_id} if workflow_id else {})
         told: Data = {}
         try:
-            definition = None
             if workflow_id:
                 live = await self.seen(workflow_id, caller.principal)
+                explaining.check_instance(live, definition_id.removeprefix(_CANONICAL))
                 definition, told = live.definition, explaining.allowed(live, caller.principal)
-            if definition is None or (definition_id and definition.id != definition_id):
+            else:
                 definition = self._known(definition_id)
             if transition:
                 return Answer({**explaining.transition(definition, transition), **told})
@@ -371,5 +384,5 @@ def _unknown(workflow_id: str) -> WorkflowRefused:
 def _check_same(known: str, request: Request) -> None:
     if known != request.digest:
         raise WorkflowRefused(
-            f"The request id {request.id!r} was used with other arguments; take a new one.", "REQUEST_ID_REUSED"
+            f"The request id {request.id!r} was used for another call; take a new one.", "REQUEST_ID_REUSED"
         )

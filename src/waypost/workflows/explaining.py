@@ -9,7 +9,7 @@ import msgspec
 from waypost.capabilities.principals import Principal
 from waypost.config.workflows import Transition
 from waypost.errors import WorkflowRefused
-from waypost.policy.redaction import HIDDEN, is_secret_name
+from waypost.redaction import HIDDEN, is_secret_name
 from waypost.workflows import submitting
 from waypost.workflows.definition import Definition
 from waypost.workflows.live import Live
@@ -35,7 +35,7 @@ def definition(found: Definition) -> Data:
         "title": found.title,
         "description": model.description,
         "initialState": found.initial,
-        "inputSchema": model.input_schema,
+        "inputSchema": found.input_schema,
         "states": states,
     }
 
@@ -101,6 +101,14 @@ def _is_secret(name: str, value: Any) -> bool:
     return is_plain and is_secret_name(name) and name != "idempotencyKey"
 
 
+def check_instance(live: Live, definition_id: str) -> None:
+    """Refuse to explain an instance by a definition that is not its own; without one it is."""
+    own = live.definition.id
+    if definition_id and definition_id != own:
+        message = f"{live.id} is an instance of {own}, not of {definition_id}; leave out one of the two."
+        raise WorkflowRefused(message, "DEFINITION_MISMATCH", nearest=[own])
+
+
 def allowed(live: Live, principal: Principal) -> Data:
     """What somebody could do in an instance now, and what is against the rest."""
     told = []
@@ -108,6 +116,7 @@ def allowed(live: Live, principal: Principal) -> Data:
         reasons: list[Any] = []
         try:
             submitting.check_version(live, live.version)
+            submitting.check_entered(live)
             submitting.found(live, name)
             submitting.check_actor(plan, principal)
             submitting.check_guards(live, plan, principal, {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -39,16 +40,16 @@ class Gates:
 
     async def waiting(self) -> list[Data]:
         """Everything that waits for people, the oldest first."""
-        found: list[Data] = []
+        found: list[tuple[float, Data]] = []
         after, now = "", time.time()
         while page := await self._store().instances.reserved(after, _PAGE):
             for instance in page:
                 live = await self._shelf.live(instance)
                 held = live.held
                 if held is not None and held.approval is not None and held.approval.expires_at > now:
-                    found.append(told_to_approvers(live, held.approval))
+                    found.append((held.approval.requested_at, told_to_approvers(live, held.approval)))
             after = page[-1].id
-        return sorted(found, key=lambda one: one["requestedAt"])
+        return [told for _, told in sorted(found, key=lambda one: one[0])]
 
     async def approve(
         self, approval_id: str, person: Principal, via: str, reason: str = "", digest: str | None = None
@@ -57,7 +58,8 @@ class Gates:
         for _ in range(_TRIES):
             live, held, approval = await self._found(approval_id, person, digest)
             if any(one["by"] == person.id for one in approval.given):
-                raise _refused(f"{person.id} has approved {approval_id} already; it takes somebody else.")
+                message = f"{person.id} has approved {approval_id} already; it takes somebody else."
+                raise WorkflowRefused(message, "APPROVAL_GIVEN")
             decision = {"by": person.id, "at": time.time(), "reason": reason, "via": via}
             approval = msgspec.structs.replace(approval, given=[*approval.given, decision])
             held = msgspec.structs.replace(held, approval=approval)
@@ -67,7 +69,8 @@ class Gates:
                 continue
             self._recorder.decided(live, person.id, via, "approval.approved", f"{approval.digest} {reason}".strip())
             return outcome
-        raise _refused(f"{approval_id} is being decided by too many at once; try again.")
+        message = f"{approval_id} is being decided by too many at once; try again."
+        raise WorkflowRefused(message, "STALE_WORKFLOW_VERSION")
 
     async def _agreed(self, live: Live, held: Held, approval: Approval) -> Outcome:
         if len(approval.given) < approval.needed:
@@ -91,20 +94,24 @@ class Gates:
         """Say no; the instance stays where it is."""
         live, held, approval = await self._found(approval_id, person, digest)
         told = f"{person.id} rejected {held.move}{f': {reason}' if reason else '.'}"
+        error = {"code": "APPROVAL_REJECTED", "message": told, "decidedBy": person.id, "reason": reason}
         try:
-            taken = await self._turn_down(live, held, "rejected", told, decidedBy=person.id, via=via, reason=reason)
+            taken = await self._turn_down(live, held, "rejected", error, decidedBy=person.id, via=via, reason=reason)
         except StaleVersion:
-            raise _refused(f"{approval_id} is settled already.") from None
+            raise WorkflowRefused(f"{approval_id} is settled already.", "APPROVAL_SETTLED") from None
         self._recorder.decided(live, person.id, via, "approval.rejected", f"{approval.digest} {reason}".strip())
         return Outcome(taken.live, [], taken.error)
 
     async def expire(self, live: Live, held: Held) -> Taken:
         """Nobody decided in time."""
-        return await self._turn_down(live, held, "expired", f"Nobody decided about {held.move} in time.")
+        told = f"Nobody decided about {held.move} in time."
+        return await self._turn_down(live, held, "expired", {"code": "APPROVAL_EXPIRED", "message": told})
 
-    async def _turn_down(self, live: Live, held: Held, outcome: str, told: str, **noted: Any) -> Taken:
+    async def _turn_down(self, live: Live, held: Held, outcome: str, error: Data, **noted: Any) -> Taken:
         assert held.approval is not None
-        error = {"code": "CHAIN_FAILED", "message": told, "attemptedTransition": held.move} if held.chained else None
+        error = {**error, "attemptedTransition": held.move, "approvalId": held.approval.id}
+        if held.chained:
+            error["code"] = "CHAIN_FAILED"
         noted |= {"approvalId": held.approval.id, "digest": held.approval.digest}
         return await self._moves.settle(live, held, error, outcome=outcome, **noted)
 
@@ -113,18 +120,17 @@ class Gates:
         held = None if live is None else live.held
         approval = None if held is None else held.approval
         if live is None or held is None or approval is None or approval.id != approval_id:
-            raise _refused(f"There is no approval {approval_id} that waits; it is settled, or never was.")
+            message = f"There is no approval {approval_id} that waits; it is settled, or never was."
+            raise WorkflowRefused(message, "UNKNOWN_APPROVAL" if live is None else "APPROVAL_SETTLED")
         if approval.role not in person.roles and ADMIN not in person.roles:
             raise WorkflowRefused(f"It takes the role {approval.role} to decide about {approval_id}.", "POLICY_DENIED")
         if 0 < live.body.deadline <= time.time():
-            raise _refused(f"The time of {live.id} is over.")
+            raise WorkflowRefused(f"The time of {live.id} is over.", "APPROVAL_EXPIRED")
         if approval.expires_at <= time.time():
-            await self.expire(live, held)
-            raise _refused(f"{approval_id} has expired; submit the transition again.")
+            with suppress(StaleVersion):  # somebody else saw it first
+                await self.expire(live, held)
+            raise WorkflowRefused(f"{approval_id} has expired; submit the transition again.", "APPROVAL_EXPIRED")
         if digest is not None and digest != approval.digest:
-            raise _refused(f"What was shown for {approval_id} is not what would be approved; look at it again.")
+            message = f"What was shown for {approval_id} is not what would be approved; look at it again."
+            raise WorkflowRefused(message, "APPROVAL_CHANGED")
         return live, held, approval
-
-
-def _refused(message: str) -> WorkflowRefused:
-    return WorkflowRefused(message, "UNKNOWN_APPROVAL")

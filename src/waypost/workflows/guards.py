@@ -13,7 +13,7 @@ import msgspec
 
 from waypost.config import workflows as models
 from waypost.errors import DefinitionError
-from waypost.policy.redaction import HIDDEN, is_secret_name
+from waypost.redaction import HIDDEN, is_secret_name
 from waypost.workflows.expression_parsing import And, Compare, Literal, Node, Not, Or, paths_of, render
 from waypost.workflows.expressions import Expression, compile_expression
 from waypost.workflows.paths import MISSING, Path, quoted

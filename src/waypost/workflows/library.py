@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from difflib import get_close_matches
 from typing import Final
 
 import msgspec
 
 from waypost.config.workflows import Workflow
 from waypost.errors import StaleVersion, StoreDamaged
+from waypost.nearest import nearest
 from waypost.stores.store import Store
 from waypost.workflows.definition import Definition
 from waypost.workflows.executors.executor import Surroundings
@@ -59,7 +59,7 @@ class Library:
 
     def nearest(self, name: str) -> list[str]:
         """Names that somebody may have meant."""
-        return get_close_matches(name, self._current, n=3, cutoff=0.5)
+        return nearest(name, self._current, most=3, alike=0.5)
 
     async def pin(self, definition: Definition) -> None:
         """Make sure that instances will find a definition again."""

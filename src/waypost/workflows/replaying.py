@@ -14,7 +14,7 @@ import msgspec
 from waypost.capabilities.principals import Principal
 from waypost.config import workflows as models
 from waypost.errors import WaypostError
-from waypost.policy.redaction import HIDDEN
+from waypost.redaction import HIDDEN
 from waypost.workflows.defaults import with_defaults
 from waypost.workflows.definition import Definition, TransitionPlan
 from waypost.workflows.guards import CompiledGuard, compile_guard
@@ -184,7 +184,7 @@ class _Judge:
             return
         if digest(given) != self._row.get("argumentsDigest"):
             self._doubt("The input is hidden in part, so that nobody knows whether it fits.")
-        elif problems := definition.schema.problems(with_defaults(definition.model.input_schema, given)):
+        elif problems := definition.schema.problems(with_defaults(definition.input_schema, given)):
             self._refuse(f"The input does not fit any more: {'; '.join(problems)}.")
 
     def _judge_timeout(self, target: str) -> None:

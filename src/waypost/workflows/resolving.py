@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import TypeVar
 
 from msgspec import Struct
@@ -13,6 +12,7 @@ from waypost.config.executors import CapabilityCall, Executor, Parallel, Pipelin
 from waypost.config.findings import quoted
 from waypost.config.workflows import Capability, Guard, Schema, State, Transition, Workflow
 from waypost.errors import DefinitionError
+from waypost.nearest import did_you_mean
 
 Capabilities = Mapping[str, Capability]
 _Item = TypeVar("_Item")
@@ -37,9 +37,8 @@ def resolve_capability(name: str, capabilities: Capabilities) -> Capability:
 def nearest(name: str, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown name: the one that may be meant, or those there are."""
     names = sorted(known)
-    near = get_close_matches(name[:80], names, n=1)
-    if near:
-        return f"did you mean {quoted(near[0])}?"
+    if hint := did_you_mean(name, names, quoted=quoted):
+        return hint
     if not names:
         return "there are none"
     shown = ", ".join(quoted(other) for other in names[:10])

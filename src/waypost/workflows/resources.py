@@ -18,7 +18,7 @@ from waypost.capabilities.resources import resource_from_function
 from waypost.config import Config
 from waypost.config.workflows import Workflow
 from waypost.errors import InvalidParams, ToolError, WorkflowRefused
-from waypost.policy.redaction import HIDDEN, is_secret_name, redacted
+from waypost.redaction import HIDDEN, is_secret_name, redacted
 from waypost.stores.store import Store
 from waypost.workflows.answers import moment
 from waypost.workflows.engine import Engine

@@ -19,6 +19,7 @@ from waypost.workflows.chaining import Outcome
 from waypost.workflows.definition import Definition
 from waypost.workflows.engine import Engine
 from waypost.workflows.landing import new_id
+from waypost.workflows.steps import GIVEN
 from waypost.workflows.tools import OWNER, told
 
 Data = dict[str, Any]
@@ -32,9 +33,7 @@ def tool_name(definition_id: str) -> str:
 def run_tool(engine: Engine, definition: Definition) -> Capability:
     """The tool that runs a workflow."""
     model, name = definition.model, definition.id
-    given: Data = {"type": "string", "description": "Input data passed to the first step"}
-    if not model.steps:
-        given = model.input_schema or {"type": "object"}
+    given: Data = GIVEN if model.steps else model.input_schema or {"type": "object"}
 
     async def run(args: Data, ctx: Context) -> Result:
         if not model.enabled:

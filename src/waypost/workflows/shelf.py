@@ -37,9 +37,12 @@ class Shelf:
         return live
 
     async def at(self, workflow_id: str, version: int) -> Live | None:
-        """The instance, from memory if that has the version and no move on its way."""
+        """The instance, from memory if that has the version and nothing on its way.
+
+        What goes on by itself halts and is resumed within one version, maybe elsewhere.
+        """
         kept = self._kept.get(workflow_id)
-        if kept is not None and kept.version == version and kept.held is None:
+        if kept is not None and kept.version == version and kept.held is None and not kept.body.pending:
             return kept
         return await self.get(workflow_id)
 

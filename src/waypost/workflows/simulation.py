@@ -121,7 +121,7 @@ class Simulation:
     def walk(self, number: int, steps: int) -> None:
         """Walk once, from the start."""
         self._trail = []
-        given = self._interests.fitting(self._definition.model.input_schema, "input", self._chance)
+        given = self._interests.fitting(self._definition.input_schema, "input", self._chance)
         live, _ = landing.begin(self._definition, given or {}, self._cast.anybody(self._chance), "wf_simulated")
         self._states[live.state.name] += 1
         for _ in range(steps):

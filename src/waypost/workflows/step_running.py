@@ -9,7 +9,7 @@ from typing import Any, Final
 from waypost.capabilities.results import Result
 from waypost.config.workflows import Step
 from waypost.errors import DeadlineExceeded, ExecutorFailed, UnknownTool, WaypostError
-from waypost.policy.redaction import redacted
+from waypost.redaction import redacted
 from waypost.skills.tools import BRANCH, tool_name
 from waypost.workflows.executors import LONGEST
 from waypost.workflows.executors.capability import output_of

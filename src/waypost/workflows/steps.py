@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from waypost.config.workflows import Step
+from waypost.config.workflows import Schema, Step, Workflow
 from waypost.workflows.guards import CompiledGuard
 from waypost.workflows.scope import Scope
 
@@ -31,6 +31,15 @@ _SNAPSHOT: Final = 2048
 """Bytes of an output, as JSON, that the results of the steps keep."""
 
 Data = dict[str, Any]
+
+GIVEN: Final[Schema] = {"type": "string", "description": "Input data passed to the first step"}
+"""What a workflow of steps is given."""
+_INPUT: Final[Schema] = {"type": "object", "properties": {"input": GIVEN}}
+
+
+def input_schema(workflow: Workflow) -> Schema | None:
+    """What the input of a workflow must be: what it says itself, else a text where it has steps."""
+    return _INPUT if workflow.input_schema is None and workflow.steps else workflow.input_schema
 
 
 class Done(msgspec.Struct, frozen=True):

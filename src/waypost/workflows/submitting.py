@@ -1,4 +1,4 @@
-"""What has to be right before a transition is taken, in this order: version, transition, actor, schema, guards."""
+"""What has to be right before a transition is taken: version, entry, transition, actor, schema, guards."""
 
 from __future__ import annotations
 
@@ -40,6 +40,20 @@ def check_version(live: Live, expected: int) -> None:
         )
     waits = f"waits for workflow {held.child}" if held.kind == "child" else "is being executed"
     raise WorkflowRefused(f"{held.move} {waits}; version {expected} is taken.", "STALE_WORKFLOW_VERSION")
+
+
+def check_entered(live: Live) -> None:
+    """Refuse what would go around the entry into the state, or around what goes on by itself right now."""
+    if live.is_over:
+        return
+    if live.goes_on:
+        message = f"{live.definition.id} goes on by itself from {live.state.name}; version {live.version} is taken."
+        raise WorkflowRefused(message, "STALE_WORKFLOW_VERSION")
+    halted = live.body.halted
+    if live.body.pending == "enter" and halted is not None:
+        why = {"errorClass": halted["errorClass"]} if "errorClass" in halted else {}
+        message = f"{live.state.name} has not been entered, and nothing can be done there before: {halted['message']}"
+        raise WorkflowRefused(message, "CHAIN_FAILED", **why)
 
 
 def found(live: Live, name: str) -> TransitionPlan:

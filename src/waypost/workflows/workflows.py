@@ -19,7 +19,6 @@ from waypost.errors import DefinitionError, PolicyDenied
 from waypost.execution.pipeline import Pipeline
 from waypost.policy.guard import PolicyGuard
 from waypost.policy.vault import Vault
-from waypost.stores.definitions import any_created
 from waypost.stores.store import Store
 from waypost.upstreams.pool import Upstreams
 from waypost.workflows.creating import Creating, load_safely
@@ -47,7 +46,6 @@ class Workflows:
         self, registry: Registry, pipeline: Pipeline, guard: PolicyGuard, store: Callable[[], Store], vault: Vault
     ) -> None:
         self._registry = registry
-        self._store = store
         self._pipeline = pipeline
         self._guard = guard
         self._connections: dict[str, Connection] = {}
@@ -156,9 +154,9 @@ class Workflows:
         self.engine.draining = False
         self.watch.start()
 
-    async def open(self) -> None:
-        """Have the workflows that were made while an earlier process ran, then start."""
-        if await any_created(self._store()):
+    async def open(self, created: bool) -> None:
+        """Start, with the workflows that were made while an earlier process ran, if any were `created`."""
+        if created:
             await load_safely(self.creating)
         self.start()
 
@@ -195,4 +193,4 @@ class Workflows:
             return
         decision = self._guard.decide(tool, name, caller)
         if not decision.allowed:
-            raise PolicyDenied(decision.reason)
+            raise PolicyDenied(decision.reason, decision.rule_type)

@@ -40,7 +40,9 @@ class Engine:
             "state::list": lambda given: [value for (scope, _), value in self.state.items() if scope == given["scope"]],
         }
 
-    async def __call__(self, function_id: str, payload: Any, within: float, by: Asker = None) -> Any:
+    async def __call__(
+        self, function_id: str, payload: Any, within: float, by: Asker = None, namespace: str | None = None
+    ) -> Any:
         """Run a function."""
         if not function_id.startswith("state::"):
             self.calls.append((function_id, payload))
@@ -63,6 +65,9 @@ class BrokenShelf:
         raise StoreUnavailable("the state is away")
 
     async def all(self, kind: Kind) -> list[Data]:
+        raise StoreUnavailable("the state is away")
+
+    async def mark(self) -> object:
         raise StoreUnavailable("the state is away")
 
 

@@ -15,6 +15,7 @@ class Document(NamedTuple):
     id: str
     body: str
     owner: str = "folder:/docs"
+    uri: str = "skill://docs/SKILL.md"
 
 
 class Folder:
@@ -85,3 +86,12 @@ async def test_skills_of_folders_are_no_second_resources_of_the_hub() -> None:
         await it.content.load()
 
         assert registry.resource("iii://pdf").id == "iii://{skill_id}"
+
+
+@asynchronous
+async def test_a_folders_skill_is_hinted_at_again_when_what_stood_in_its_place_is_gone() -> None:
+    async with desk(sources=[Folder(Document("again", "# Again"))]) as it:
+        assert '"again"' in await it.unread("iii://agian")
+        await it.skill("again", "# Over")
+        await it.call("skills::unregister", {"id": "again"})
+        assert await it.unread("iii://agian") == 'Skill not found: agian; did you mean "again"?'

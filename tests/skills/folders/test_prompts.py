@@ -62,6 +62,11 @@ async def test_a_file_is_a_prompt_with_its_arguments(tmp_path: Path) -> None:
         (text("mail", body="{% if %}"), "the template cannot be rendered"),
         (text("mail", body="{% include 'x' %}"), "it loads another template"),
         (text("mail", body="{{ to }}"), "the variable `to` is not among the arguments"),
+        (
+            text("mail", body="{{ ''.__class__.__mro__ }}"),
+            "cannot be rendered: it uses `__mro__`, which prompts cannot",
+        ),
+        (text("mail", body="{% for i in range(100001) %}x{% endfor %}"), "a range of more than 100,000 numbers"),
         (text("mail", body="x" * LARGEST), "is larger than 256 KiB"),
     ],
 )
@@ -73,6 +78,29 @@ def test_a_file_that_is_no_prompt_is_told_by_name(tmp_path: Path, source: str, s
     assert problem.path == str(tmp_path / "mail.md")
     assert said in problem.message
     assert [row.id for row in hub.expand("prompts")] == ["good"]
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("{{ 7 / to | int }}", "division by zero"),
+        ("{% for i in range(to | length * 99999) %}x{% endfor %}", "Range too big. The sandbox blocks ranges larger"),
+        ("{{ to['__cla' ~ 'ss__'].mro }}", "access to attribute '__class__' of 'str' object is unsafe"),
+        ("{{ to.sender.name }}", "'str object' has no attribute 'sender'"),
+        ("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}{{ to }}", "maximum recursion depth exceeded"),
+    ],
+)
+@asynchronous
+async def test_a_prompt_that_fails_with_some_arguments_says_why(tmp_path: Path, template: str, said: str) -> None:
+    put(tmp_path / "mail.MD", text("mail", more="arguments: [{name: to}]\n", body=template))
+    hub = Hub("library", "1").add_prompts(tmp_path)
+    assert hub.folders.problems == ()
+    async with connect(hub) as client:
+        with pytest.raises(RemoteError) as caught:
+            await client.get_prompt("mail", {"to": "ada"})
+    assert caught.value.code == -32000
+    assert str(caught.value).startswith(f"The prompt mail cannot be rendered: {said}")
+    await hub.stop()
 
 
 def test_a_prompt_whose_name_is_taken_is_left_out(tmp_path: Path) -> None:

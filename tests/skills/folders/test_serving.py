@@ -15,9 +15,8 @@ from waypost import Hub, RemoteError
 from waypost.building import check
 from waypost.capabilities.capability import Kind
 from waypost.configured import ConfiguredHub
-from waypost.policy.rules import Rule
 from waypost.testing import TestClient, connect
-from waypost.wire.versions import ALL, V2025_11_25, V2026_07_28, at_least
+from waypost.wire.versions import ALL, V2025_11_25, V2026_07_28
 
 EXTENSION = "io.modelcontextprotocol/skills"
 
@@ -58,8 +57,7 @@ async def test_the_extension_is_declared_where_there_are_skills(tmp_path: Path, 
     hub = Hub("library", "1").add_skills(tmp_path)
     declared = hub.engine.capabilities(version)
     assert declared["resources"] == {"listChanged": True, "subscribe": True}
-    expected = {EXTENSION: {"directoryRead": True}} if at_least(version, V2025_11_25) else None
-    assert declared.get("extensions") == expected
+    assert declared["extensions"] == {EXTENSION: {"directoryRead": True}}
     empty = Hub("empty", "1").add_skills(tmp_path / "pdf" / "nowhere")
     assert "extensions" not in empty.engine.capabilities(version)
     async with connect(empty, version) as client:
@@ -156,23 +154,6 @@ async def test_results_say_how_long_they_may_be_kept_only_to_stateless_clients(t
             assert set(await client.request("skills/get", {"uri": "skill://pdf/SKILL.md"})) == {"skill", *keys}
             unknown = "skill://unknown/SKILL.md"
             assert await refusal(client, "skills/get", unknown) == (-32602, f"Unknown skill: {unknown}")
-    await hub.stop()
-
-
-@asynchronous
-async def test_a_rule_that_hides_a_skill_keeps_it_out_of_every_answer(tmp_path: Path) -> None:
-    skill(tmp_path, "open")
-    skill(tmp_path, "office/closed")
-    closed = "skill://office/closed/"
-    rule = Rule(name="closed", type="mcp_restriction", config={"tool_pattern": closed}, hide=True)
-    hub = Hub("library", "1", policies=[rule]).add_skills(tmp_path)
-    async with connect(hub) as client:
-        listed = await client.request("skills/list")
-        assert [one["uri"] for one in listed["skills"]] == ["skill://open/SKILL.md"]
-        assert listed["cacheScope"] == "private"
-        hidden = "skill://office/closed/SKILL.md"
-        assert await refusal(client, "skills/get", hidden) == (-32602, f"Unknown skill: {hidden}")
-        assert (await client.request("resources/directory/read", {"uri": "skill://office/closed"}))["resources"] == []
     await hub.stop()
 
 

@@ -90,6 +90,25 @@ async def test_a_skill_that_becomes_wrong_leaves_and_comes_back_when_it_is_right
 
 
 @asynchronous
+async def test_whoever_subscribed_hears_of_files_that_are_made_or_come_back(tmp_path: Path) -> None:
+    home = skill(tmp_path / "skills", "pdf")
+    main, data = "skill://pdf/SKILL.md", "skill://pdf/data.txt"
+    async with library(tmp_path) as (_, client):
+        for uri in (main, data):
+            await client.subscribe(uri)
+        put(home / "data.txt", "x")
+        await client.assert_notification("resources/updated", within=PATIENCE, uri=data)
+        for broken, mended in ((main, "nothing"), (main, text("pdf"))):
+            put(home / "SKILL.md", mended)
+            await client.assert_notification("resources/updated", within=PATIENCE, uri=broken)
+        home.rename(tmp_path / "away")
+        await client.assert_notification("resources/updated", within=PATIENCE, uri=main)
+        (tmp_path / "away").rename(home)
+        await client.assert_notification("resources/updated", within=PATIENCE, uri=main)
+        assert (await client.read_resource(main)).text == text("pdf")
+
+
+@asynchronous
 async def test_a_folder_that_was_not_there_is_served_once_it_is(tmp_path: Path) -> None:
     async with library(tmp_path) as (hub, client):
         assert len(hub.folders.problems) == 2

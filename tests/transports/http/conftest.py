@@ -27,6 +27,7 @@ NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 HOST = "127.0.0.1:8420"
 BOTH = "application/json, text/event-stream"
 EVENTS = "text/event-stream"
+ADD = {"name": "add", "arguments": {"a": 1, "b": 2}}
 
 Headers = Mapping[str, str | None]
 
@@ -273,6 +274,12 @@ def routing(message: Json) -> dict[str, str | None]:
         "mcp-method": message["method"],
         "mcp-name": None if named is None else params.get(named),
     }
+
+
+def code(call: Call) -> int:
+    """The code of the error that a request is answered with."""
+    value: int = call.json["error"]["code"]
+    return value
 
 
 @asynccontextmanager

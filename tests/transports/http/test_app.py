@@ -22,7 +22,7 @@ async def test_health_needs_nothing_and_says_how_it_is() -> None:
 
 @pytest.mark.parametrize(
     ("verb", "path"),
-    [("GET", "/nothing"), ("POST", "/"), ("GET", "/mcp/"), ("POST", "/MCP"), ("POST", "/health"), ("GET", "/mcp/x")],
+    [("GET", "/nothing"), ("POST", "/"), ("GET", "/mcp/"), ("POST", "/MCP"), ("GET", "/mcp/x")],
 )
 @asynchronous
 async def test_elsewhere_is_nothing(verb: str, path: str) -> None:
@@ -30,6 +30,14 @@ async def test_elsewhere_is_nothing(verb: str, path: str) -> None:
         call = await web.open(verb, path=path).done()
         assert call.status == 404
         assert call.json["error"]["message"]
+
+
+@asynchronous
+async def test_health_is_only_asked_for() -> None:
+    async with browsing(assorted_hub()) as web:
+        call = await web.open("POST", path="/health").done()
+        assert call.status == 405
+        assert call.headers["allow"] == "GET"
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/health", "/", "/nothing"])

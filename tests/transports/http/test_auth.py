@@ -1,4 +1,4 @@
-"""Who gets to a hub over HTTP, what the others are told, and what is there for whom."""
+"""Who gets to a hub over HTTP, and what the others are told."""
 
 from __future__ import annotations
 
@@ -8,23 +8,29 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
 
-from tests.policy.issuer import ISSUER, RESOURCE, Clock, key_set, serving, token
+from tests.policy.issuer import ISSUER, RESOURCE, serving, token
 from tests.protocol.conftest import Json, asynchronous, initialization, notification, request, stateless
-from tests.transports.http.conftest import BOTH, EVENTS, Call, Visitor, Web, browsing, routing
-from waypost import Catalog, Context, Hub
+from tests.transports.http.conftest import BOTH, EVENTS, Visitor, Web, browsing, routing
+from tests.transports.http.guarded import (
+    KEYS,
+    METADATA,
+    READER,
+    WRITER,
+    bearer,
+    guarded,
+    modern_call,
+    sign_in,
+    text_of,
+    with_keys,
+    with_oauth,
+)
 from waypost.capabilities.principals import Principal
-from waypost.policy import Authentication, Key, OAuthSettings, digest
-from waypost.wire.versions import LATEST_LEGACY, LEGACY, V2025_03_26
-
-WRITER = "wp_" + "w" * 43
-READER = "wp_" + "r" * 43
-KEYS = (Key("writer", digest(WRITER), scopes=("notes:read", "notes:write")), Key("reader", digest(READER)))
-METADATA = "https://hub.example.com/.well-known/oauth-protected-resource/mcp"
+from waypost.policy import Authentication, digest
+from waypost.wire.versions import LEGACY
 
 MISSING = "Missing Authorization header"
 INVALID = "Invalid API key"
@@ -32,71 +38,6 @@ NOT_CONFIGURED = "MCP API key not configured"
 MALFORMED = "Malformed Authorization header"
 INSUFFICIENT = "Insufficient scope"
 UNAVAILABLE = "Authorization server unavailable"
-
-
-def bearer(credential: str) -> dict[str, str]:
-    return {"authorization": f"Bearer {credential}"}
-
-
-def guarded(auth: Authentication | None) -> Hub:
-    """A hub with something for everybody and something for writers, of every kind."""
-    hub = Hub("guarded", version="1.0.0", auth=auth)
-
-    @hub.tool
-    async def whoami(ctx: Context) -> str:
-        """Say who is calling."""
-        return ctx.principal.id
-
-    @hub.tool(scopes=["notes:write"])
-    async def write(ctx: Context) -> str:
-        """Write."""
-        return f"Written by {ctx.principal.id}."
-
-    @hub.tool
-    async def through(ctx: Context) -> str:
-        """Write by way of another tool."""
-        return (await ctx.invoke("write")).text
-
-    @hub.resource("notes://open")
-    async def open_notes() -> str:
-        """Notes for all."""
-        return "open"
-
-    @hub.resource("notes://secret", scopes=["notes:read"])
-    async def secret_notes() -> str:
-        """Notes for some."""
-        return "secret"
-
-    @hub.resource("notes://shelf/{number}", scopes=["notes:read"])
-    async def shelf(number: str) -> str:
-        """A shelf of notes for some."""
-        return number
-
-    @hub.prompt(scopes=["notes:write"])
-    async def compose() -> str:
-        """Have a note composed."""
-        return "Compose a note."
-
-    return hub
-
-
-def with_keys() -> Hub:
-    return guarded(Authentication(KEYS))
-
-
-def with_oauth(**settings: Any) -> Hub:
-    given: Json = {"issuer": ISSUER, "resource": RESOURCE, "jwks": key_set("rsa"), **settings}
-    return guarded(Authentication(oauth=OAuthSettings(**given), clock=Clock()))
-
-
-async def sign_in(web: Web, credential: str, version: str = LATEST_LEGACY) -> Visitor:
-    """A session that belongs to whoever presents this."""
-    opened = await web.post(initialization(version), bearer(credential))
-    assert opened.status == 200, opened.body
-    visitor = Visitor(web, opened.headers["mcp-session-id"], version)
-    visitor.headers.update(bearer(credential))
-    assert (await visitor.post(notification("notifications/initialized"))).status == 202
-    return visitor
 
 
 async def refused(web: Web, headers: dict[str, str] | None = None) -> tuple[int, Json, str | None]:
@@ -209,16 +150,6 @@ async def test_anonymous_callers_are_let_in_where_they_are_welcome_but_not_with_
         assert (await refused(web, bearer("wrong")))[:2] == (401, {"error": INVALID})
 
 
-async def modern_call(web: Web, tool: str, credential: str | None) -> Call:
-    headers = None if credential is None else bearer(credential)
-    return await web.modern("tools/call", {"name": tool, "arguments": {}}, headers)
-
-
-def text_of(call: Call) -> str:
-    text: str = call.messages()[-1]["result"]["content"][0]["text"]
-    return text
-
-
 @pytest.mark.parametrize("version", LEGACY)
 @asynchronous
 async def test_a_session_is_not_there_for_anybody_else(version: str) -> None:
@@ -246,105 +177,6 @@ async def test_a_session_without_its_key_is_not_enough() -> None:
         owner = await sign_in(web, WRITER)
         call = await owner.post(request(1, "tools/list"), {"authorization": None})
         assert (call.status, json.loads(call.body)) == (401, {"error": MISSING})
-
-
-LISTS = [
-    ("tools/list", "tools", "name", {"write"}),
-    ("resources/list", "resources", "uri", {"notes://secret"}),
-    ("resources/templates/list", "resourceTemplates", "uriTemplate", {"notes://shelf/{number}"}),
-    ("prompts/list", "prompts", "name", {"compose"}),
-]
-USES = [
-    ("tools/call", {"name": "write", "arguments": {}}, "notes:write"),
-    ("tools/call", {"name": "through", "arguments": {}}, "notes:write"),
-    ("resources/read", {"uri": "notes://secret"}, "notes:read"),
-    ("resources/read", {"uri": "notes://shelf/7"}, "notes:read"),
-    ("prompts/get", {"name": "compose"}, "notes:write"),
-]
-
-
-@pytest.mark.parametrize(("method", "section", "key", "scoped"), LISTS, ids=[method for method, *_ in LISTS])
-@asynchronous
-async def test_lists_leave_out_what_the_caller_has_no_scope_for(
-    method: str, section: str, key: str, scoped: set[str]
-) -> None:
-    async with browsing(with_keys()) as web:
-
-        async def listed(credential: str) -> list[set[str]]:
-            answers = [(await web.modern(method, headers=bearer(credential))).json]
-            answers += [await (await sign_in(web, credential, version)).ask(method) for version in LEGACY]
-            return [{item[key] for item in answer["result"][section]} for answer in answers]
-
-        # Asked in turns, so that a page kept for one would show up with the other.
-        for _ in range(2):
-            assert all(scoped <= names for names in await listed(WRITER))
-            assert not any(scoped & names for names in await listed(READER))
-
-
-@pytest.mark.parametrize(("method", "params", "scope"), USES, ids=[str(params) for _, params, _ in USES])
-@asynchronous
-async def test_using_it_is_denied_with_a_challenge_in_both_eras(method: str, params: Json, scope: str) -> None:
-    async with browsing(with_keys()) as web:
-        reader = await sign_in(web, READER)
-        for call in (await web.modern(method, params, bearer(READER)), await reader.post(request(1, method, params))):
-            assert call.status == 403
-            assert call.headers["www-authenticate"] == f'Bearer error="insufficient_scope", scope="{scope}"'
-            assert call.json["error"] == {
-                "code": -32000,
-                "message": "insufficient_scope",
-                "data": {"required": [scope], "granted": []},
-            }
-        writer = await sign_in(web, WRITER)
-        for call in (await web.modern(method, params, bearer(WRITER)), await writer.post(request(1, method, params))):
-            assert call.status == 200
-            assert "result" in call.messages()[-1]
-
-
-@asynchronous
-async def test_the_catalog_leaves_it_out_too() -> None:
-    async with browsing(with_keys().add(Catalog)) as web:
-        for credential, sees in ((WRITER, True), (READER, False)):
-            found = (await modern_call(web, "catalog", credential)).json["result"]["structuredContent"]
-            assert ("write" in {tool["name"] for tool in found["tools"]}) is sees
-            assert ("compose" in {prompt["name"] for prompt in found["prompts"]}) is sees
-
-
-@asynchronous
-async def test_with_oauth_the_challenge_of_a_denial_leads_to_the_metadata() -> None:
-    async with browsing(with_oauth()) as web:
-        denied = await modern_call(web, "write", token(scope="notes:read"))
-        challenge = f'Bearer error="insufficient_scope", resource_metadata="{METADATA}", scope="notes:write"'
-        assert (denied.status, denied.headers["www-authenticate"]) == (403, challenge)
-        assert denied.json["error"]["data"] == {"required": ["notes:write"], "granted": ["notes:read"]}
-        assert text_of(await modern_call(web, "write", token(scope="notes:write"))) == f"Written by {ISSUER}|ada."
-
-
-@asynchronous
-async def test_scopes_hold_without_authentication_too() -> None:
-    async with browsing(guarded(None)) as web:
-        denied = await modern_call(web, "write", None)
-        assert denied.json["error"]["message"] == "insufficient_scope"
-        assert "www-authenticate" not in denied.headers
-
-
-@asynchronous
-async def test_a_request_has_the_scopes_of_its_own_token_not_of_the_one_that_opened_the_session() -> None:
-    wide, narrow = token(scope="notes:write"), token(scope="notes:read")
-    async with browsing(with_oauth()) as web:
-        visitor = await sign_in(web, wide)
-        use = request(1, "tools/call", {"name": "write", "arguments": {}})
-        assert (await visitor.post(use)).status == 200
-        assert (await visitor.post(use, bearer(narrow))).status == 403
-
-
-@asynchronous
-async def test_a_batch_has_the_scopes_of_its_own_token_too() -> None:
-    wide, narrow = token(scope="notes:write"), token(scope="notes:read")
-    async with browsing(with_oauth()) as web:
-        visitor = await sign_in(web, wide, V2025_03_26)
-        batch = [request(1, "tools/call", {"name": "write", "arguments": {}})]
-        assert "result" in (await visitor.post(batch)).json[0]
-        assert (await visitor.post(batch, bearer(narrow))).json[0]["error"]["message"] == "insufficient_scope"
 
 
 @asynchronous

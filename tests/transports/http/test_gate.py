@@ -342,3 +342,15 @@ async def test_a_client_that_leaves_before_its_body_is_sent_gets_no_answer() -> 
         {"type": "http.disconnect"},
     ]
     assert await gate().body(receive_half) is None
+
+
+@asynchronous
+async def test_a_body_that_is_refused_and_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waypost.transports.http.gate._WITHIN", 0.01)
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        return {}
+
+    async with asyncio.timeout(5):
+        await Gate(max_body=100).discard(receive)

@@ -44,8 +44,14 @@ def test_a_person_anywhere_on_the_way_is_enough(place: str, person: str, check: 
     assert check(flow(**{place: person})) == []
 
 
-def test_a_person_who_is_asked_on_entry_stops_nobody_by_saying_no(check: Checker) -> None:
-    assert check.codes(flow(ENTER="onEnter: {executor: {kind: human}},")) == ["WF057"]
+@pytest.mark.parametrize("person", ["{kind: human}", "{capability: ask}"])
+def test_a_person_who_is_asked_on_entry_is_asked_before_every_way_out(person: str, check: Checker) -> None:
+    assert check(flow(ENTER=f"onEnter: {{executor: {person}}},")) == []
+
+
+def test_a_timeout_leads_around_a_person_who_is_asked_on_entry(check: Checker) -> None:
+    given = flow(ENTER="onEnter: {executor: {kind: human}},", MORE="timeoutMs: 5\n    onTimeout: {target: c}")
+    assert check.codes(given) == ["WF057"]
 
 
 def test_a_way_around_the_person_is_found(check: Checker) -> None:

@@ -21,6 +21,7 @@ from waypost.errors import (
     InsufficientScope,
     PolicyDenied,
     RemoteError,
+    ToolError,
     UnknownTool,
     WorkflowRefused,
 )
@@ -172,6 +173,13 @@ def told(error_class: str) -> Result:
     return Result(["no"], {"error": {"code": "EXECUTOR_FAILED", "errorClass": error_class}}, is_error=True)
 
 
+def denied_behind(message: str, rule_type: str) -> ToolError:
+    """How a hub tells a tool that what it called is denied."""
+    error = ToolError(message)
+    error.__cause__ = PolicyDenied(message, rule_type)
+    return error
+
+
 @pytest.mark.parametrize("make", [capability, worker])
 @pytest.mark.parametrize(
     ("answer", "error_class"),
@@ -185,7 +193,11 @@ def told(error_class: str) -> Result:
         (told("connection_error"), "connection_error"),
         (told("worse"), "permanent_error"),
         (Result(["no"], {"error": "timeout"}, is_error=True), "permanent_error"),
+        (failure("rate limit exceeded: max 1/5s"), "rate_limited"),
         (PolicyDenied(), "permanent_error"),
+        (PolicyDenied("no", "allow_list"), "permanent_error"),
+        (PolicyDenied("no", "rate_limit"), "rate_limited"),
+        (denied_behind("no", "rate_limit"), "rate_limited"),
         (UnknownTool("Unknown tool: greet"), "permanent_error"),
         (InsufficientScope(["a"]), "permanent_error"),
         (DeadlineExceeded(), "timeout"),
@@ -240,6 +252,20 @@ async def test_a_function_can_be_known_by_the_name_of_its_capability() -> None:
 
     assert await worker(invoke, arguments={"to": "b"}).run(a_run()) == {"sent": 1}
     assert asked == ["mail::send", "mail__send"]
+
+
+@pytest.mark.parametrize(("function", "asked"), [("mail::send", ["mail::send", "mail__send"]), ("send", ["send"])])
+@asynchronous
+async def test_a_function_that_nobody_offers_right_now_cannot_be_reached(function: str, asked: list[str]) -> None:
+    names = []
+
+    async def invoke(name: str, arguments: dict[str, Any], meta: Mapping[str, Any]) -> Any:
+        names.append(name)
+        raise UnknownTool(f"Unknown tool: {name}")
+
+    failed = await failure_of(worker(invoke, function))
+    assert (failed.error_class, failed.message) == ("connection_error", f"Nobody offers {function} right now.")
+    assert names == asked
 
 
 @asynchronous

@@ -15,7 +15,7 @@ from aiohttp import web
 from tests.protocol.conftest import asynchronous
 from tests.upstreams.conftest import until
 from tests.upstreams.internet import PUBLIC, Answer, Names, dialling, site
-from tests.upstreams.test_egress import bodies, echo, moving
+from tests.upstreams.sites import bodies, echo, moving
 from tests.workflows.executors.test_building import a_run, failure_of, model, surroundings
 from waypost.config.executors import Reliability, RestConnection
 from waypost.errors import ExecutorFailed

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from math import isfinite
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from waypost.capabilities.schemas.problems import location
 from waypost.capabilities.schemas.validators import MAX_DEPTH, Validator
 from waypost.errors import DefinitionError
+from waypost.nearest import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,20 +50,19 @@ def checked(path: Path, given: object) -> dict[str, Any]:
         fail(path, f"has no type; known types are {', '.join(TYPES)}")
     kind = options["type"]
     if not isinstance(kind, str) or kind not in TYPES:
-        fail(path, f"unknown type {kind!r}{_nearest(kind, TYPES)}; known types are {', '.join(TYPES)}")
+        fail(path, f"unknown type {kind!r}{_hint(kind, TYPES)}; known types are {', '.join(TYPES)}")
     allowed = (*_COMMON, *(() if path[-1] is None else _MEMBER), *TYPES[kind])
     for option, value in options.items():
         if option not in allowed:
-            fail(path, f"unknown option {option!r}{_nearest(option, allowed)}; {kind} takes {', '.join(allowed)}")
+            fail(path, f"unknown option {option!r}{_hint(option, allowed)}; {kind} takes {', '.join(allowed)}")
         _check_value(path, kind, option, value)
     _check_order(path, options, "min", "max")
     _check_order(path, options, "min_length", "max_length")
     return dict(options)
 
 
-def _nearest(name: object, known: Iterable[str]) -> str:
-    matches = get_close_matches(name, list(known), n=1) if isinstance(name, str) else []
-    return f", did you mean {matches[0]!r}?" if matches else ""
+def _hint(name: object, known: Iterable[str]) -> str:
+    return did_you_mean(name, known, ", ") if isinstance(name, str) else ""
 
 
 def _check_value(path: Path, kind: str, option: str, value: Any) -> None:

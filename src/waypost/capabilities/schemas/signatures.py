@@ -202,6 +202,8 @@ def _is_wrapped(schema: dict[str, Any], definitions: dict[str, Any]) -> bool:
         return all(_is_wrapped(branch, definitions) for branch in schema["anyOf"])
     if "enum" in schema:
         return all(isinstance(value, int | float) for value in schema["enum"])
+    if schema.get("type") == "array" and "prefixItems" not in schema and schema.get("items", {}) == {}:
+        return False  # what may hold anything may hold content blocks
     return schema.get("type") in _WRAPPED_TYPES
 
 

@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from waypost.skills.child.connection import Connection
-from waypost.skills.child.messages import Ask, Call, Reply
+from waypost.skills.child.messages import REFUSED, Ask, Call, Reply
 
 if TYPE_CHECKING:
     import asyncio  # takes long to load, and most skills are not async
@@ -145,6 +145,7 @@ class AsyncContext(Context):
 def outcome(reply: Reply) -> Any:
     """The hub's answer, or the exception it stands for."""
     if reply.error is not None:
-        kind = getattr(builtins, reply.error, RuntimeError)
-        raise kind(reply.message)
+        error = getattr(builtins, reply.error, RuntimeError)(reply.message)
+        setattr(error, REFUSED, reply.refused)
+        raise error
     return Answer(reply.value) if isinstance(reply.value, dict) else reply.value

@@ -16,6 +16,10 @@ VALUES: Final = ("description", "version", "permissions", "routes", "external", 
 """What a skill's module may say about itself."""
 
 
+REFUSED: Final = "waypost_refused"
+"""What is true of an exception by which the hub refused something."""
+
+
 class Start(msgspec.Struct, tag="start", frozen=True):
     """The first message of the hub: what to run, and within which limits."""
 
@@ -58,12 +62,13 @@ class Ask(msgspec.Struct, tag="ask", frozen=True):
 
 
 class Reply(msgspec.Struct, tag="reply", frozen=True):
-    """What came of it; `error` is the name of a built-in exception."""
+    """What came of it; `error` is the name of a built-in exception, `refused` if that is no fault of the skill."""
 
     id: int
     value: Any = None
     error: str | None = None
     message: str = ""
+    refused: bool = False
 
 
 class Done(msgspec.Struct, tag="done", frozen=True):
@@ -75,7 +80,7 @@ class Done(msgspec.Struct, tag="done", frozen=True):
 
 
 class Failed(msgspec.Struct, tag="failed", frozen=True):
-    """The skill, or its import, raised; `told` if it did so to say that it cannot do what was asked."""
+    """The skill, or its import, raised; `told` if that says that what was asked cannot be done, and is no crash."""
 
     call: int
     kind: str

@@ -16,7 +16,7 @@ from waypost.skills.child import limits
 from waypost.skills.child.connection import Connection
 from waypost.skills.child.context import AsyncContext, BlockingContext
 from waypost.skills.child.guard import Guard
-from waypost.skills.child.messages import VALUES, Call, Done, Failed, Ready, Start, encode
+from waypost.skills.child.messages import REFUSED, VALUES, Call, Done, Failed, Ready, Start, encode
 
 if TYPE_CHECKING:
     import asyncio
@@ -183,6 +183,7 @@ def _takes_context(run: Callable[..., Any]) -> bool:
 
 def failed(call: int, error: BaseException, message: str | None = None) -> Failed:
     """What the hub is told about an exception."""
+    error = _first(error)
     try:
         text = str(error) if message is None else message
         trace = "".join(traceback.format_exception(error, limit=-20))
@@ -199,5 +200,13 @@ def _sendable(text: str) -> str:
 
 
 def _is_told(error: BaseException) -> bool:
-    """Whether it is the exception with which tools say what is wrong themselves."""
-    return any(kind.__name__ == "ToolError" and kind.__module__ == "waypost.errors" for kind in type(error).__mro__)
+    """Whether it is the exception with which tools say what is wrong themselves, or a refusal of the hub."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_told, error.exceptions))
+    names = [(kind.__module__, kind.__name__) for kind in type(error).__mro__]
+    return getattr(error, REFUSED, False) is True or ("waypost.errors", "ToolError") in names
+
+
+def _first(error: BaseException) -> BaseException:
+    """An exception, or the first one of a group that says nothing but what cannot be done."""
+    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) and _is_told(error) else error

@@ -41,6 +41,11 @@ class BorrowingShelf:
         known = {row.get("id") for row in kept}
         return kept + [row for key, row in self._borrowed().items() if key not in known]
 
+    async def mark(self) -> object:
+        """That of what is kept, and what sources have."""
+        kept = await self._shelf.mark()
+        return None if kept is None else (kept, [tuple(source.documents()) for source in self._sources])
+
     def _borrowed(self) -> dict[str, Data]:
         seen: dict[str, Data] = {}
         for source in self._sources:
@@ -52,7 +57,8 @@ class BorrowingShelf:
 
     def _row(self, document: Document) -> Data:
         before = (self._seen or {}).get(document.id)
-        if before is not None and (before["skill"], before["owner"]) == (document.body, document.owner):
+        now_there = (document.body, document.owner, document.uri)
+        if before is not None and (before["skill"], before["owner"], before["home"]) == now_there:
             return before
         return {
             "id": document.id,
@@ -60,4 +66,5 @@ class BorrowingShelf:
             "registered_at": now(),
             "owner": document.owner,
             "borrowed": True,
+            "home": document.uri,
         }

@@ -29,7 +29,7 @@ _FOUND_BY: Final = 500
 """Characters of a skill's first paragraph that it is found by."""
 
 
-class _Whole(UriTemplate):
+class Whole(UriTemplate):
     """Matches URIs by how they begin and leaves them whole: these are neither encoded nor of one segment."""
 
     def __init__(self, template: str, fits: Callable[[str], bool]) -> None:
@@ -113,7 +113,7 @@ def _template(told: Data, skills: Skills, fits: Callable[[str], bool]) -> Capabi
         definition=msgspec.convert(told, TemplateDefinition),
         handler=read,
         is_async=True,
-        template=_Whole(told["uriTemplate"], fits),
+        template=Whole(told["uriTemplate"], fits),
         subscribable=True,
     )
 

@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, Generic, TypeAlias
 
 from waypost.errors import WaypostError
+from waypost.skills.content.access import Access
 from waypost.skills.content.hints import did_you_mean
 from waypost.skills.content.owning import Owners
-from waypost.skills.content.ports import Kind, Op, Shelf
+from waypost.skills.content.ports import Asker, Kind, Op, Shelf
 from waypost.skills.content.records import R, Record, kept, read, read_all
 from waypost.skills.content.refusals import quoted, refused
 from waypost.skills.content.turns import Turns
@@ -26,18 +27,26 @@ class Collection(Generic[R]):
     """Records of one kind."""
 
     def __init__(
-        self, kind: Kind, record: type[R], shelf: Shelf, owners: Owners, written: Written, is_free: IsFree
+        self,
+        kind: Kind,
+        record: type[R],
+        shelf: Shelf,
+        owners: Owners,
+        access: Access,
+        written: Written,
+        is_free: IsFree,
     ) -> None:
         self.kind = kind
         self.owners = owners
+        self.access = access
         self._record: type[R] = record
         self._shelf = shelf
         self._written = written
         self._is_free = is_free
         self._turns = Turns()
         self._changes: set[asyncio.Future[Any]] = set()
-        self._known: set[str] | None = None
-        """The keys that were seen last; only hints are made of them."""
+        self._known: dict[str, tuple[str, ...]] | None = None
+        """The keys that were seen last, with what rules know them by; only hints are made of them."""
 
     async def find(self, key: str) -> R | None:
         """The record under a key."""
@@ -46,15 +55,23 @@ class Collection(Generic[R]):
     async def all(self) -> list[R]:
         """Every record by its key; what cannot be read is left out."""
         records = read_all(await self._shelf.all(self.kind), self._record)
-        self._known = {record.key for record in records}
+        self._known = {record.key: record.names for record in records}
         return records
+
+    async def shown(self, by: Asker) -> list[R]:
+        """Every record that somebody finds in lists, by its key."""
+        return [record for record in await self.all() if self.access.shows_all(record.names, by)]
+
+    def stands(self, key: str) -> bool:
+        """Whether what is kept under a key is what everybody finds there."""
+        return self._is_free(self.kind, key)
 
     async def put(self, record: R, owner: str) -> None:
         """Add a record, or put it in the place of another of its owner."""
         key = record.key
         async with self._turns(key):
             await self._check(key, owner)
-            if not self._is_free(self.kind, key):
+            if not self.stands(key):
                 raise refused(
                     f"There is a {_NOUNS[self.kind]} {quoted(key)} already that stands elsewhere; choose another name"
                 )
@@ -66,13 +83,13 @@ class Collection(Generic[R]):
             await self._check(key, owner)
             return await self._finished(self._remove(key))
 
-    async def hint(self, key: str) -> str:
+    async def hint(self, key: str, by: Asker) -> str:
         """What somebody who asked for a key in vain may have meant."""
         try:
-            known = {record.key for record in await self.all()} if self._known is None else self._known
+            known = {one.key: one.names for one in await self.all()} if self._known is None else self._known
         except WaypostError:
             return ""
-        return did_you_mean(key, sorted(known))
+        return did_you_mean(key, sorted(one for one, names in known.items() if self.access.shows_all(names, by)))
 
     async def _check(self, key: str, owner: str) -> None:
         self.owners.check(_NOUNS[self.kind], await self.find(key), owner)
@@ -80,14 +97,13 @@ class Collection(Generic[R]):
     async def _put(self, record: R) -> bool:
         await self._shelf.put(self.kind, record.key, kept(record))
         if self._known is not None:
-            self._known.add(record.key)
+            self._known[record.key] = record.names
         self._written(self.kind, "register", record.key, record)
         return True
 
     async def _remove(self, key: str) -> bool:
         removed = await self._shelf.remove(self.kind, key)
-        if self._known is not None:
-            self._known.discard(key)
+        self._known = None  # what stands elsewhere under this key may be seen again
         if removed:
             self._written(self.kind, "unregister", key, None)
         return removed

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
-from waypost.capabilities.capability import Capability
+from waypost.capabilities.capability import Capability, IsTaken
 from waypost.capabilities.registry import Registry
+from waypost.skills.content.access import Access
 from waypost.skills.content.borrowing_shelf import BorrowingShelf
 from waypost.skills.content.capabilities import prompt_row, row_id, skill_row, standing_rows
 from waypost.skills.content.collection import Collection
 from waypost.skills.content.documents import Skills
 from waypost.skills.content.functions import content_functions
 from waypost.skills.content.owning import Owners
-from waypost.skills.content.ports import Admit, Changed, Kind, Op, Shelf, Source, Trigger
+from waypost.skills.content.ports import Changed, Kind, Op, Shelf, Source, Trigger
 from waypost.skills.content.prompts import Prompts
 from waypost.skills.content.records import Prompt, Record, Skill
 from waypost.skills.content.uris import INDEX_URI, skill_uri
@@ -45,17 +48,18 @@ class Content:
         updated: Updated = lambda uri: None,
         owners: Owners | None = None,
         sources: Sequence[Source] = (),
-        admit: Admit = lambda uri, by: None,
+        access: Access | None = None,
         within: float = STATE_TIMEOUT,
     ) -> None:
         shelf = BorrowingShelf(shelf, sources) if sources else shelf
-        self.owners = owners or Owners()
-        self._skills = Collection("skills", Skill, shelf, self.owners, self._written, self._is_free)
-        self._prompts = Collection("prompts", Prompt, shelf, self.owners, self._written, self._is_free)
+        self.owners, self._access = owners or Owners(), access or Access()
+        rights = (self.owners, self._access)
+        self._shelf = shelf
+        self._skills = Collection("skills", Skill, shelf, *rights, self._written, self._is_free)
+        self._prompts = Collection("prompts", Prompt, shelf, *rights, self._written, self._is_free)
         self.skills = Skills(self._skills, trigger, within)
         self.prompts = Prompts(self._prompts, trigger, within)
         self._registry = registry
-        self._admit = admit
         self._changed = changed
         self._updated = updated
         self._is_open = False
@@ -64,12 +68,18 @@ class Content:
         self._rows: dict[Name, Capability] = {}
         self._records: dict[Name, str] = {}
         """When each was registered, as far as it was seen."""
+        self._mark: object = None
+        """What the shelf was like when it was read."""
         self._meanwhile: set[Name] | None = None
         """What changed here while the shelf is read."""
 
     def functions(self) -> list[Function]:
         """The thirteen functions."""
-        return content_functions(self.skills, self.prompts, self.owners, self._admit)
+        return content_functions(self.skills, self.prompts, self.owners, self._access)
+
+    def stands(self, kind: Kind, name: str) -> bool:
+        """Whether clients find what is published under a name, and not something else that the hub has there."""
+        return self._is_free(kind, name)
 
     async def open(self) -> None:
         """Have what is on the shelf, unless that was done before."""
@@ -77,13 +87,19 @@ class Content:
             await self.load()
 
     async def load(self) -> None:
-        """Have what is on the shelf; what others put there or took away since the last time is told."""
+        """Have what is on the shelf; what others put there or took away since the last time is told.
+
+        Nothing is read again where nothing can have changed, so that it may be called often.
+        """
         async with self._loading:
             first = not self._is_open
             self._open()
+            mark = await self._shelf.mark()  # before it is read: what changes meanwhile is read the next time
+            if mark is not None and mark == self._mark:
+                return
             found, news = await self._seen()
-            waiting = {name: one for name, one in found.items() if name not in self._rows and self._is_free(*name)}
-            self._have({**waiting, **{name: found.get(name) for name in news}})
+            self._have({name: found.get(name) for name in news})
+            self._mark = mark
             if not first:
                 self._tell(news, found)
 
@@ -115,6 +131,7 @@ class Content:
         self._standing = []
         self._rows.clear()
         self._records.clear()
+        self._mark = None
 
     def _differences(self, found: dict[Name, Record]) -> list[Name]:
         gone = [name for name in self._records if name not in found]
@@ -150,8 +167,11 @@ class Content:
                 self._records[name] = record.registered_at
         if self._registry is None:
             return
-        new = {name: self._row(record) for name, record in news.items() if record is not None and not record.borrowed}
-        new = {name: row for name, row in new.items() if self._may_stand(name)}
+        new = {
+            name: replace(self._row(record), yields=partial(self._yield, *name))
+            for name, record in news.items()
+            if record is not None and not record.borrowed
+        }
         old = [self._rows.pop(name) for name in news if name in self._rows]
         self._registry.replace(old, new.values())
         self._rows |= new
@@ -159,14 +179,11 @@ class Content:
     def _row(self, record: Record) -> Capability:
         return skill_row(record, self.skills) if isinstance(record, Skill) else prompt_row(record, self.prompts)
 
-    def _may_stand(self, name: Name) -> bool:
-        if self._is_free(*name):
-            return True
-        _log.warning("%s: %s is left out, because another of that name is there already", *name)
-        return False
+    def _yield(self, kind: Kind, name: str, _is_taken: IsTaken) -> None:
+        _log.warning("%s: %s is left out as long as the hub itself has another of that name", kind, name)
 
     def _is_free(self, kind: Kind, name: str) -> bool:
-        if self._registry is None or (kind, name) in self._rows:
+        if self._registry is None:
             return True
         table, key = row_id(kind, name)
-        return key not in self._registry[table]
+        return self._registry[table].get(key) in (None, self._rows.get((kind, name)))

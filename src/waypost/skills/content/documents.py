@@ -79,26 +79,29 @@ class Skills:
         check_id(skill_id)
         return {"id": skill_id, "removed": await self._kept.remove(skill_id, owner)}
 
-    async def list(self) -> Data:
+    async def list(self, by: Asker = None) -> Data:
         """What there is, without the texts."""
-        return {"skills": [self._row(skill) for skill in await self._kept.all()]}
+        return {"skills": [self._row(skill) for skill in await self._kept.shown(by)]}
 
     def _row(self, skill: Skill) -> Data:
         row = {"id": skill.id, "bytes": size(skill.skill), "registered_at": skill.registered_at}
         return {**row, **self._kept.owners.told(skill)}
 
-    async def resources(self) -> Data:
+    async def resources(self, by: Asker = None) -> Data:
         """What `resources/list` shows; only the index where the shelf cannot be read."""
         try:
-            skills = await self._kept.all()
+            skills = await self._kept.shown(by)
         except WaypostError as error:
             _log.warning("skills cannot be listed: %s", error.message)
             skills = []
-        return {"resources": [INDEX_ENTRY, *(entry(skill) for skill in skills if skill.id != INDEX)]}
+        index = [INDEX_ENTRY] if self._kept.access.shows_all([INDEX_URI], by) else []
+        standing = (skill for skill in skills if skill.id != INDEX and self._kept.stands(skill.id))
+        return {"resources": [*index, *map(entry, standing)]}
 
-    def templates(self) -> Data:
+    def templates(self, by: Asker = None) -> Data:
         """What `resources/templates/list` shows."""
-        return {"resourceTemplates": list(TEMPLATES)}
+        shows = self._kept.access.shows_all
+        return {"resourceTemplates": [one for one in TEMPLATES if shows([one["uriTemplate"]], by)]}
 
     async def read(self, uri: str, by: Asker = None) -> Data:
         """What `resources/read` answers for a URI."""
@@ -109,19 +112,21 @@ class Skills:
         """What is read at a URI."""
         target = parse(uri)
         if isinstance(target, Index):
-            return Rendered(MARKDOWN, await self.index())
+            return Rendered(MARKDOWN, await self.index(by))
         if isinstance(target, Section):
             return rendering.rendered(await self._section(target.function_id, by))
         check_readable(target.id)
         skill = await self._kept.find(target.id)
         if skill is None:
-            raise NotThere(f"Skill not found: {target.id}{await self._kept.hint(target.id)}")
+            raise NotThere(f"Skill not found: {target.id}{await self._kept.hint(target.id, by)}")
+        if skill.home:
+            self._kept.access.admit("skills", skill.home, by)
         return Rendered(MARKDOWN, skill.skill)
 
-    async def index(self) -> str:
-        """The list of all skills as a page."""
+    async def index(self, by: Asker = None) -> str:
+        """The list of all skills that somebody finds, as a page."""
         try:
-            return rendering.index((skill.id, skill.skill) for skill in await self._kept.all())
+            return rendering.index((skill.id, skill.skill) for skill in await self._kept.shown(by))
         except WaypostError as error:
             return rendering.broken_index(error.message)
 

@@ -7,10 +7,11 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from waypost.errors import InvocationFailed, PolicyDenied, ProtocolError, WaypostError
 from waypost.skills.content import schemas
+from waypost.skills.content.access import Access
 from waypost.skills.content.documents import Skills
 from waypost.skills.content.fetching import fetch, wanted_uris
 from waypost.skills.content.owning import Owners
-from waypost.skills.content.ports import Admit, Data, Kind, Op
+from waypost.skills.content.ports import Data, Kind, Op
 from waypost.skills.content.prompts import Prompts
 from waypost.skills.content.requests import Field, anything, arguments, fields, optional, text, texts
 from waypost.workers.functions import Call, Function, hosted
@@ -59,12 +60,12 @@ def told_on_change(kind: Kind, op: Op, name: str) -> Data:
     return {"op": op, "id" if kind == "skills" else "name": name}
 
 
-def content_functions(skills: Skills, prompts: Prompts, owners: Owners, admit: Admit) -> list[Function]:
+def content_functions(skills: Skills, prompts: Prompts, owners: Owners, access: Access) -> list[Function]:
     """All thirteen functions."""
-    return [*_for_skills(skills, owners, admit), *_for_prompts(prompts, owners)]
+    return [*_for_skills(skills, owners, access), *_for_prompts(prompts, owners, access)]
 
 
-def _for_skills(skills: Skills, owners: Owners, admit: Admit) -> list[Function]:
+def _for_skills(skills: Skills, owners: Owners, access: Access) -> list[Function]:
     async def register(given: Data, call: Call) -> Data:
         return await skills.register(given["id"], given["skill"], owners.owner_of(call))
 
@@ -72,22 +73,22 @@ def _for_skills(skills: Skills, owners: Owners, admit: Admit) -> list[Function]:
         return await skills.unregister(given["id"], owners.owner_of(call))
 
     async def listed(given: Data, call: Call) -> Data:
-        return await skills.list()
+        return await skills.list(call)
 
     async def resources(given: Data, call: Call) -> Data:
-        return await skills.resources()
+        return await skills.resources(call)
 
     async def templates(given: Data, call: Call) -> Data:
-        return skills.templates()
+        return skills.templates(call)
 
     async def read(given: Data, call: Call) -> Data:
-        admit(given["uri"], call)
+        access.admit("skills", given["uri"], call)
         return await skills.read(given["uri"], call)
 
     async def fetched(given: Data, call: Call) -> str:
         uris = wanted_uris(given["uri"], given["uris"])
         for uri in uris:
-            admit(uri, call)
+            access.admit("skills", uri, call)
         return await fetch(skills, uris, call)
 
     fetching = (_FETCHES, fetched, _FETCH, schemas.FETCH, schemas.FETCHED)
@@ -146,20 +147,21 @@ def _for_skills(skills: Skills, owners: Owners, admit: Admit) -> list[Function]:
     ]
 
 
-def _for_prompts(prompts: Prompts, owners: Owners) -> list[Function]:
+def _for_prompts(prompts: Prompts, owners: Owners, access: Access) -> list[Function]:
     async def register(given: Data, call: Call) -> Data:
-        return await prompts.register(**given, owner=owners.owner_of(call))
+        return await prompts.register(**given, owner=owners.owner_of(call), namespace=owners.namespace_of(call))
 
     async def unregister(given: Data, call: Call) -> Data:
         return await prompts.unregister(given["name"], owners.owner_of(call))
 
     async def listed(given: Data, call: Call) -> Data:
-        return await prompts.list()
+        return await prompts.list(call)
 
     async def offered(given: Data, call: Call) -> Data:
-        return await prompts.offered()
+        return await prompts.offered(call)
 
     async def get(given: Data, call: Call) -> Data:
+        access.admit("prompts", given["name"], call)
         return await prompts.get(given["name"], given["arguments"], call)
 
     return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from waypost.skills.content.ports import Data, IsThere, OwnerOf
+from waypost.skills.content.ports import Data, IsThere, NamespaceOf, OwnerOf
 from waypost.skills.content.records import Record
 from waypost.skills.content.refusals import quoted, refused
 
@@ -21,6 +21,7 @@ class Owners:
     is_there: IsThere = lambda owner: False
     share: bool = False
     """Whether everybody may change what belongs to others."""
+    namespace_of: NamespaceOf = lambda call: None
 
     def check(self, noun: str, record: Record | None, owner: str) -> None:
         """Refuse to change what belongs to somebody else who is there."""

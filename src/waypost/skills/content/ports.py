@@ -30,12 +30,17 @@ class Shelf(Protocol):
     async def all(self, kind: Kind) -> list[Data]:
         """Everything that is kept, in any order."""
 
+    async def mark(self) -> object:
+        """Equal to the one before as long as nobody changed anything; nothing where that cannot be told."""
+
 
 class Trigger(Protocol):
     """Runs a function of whoever offers it; one that fails is an `InvocationFailed`."""
 
-    async def __call__(self, function_id: str, payload: Any, within: float, by: Asker = None) -> Any:
-        """What the function answers in so many seconds."""
+    async def __call__(
+        self, function_id: str, payload: Any, within: float, by: Asker = None, namespace: str | None = None
+    ) -> Any:
+        """What the function answers in so many seconds; it is looked for in a namespace first, if there is one."""
 
 
 class Document(Protocol):
@@ -47,6 +52,9 @@ class Document(Protocol):
     def body(self) -> str: ...
     @property
     def owner(self) -> str: ...
+    @property
+    def uri(self) -> str:
+        """Where it stands; what rules say about that holds for the skill too."""
 
 
 class Source(Protocol):
@@ -56,11 +64,11 @@ class Source(Protocol):
         """What is there now."""
 
 
-Admit: TypeAlias = Callable[[str, Asker], None]
-"""Refuses somebody a URI; whoever comes as a client of the hub was asked before."""
 Changed: TypeAlias = Callable[[Kind, Op, str], None]
 """Hears of every change after it was written and before it is answered; it must not wait for anybody."""
 OwnerOf: TypeAlias = Callable[[Call], str]
 """Who makes a call: `worker:<name>`, `operator`, or nothing where nobody knows."""
+NamespaceOf: TypeAlias = Callable[[Call], str | None]
+"""The namespace that functions of whoever makes a call are in; nothing for the default one."""
 IsThere: TypeAlias = Callable[[str], bool]
 """Whether an owner is still there: the worker connected, the folder configured."""

@@ -23,7 +23,13 @@ class Prompts:
         self._within = within
 
     async def register(
-        self, name: str, description: str, function_id: str, arguments: Sequence[Argument] = (), owner: str = ""
+        self,
+        name: str,
+        description: str,
+        function_id: str,
+        arguments: Sequence[Argument] = (),
+        owner: str = "",
+        namespace: str | None = None,
     ) -> Data:
         """Offer a prompt, in the place of what was there; whether its function exists is seen when it is used."""
         check_name(name)
@@ -32,7 +38,7 @@ class Prompts:
         if not function_id.strip():
             raise refused("function_id must be non-empty")
         check_arguments(argument.name for argument in arguments)
-        prompt = Prompt(name, description, list(arguments), function_id, now(), owner or None)
+        prompt = Prompt(name, description, list(arguments), function_id, now(), owner or None, namespace=namespace)
         await self._kept.put(prompt, owner)
         return {"name": name, "registered_at": prompt.registered_at}
 
@@ -41,9 +47,9 @@ class Prompts:
         check_name(name)
         return {"name": name, "removed": await self._kept.remove(name, owner)}
 
-    async def list(self) -> Data:
+    async def list(self, by: Asker = None) -> Data:
         """What there is, in short."""
-        return {"prompts": [self._row(prompt) for prompt in await self._kept.all()]}
+        return {"prompts": [self._row(prompt) for prompt in await self._kept.shown(by)]}
 
     def _row(self, prompt: Prompt) -> Data:
         return {
@@ -54,19 +60,28 @@ class Prompts:
             **self._kept.owners.told(prompt),
         }
 
-    async def offered(self) -> Data:
+    async def offered(self, by: Asker = None) -> Data:
         """What `prompts/list` shows."""
-        return {"prompts": [_entry(prompt) for prompt in await self._kept.all()]}
+        shown = await self._kept.shown(by)
+        return {"prompts": [_entry(prompt) for prompt in shown if self._kept.stands(prompt.name)]}
+
+    async def left_out(self) -> Sequence[Data]:
+        """What clients do not find, because the hub itself has others of the same names."""
+        kept = [prompt for prompt in await self._kept.all() if not self._kept.stands(prompt.name)]
+        return [{**_entry(prompt), **self._kept.owners.told(prompt)} for prompt in kept]
 
     async def get(self, name: str, arguments: Any = None, by: Asker = None) -> Data:
         """What `prompts/get` answers: the prompt, written with arguments that only its function checks."""
         prompt = await self._kept.find(name)
         if prompt is None:
-            raise NotThere(f"Prompt not found: {name}{await self._kept.hint(name)}")
+            raise NotThere(f"Prompt not found: {name}{await self._kept.hint(name, by)}")
+        if not self._kept.stands(name):
+            raise NotThere(f"Prompt not found: {name}; the hub itself has another of this name")
         function_id = prompt.function_id
         if is_internal(function_id):
             raise refused(f"Prompt handler '{function_id}' is in an internal namespace and cannot back a prompt")
-        output = await ask(self._trigger, function_id, {} if arguments is None else arguments, self._within, by)
+        given = {} if arguments is None else arguments
+        output = await ask(self._trigger, function_id, given, self._within, by, prompt.namespace)
         return {"description": prompt.description, "messages": messages(output)}
 
 

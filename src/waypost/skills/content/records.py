@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from waypost.skills.content.ports import Data
+from waypost.skills.content.uris import skill_uri
 
 
 class Skill(msgspec.Struct, frozen=True):
@@ -20,11 +21,19 @@ class Skill(msgspec.Struct, frozen=True):
     owner: str | None = None
     borrowed: bool = False
     """Whether it stands elsewhere and is only shown here too."""
+    home: str = ""
+    """The URI where it stands, if that is elsewhere."""
 
     @property
     def key(self) -> str:
         """What it is kept under."""
         return self.id
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What rules know it by."""
+        here = skill_uri(self.id)
+        return (here, self.home) if self.home else (here,)
 
 
 class Argument(msgspec.Struct, frozen=True):
@@ -45,11 +54,18 @@ class Prompt(msgspec.Struct, frozen=True):
     registered_at: str
     owner: str | None = None
     borrowed: bool = False
+    namespace: str | None = None
+    """Where the worker that registered it offers its functions, if that is not the default."""
 
     @property
     def key(self) -> str:
         """What it is kept under."""
         return self.name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What rules know it by."""
+        return (self.name,)
 
 
 Record = Skill | Prompt
@@ -73,10 +89,9 @@ def read_all(rows: Iterable[object], kind: type[R]) -> list[R]:
 def kept(record: Record) -> Data:
     """A record as it is kept."""
     written: Data = msgspec.to_builtins(record)
-    del written["borrowed"]
-    if written["owner"] is None:
-        del written["owner"]
-    return written
+    for elsewhere in ("borrowed", "home"):
+        written.pop(elsewhere, None)
+    return {name: value for name, value in written.items() if value is not None}
 
 
 def now() -> str:

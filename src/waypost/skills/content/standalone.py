@@ -73,8 +73,10 @@ def host_content(worker: Worker, settings: Settings) -> Content:
     """Offer the thirteen functions and the two kinds of trigger as a worker's own."""
     within = settings.state_timeout_ms / 1000
 
-    async def trigger(function_id: str, payload: Any, within: float, by: Asker = None) -> Any:
-        return await worker.trigger(function_id, payload, timeout_ms=int(within * 1000))
+    async def trigger(
+        function_id: str, payload: Any, within: float, by: Asker = None, namespace: str | None = None
+    ) -> Any:
+        return await worker.trigger(function_id, payload, timeout_ms=int(within * 1000), namespace=namespace)
 
     kinds = {kind: worker.register_trigger_type(told.id, told.description) for kind, told in TRIGGER_TYPES.items()}
 

@@ -12,6 +12,7 @@ from waypost.stores.records import fitting
 from waypost.stores.store import Store
 
 _PAGE: Final = 500
+_KINDS: Final[tuple[Kind, ...]] = ("skills", "prompts")
 
 
 class StoreShelf:
@@ -54,6 +55,11 @@ class StoreShelf:
             rows += [value for value in map(_value, page) if value is not None]
             after = page[-1].id
         return rows
+
+    async def mark(self) -> object:
+        """How often hubs on this store have changed any."""
+        revisions = await self._store().revisions()
+        return [revisions.get(kind, 0) for kind in _KINDS]
 
     def _documents(self, kind: Kind) -> Documents:
         store = self._store()

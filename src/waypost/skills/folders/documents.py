@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Final
 
 import msgspec
 
 from waypost.errors import InvocationFailed
 from waypost.skills.content.ids import check_body, check_new_id
 from waypost.skills.content.rendering import title
+from waypost.skills.content.uris import skill_uri
 from waypost.skills.folders.front_matter import split
-from waypost.skills.folders.problems import Unfit
-from waypost.skills.folders.skills import SKILL_FILE, Skill
-from waypost.skills.folders.walking import Place
-
-MARKDOWN: Final = ".md"
+from waypost.skills.folders.problems import Problem, Unfit, problem
+from waypost.skills.folders.skills import SKILL_FILE, Skill, uri_of
+from waypost.skills.folders.walking import Place, is_markdown, stem
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -28,46 +26,54 @@ class Document(msgspec.Struct, frozen=True):
     body: str
     owner: str
     """Where it comes from: `folder:` and the path of its folder."""
+    uri: str
+    """That of its file."""
 
 
-def documents(skills: Iterable[Skill]) -> Iterator[Document]:
-    """The Markdown files of skills that can have an id, each id once."""
-    seen: set[str] = set()
+def documents(skills: Iterable[Skill], problems: list[Problem]) -> list[Document]:
+    """The Markdown files of skills, each under an id of its own; one that cannot have any is among the problems."""
+    found: dict[str, Document] = {}
     for skill in skills:
-        for place in sorted(skill.files, key=lambda place: (place != (SKILL_FILE,), place)):
-            made = _document(skill, place)
-            if made is not None and made.id not in seen:
-                seen.add(made.id)
-                yield made
+        for place in sorted(filter(_is_one, skill.files), key=lambda place: (place != (SKILL_FILE,), place)):
+            document_id = _id(skill, place)
+            try:
+                made = _document(skill, place, document_id)
+                other = found.setdefault(document_id, made)
+                if other.uri != made.uri:
+                    raise Unfit(f"{other.uri} is read there")
+            except (Unfit, InvocationFailed) as error:
+                reason = f"is not read at {skill_uri(document_id)}: {error.message}"
+                problems.append(problem(skill.home.joinpath(*place), reason))
+    return list(found.values())
 
 
-def _document(skill: Skill, place: Place) -> Document | None:
-    """A file as a document, if it can be one; the SKILL.md of a nested skill is left to that skill."""
+def _is_one(place: Place) -> bool:
+    """Whether a file may be a document; the SKILL.md of a nested skill is left to that skill."""
+    return place == (SKILL_FILE,) or (place[-1] != SKILL_FILE and is_markdown(place[-1]))
+
+
+def _id(skill: Skill, place: Place) -> str:
+    inner = () if place == (SKILL_FILE,) else (*place[:-1], stem(place[-1]))
+    return "/".join((*skill.path, *inner)).lower()
+
+
+def _document(skill: Skill, place: Place, document_id: str) -> Document:
+    """A file as a document, if it can be one."""
+    check_new_id(document_id)
     if place == (SKILL_FILE,):
-        steps, body = skill.path, skill.body
-        name, description = skill.name, skill.description
-    elif place[-1] != SKILL_FILE and place[-1].endswith(MARKDOWN):
-        name, description = place[-1].removesuffix(MARKDOWN), ""
-        steps, body = (*skill.path, *(step.lower() for step in (*place[:-1], name))), _body(skill.files[place].data)
+        name, description, body = skill.name, skill.description, skill.body
     else:
-        return None
-    document = Document("/".join(steps), title(body) or name, description, body, f"folder:{skill.folder}")
-    return document if _fits(document) else None
-
-
-def _fits(document: Document) -> bool:
-    try:
-        check_new_id(document.id)
-        check_body(document.body)
-    except InvocationFailed:
-        return False
-    return True
+        name, description, body = stem(place[-1]), "", _body(skill.files[place].data)
+    check_body(body)
+    owner, uri = f"folder:{skill.folder}", uri_of((*skill.path, *place))
+    return Document(document_id, title(body) or name, description, body, owner, uri)
 
 
 def _body(data: bytes) -> str:
-    """A Markdown file without its front matter, if it has any; nothing where it is no text."""
+    """A Markdown file without its front matter, if it has any."""
     with suppress(Unfit):
         return split(data).body
-    with suppress(UnicodeDecodeError):
+    try:
         return data.decode("utf-8-sig")
-    return ""
+    except UnicodeDecodeError:
+        raise Unfit("it is not UTF-8 text") from None

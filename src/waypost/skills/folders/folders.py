@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.registry import Registry
 from waypost.errors import WaypostError
+from waypost.skills.content.uris import skill_uri
 from waypost.skills.folders.documents import Document, documents
 from waypost.skills.folders.problems import Problem, problem
 from waypost.skills.folders.prompts import Prompts, prompts
@@ -59,17 +60,23 @@ class SkillFolders:
         updated: Callable[[str], None] = lambda _: None,
         changed: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        self.problems: tuple[Problem, ...] = ()
-        """What is not served, and why."""
+        self._unserved: tuple[Problem, ...] = ()
+        self._unread: tuple[Problem, ...] = ()
+        """What is served and is no document; known once somebody asks for those."""
         self._registry = registry
         self._updated = updated
         self._changed = changed
         self._seen = _Seen({}, {})
         self._shelf = Shelf()
         self._prompts: dict[str, Capability] = {}
-        self._documents: tuple[Document, ...] | None = None
+        self._documents: dict[str, Document] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What is not served, or no document, and why."""
+        return tuple(sorted({*self._unserved, *self._unread}))
 
     def add(self, *folders: str | os.PathLike[str]) -> None:
         """Serve the skills in folders."""
@@ -109,8 +116,19 @@ class SkillFolders:
 
     def documents(self) -> Sequence[Document]:
         """The Markdown files of the skills, each under an id."""
+        return tuple(self._by_uri().values())
+
+    def read_at(self, uri: str) -> str | None:
+        """Where a file is read as a document, if it is one."""
+        found = self._by_uri().get(uri)
+        return None if found is None else skill_uri(found.id)
+
+    def _by_uri(self) -> dict[str, Document]:
         if self._documents is None:
-            self._documents = tuple(documents(self._shelf.skills.values()))
+            problems: list[Problem] = []
+            self._documents = {one.uri: one for one in documents(self._shelf.skills.values(), problems)}
+            known, self._unread = self._unread, tuple(sorted(set(problems)))
+            _tell(self._unread, known)
         return self._documents
 
     async def _watch(self, stop: asyncio.Event) -> None:
@@ -161,10 +179,11 @@ class SkillFolders:
         before = self._shelf.data
         self._seen, self._shelf, self._prompts = made.seen, made.shelf, made.prompts
         self._documents = None
-        self._tell(made.problems)
+        known, self._unserved = self._unserved, made.problems
+        _tell(self._unserved, known)
         self._registry.replace([row for row in old if id(row) not in kept], [row for row in new if id(row) not in kept])
-        for uri, data in before.items():
-            if self._shelf.data.get(uri) is not data:
+        for uri in {**before, **self._shelf.data}:
+            if self._shelf.data.get(uri) is not before.get(uri):
                 self._updated(uri)
 
     def _is_foreign(self, uri: str) -> bool:
@@ -175,21 +194,22 @@ class SkillFolders:
         found: dict[str, Capability] = {}
         for root, read in seen.prompts.items():
             for place, row in read.capabilities.items():
-                taken = row.id in found or (row.id in self._registry[Kind.PROMPT] and row.id not in self._prompts)
-                if taken:
+                is_foreign = self._registry.is_taken(Kind.PROMPT, row.id) and row.id not in self._prompts
+                if row.id in found or is_foreign:
                     problems.append(problem(root.joinpath(*place), f"is a second prompt `{row.id}`; rename one"))
                 else:
                     found[row.id] = row
         return found
 
-    def _tell(self, problems: tuple[Problem, ...]) -> None:
-        """Log what was not known before."""
-        known, self.problems = set(self.problems), problems
-        news = [one for one in self.problems if one not in known]
-        for one in news[:_MOST_TOLD]:
-            _log.warning("%s", one)
-        if len(news) > _MOST_TOLD:
-            _log.warning("%d more files and folders of skills are not served", len(news) - _MOST_TOLD)
+
+def _tell(problems: Iterable[Problem], known: Iterable[Problem]) -> None:
+    """Log what was not known before."""
+    before = set(known)
+    news = [one for one in problems if one not in before]
+    for one in news[:_MOST_TOLD]:
+        _log.warning("%s", one)
+    if len(news) > _MOST_TOLD:
+        _log.warning("%d more files and folders of skills are not served", len(news) - _MOST_TOLD)
 
 
 def _look(seen: _Seen) -> _Seen:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,9 +18,8 @@ from waypost.config.templates import check_prompts
 from waypost.errors import DefinitionError
 from waypost.skills.folders.front_matter import check_description, check_name, split
 from waypost.skills.folders.problems import Unfit, problem
-from waypost.skills.folders.walking import Look, Place, read, walk
+from waypost.skills.folders.walking import Look, Place, is_markdown, read, stem, walk
 
-SUFFIX: Final = ".md"
 MOST_PROMPTS: Final = 512
 """How many prompts a folder may have."""
 LARGEST: Final = 262_144
@@ -47,7 +47,7 @@ def prompts(folder: Path, before: Prompts | None = None) -> Prompts:
     before = Prompts() if before is None else before
     found = walk(folder)
     problems = list(found.problems)
-    wanted = sorted(place for place in found.files if place[-1].endswith(SUFFIX))
+    wanted = sorted(place for place in found.files if is_markdown(place[-1]))
     if len(wanted) > MOST_PROMPTS:
         problems.append(problem(folder, f"holds more than {MOST_PROMPTS} prompts; the rest is not served"))
     files = read(folder, found, wanted[:MOST_PROMPTS], before.files, problems)
@@ -58,19 +58,19 @@ def prompts(folder: Path, before: Prompts | None = None) -> Prompts:
             if known is not None and known.data is file.data and place in before.capabilities:
                 made[place] = before.capabilities[place]
             else:
-                made[place] = _prompt(place[-1].removesuffix(SUFFIX), file.data)
+                made[place] = replace(_prompt(stem(place[-1]), file.data), owner=f"folder:{folder}")
         except Unfit as unfit:
             problems.append(problem(folder.joinpath(*place), unfit.message))
     directories = frozenset(found.directories)
     return Prompts(capabilities=made, files=files, directories=directories, problems=tuple(sorted(problems)))
 
 
-def _prompt(stem: str, data: bytes) -> Capability:
+def _prompt(name: str, data: bytes) -> Capability:
     """The prompt that a file describes."""
     if len(data) > LARGEST:
         raise Unfit(f"is larger than {LARGEST // 1024} KiB, the most a prompt may have")
     fields, body = split(data)
-    check_name(fields, stem)
+    check_name(fields, name)
     check_description(fields)
     given = _converted(fields)
     _check_template(given, body)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
 
 import msgspec
 
@@ -13,9 +12,7 @@ from waypost.skills.folders.problems import Problem, problem
 from waypost.skills.folders.skills import SKILL_FILE, Skill, mime_type, text_of, uri_of
 from waypost.skills.folders.walking import Place
 from waypost.wire.definitions import ResourceDefinition
-from waypost.wire.skills import SkillEntry
-
-DIRECTORY: Final = "inode/directory"
+from waypost.wire.skills import DIRECTORY, SkillEntry
 
 
 class Shelf(msgspec.Struct, eq=False):

@@ -31,6 +31,8 @@ class Skill(msgspec.Struct, frozen=True, eq=False):
     """One skill as it was read, its files by where they lie in its directory."""
 
     folder: Path
+    home: Path
+    """Where it lies in the folder."""
     path: Place
     """The steps of its URI."""
     frontmatter: dict[str, Any]
@@ -131,7 +133,7 @@ def _look(folder: Path, before: Snapshot) -> Snapshot:
         inside = frozenset(one[steps:] for one in found.directories if one[:steps] == home)
         path = (folder.name, *home) if is_skill else home
         try:
-            skills[home] = _skill(folder, path, held, inside, before.skills.get(home))
+            skills[home] = _skill(folder, home, path, held, inside, before.skills.get(home))
         except Unfit as unfit:
             problems.append(problem(folder.joinpath(*home, SKILL_FILE), unfit.message))
     directories = frozenset(found.directories)
@@ -164,7 +166,12 @@ def _size(places: Iterable[Place], found: Found) -> int:
 
 
 def _skill(
-    folder: Path, path: Place, files: dict[Place, File], directories: frozenset[Place], before: Skill | None
+    folder: Path,
+    home: Place,
+    path: Place,
+    files: dict[Place, File],
+    directories: frozenset[Place],
+    before: Skill | None,
 ) -> Skill:
     """A skill, if its files are there and its front matter is right; one that has not changed is what it was."""
     main = files.get((SKILL_FILE,))
@@ -174,4 +181,4 @@ def _skill(
         return before
     fields, body = split(main.data)
     check_skill(fields, path[-1])
-    return Skill(folder, path, fields, body, files, directories)
+    return Skill(folder, folder.joinpath(*home), path, fields, body, files, directories)

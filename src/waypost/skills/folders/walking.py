@@ -21,6 +21,7 @@ LARGEST: Final = 16 * MIB
 MOST_ENTRIES: Final = 50_000
 """How many files and folders are looked at in one folder."""
 DEEPEST: Final = 32
+_MARKDOWN: Final = ".md"
 _GRAIN_NS: Final = 50_000_000
 _LIST: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -42,6 +43,16 @@ class File(msgspec.Struct, frozen=True, eq=False):
 def size_in(stamp: Stamp) -> int:
     """How many bytes a file had when it was looked at."""
     return stamp[2]
+
+
+def is_markdown(name: str) -> bool:
+    """Whether a file is called as Markdown is."""
+    return name.lower().endswith(_MARKDOWN)
+
+
+def stem(name: str) -> str:
+    """The name of a Markdown file without its ending."""
+    return name[: -len(_MARKDOWN)]
 
 
 class Found(msgspec.Struct):

@@ -8,8 +8,8 @@ from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Final
 
-QUIET_MS: Final = 100
-LONGEST_BURST_MS: Final = 1_000
+from waypost.config.watching import happenings
+
 LOOK_EVERY_MS: Final = 2_000
 
 
@@ -18,23 +18,11 @@ async def stirrings(directories: Callable[[], frozenset[Path]], stop: asyncio.Ev
 
     The directories are watched one by one: a watch of a whole tree would follow links out of it.
     """
-    from watchfiles import awatch
-
     while not stop.is_set():
         watched = directories()
         with suppress(OSError):  # a folder vanished before it could be watched, or there are too many
-            happenings = awatch(
-                *watched,
-                watch_filter=None,
-                step=QUIET_MS,
-                debounce=LONGEST_BURST_MS,
-                rust_timeout=LOOK_EVERY_MS,
-                yield_on_timeout=True,
-                recursive=False,
-                stop_event=stop,
-            )
-            async with aclosing(happenings):
-                async for _ in happenings:
+            async with aclosing(happenings(watched, stop, LOOK_EVERY_MS)) as happening:
+                async for _ in happening:
                     yield
                     if directories() != watched:
                         break

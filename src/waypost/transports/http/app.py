@@ -77,32 +77,33 @@ class HttpApp:
         path = scope["path"]
         if mounted := scope.get("root_path"):
             path = path.removeprefix(mounted)
-        if path == self._path and self._auth is None:
-            return await self._endpoint(scope, receive, send, headers, ANONYMOUS)
-        if path == self._path and self._auth is not None:
-            return await self._serve(self._auth, scope, receive, send, headers)
-        if path == "/health" and scope["method"] in ("GET", "HEAD"):
-            return await respond(send, 200, messages.encode(await self._hub.health()))
+        if path == self._path:
+            principal = ANONYMOUS if self._auth is None else self._auth.known(headers)
+            if principal is None:
+                principal = await self._authenticated(send, headers)
+            return None if principal is None else await self._endpoint(scope, receive, send, headers, principal)
+        if path == "/health":
+            return await self._tell_health(scope, send)
         if path == "/metrics" or path.startswith("/api/"):
             return await self._operate(scope, receive, send, headers, path)
         if self._auth is not None and path in self._auth.metadata_paths and scope["method"] in ("GET", "HEAD"):
             return await respond(send, 200, messages.encode(self._auth.metadata()))
         return await refuse(send, 404, f"There is nothing at {path}; MCP is at {self._path}.")
 
-    async def _serve(
-        self, auth: Authentication, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes]
-    ) -> None:
-        """Find out who is calling before anything is read."""
-        principal = auth.known(headers) or await self._authenticated(auth, send, headers)
-        if principal is not None:
-            await self._endpoint(scope, receive, send, headers, principal)
+    async def _tell_health(self, scope: Scope, send: Send) -> None:
+        if scope["method"] in ("GET", "HEAD"):
+            await respond(send, 200, messages.encode(await self._hub.health()))
+        else:
+            await refuse(send, 405, f"{scope['method']} is not allowed here.", headers=((b"allow", b"GET"),))
 
-    async def _authenticated(self, auth: Authentication, send: Send, headers: dict[bytes, bytes]) -> Principal | None:
+    async def _authenticated(self, send: Send, headers: dict[bytes, bytes]) -> Principal | None:
         """Who is calling; nobody, when they were turned away."""
         from waypost.policy import Unauthorized
 
+        if self._auth is None:
+            return ANONYMOUS
         try:
-            return await auth.authenticate(headers)
+            return await self._auth.authenticate(headers)
         except Unauthorized as error:
             challenge = () if error.challenge is None else ((b"www-authenticate", error.challenge.encode()),)
             await respond(send, error.status, messages.encode(error.body), (JSON, *challenge))
@@ -112,10 +113,8 @@ class HttpApp:
         self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes], path: str
     ) -> None:
         """Serve those who look after the hub."""
-        principal: Principal | None = ANONYMOUS
         is_open = path in _OPEN and b"authorization" not in headers
-        if self._auth is not None and not is_open:
-            principal = await self._authenticated(self._auth, send, headers)
+        principal = ANONYMOUS if is_open else await self._authenticated(send, headers)
         if principal is None:
             return
         body = await self._gate.body(receive)

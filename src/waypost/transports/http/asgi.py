@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Final, TypeAlias
 
+from waypost.protocol.routing import REPEATED
 from waypost.wire import messages
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -16,17 +17,26 @@ Header: TypeAlias = tuple[bytes, bytes]
 JSON: Final = (b"content-type", b"application/json")
 
 
-_REPEATED: Final = b"=?base64?given more than once?="
-"""What stands for a repeated routing header: no value of a body is ever equal to it."""
-
 _SINGLE: Final = frozenset(
     {b"authorization", b"content-length", b"content-type", b"host", b"last-event-id", b"mcp-session-id", b"origin"}
 )
 
 
+class KnownHeaders(list[Header]):
+    """The headers of many requests, looked through once."""
+
+    def __init__(self, pairs: Iterable[Header]) -> None:
+        super().__init__(pairs)
+        self.by_name: Final = _by_name(self)
+
+
 def headers_of(scope: Scope) -> dict[bytes, bytes] | None:
     """The headers by name; `None` when one that can only have one value has several."""
     pairs: list[Header] = scope["headers"]
+    return pairs.by_name if type(pairs) is KnownHeaders else _by_name(pairs)
+
+
+def _by_name(pairs: list[Header]) -> dict[bytes, bytes] | None:
     headers = dict(pairs)
     if len(headers) == len(pairs):
         return headers
@@ -35,7 +45,7 @@ def headers_of(scope: Scope) -> dict[bytes, bytes] | None:
         if name in joined and name in _SINGLE:
             return None
         if name in joined:
-            joined[name] = _REPEATED if name.startswith(b"mcp-") else joined[name] + b", " + value
+            joined[name] = REPEATED if name.startswith(b"mcp-") else joined[name] + b", " + value
         else:
             joined[name] = value
     return joined

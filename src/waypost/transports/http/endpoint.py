@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.errors import Busy, InvalidRequest, ParseError, ProtocolError, StoreUnavailable
-from waypost.protocol import legacy, modern
+from waypost.protocol import batches, legacy, modern
 from waypost.protocol.answers import Outcome
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange
@@ -22,9 +22,10 @@ from waypost.protocol.streams import EventStream
 from waypost.transports.http.asgi import JSON, Header, Receive, Scope, Send, refuse, respond
 from waypost.transports.http.gate import Gate, Refusal
 from waypost.transports.http.reply import Reply, gone, pump
+from waypost.transports.http.whole import whole_body
 from waypost.wire import messages
 from waypost.wire.messages import Message
-from waypost.wire.versions import LATEST_LEGACY, LEGACY, V2025_03_26, V2026_07_28
+from waypost.wire.versions import LATEST_LEGACY, LEGACY, V2026_07_28
 
 if TYPE_CHECKING:
     from waypost.policy import Authentication
@@ -65,11 +66,14 @@ class Endpoint:
         refusal = self._gate.post(headers)
         if refusal is not None:
             return await self._turn_away(receive, send, refusal)
-        body = await self._gate.body(receive)
+        body = whole_body(receive)
         if body is None:
-            return None
-        if isinstance(body, Refusal):
-            return await self._turn_away(receive, send, body)
+            taken = await self._gate.body(receive)
+            if isinstance(taken, Refusal):
+                return await self._turn_away(receive, send, taken)
+            if taken is None:
+                return None
+            body = taken
         version = headers.get(VERSION)
         if version is not None and version.strip(b" \t") not in _LEGACY_HEADERS:
             return await self._post_modern(receive, send, headers, principal, body)
@@ -104,7 +108,10 @@ class Endpoint:
         exchange.principal = principal
         reply.start(exchange)
         outcome = await modern.answer(self._engine, message, exchange, headers)
-        await self._finish(reply, outcome, 200 if outcome is None else _STATUS.get(outcome.code, 200))
+        status = 200 if outcome is None or not outcome.code else _STATUS.get(outcome.code, 200)
+        ending = self._finish(reply, outcome, status)
+        if ending is not None:
+            await ending
 
     async def _post_legacy(
         self, receive: Receive, send: Send, headers: Mapping[bytes, bytes], principal: Principal, message: Message
@@ -126,9 +133,11 @@ class Endpoint:
         exchange = legacy.exchange_for(session, message, reply)
         exchange.principal = principal
         reply.start(exchange)
-        return await self._finish(reply, await legacy.answer(self._engine, session, message, exchange), 200)
+        ending = self._finish(reply, await legacy.answer(self._engine, session, message, exchange), 200)
+        if ending is not None:
+            await ending
 
-    def _finish(self, reply: Reply, outcome: Outcome | None, status: int) -> Awaitable[None]:
+    def _finish(self, reply: Reply, outcome: Outcome | None, status: int) -> Awaitable[None] | None:
         """Send the answer; a caller whose token does not reach far enough is told which one would."""
         if outcome is None or not outcome.scopes or self._auth is None:
             return reply.finish(outcome, status)
@@ -142,22 +151,18 @@ class Endpoint:
         if session is None:
             return None
         try:
-            if session.version != V2025_03_26:
-                raise InvalidRequest("Batches are part of version 2025-03-26 only; send one message at a time.")
-            batch = [messages.parse(part) for part in messages.parse_batch(body)]
+            batch = batches.read(session, body)
         except ProtocolError as error:
             return await _malformed(send, error, body)
-        requests = []
-        for message in batch:
-            if message.method is not UNSET and message.id is not UNSET:
-                requests.append(message)
-            else:
-                legacy.receive(self._engine, session, message, SessionOutlet(session))
-        if not requests:
+        for message in batch.notices:
+            legacy.receive(self._engine, session, message, SessionOutlet(session))
+        if not batch.wants_answer:
             return await respond(send, 202, headers=())
         reply = Reply(send, receive, session)
-        payload = await legacy.answer_batch(self._engine, session, requests, reply, principal)
-        return await reply.finish(Outcome(payload) if payload else None, 200)
+        payload = await batches.answer(self._engine, session, batch, reply, principal)
+        ending = reply.finish(Outcome(payload) if payload else None, 200)
+        if ending is not None:
+            await ending
 
     async def _get(self, receive: Receive, send: Send, headers: Mapping[bytes, bytes], principal: Principal) -> None:
         refusal = self._gate.stream(headers)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -16,7 +18,9 @@ ANY: Final = "*"
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 _ORIGIN: Final = re.compile(rf"https?://{_HOST.pattern}")
 _REMEMBERED: Final = 256
-_PATIENCE: Final = 8
+_TIMES: Final = 8
+_WITHIN: Final = 5.0
+"""How many times the limit a body that is refused may be before it is cut off, and how many seconds it may take."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -71,7 +75,8 @@ class Gate:
         """Whether a POST has the form and the size that this server takes."""
         length = headers.get(b"content-length")
         if length is not None and length.isdigit() and int(length) > self.max_body:
-            return self.too_large(unread=True)
+            # Who asks whether to send the body at all is told right away.
+            return self.too_large(unread=b"expect" not in headers)
         return self._form(headers)
 
     def _caller(self, host: bytes | None, origin: bytes | None) -> Refusal | None:
@@ -122,12 +127,14 @@ class Gate:
 
     async def discard(self, receive: Receive) -> None:
         """Read on without keeping anything, so that a client still sending gets to see its answer; within bounds."""
-        left = _PATIENCE * self.max_body
-        while left > 0:
-            event = await receive()
-            if event["type"] != "http.request" or not event.get("more_body"):
-                return
-            left -= len(event.get("body", b""))
+        left = _TIMES * self.max_body
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_WITHIN):
+                while left > 0:
+                    event = await receive()
+                    if event["type"] != "http.request" or not event.get("more_body"):
+                        return
+                    left -= len(event.get("body", b""))
 
     def _allows_host(self, value: bytes) -> bool:
         found = _HOST.fullmatch(value.decode("latin-1").lower())

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from typing import Final
 
 from waypost.execution.ticker import Ticker, ticker
-from waypost.loops import running_loop
 from waypost.protocol.answers import Outcome
 from waypost.protocol.exchange import Exchange
 from waypost.protocol.session import LegacySession
 from waypost.protocol.streams import EventStream
 from waypost.transports.http.asgi import JSON, Header, Receive, Send, respond
-from waypost.transports.http.corked import send_whole
+from waypost.transports.http.whole import send_whole
 from waypost.wire.versions import V2025_11_25, at_least
 
 EVENT_HEADERS: Final = [
@@ -30,23 +29,23 @@ _LINGER: Final = 0.05
 class Reply:
     """Carries everything that belongs to one request back to its client."""
 
-    # Most requests never get that far, so these are the class's until they do.
-    exchange: Exchange | None = None
-    due: float = 0.0
-    _stream: EventStream | None = None
-    _pump: asyncio.Task[None] | None = None
-    _watch: asyncio.Task[None] | None = None
-    _ticker: Ticker | None = None
+    __slots__ = ("_pump", "_receive", "_send", "_session", "_stream", "_ticker", "_watch", "due", "exchange")
 
     def __init__(self, send: Send, receive: Receive, session: LegacySession | None = None) -> None:
+        self.exchange: Exchange | None = None
+        self.due = 0.0
         self._send = send
         self._receive = receive
         self._session = session
+        self._stream: EventStream | None = None
+        self._pump: asyncio.Task[None] | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._ticker: Ticker | None = None
 
     def start(self, exchange: Exchange) -> None:
         """Look after a request that takes a while: is its client still there, does it need a sign of life."""
         self.exchange = exchange
-        self._ticker = ticker(running_loop())
+        self._ticker = ticker()
         self._ticker.add(self, _LINGER)
 
     async def send(self, message: bytes) -> None:
@@ -62,18 +61,23 @@ class Reply:
         if self._stream is not None:
             self._stream.release()
 
-    async def finish(self, outcome: Outcome | None, status: int, headers: tuple[Header, ...] = (JSON,)) -> None:
-        """Send the answer; a request without one just ends."""
+    def finish(
+        self, outcome: Outcome | None, status: int, headers: tuple[Header, ...] = (JSON,)
+    ) -> Awaitable[None] | None:
+        """Send the answer; a request without one just ends. What is left to wait for is returned."""
         # Reply and exchange know each other: letting go here spares the garbage collector a cycle per request.
         self.exchange = None
         if self._ticker is not None:
             self._ticker.discard(self)
         if self._watch is not None:
             self._watch.cancel()
-        if outcome is not None and self._stream is None:
-            if not send_whole(self._send, status, outcome.payload, headers):
-                await respond(self._send, status, outcome.payload, headers)
-            return
+        if outcome is None or self._stream is not None:
+            return self._end(outcome)
+        if send_whole(self._send, status, outcome.payload, headers):
+            return None
+        return respond(self._send, status, outcome.payload, headers)
+
+    async def _end(self, outcome: Outcome | None) -> None:
         stream = self._open()
         if outcome is not None:
             stream.append(outcome.payload)

@@ -13,7 +13,7 @@ import uvicorn
 
 from waypost.errors import WaypostError
 from waypost.transports.http.app import HttpApp
-from waypost.transports.http.corked import CorkedProtocol
+from waypost.transports.http.connection import Connection
 from waypost.transports.memory_use import settle
 
 _GRACE: Final = 5
@@ -68,7 +68,7 @@ def serve(
     config = uvicorn.Config(
         app,
         loop="auto",
-        http=CorkedProtocol,
+        http=Connection,
         ws="none",
         lifespan="on",
         log_level="warning",

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from waypost.workers.frames import Failure
+
+
+class LegacyTrigger(Struct):
+    """The binding that an observer stands for."""
+
+    trigger_type: str
+    config: Raw
 
 
 class ObserverInfo(Struct):
@@ -18,6 +25,7 @@ class ObserverInfo(Struct):
     target: str
     capture: list[str]
     on: str
+    legacy: LegacyTrigger | UnsetType = UNSET
 
 
 class FunctionRegistered(Struct, tag="functionregistered"):

@@ -6,12 +6,14 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
+from msgspec import UNSET
+
 from waypost.capabilities.schemas.validators import Validator
 from waypost.errors import DefinitionError, InvocationFailed
 from waypost.workers.frames import Failure, Given, Observe, encode
 from waypost.workers.functions import DEFAULT, Function
 from waypost.workers.observing.filters import Filter
-from waypost.workers.observing.messages import ObserverInfo
+from waypost.workers.observing.messages import LegacyTrigger, ObserverInfo
 from waypost.workers.observing.paths import ROOTS
 from waypost.workers.worker import Worker
 
@@ -71,6 +73,8 @@ class Observer:
     """Events that could not be delivered."""
     expires_at: float | None = None
     timers: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
+    legacy: LegacyTrigger | None = None
+    """The binding that it stands for."""
 
     def wants(self, status: str) -> bool:
         """Whether it hears of calls that end so."""
@@ -80,7 +84,8 @@ class Observer:
         """As the owner of the function hears of it."""
         needed = self.capture if self.deliver == "envelope" else {*self.capture, self.deliver}
         capture = [part for part in ROOTS if part in needed]
-        return ObserverInfo(self.id, self.args, self.filter.source, self.target[1], capture, self.on)
+        legacy = UNSET if self.legacy is None else self.legacy
+        return ObserverInfo(self.id, self.args, self.filter.source, self.target[1], capture, self.on, legacy)
 
     def forget(self, timer: str) -> None:
         """Wait for something no longer."""
@@ -139,6 +144,8 @@ def admit(observer: Observer, function: Function) -> None:
     terms = function.observable
     if function.id.startswith("engine::") or (terms is not None and terms.allow is False):
         raise InvocationFailed(f"{function.id} cannot be observed.", "NOT_OBSERVABLE")
+    if observer.legacy is not None:
+        return
     if not is_owner_delivered(function):
         if observer.args:
             raise InvocationFailed(f"{function.id} is observed without arguments.", "INVALID_ARGS")

@@ -20,6 +20,7 @@ from waypost.workers.frames import Failure, InvocationsObserved, InvokeFunction,
 from waypost.workers.functions import Function, Functions
 from waypost.workers.observing.delivering import Delivering
 from waypost.workers.observing.events import Event, event_of
+from waypost.workers.observing.legacy import fitting_args, refusal_of
 from waypost.workers.observing.messages import (
     FunctionRegistered,
     ObserverAdded,
@@ -68,6 +69,10 @@ class Observing:
         """How many activations run or wait."""
         return self._delivering.running
 
+    def get(self, observer_id: str) -> Observer | None:
+        """The observer with an id."""
+        return self._observers.get(observer_id)
+
     def open(self) -> None:
         """Tell observers of what happens from now on."""
         self._is_open = True
@@ -86,18 +91,22 @@ class Observing:
             self._answer(before)
             return
         try:
-            self._check_room(worker, wish, before)
+            self._check_room(worker, wish.id)
             observer = observer_of(wish, worker)
         except InvocationFailed as error:
             worker.send(ObserveResult(wish.id, "error", failure_of(error)))
             return
-        if before is not None:
-            self._end(before)
-        self._recall(observer)
-        self._take_in(observer)
-        self._place(observer)
-        self._judge(observer)
-        self._answer(observer)
+        self._begin(observer)
+
+    def adopt(self, observer: Observer) -> None:
+        """Have an observer that stands for a binding."""
+        try:
+            self._check_room(observer.maker, observer.id)
+        except InvocationFailed as error:
+            observer.state, observer.reason = "error", failure_of(error)
+            self._tell(observer)
+            return
+        self._begin(observer)
 
     def unobserve(self, worker: Worker, observer_id: str) -> None:
         """A worker has seen enough."""
@@ -171,11 +180,22 @@ class Observing:
         while len(self._left) > MOST:
             del self._left[next(iter(self._left))]
 
-    def _check_room(self, worker: Worker, wish: Observe, before: Observer | None) -> None:
+    def _check_room(self, worker: Worker, observer_id: str) -> None:
+        before = self._observers.get(observer_id)
         if before is not None and before.maker is not worker:
-            raise InvocationFailed(f"The observer {wish.id} is another worker's.", "OBSERVER_ID_IN_USE")
+            raise InvocationFailed(f"The observer {observer_id} is another worker's.", "OBSERVER_ID_IN_USE")
         if before is None and len(self._made.get(worker, ())) >= MOST:
             raise InvocationFailed(f"A worker has at most {MOST} observers.", "TOO_MANY_OBSERVERS")
+
+    def _begin(self, observer: Observer) -> None:
+        before = self._observers.get(observer.id)
+        if before is not None:
+            self._end(before)
+        self._recall(observer)
+        self._take_in(observer)
+        self._place(observer)
+        self._judge(observer)
+        self._answer(observer)
 
     def _recall(self, observer: Observer) -> None:
         """A worker that was here before does not begin to count anew."""
@@ -234,6 +254,8 @@ class Observing:
 
     def _attach(self, observer: Observer, function: Function, is_asked: bool) -> None:
         observer.function = function
+        if observer.legacy is not None:
+            observer.args = fitting_args(observer.legacy, function)
         try:
             admit(observer, function)
             self._calling.check(function, caller_of(observer.maker), "observe")
@@ -336,12 +358,19 @@ class Observing:
 
     def _answer(self, observer: Observer) -> None:
         observer.is_answered = True
+        if observer.legacy is not None:
+            self._tell(observer)
+            return
         error = observer.reason if observer.state == "error" else None
         observer.maker.send(ObserveResult(observer.id, observer.state, error, _warnings(observer)))
 
     def _tell(self, observer: Observer) -> None:
-        if not observer.maker.is_gone:
+        if observer.maker.is_gone:
+            return
+        if observer.legacy is None:
             observer.maker.send(ObserverStateChanged(observer.id, observer.state, observer.fires, observer.reason))
+        elif observer.state == "error":  # whoever made a binding hears only of that
+            observer.maker.send(refusal_of(observer, observer.legacy))
 
 
 def _unwatch(observer: Observer, function: Function) -> None:

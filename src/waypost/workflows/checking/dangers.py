@@ -32,7 +32,7 @@ def check_dangers(
             runs = DANGEROUS in transition.tags or any(
                 _calls(place, dangerous) for place in of_transition(transition, where)
             )
-            if runs and not _has_person(resolved.states[name].transitions[called]):
+            if runs and not _has_person(resolved.states[name], resolved.states[name].transitions[called]):
                 report.add(where, _sentence((*trail, called)), "WF057")
 
 
@@ -64,13 +64,14 @@ def _trails(workflow: Workflow) -> dict[str, tuple[str, ...]]:
     waiting = [start]
     for name in waiting:
         for way in out.get(name, ()):
-            asked = way.transition is not None and _has_person(way.transition)
+            asked = way.transition is not None and _has_person(workflow.states[name], way.transition)
             if not asked and way.target not in trails:
                 trails[way.target] = (*trails[name], way.name or "onTimeout")
                 waiting.append(way.target)
     return trails
 
 
-def _has_person(transition: Transition) -> bool:
-    # Not who is asked on entry: the state was entered, and a rejection leaves its other transitions open.
-    return transition.actor == "human" or isinstance(transition.executor, Human)
+def _has_person(state: State, transition: Transition) -> bool:
+    """Whether a person is asked before a transition is taken: on entry into its state, or for itself."""
+    on_entry = state.on_enter is not None and isinstance(state.on_enter.executor, Human)
+    return on_entry or transition.actor == "human" or isinstance(transition.executor, Human)

@@ -7,8 +7,8 @@ from typing import Any, Final, get_args
 
 from waypost.capabilities.results import Result, as_json
 from waypost.config import executors as models
-from waypost.errors import Busy, CircuitOpen, DeadlineExceeded, ExecutorFailed, WaypostError
-from waypost.policy.redaction import redacted
+from waypost.errors import Busy, CircuitOpen, DeadlineExceeded, ExecutorFailed, PolicyDenied, WaypostError
+from waypost.redaction import redacted
 from waypost.workflows.executors import arguments_of
 from waypost.workflows.executors.executor import Run, Surroundings
 from waypost.workflows.executors.mcp import KEY
@@ -16,6 +16,7 @@ from waypost.workflows.mapping import compile_template
 
 _TIMED_OUT: Final = DeadlineExceeded().message
 _CIRCUIT: Final = "Circuit open"
+_LIMIT: Final = "rate limit exceeded"
 _BUSY: Final = "try again later."
 _CLASSES: Final = get_args(models.ErrorClass)
 
@@ -56,8 +57,15 @@ def failed_call(error: WaypostError) -> ExecutorFailed:
     """What an error of the pipeline means to a workflow."""
     if isinstance(error, DeadlineExceeded):
         return ExecutorFailed(error.message, "timeout")
-    kind = "transient_error" if isinstance(error, (Busy, CircuitOpen)) else "permanent_error"
-    return ExecutorFailed(redacted(error.message), kind)
+    if isinstance(error, (Busy, CircuitOpen)):
+        return ExecutorFailed(redacted(error.message), "transient_error")
+    return ExecutorFailed(redacted(error.message), class_of_denial(error, error.__cause__))
+
+
+def class_of_denial(*errors: BaseException | None) -> str:
+    """What it means that a rule is against something: only a limit passes with time."""
+    denials = [error for error in errors if isinstance(error, PolicyDenied)]
+    return "rate_limited" if any(denial.rule_type == "rate_limit" for denial in denials) else "permanent_error"
 
 
 def _class_of(result: Result) -> str:
@@ -67,6 +75,8 @@ def _class_of(result: Result) -> str:
     text = result.text
     if text == _TIMED_OUT:
         return "timeout"
+    if text.startswith(_LIMIT):
+        return "rate_limited"
     return "transient_error" if text.startswith(_CIRCUIT) or text.endswith(_BUSY) else "permanent_error"
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from waypost.config import executors as models
 from waypost.errors import ExecutorFailed, WaypostError
-from waypost.policy.redaction import redacted, secrets_of
+from waypost.redaction import redacted, secrets_of
 from waypost.upstreams.addresses import EgressFailed
 from waypost.upstreams.unavailable import UpstreamUnavailable
 from waypost.workflows.executors import arguments_of, connection_of

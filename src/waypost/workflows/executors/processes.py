@@ -14,7 +14,7 @@ import msgspec
 from waypost.config import executors as models
 from waypost.errors import ExecutorFailed
 from waypost.execution.processes import Ended, environment, run_process
-from waypost.policy.redaction import redacted, secrets_of
+from waypost.redaction import redacted, secrets_of
 from waypost.workflows.executors import LONGEST, given
 from waypost.workflows.executors.executor import Run
 from waypost.workflows.mapping import compile_template

@@ -11,7 +11,7 @@ import msgspec
 
 from waypost.config import executors as models
 from waypost.errors import ExecutorFailed
-from waypost.policy.redaction import redacted, secrets_of, without
+from waypost.redaction import redacted, secrets_of, without
 from waypost.skills.core.charsets import decoded, kind_of
 from waypost.upstreams.addresses import EgressFailed, EgressRefused
 from waypost.upstreams.egress import Fetched

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from waypost.capabilities.results import Result
 from waypost.config import executors as models
-from waypost.errors import WaypostError
+from waypost.errors import ExecutorFailed, WaypostError
 from waypost.workflows.executors import arguments_of
 from waypost.workflows.executors.capability import failed_call, output_of
 from waypost.workflows.executors.executor import Run, Surroundings
@@ -29,20 +28,14 @@ class Worker:
     async def run(self, run: Run) -> Any:
         """What the function answers."""
         arguments = arguments_of(self._arguments, run.scope)
-        try:
-            result = await self._called(arguments, run)
-        except WaypostError as error:
-            raise failed_call(error) from None
-        return output_of(self._function, result)
-
-    async def _called(self, arguments: dict[str, Any], run: Run) -> Result:
-        meta = {KEY: run.key}
-        try:
-            tool = self._surroundings.function(self._function) or self._function
-            return await self._surroundings.invoke(tool, arguments, run.caller, meta)
-        except WaypostError as error:
-            named = self._function.replace("::", "__")
-            # What a function that ran did not find is another matter than the function itself.
-            if named == self._function or error.message != f"Unknown tool: {self._function}":
-                raise
-            return await self._surroundings.invoke(named, arguments, run.caller, meta)
+        tool = self._surroundings.function(self._function) or self._function
+        for name in dict.fromkeys((tool, self._function.replace("::", "__"))):
+            try:
+                result = await self._surroundings.invoke(name, arguments, run.caller, {KEY: run.key})
+            except WaypostError as error:
+                # What a function that ran did not find is another matter than the function itself.
+                if error.message == f"Unknown tool: {name}":
+                    continue
+                raise failed_call(error) from None
+            return output_of(self._function, result)
+        raise ExecutorFailed(f"Nobody offers {self._function} right now.", "connection_error")

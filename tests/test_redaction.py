@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from waypost.policy.redaction import is_secret_name, redacted, secrets_of, without
+from waypost.redaction import is_secret_name, redacted, secrets_of, without
 
 
 def test_configured_values_of_six_characters_are_secrets_and_shorter_ones_words() -> None:

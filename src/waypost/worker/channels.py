@@ -1,0 +1,281 @@
+"""Channels: bytes and texts from one worker to another, on sockets of their own and as long as anybody likes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal, TypeAlias
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+
+from waypost.errors import InvocationFailed
+from waypost.worker.answers import Answer, Home
+from waypost.workers.frames import MOST
+
+_log: Final = logging.getLogger(__name__)
+_PIECE: Final = 64 * 1024
+_OPEN_WITHIN: Final = 10.0
+_CLOSE_WITHIN: Final = 1.0
+_OVER: Final = 1000
+_TURNED_AWAY: Final = {404: "there is no such channel any more", 409: "somebody else has that end already"}
+CREATE: Final = "engine::channels::create"
+
+Hears: TypeAlias = Callable[[str], object]
+Create: TypeAlias = Callable[[Any], Awaitable[Any]]
+"""Asks the engine for a channel."""
+
+
+class StreamChannelRef(Struct, frozen=True):
+    """One end of a channel, to be sent to whoever shall have it."""
+
+    channel_id: str
+    access_key: str
+    direction: Literal["read", "write"]
+
+
+class _End:
+    """One end of a channel; its socket is opened when it is first used."""
+
+    direction: ClassVar[str]
+
+    @classmethod
+    def schema(cls) -> dict[str, Any]:
+        """What stands for it in a payload."""
+        properties = {"channel_id": {"type": "string"}, "access_key": {"type": "string"}}
+        return {
+            "type": "object",
+            "properties": {**properties, "direction": {"const": cls.direction}},
+            "required": ["channel_id", "access_key", "direction"],
+        }
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.is_instance_schema(cls)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _schema: Any, _handler: Any) -> dict[str, Any]:
+        return cls.schema()
+
+    def __init__(self, channels: Channels, ref: StreamChannelRef) -> None:
+        self._channels = channels
+        self._ref = ref
+        self._turn = asyncio.Lock()
+        self._socket: ClientConnection | None = None
+        self._is_closed = False
+
+    def close(self) -> Answer[None]:
+        """Let go of it, after everything that was begun before; the other side hears of it."""
+        return self._channels.home.start(self._close())
+
+    async def _close(self) -> None:
+        async with self._turn:
+            self._is_closed = True
+            if self._socket is not None:
+                await self._channels.shut(self._socket)
+
+    async def _opened(self) -> ClientConnection:
+        if self._socket is None:
+            self._socket = await self._channels.open(self._ref)
+        return self._socket
+
+
+class ChannelWriter(_End):
+    """The end of a channel that is written to."""
+
+    direction = "write"
+
+    def write(self, data: bytes) -> Answer[None]:
+        """Write bytes; done when they are on their way, which is not before the reader keeps up."""
+        return self._channels.home.start(self._write(data))
+
+    def send_message(self, message: str) -> Answer[None]:
+        """Write a text, which the reader's `on_message` hears."""
+        return self._channels.home.start(self._write(message))
+
+    async def _write(self, data: bytes | str) -> None:
+        async with self._turn:
+            if self._is_closed:
+                raise InvocationFailed("The channel was closed.", "channel_closed")
+            socket = await self._opened()
+            try:
+                for piece in [data] if isinstance(data, str) else _pieces(data):
+                    await socket.send(piece)
+            except ConnectionClosed:
+                await self._channels.shut(socket)
+                raise InvocationFailed("Nobody reads the channel any more.", "channel_closed") from None
+
+
+class ChannelReader(_End):
+    """The end of a channel that is read from: `async for` it, or `for` it where no event loop runs."""
+
+    direction = "read"
+
+    def __init__(self, channels: Channels, ref: StreamChannelRef) -> None:
+        super().__init__(channels, ref)
+        self._hears: list[Hears] = []
+
+    def on_message(self, callback: Hears) -> None:
+        """Hear of texts while the channel is read; called in the worker's own loop."""
+        self._hears.append(callback)
+
+    def read_all(self) -> Answer[bytes]:
+        """All bytes that are still to come."""
+        return self._channels.home.start(self._all())
+
+    def close(self) -> Answer[None]:
+        """Read no more; the writer hears of it."""
+        return self._channels.home.start(self._stop())
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        home = self._channels.home
+        piece = await (self._next() if home.is_here else home.start(self._next()))
+        if piece is None:
+            raise StopAsyncIteration
+        return piece
+
+    def __iter__(self) -> Iterator[bytes]:
+        while (piece := self._channels.home.start(self._next()).result()) is not None:
+            yield piece
+
+    async def _all(self) -> bytes:
+        pieces = []
+        while (piece := await self._next()) is not None:
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    async def _next(self) -> bytes | None:
+        """The next bytes; nothing at the end."""
+        while not self._is_closed:
+            socket = await self._opened()
+            try:
+                message = await socket.recv()
+            except ConnectionClosed as closed:
+                await self._ended(closed)
+                break
+            if isinstance(message, bytes):
+                return message
+            self._hear(message)
+        return None
+
+    async def _ended(self, closed: ConnectionClosed) -> None:
+        is_lost = not self._is_closed and (closed.rcvd is None or closed.rcvd.code != _OVER)
+        await self._stop()
+        if is_lost:
+            raise InvocationFailed("The channel was lost before its end.", "channel_closed")
+
+    async def _stop(self) -> None:
+        self._is_closed = True
+        if self._socket is not None:
+            await self._channels.shut(self._socket)
+
+    def _hear(self, message: str) -> None:
+        for callback in self._hears:
+            try:
+                callback(message)
+            except Exception:
+                _log.exception("a message of a channel was not understood")
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """A channel: keep one end, and send the reference of the other to whoever shall have it."""
+
+    writer: ChannelWriter
+    reader: ChannelReader
+    writer_ref: StreamChannelRef
+    reader_ref: StreamChannelRef
+
+
+class Channels:
+    """The channels of one worker."""
+
+    def __init__(self, url: str, headers: Mapping[str, str], home: Home, create: Create) -> None:
+        self.home = home
+        self._url = url
+        self._headers = headers
+        self._create = create
+        self._sockets: set[ClientConnection] = set()
+        self._is_closed = False
+
+    async def make(self, buffer_size: int | None) -> Channel:
+        """A new channel, which holds so many messages that are not read yet."""
+        made = await self._create({"buffer_size": buffer_size})
+        writer, reader = (msgspec.convert(made[end], StreamChannelRef) for end in ("writer", "reader"))
+        return Channel(ChannelWriter(self, writer), ChannelReader(self, reader), writer, reader)
+
+    def resolved(self, value: Any) -> Any:
+        """A payload with the ends of channels in place of their references."""
+        if isinstance(value, dict):
+            if _is_ref(value):
+                ref = msgspec.convert(value, StreamChannelRef)
+                return ChannelReader(self, ref) if ref.direction == "read" else ChannelWriter(self, ref)
+            return {key: self.resolved(one) for key, one in value.items()}
+        return [self.resolved(one) for one in value] if isinstance(value, list) else value
+
+    async def open(self, ref: StreamChannelRef) -> ClientConnection:
+        """A socket for one end."""
+        if self._is_closed:
+            raise InvocationFailed("The worker was shut down.", "SHUTDOWN")
+        is_writer = ref.direction == "write"
+        try:
+            socket = await connect(
+                _address(self._url, ref),
+                additional_headers=self._headers,
+                max_size=MOST,
+                compression=None,
+                proxy=None,
+                open_timeout=_OPEN_WITHIN,
+                # The engine does not read from a writer that is too fast, not even its pings and its goodbye.
+                ping_interval=None if is_writer else 20.0,
+                close_timeout=None if is_writer else _CLOSE_WITHIN,
+            )
+        except (OSError, TimeoutError, WebSocketException) as error:
+            raise InvocationFailed(f"The channel cannot be opened: {_why(error)}.", "channel_closed") from None
+        self._sockets.add(socket)
+        return socket
+
+    async def shut(self, socket: ClientConnection) -> None:
+        """Close a socket."""
+        await socket.close()
+        self._sockets.discard(socket)
+
+    async def close(self) -> None:
+        """Close them all, whatever is still to be read or written."""
+        self._is_closed = True
+        for socket in self._sockets:
+            socket.close_timeout = _CLOSE_WITHIN
+        await asyncio.gather(*(self.shut(socket) for socket in list(self._sockets)), return_exceptions=True)
+
+
+def _is_ref(value: dict[str, Any]) -> bool:
+    is_text = isinstance(value.get("channel_id"), str) and isinstance(value.get("access_key"), str)
+    return is_text and value.get("direction") in ("read", "write")
+
+
+def _address(url: str, ref: StreamChannelRef) -> str:
+    base, _, query = url.partition("?")
+    mine = f"key={quote(ref.access_key, safe='')}&dir={ref.direction}"
+    query = f"{query}&{mine}" if query else mine
+    return f"{base.rstrip('/')}/ws/channels/{quote(ref.channel_id, safe='')}?{query}"
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, InvalidStatus):
+        status = error.response.status_code
+        return _TURNED_AWAY.get(status, f"the server answered with the status {status}")
+    return str(error) or type(error).__name__
+
+
+def _pieces(data: bytes) -> Iterator[bytes]:
+    return (data[start : start + _PIECE] for start in range(0, len(data), _PIECE))

@@ -1,0 +1,53 @@
+"""The values of a file that no text for others may hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from waypost import config
+
+FILE = """\
+version: "1"
+store: {url: "postgresql://hub:pass%20word1@db/waypost"}
+workers: {token: workers-token}
+connections:
+  api: {kind: rest, baseUrl: "https://x.example", headers: {Authorization: "Bearer ${API_TOKEN}", Accept: text/plain}}
+  tool: {kind: mcp, command: tool, env: {TOOL_SECRET: tool-secret, STAGE: production, SHORT_KEY: abc}}
+workflows:
+  one:
+    initialState: a
+    states:
+      a:
+        transitions:
+          go:
+            target: b
+            executor: {kind: cli, command: go, env: {DEPLOY_TOKEN: deploy-token, OTHER_TOKEN: $.context.token}}
+      b: {terminal: true}
+"""
+
+
+def test_what_is_called_a_secret_in_environments_and_headers_is_one_wherever_it_stands(tmp_path: Path) -> None:
+    file = tmp_path / "waypost.yaml"
+    file.write_text(FILE)
+
+    found = config.load(file, {"API_TOKEN": "from-outside"}).secrets
+
+    assert set(found) == {
+        "Bearer from-outside",
+        "from-outside",
+        "tool-secret",
+        "deploy-token",
+        "workers-token",
+        "pass%20word1",
+        "pass word1",
+    }
+
+
+@pytest.mark.parametrize("text", ["", "workers: {}\n", "store: {url: 'sqlite:///x.db'}\n"])
+def test_a_file_without_secrets_has_none(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "waypost.yaml"
+    file.write_text(f'version: "1"\n{text}')
+
+    assert config.load(file).secrets == ()

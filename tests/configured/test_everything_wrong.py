@@ -1,0 +1,128 @@
+"""`check` on files with mistakes of several kinds: all of them are told, and nothing that only follows from them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.configured.conftest import CONFIG, Folder
+
+BAD_POLICY = "  - {name: odd, type: rate_limit, config: {max_cals: 1}}\n"
+BY_REST = "{kind: rest, connection: api}"
+BY_NAME = "{kind: capability, capability: add}"
+
+
+def workflow(name: str = "one", start: str = "a", more: str = "") -> str:
+    """A workflow of two states, and what runs between them."""
+    move = f"{{target: b, executor: {more}}}" if more else "{target: b}"
+    states = f"{{a: {{transitions: {{go: {move}}}}}, b: {{terminal: true}}}}"
+    return f"  {name}: {{initialState: {start}, states: {states}}}\n"
+
+
+def told(folder: Folder, text: str) -> list[tuple[str, str]]:
+    """Key and code of each finding, of which the hub says the same when it is made."""
+    folder.write("waypost.yaml", CONFIG + text)
+    return [(found.key, found.code) for found in folder.findings()]
+
+
+def test_a_mistake_of_shape_hides_nothing_in_other_sections(folder: Folder) -> None:
+    text = (
+        "search: {ranking: best}\n"
+        "workflows:\n" + workflow(start="nowhere") + "policies:\n" + BAD_POLICY + "prompts: {p: {template: '{{ x'}}\n"
+    )
+    found = told(folder, text)
+    assert found == [
+        ("search.ranking", "CFG013"),
+        ("workflows.one.initialState", "WF003"),
+        ("policies[0].config", "CFG063"),
+        ("prompts.p.template", "CFG050"),
+    ]
+
+
+def test_a_mistake_in_one_entry_hides_nothing_in_the_others(folder: Folder) -> None:
+    text = (
+        "workflows:\n"
+        + workflow("broken").replace("terminal: true", "terminal: maybe")
+        + workflow("wrong", start="nowhere")
+        + "policies:\n  - {name: 5, type: rate_limit}\n"
+        + BAD_POLICY
+    )
+    assert told(folder, text) == [
+        ("workflows.broken.states.b.terminal", "CFG012"),
+        ("workflows.wrong.initialState", "WF003"),
+        ("policies[0].name", "CFG012"),
+        ("policies[1].config", "CFG063"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("broken", "key", "executor"),
+    [
+        ("connections: {api: {kind: rest, baseUrl: 5}}\n", "connections.api.baseUrl", BY_REST),
+        ("connections: 5\n", "connections", BY_REST),
+        ("capabilities: {add: {executor: {kind: nop}}}\n", "capabilities.add.executor.kind", BY_NAME),
+        ("proxy: {expose: [{name: add, executor: {kind: nop}}]}\n", "proxy.expose[0].executor.kind", BY_NAME),
+        ("skills: {core: 5}\n", "skills.core", "{kind: capability, capability: 'skill:mine'}"),
+        ("workers: {port: x}\n", "workers.port", "{kind: capability, capability: 'a::b'}"),
+        ("connection: {api: {kind: rest}}\n", "connection", BY_REST),
+    ],
+)
+def test_what_is_named_and_was_left_out_is_not_missed(folder: Folder, broken: str, key: str, executor: str) -> None:
+    found = told(folder, broken + "workflows:\n" + workflow(more=executor))
+
+    assert [one for one, _ in found] == [key]
+
+
+def test_a_name_that_is_nowhere_is_told_beside_one_that_was_left_out(folder: Folder) -> None:
+    text = (
+        "connections: {api: {kind: rest, baseUrl: 5}}\nworkflows:\n"
+        + workflow("one", more=BY_REST)
+        + workflow("two", more="{kind: rest, connection: nowhere}")
+        + workflow("three", more="{kind: workflow, definitionId: four}")
+        + workflow("four").replace("terminal: true", "terminal: maybe")
+        + workflow("five", more="{kind: workflow, definitionId: nowhere}")
+    )
+    assert told(folder, text) == [
+        ("connections.api.baseUrl", "CFG012"),
+        ("workflows.two.states.a.transitions.go.executor.connection", "WF010"),
+        ("workflows.four.states.b.terminal", "CFG012"),
+        ("workflows.five.states.a.transitions.go.executor.definitionId", "WF014"),
+    ]
+
+
+def test_tools_of_a_toolkit_that_cannot_be_loaded_are_not_missed(folder: Folder) -> None:
+    folder.write("tools.py", "def (:\n")
+
+    found = told(folder, "workflows:\n" + workflow(more="{kind: capability, capability: speak}"))
+
+    assert found == [("toolkits[0]", "CFG042")]
+
+
+def test_toolkits_beside_one_that_is_not_there_are_looked_at(folder: Folder) -> None:
+    folder.write("bad.py", "1 / 0\n")
+
+    found = told(folder, "  - ./gone.py\n  - ./bad.py\n")
+
+    assert found == [("toolkits[1]", "CFG041"), ("toolkits[2]", "CFG042")]
+
+
+def test_rules_that_only_whole_entries_have_are_told_all_at_once(folder: Folder) -> None:
+    entry = "{kind: mcp, command: x, credentials: user}"
+    found = told(folder, f"connections: {{one: {entry}, two: {entry}}}\nsearch: {{ranking: best}}\n")
+
+    assert [key.split(".")[:2] for key, _ in found] == [
+        ["connections", "one"],
+        ["connections", "two"],
+        ["search", "ranking"],
+    ]
+
+
+def test_an_included_file_that_cannot_be_read_makes_nothing_missed(folder: Folder) -> None:
+    text = "include: [team.yaml]\npolicies:\n" + BAD_POLICY + "workflows:\n" + workflow(more=BY_REST)
+
+    assert told(folder, text) == [("include[0]", "CFG030"), ("policies[0].config", "CFG063")]
+
+
+def test_a_file_that_is_no_mapping_is_told_once(folder: Folder) -> None:
+    folder.write("waypost.yaml", "- a\n")
+
+    assert [found.code for found in folder.findings()] == ["CFG012"]

@@ -1,0 +1,76 @@
+"""The section `policies`: rules that do not fit, and rules that change while the hub runs."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.configured.conftest import CONFIG, Folder, using
+from waypost import RemoteError
+
+RULE = "policies:\n  - {name: quiet, type: mcp_restriction, config: {tool_pattern: speak}}\n"
+
+
+@pytest.mark.parametrize(
+    ("rule", "sentence"),
+    [
+        ("type: rate_limit, config: {max_calls: many}", "Policy 'r': "),
+        ("type: rate_limit, config: {max: 1}", "Policy 'r': "),
+        ("type: rate_limit, config: {per: [color]}", "Policy 'r': per knows principal, capability and permission"),
+        ("type: time_window, config: {timezone: Mars/Olympus}", "Policy 'r': there is no time zone 'Mars/Olympus'."),
+        ("type: time_window, config: {deny_end_hour: 25}", "Policy 'r': hours go from 0 to 24."),
+        ("type: allow_list, config: {}", "Policy 'r': "),
+        ("type: permission_override, config: {permission: a, action: allow}", "Policy 'r': a permission_override can"),
+        ("type: permission_override, config: {permission: a, expires_at: '2027-01-01T00:00:00'}", "Policy 'r': "),
+    ],
+)
+def test_a_rule_that_does_not_fit_its_type_is_a_finding_at_its_line(rule: str, sentence: str, folder: Folder) -> None:
+    folder.write("waypost.yaml", f"policies:\n  - {{name: r, {rule}}}\n")
+    (found,) = folder.findings()
+    assert (found.code, found.line) == ("CFG063", 2)
+    assert found.message.startswith(sentence)
+
+
+def test_two_rules_with_one_name_are_a_finding(folder: Folder) -> None:
+    folder.write("waypost.yaml", RULE + "  - {name: quiet, type: chain_restriction, config: {caller_pattern: a}}\n")
+    (found,) = folder.findings()
+    assert (found.code, found.key) == ("CFG063", "policies[1].name")
+    assert found.message == "two policies are called `quiet`; give one of them another name"
+
+
+def test_a_changed_rule_counts_from_the_next_call_on_and_a_bad_one_changes_nothing(folder: Folder) -> None:
+    async def scenario() -> None:
+        hub = folder.hub()
+        async with using(hub) as client:
+            assert (await client.call_tool("speak")).text == "one"
+            folder.write("waypost.yaml", CONFIG + RULE)
+            assert await hub.reload()
+            with pytest.raises(RemoteError, match="tool 'speak' blocked by pattern 'speak'") as denied:
+                await client.call_tool("speak")
+            assert denied.value.code == -32000
+            folder.write("waypost.yaml", CONFIG + RULE.replace("speak", "other") + "  - {name: b, type: allow_list}\n")
+            assert not await hub.reload()
+            with pytest.raises(RemoteError, match="MCP restriction"):
+                await client.call_tool("speak")
+            folder.write("waypost.yaml", CONFIG)
+            assert await hub.reload()
+            assert (await client.call_tool("speak")).text == "one"
+
+    asyncio.run(scenario())
+
+
+def test_rules_that_stay_keep_what_they_counted(folder: Folder) -> None:
+    limit = CONFIG + "policies:\n  - {name: once, type: rate_limit, config: {max_calls: 1, window_seconds: 3600}}\n"
+    folder.write("waypost.yaml", limit)
+
+    async def scenario() -> None:
+        hub = folder.hub()
+        async with using(hub) as client:
+            await client.call_tool("speak")
+            folder.write("waypost.yaml", limit + RULE.replace("policies:\n", "").replace("speak", "other"))
+            assert await hub.reload()
+            with pytest.raises(RemoteError, match="rate limit exceeded: max 1/3600s"):
+                await client.call_tool("speak")
+
+    asyncio.run(scenario())

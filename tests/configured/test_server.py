@@ -1,0 +1,71 @@
+"""The section `server`: what clients see of it, and the limits it sets."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.configured.conftest import CONFIG, ERAS, Folder, gate, held_kit, names, using
+from tests.upstreams.conftest import until
+
+
+@pytest.mark.parametrize("version", ERAS)
+def test_the_server_section_is_what_clients_see(folder: Folder, version: str) -> None:
+    async def scenario() -> None:
+        async with using(folder.hub(), version) as client:
+            assert (client.server_info.name, client.server_info.version) == ("desk", "2.0.0")
+            assert (await client.open()).instructions == "Ask nicely."
+
+    asyncio.run(scenario())
+
+
+def test_the_settings_of_the_server_take_effect(folder: Folder) -> None:
+    folder.write(
+        "waypost.yaml",
+        """\
+        server: {surface: full, names: portable, pageSize: 1, toolTimeoutMs: 50, maxBodyBytes: 2048}
+        toolkits: [./tools.py]
+        """,
+    )
+    folder.write(
+        "tools.py",
+        """\
+        import asyncio
+        from waypost import tool
+
+        @tool(name="a.wait")
+        async def wait() -> str:
+            await asyncio.Event().wait()
+            return "never"
+
+        @tool(name="b.other")
+        async def other() -> str:
+            return "other"
+        """,
+    )
+    hub = folder.hub()
+
+    async def scenario() -> None:
+        async with using(hub) as client:
+            page = await client.request("tools/list")
+            assert (names(page.tools), page.next_cursor is None) == (["a_wait"], False)
+            assert (await client.call_tool("a_wait")).text == "Tool execution timed out"
+
+    asyncio.run(scenario())
+    assert hub.max_body == 2048
+
+
+def test_one_principal_runs_no_more_at_once_than_the_file_says(folder: Folder) -> None:
+    folder.write("waypost.yaml", CONFIG.replace("name: desk", "name: desk, maxRunning: 1"))
+    folder.write("tools.py", held_kit("one"))
+
+    async def scenario() -> None:
+        hub = folder.hub()
+        async with using(hub) as client:
+            calls = [asyncio.create_task(client.call_tool("speak")) for _ in range(2)]
+            await until(lambda: hub.guard.bulkheads is not None and hub.guard.bulkheads._waiting == 1)
+            gate().set()
+            assert [(await call).text for call in calls] == ["one", "one"]
+
+    asyncio.run(scenario())

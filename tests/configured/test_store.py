@@ -1,0 +1,87 @@
+"""The section `store`: where a hub keeps things."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.configured.conftest import CONFIG, Folder
+from waypost.configured import ConfiguredHub
+
+
+async def open_and_stop(hub: ConfiguredHub) -> None:
+    """Make a hub open what it keeps things in."""
+    await hub.store.open()
+    await hub.stop()
+
+
+@pytest.mark.parametrize(
+    ("section", "file"),
+    [
+        ("", ".waypost/waypost.db"),
+        ("store: {url: 'sqlite:///other.db?synchronous=NORMAL'}", ".waypost/other.db"),
+        ("store: {url: 'sqlite:///${NAME:-deep/er}.db'}", ".waypost/deep/er.db"),
+    ],
+    ids=["by default", "with options", "with a variable"],
+)
+def test_a_hub_from_a_file_keeps_things_beside_it(
+    section: str, file: str, folder: Folder, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    monkeypatch.delenv("WAYPOST_DATA", raising=False)
+    folder.write("waypost.yaml", CONFIG + section)
+    monkeypatch.chdir(folder.path)
+    hub = ConfiguredHub(Path("waypost.yaml"))
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert not (folder.path / ".waypost").exists()
+
+    asyncio.run(open_and_stop(hub))
+
+    assert (folder.path / file).exists()
+
+
+def test_the_environment_decides_where_the_data_directory_is(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("WAYPOST_DATA", str(tmp_path / "data"))
+
+    asyncio.run(open_and_stop(folder.hub()))
+
+    assert (tmp_path / "data" / "waypost.db").exists()
+    assert not (folder.path / ".waypost").exists()
+
+
+def test_a_hub_can_be_told_to_forget(folder: Folder) -> None:
+    folder.write("waypost.yaml", CONFIG + "store: {url: 'sqlite://'}\n")
+
+    assert not folder.hub().store.database.lasts
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("mysql://db/waypost", "names no store"),
+        ("waypost.db", "names no store"),
+        ("sqlite://waypost.db", "has a host"),
+        ("sqlite:///waypost.db?journal=off", "options that do not exist"),
+        ("sqlite:///waypost.db?synchronous=OFF", "options that do not exist"),
+    ],
+)
+def test_a_url_that_names_no_store_is_found(url: str, said: str, folder: Folder) -> None:
+    folder.write("waypost.yaml", f"{CONFIG}store:\n  url: '{url}'\n")
+
+    (found,) = folder.findings()
+
+    assert (found.file, found.line, found.key, found.code) == (str(folder.config), 6, "store.url", "CFG061")
+    assert said in found.message
+
+
+def test_a_store_that_cannot_be_used_does_not_stop_a_running_hub(
+    folder: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub = folder.hub()
+    folder.write("waypost.yaml", f"{CONFIG}store: {{url: 'mysql://db'}}\n")
+
+    assert asyncio.run(hub.reload()) is False
+    assert "CFG061" in caplog.text

@@ -1,0 +1,64 @@
+"""Following the file by itself, and when a process is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import pytest
+
+from tests.cli.shell import serving
+from tests.configured.conftest import BROKEN_KIT, CONFIG, DEADLINE, ERAS, KIT, Folder, listening, more, names, using
+from tests.upstreams.conftest import until
+
+
+@pytest.mark.parametrize("version", ERAS)
+def test_a_changed_file_is_noticed_by_itself(folder: Folder, version: str) -> None:
+    hub = folder.hub()
+
+    async def scenario() -> None:
+        async with using(hub, version) as client, listening(client):
+            folder.write("tools.py", KIT + more("whisper"))
+            await client.assert_notification("tools/list_changed", within=DEADLINE)
+            assert names(await client.list_tools()) == ["speak", "whisper"]
+            await client.refute_notification("tools/list_changed")
+
+    asyncio.run(scenario())
+
+
+def test_watching_goes_on_after_a_bad_file(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
+    hub = folder.hub()
+
+    async def scenario() -> None:
+        async with using(hub) as client:
+            folder.write("tools.py", BROKEN_KIT)
+            await until(lambda: "no disk" in caplog.text, 4)
+            folder.write("tools.py", KIT.replace("speak", "shout"))
+            await client.assert_notification("tools/list_changed", within=4)
+
+    asyncio.run(scenario())
+
+
+def test_a_hub_that_is_started_again_watches_again(folder: Folder) -> None:
+    hub = folder.hub()
+
+    async def scenario(name: str) -> None:
+        async with using(hub) as client:
+            folder.write("tools.py", KIT.replace("speak", name))
+            await client.assert_notification("tools/list_changed", within=4)
+
+    asyncio.run(scenario("first"))
+    asyncio.run(scenario("second"))
+
+
+def test_a_hangup_reloads_a_running_process(folder: Folder) -> None:
+    folder.write("waypost.yaml", CONFIG.replace("server: {", "server: {port: 0, "))
+
+    with serving("waypost.yaml", cwd=folder.path) as hub:
+        assert hub.url
+        hub.signal(signal.SIGHUP)
+        assert "reloaded" in hub.wait_for("the configuration was reloaded")
+        folder.write("waypost.yaml", "toolkits: [")
+        hub.signal(signal.SIGHUP)
+        assert "CFG004" in hub.wait_for("the configuration was not reloaded")
+        assert hub.process.poll() is None

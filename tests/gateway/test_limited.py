@@ -1,0 +1,57 @@
+"""What somebody may not use right now is in the catalog all the same; what they may never use is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.gateway.conftest import Agent, agent, office
+from tests.protocol.conftest import asynchronous
+from waypost.policy import Rule
+
+MAIL = ("mail.send",)
+FOR_A_WHILE = [
+    Rule(name="limit", type="rate_limit", config={"max_calls": 1, "permission": "execute"}, capabilities=MAIL),
+    Rule(name="hours", type="time_window", config={"deny_start_hour": 0, "deny_end_hour": 24}, capabilities=MAIL),
+    Rule(
+        name="freeze",
+        type="permission_override",
+        config={"permission": "execute", "expires_at": "2999-01-01T00:00:00Z"},
+        capabilities=MAIL,
+    ),
+]
+FOR_GOOD = [
+    Rule(name="none", type="mcp_restriction", config={"tool_pattern": "mail"}),
+    Rule(name="taken", type="permission_override", config={"permission": "*"}, capabilities=MAIL),
+    Rule(name="others", type="allow_list", config={"allow": ["skill:*", "gateway.*", "workflow.*"]}),
+]
+
+
+async def seen(someone: Agent) -> list[bool]:
+    """Whether home, search and describe show it."""
+    described = await someone.describe("mail.send")
+    return ["mail.send" in await someone.ids(), "mail.send" in await someone.found("mail"), "error" not in described]
+
+
+@pytest.mark.parametrize("rule", FOR_A_WHILE, ids=lambda rule: rule.name)
+@asynchronous
+async def test_what_is_denied_for_a_while_is_listed_found_and_described_and_says_why(rule: Rule) -> None:
+    async with agent(office(policies=[rule])) as someone:
+        if rule.type == "rate_limit":
+            assert (await someone.start(capability="mail.send", arguments={"to": "ann"}))["version"] == 2
+
+        assert await seen(someone) == [True, True, True]
+        refused = await someone.start(capability="mail.send", arguments={"to": "ann"})
+        assert refused["error"]["code"] == "POLICY_DENIED"
+
+
+@pytest.mark.parametrize("rule", FOR_GOOD, ids=lambda rule: rule.name)
+@asynchronous
+async def test_what_is_denied_for_good_is_in_none_of_them(rule: Rule) -> None:
+    async with agent(office(policies=[rule])) as someone:
+        assert await seen(someone) == [False, False, False]
+
+
+@asynchronous
+async def test_a_wrong_name_leads_to_what_is_denied_for_a_while() -> None:
+    async with agent(office(policies=[FOR_A_WHILE[1]])) as someone:
+        assert (await someone.describe("mail.sned"))["error"]["nearest"] == ["mail.send"]

@@ -1,0 +1,111 @@
+"""What another server refuses for a reason that only a client can do something about."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gateway.importers import write
+from tests.gateway.passers import downstream, started, upstream
+from tests.protocol.conftest import asynchronous
+from tests.upstreams.pools import listening
+from tests.upstreams.servers.curious import Dated
+from waypost import RemoteError
+from waypost.configured import ConfiguredHub
+from waypost.errors import ProtocolError
+from waypost.testing import connect
+from waypost.wire.versions import LATEST_LEGACY, V2025_06_18, V2026_07_28
+
+PAGES: dict[str, Any] = {
+    "elicitations": [
+        {"mode": "url", "elicitationId": "e1", "url": "https://x.example/hush-hush?token=one-time", "message": "Go."}
+    ]
+}
+SHOWS_PAGES: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}}
+TASKS = {"extensions": {"io.modelcontextprotocol/tasks": {}}, "tasks": {"requests": {"tools": {"call": {}}}}}
+
+
+class PageFirst(ProtocolError):
+    """Open a page first."""
+
+    code = -32042
+
+
+@asynccontextmanager
+async def refusing(folder: Path, era: str) -> AsyncIterator[ConfiguredHub]:
+    far = Dated("refusing", era)
+
+    @far.tool(task="required")
+    async def pack() -> str:
+        return "packed"
+
+    @far.tool
+    async def log_in() -> str:
+        raise PageFirst("Log in with hush-hush.", PAGES)
+
+    @far.prompt
+    async def ask() -> str:
+        """Refuse."""
+        raise PageFirst("Log in first.", PAGES)
+
+    async with listening(far.asgi()) as url:
+        connection = {"kind": "mcp", "url": url, "headers": {"X-Key": "hush-hush"}}
+        async with started(write(folder, {"up": connection}, [{"connection": "up"}])) as hub:
+            yield hub
+    await far.stop()
+
+
+@downstream
+@upstream
+@pytest.mark.parametrize("capabilities", [{}, TASKS])
+def test_a_tool_that_only_runs_as_a_task_is_refused_with_the_reason(
+    tmp_path: Path, version: str, era: str, capabilities: Any
+) -> None:
+    @asynchronous
+    async def refused() -> None:
+        async with refusing(tmp_path, era) as hub, connect(hub, version, capabilities=capabilities) as client:
+            answer = await client.call_tool("up.pack")
+            assert answer["isError"]
+            assert "pack only runs as a task, and this hub does not pass tasks on" in answer.text
+
+    refused()
+
+
+@upstream
+def test_that_a_page_has_to_be_opened_first_reaches_a_client_that_knows_what_that_means(
+    tmp_path: Path, era: str
+) -> None:
+    @asynchronous
+    async def told() -> None:
+        async with (
+            refusing(tmp_path, era) as hub,
+            connect(hub, LATEST_LEGACY, capabilities=SHOWS_PAGES) as client,
+        ):
+            for use in (client.call_tool("up.log_in"), client.get_prompt("up.ask")):
+                with pytest.raises(RemoteError, match="Log in") as needed:
+                    await use
+                assert needed.value.code == -32042
+                assert "hush" not in needed.value.message
+                (page,) = needed.value.data["elicitations"]
+                assert page == PAGES["elicitations"][0] | {"url": "https://x.example/[REDACTED]?token=one-time"}
+
+    told()
+
+
+@pytest.mark.parametrize(
+    ("version", "capabilities"),
+    [(V2026_07_28, SHOWS_PAGES), (V2025_06_18, SHOWS_PAGES), (LATEST_LEGACY, {"elicitation": {}}), (LATEST_LEGACY, {})],
+)
+@asynchronous
+async def test_to_others_it_is_a_failure_like_any_other(tmp_path: Path, version: str, capabilities: Any) -> None:
+    async with (
+        refusing(tmp_path, LATEST_LEGACY) as hub,
+        connect(hub, version, capabilities=capabilities) as client,
+    ):
+        answer = await client.call_tool("up.log_in")
+        assert answer["isError"]
+        assert "Log in" in answer.text

@@ -1,0 +1,77 @@
+"""A hub that runs: its time limit, its health, and servers that it runs under."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+import pytest
+
+from tests.hub.samples import DEADLINE, ERAS, Arithmetic, Shout, empty
+from tests.upstreams.conftest import served
+from waypost import DefinitionError
+from waypost.testing import TestClient, connect
+from waypost.upstreams.client import Client
+from waypost.upstreams.http import HttpLink
+
+
+@pytest.mark.parametrize("version", ERAS)
+def test_a_tool_that_takes_longer_than_the_hub_allows_is_stopped(version: str) -> None:
+    hub = empty(tool_timeout=0.05)
+    stopped: list[bool] = []
+
+    @hub.tool
+    async def wait() -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.append(True)
+        return "never"
+
+    async def scenario() -> None:
+        async with connect(hub, version) as client:
+            result = await client.call_tool("wait")
+            assert (result.is_error, result.text) == (True, "Tool execution timed out")
+
+    asyncio.run(scenario())
+    assert stopped == [True]
+
+
+def test_an_unknown_transport_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="no transport 'carrier-pigeon'"):
+        empty().run("carrier-pigeon")  # type: ignore[arg-type]
+
+
+def test_the_health_of_a_hub_names_its_version() -> None:
+    assert asyncio.run(empty().health())["status"] == "ok"
+
+
+@pytest.mark.parametrize("version", ERAS)
+@pytest.mark.parametrize("lifespan", ["off", "on"])
+def test_the_asgi_app_runs_under_a_server_of_its_own(lifespan: Literal["on", "off"], version: str) -> None:
+    hub = empty().add(Arithmetic)
+
+    async def scenario() -> None:
+        async with asyncio.timeout(DEADLINE), served(hub, lifespan=lifespan) as url:
+            client = Client(HttpLink(url), version=version)
+            await client.open()
+            assert (await client.call_tool("add", {"a": 1, "b": 2})).structured == {"result": 3}
+            assert len(await client.list_tools()) == 4
+            await client.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_server_without_lifespan_still_tells_changes() -> None:
+    hub = empty().add(Arithmetic)
+
+    async def scenario() -> None:
+        async with asyncio.timeout(DEADLINE), served(hub, lifespan="off") as url:
+            client = TestClient(HttpLink(url))
+            await client.open()
+            async with client.listen(toolsListChanged=True):
+                hub.add(Shout)
+                await client.assert_notification("tools/list_changed")
+            await client.close()
+
+    asyncio.run(scenario())

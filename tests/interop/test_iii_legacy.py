@@ -1,0 +1,154 @@
+"""A function on the Python SDK takes the place of a kind of trigger, and whoever is bound to that need not know."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import iii
+import pytest
+
+from tests.interop.iii_observing import Party, party
+from tests.interop.iii_peers import peer
+from tests.protocol.conftest import asynchronous, until
+from tests.workers.wire import address, hub_for_workers
+
+ARGS = {"type": "object", "required": ["every"], "properties": {"every": {"type": "integer"}}}
+
+
+class Clock(iii.ObserveHooks):  # type: ignore[misc]
+    """Tells its observers the time, in place of the trigger `clock`."""
+
+    delivery = "owner"
+    args_format = ARGS
+    legacy_trigger_type = "clock"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observers: dict[str, Any] = {}
+        self.gone: list[str] = []
+        self.function: Any = None
+
+    async def on_observer_added(self, observer: Any) -> None:
+        if observer.legacy["config"].get("every") == 0:
+            raise iii.ObserveRejection("TOO_OFTEN", "a clock does not tick all the time")
+        self.observers[observer.target] = observer
+
+    async def on_observer_removed(self, observer: Any) -> None:
+        del self.observers[observer.target]
+        self.gone.append(observer.target)
+
+
+async def clock_of(p: Party) -> Clock:
+    """Have the owner offer a clock."""
+
+    async def tick(data: Any) -> None:
+        return None
+
+    clock = Clock()
+    clock.function = p.owner.worker.register_function("clock::tick", tick, observe=clock)
+    await p.owner.trigger("engine::functions::list")
+    return clock
+
+
+def bound(p: Party, target: str = "seer::see", **more: Any) -> Any:
+    """Bind a function to the trigger, in the old way."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says that triggers are out of fashion
+        return p.observer.worker.register_trigger({"type": "clock", "function_id": target, **more})
+
+
+@pytest.mark.parametrize("first", ["the function", "the binding"])
+@asynchronous
+async def test_who_is_bound_to_the_trigger_hears_what_happens_as_ever(first: str) -> None:
+    async with party() as p:
+        if first == "the binding":
+            trigger = bound(p, config={"every": 5}, metadata={"tenant": "t"})
+            await p.observer.trigger("engine::functions::list")
+            clock = await clock_of(p)
+        else:
+            clock = await clock_of(p)
+            trigger = bound(p, config={"every": 5}, metadata={"tenant": "t"})
+        await p.until_active(1)
+        observer = clock.observers["seer::see"]
+        assert observer.args == {"every": 5}
+        assert observer.legacy == {"trigger_type": "clock", "config": {"every": 5}}
+
+        assert observer.emit({"time": "noon"})
+
+        assert await p.until_seen(1) == [{"time": "noon"}]
+        assert p.beside[0][0] == {"tenant": "t"}
+        assert await observer.call_async({"time": "one"}) == "seen"
+        trigger.unregister()
+        await until(lambda: clock.gone == ["seer::see"], "the owner never heard that it is observed no more")
+        assert len(p.hub.workers.observing) == 0
+
+
+@asynchronous
+async def test_what_a_binding_asks_for_in_old_words_is_left_to_the_owner() -> None:
+    async with party() as p:
+        clock = await clock_of(p)
+        bound(p, config={"interval": 7})
+        await p.until_active(1)
+        observer = clock.observers["seer::see"]
+        assert (observer.args, observer.legacy["config"]) == ({}, {"interval": 7})
+
+
+@asynchronous
+async def test_a_binding_waits_while_the_function_is_away() -> None:
+    async with party() as p:
+        clock = await clock_of(p)
+        bound(p, config={"every": 5})
+        await p.until_active(1)
+        told = await p.owner.trigger("engine::triggers::info", {"id": "clock"})
+        assert (told["worker_name"], told["trigger_request_format"]) == ("owner", ARGS)
+        clock.function.unregister()
+        await until(lambda: len(p.hub.workers.observing) == 0)
+        [binding] = (await p.owner.trigger("engine::registered-triggers::list"))["registered_triggers"]
+        assert binding["state"] == "pending"
+        again = await clock_of(p)
+        await p.until_active(1)
+        assert "seer::see" in again.observers
+
+
+@pytest.mark.timeout(300)
+def test_a_worker_that_knows_nothing_of_observers_is_bound_too_and_hears_why_not(tmp_path: Path) -> None:
+    @asynchronous
+    async def scenario() -> None:
+        async with party() as p, peer("node", address(p.hub), tmp_path) as node:
+            clock = await clock_of(p)
+            await node.offer("node::tick")
+            await node.call_until_found("node::tick", "first")
+            await node.heard("called", data="first")
+            await node.bind("b", "clock", "node::tick", {"every": 1})
+            await p.until_active(1)
+            clock.observers["node::tick"].emit({"time": "noon"})
+            await node.heard("called", function="node::tick", data={"time": "noon"})
+            assert await node.complaints() == []
+            await node.tell("unbind", id="b")
+            await until(lambda: clock.gone == ["node::tick"])
+
+    scenario()
+
+
+@pytest.mark.timeout(300)
+def test_a_binding_that_the_owner_refuses_is_told_to_who_made_it(tmp_path: Path) -> None:
+    @asynchronous
+    async def scenario() -> None:
+        async with party() as p, peer("python", address(p.hub), tmp_path) as worker:
+            await clock_of(p)
+            await worker.bind("b", "clock", "seer::see", {"every": 0})
+            logs = await worker.tell("wait_for_log", text="a clock does not tick all the time")
+            assert any("a clock does not tick all the time" in line for line in logs), logs
+
+    scenario()
+
+
+@asynchronous
+async def test_without_the_setting_bindings_wait() -> None:
+    async with party(lambda: hub_for_workers(workers={"port": 0, "observe": False})) as p:
+        await clock_of(p)
+        bound(p, config={"every": 5})
+        [binding] = (await p.observer.trigger("engine::registered-triggers::list"))["registered_triggers"]
+        assert binding["state"] == "pending"

@@ -1,0 +1,71 @@
+"""A guarded hub, the two people it lets in, and tools that call others."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from tests.protocol.conftest import Json
+from tests.transports.http.conftest import Web
+from waypost import Context, Hub, Result
+from waypost.capabilities.functions import tool_from_function
+from waypost.capabilities.options import ToolOptions, parse
+from waypost.capabilities.principals import Principal
+from waypost.policy import Authentication, Key, digest
+
+ANN = Principal("ann", roles=("lead",), permissions=("deploy",))
+BOB = Principal("bob", roles=("agent",))
+
+
+def key_of(who: Principal) -> str:
+    return f"wp_{who.id:_<43}"
+
+
+def hub_for(*principals: Principal, **options: Any) -> Hub:
+    """A hub that lets in who is named, by key."""
+    keys = [Key(one.id, digest(key_of(one)), one.roles, one.permissions) for one in principals or (ANN, BOB)]
+    return Hub("guarded", version="1", auth=Authentication(keys), **options)
+
+
+async def ask(web: Web, who: Principal, method: str, /, **params: Any) -> Json:
+    """The answer to a request of somebody, result or error."""
+    call = await web.modern(method, params, {"authorization": f"Bearer {key_of(who)}"})
+    answer: Json = call.json
+    found: Json = answer.get("result") or answer["error"]
+    return found
+
+
+async def says(web: Web, who: Principal, name: str, **arguments: Any) -> str:
+    """What comes of a call, in one sentence."""
+    answer = await ask(web, who, "tools/call", name=name, arguments=arguments)
+    return f"{answer['code']} {answer['message']}" if "code" in answer else str(answer["content"][0]["text"])
+
+
+async def pass_on(args: Json, ctx: Context) -> Result | str:
+    """Call the rest of a path, one through the other; ask for the permissions at its end."""
+    for permission in args.get("needs", ()):
+        ctx.require(permission)
+    path = args.get("path", [])
+    return await ctx.invoke(path[0], {**args, "path": path[1:]}) if path else "arrived"
+
+
+def add(
+    hub: Hub,
+    name: str,
+    permissions: Iterable[str] = (),
+    owner: str | None = "dynamic",
+    does: Callable[[Json, Context], Awaitable[Result | str]] = pass_on,
+) -> None:
+    """A tool that calls others, as skills are in the registry."""
+    options = parse({"name": name, "input_schema": {"type": "object"}}, name, ToolOptions)
+    capability = tool_from_function(does, options).capability
+    hub.registry.add([replace(capability, owner=owner, permissions=tuple(permissions))])
+
+
+async def recorded(hub: Hub) -> list[Json]:
+    """What is on record about calls, the first first."""
+    assert hub.guard.audit is not None
+    await hub.guard.audit.written()
+    entries = [entry.value for entry in await hub.store.audit.latest(1000)]
+    return [entry for entry in reversed(entries) if entry.get("action") != "begin"]

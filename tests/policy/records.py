@@ -1,0 +1,48 @@
+"""Records for an audit, a log that writes them, and what is kept of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from waypost.policy.audit import AuditLog, Record, StoreWriter
+from waypost.stores.audit import AuditEntry
+from waypost.stores.sqlite import SqliteDatabase
+from waypost.stores.store import Store
+
+
+def record(number: int, **values: Any) -> Record:
+    """The record of a call that was allowed."""
+    return Record(1000.0 + number, "ann", "mcp", f"tool{number}", "allow", **values)
+
+
+def log_to(store: Store) -> AuditLog:
+    """A log that writes to a store."""
+    return AuditLog(StoreWriter(lambda: store), asyncio.create_task)
+
+
+async def written(store: Store, *records: Record) -> None:
+    """Write records as one process would."""
+    log = log_to(store)
+    for one in records:
+        log.add(one)
+    await log.written()
+
+
+async def entries(store: Store) -> dict[str, list[AuditEntry]]:
+    """The entries of each chain."""
+    return {chain: await store.audit.chain(chain) for chain in await store.audit.chains()}
+
+
+def kept(chain: list[AuditEntry]) -> list[str]:
+    """The capabilities of a chain's entries, without its beginning."""
+    return [entry.capability for entry in chain if entry.value.get("action") != "begin"]
+
+
+def blocked(tmp_path: Path) -> tuple[Store, Callable[[], None]]:
+    """A store that cannot be used until a file that is in its way is gone."""
+    obstacle = tmp_path / "data"
+    obstacle.write_text("in the way")
+    return Store(SqliteDatabase(obstacle / "store.db")), obstacle.unlink

@@ -1,0 +1,99 @@
+"""What is kept with a session and told to it, by handlers that make mistakes."""
+
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pytest
+
+from tests.protocol.conftest import Peer, asynchronous, in_session, request, stateless, until
+from tests.transports.http.conftest import browsing
+from waypost import Context, Hub
+from waypost.errors import StoreError
+from waypost.protocol.session import LegacySession
+from waypost.wire.definitions import Implementation
+from waypost.wire.versions import LATEST_LEGACY
+
+
+async def distant(hub: Hub) -> LegacySession:
+    """A session that a client can come back to."""
+    return await hub.engine.sessions.create(LATEST_LEGACY, Implementation("far", "1"), {})
+
+
+@pytest.mark.parametrize("value", [object(), {"deep": [object()]}, "\ud800"])
+@asynchronous
+async def test_a_value_that_cannot_be_stored_does_not_keep_others_from_it(value: Any) -> None:
+    hub = Hub("hub", version="1")
+    session = await distant(hub)
+    await session.put("before", 1)
+    with pytest.raises(StoreError, match="cannot be stored as JSON"):
+        await session.put("bad", value)
+    await session.put("after", 2)
+    assert dict(session.assigns) == {"before": 1, "after": 2}
+    stored = await hub.store.sessions.load(session.id)
+    assert stored is not None
+    assert stored.assigns == {"before": 1, "after": 2}
+    await hub.stop()
+
+
+@asynchronous
+async def test_a_session_goes_on_after_a_call_that_put_what_cannot_be_stored() -> None:
+    hub = Hub("hub", version="1")
+
+    @hub.tool(input_schema={"type": "object"})
+    async def keep(args: dict[str, Any], ctx: Context) -> str:
+        """Keep something."""
+        await ctx.session.put("kept", object() if args.get("bad") else "fine")
+        return str(ctx.session.assigns["kept"])
+
+    async with browsing(hub) as web:
+        visitor = await web.session()
+        bad = await visitor.ask("tools/call", {"name": "keep", "arguments": {"bad": True}})
+        assert bad["result"]["content"][0]["text"].startswith("Tool crashed: StoreError: A value cannot be stored")
+        assert (await visitor.ask("tools/call", {"name": "keep"}))["result"]["content"][0]["text"] == "fine"
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "told"),
+    [
+        (datetime(2020, 1, 1), "2020-01-01T00:00:00"),
+        (datetime(2020, 1, 1, tzinfo=UTC), "2020-01-01T00:00:00+00:00"),
+        (date(2020, 1, 2), "2020-01-02"),
+        ("yesterday", "yesterday"),
+    ],
+)
+@asynchronous
+async def test_the_time_of_an_update_is_told_in_the_form_that_others_read(timestamp: Any, told: str) -> None:
+    async with in_session(Hub("hub", version="1")) as peer:
+        session = only(peer)
+        session.subscriptions.add("a://b")
+        await session.send_resource_updated("a://b", timestamp)
+        assert await peer.hears("notifications/resources/updated") == [
+            {"uri": "a://b", "_meta": {"timestamp": told}},
+        ]
+
+
+@asynchronous
+async def test_a_list_that_does_not_exist_cannot_change() -> None:
+    hub = Hub("hub", version="1")
+
+    @hub.tool
+    async def change(ctx: Context) -> str:
+        """Tell of a list that nobody has."""
+        await ctx.session.notify_changed("bogus")  # type: ignore[arg-type]  # that is the mistake
+        return "told"
+
+    refusal = "There is no list 'bogus' that could change; there are tools, prompts, resources."
+    async with in_session(hub) as peer:
+        with pytest.raises(ValueError, match=refusal):
+            await hub.notify_changed("bogus")  # type: ignore[arg-type]  # that is the mistake
+        for make in (request, stateless):
+            result = await peer.result(make(make.__name__, "tools/call", {"name": "change"}))
+            assert result["content"][0]["text"] == f"Tool crashed: ValueError: {refusal}"
+        await hub.notify_changed("tools")
+        await until(lambda: peer.told("notifications/tools/list_changed"))
+        assert not peer.told("notifications/bogus/list_changed")
+
+
+def only(peer: Peer) -> LegacySession:
+    (session,) = peer.hub.engine.sessions
+    return session

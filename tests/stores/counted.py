@@ -1,0 +1,64 @@
+"""Databases that count how often each table is read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from waypost.stores.postgres import PostgresDatabase
+from waypost.stores.sqlite import SqliteDatabase
+from waypost.stores.statements import Query, Row
+
+
+class Reads(Counter[str]):
+    """How often each table was read, and whoever waits for another time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._again = asyncio.Event()
+
+    def note(self, query: Query) -> None:
+        """A query is made."""
+        self[query.sqlite.split(" FROM ", 1)[-1].split()[0]] += 1
+        self._again.set()
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Wait until enough was read."""
+        while not is_so():
+            self._again.clear()
+            await self._again.wait()
+
+    async def after(self, change: Awaitable[Any]) -> None:
+        """Make a change and wait until all skills were read because of it."""
+        skills = self["skills"]
+        await change
+        await self.until(lambda: self["skills"] > skills)
+        looks = self["revisions"]
+        await self.until(lambda: self["revisions"] > looks)
+
+
+class CountedPostgres(PostgresDatabase):
+    """A database that counts."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.reads = Reads()
+
+    async def read(self, query: Query, *given: Any) -> Sequence[Row]:
+        self.reads.note(query)
+        return await super().read(query, *given)
+
+
+class CountedSqlite(SqliteDatabase):
+    """A file that counts."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.reads = Reads()
+
+    async def read(self, query: Query, *given: Any) -> Sequence[Row]:
+        self.reads.note(query)
+        return await super().read(query, *given)

@@ -1,0 +1,231 @@
+"""Who sends much at once, or does not read, has its turns like everybody else, and no more."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import uvloop
+from websockets.asyncio.client import connect as dial
+from websockets.frames import Frame, Opcode
+
+from tests.protocol.conftest import DEADLINE, asynchronous, until
+from tests.transports.http.conftest import browsing
+from tests.workers.test_channels import end, made, rest
+from tests.workers.wire import Wire, address, at_work, hub_for_workers, rows, wired
+from waypost import Hub
+from waypost.workers.calling import Calling
+
+FLOOD = 50_000
+HANDSHAKE = (
+    b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
+LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
+
+
+def on_loop(loop: Callable[[], asyncio.AbstractEventLoop], scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run something on a kind of loop, under a deadline."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(DEADLINE):
+            await scenario()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(bounded())
+
+
+def frames(*messages: dict[str, Any]) -> bytes:
+    """Messages as they go over a socket."""
+    return b"".join(Frame(Opcode.TEXT, json.dumps(one).encode()).serialize(mask=True) for one in messages)
+
+
+def call(number: int, function: str = "no::such") -> dict[str, Any]:
+    """A call."""
+    return {"type": "invokefunction", "function_id": function, "invocation_id": str(number), "data": {}}
+
+
+@asynccontextmanager
+async def raw(hub: Hub) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection to the port for workers, bytes for bytes."""
+    host, port = address(hub).removeprefix("ws://").rsplit(":", 1)
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What workers called, as it is taken."""
+    seen: list[str] = []
+    take = Calling.take
+
+    def noted(calling: Calling, worker: Any, frame: Any) -> None:
+        seen.append(frame.function_id)
+        take(calling, worker, frame)
+
+    monkeypatch.setattr(Calling, "take", noted)
+    return seen
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("is_patient", [True, False], ids=["after the handshake", "with the handshake"])
+def test_a_flood_is_taken_in_turns_with_everybody_else(
+    loop: Callable[[], asyncio.AbstractEventLoop], is_patient: bool, calls: list[str]
+) -> None:
+    async def scenario() -> None:
+        hub = hub_for_workers()
+        async with at_work(hub), browsing(hub) as web, wired(hub) as other, raw(hub) as (reader, writer):
+            await other.introduce("other")
+            number = FLOOD if is_patient else FLOOD // 5
+            answers = asyncio.create_task(until_answered(reader, number))
+            flood = frames(*map(call, range(number)))
+            if is_patient:
+                writer.write(HANDSHAKE)
+                await until(lambda: rows(hub)["workers"] == 2)
+                writer.write(flood)
+            else:
+                writer.write(HANDSHAKE + flood)
+            most = count = 0
+            while not answers.done():
+                before = len(calls)
+                assert await other.result("engine::workers::list", {})
+                assert (await web.open("GET", path="/health").done()).status == 200
+                most, count = max(most, len(calls) - before), count + 1
+            await answers
+            assert most < number // 2, "so many calls of the one were taken while another waited for two answers"
+            assert count > 2
+
+    on_loop(loop, scenario)
+
+
+async def until_answered(reader: asyncio.StreamReader, number: int) -> None:
+    """Read until so many calls are answered."""
+    mark, rest, seen = b'"invocationresult"', b"", 0
+    while seen < number:
+        data = await reader.read(1 << 20)
+        assert data, "the connection ended"
+        data = rest + data
+        seen += data.count(mark)
+        rest = data[-len(mark) + 1 :]
+
+
+def with_a_long_answer() -> tuple[Hub, list[int]]:
+    """A hub with a tool that answers much, and how often it ran."""
+    hub, runs = hub_for_workers(), [0]
+
+    @hub.tool
+    async def long() -> str:
+        """A long text."""
+        runs[0] += 1
+        return "x" * 400_000
+
+    return hub, runs
+
+
+async def at_rest(runs: list[int]) -> int:
+    """Wait until nothing more is run; how often it was."""
+    before = -1
+    while before != runs[0]:
+        before = runs[0]
+        for _ in range(200):
+            await asyncio.sleep(0)
+    return before
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_who_does_not_read_its_answers_is_not_read_from_until_it_does(
+    loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def scenario() -> None:
+        hub, runs = with_a_long_answer()
+        async with at_work(hub), wired(hub) as other, raw(hub) as (reader, writer):
+            await other.introduce("other")
+            writer.write(HANDSHAKE)
+            await reader.readuntil(b"\r\n\r\n")
+            writer.transport.pause_reading()  # type: ignore[attr-defined]  # a transport that reads
+            writer.write(frames(*(call(number, "long") for number in range(1000))))
+            await until(lambda: runs[0] > 0)
+            assert await at_rest(runs) < 500
+            assert await other.result("engine::workers::list", {})
+            writer.transport.resume_reading()  # type: ignore[attr-defined]
+            await until_answered(reader, 1000)
+            assert runs == [1000]
+
+    on_loop(loop, scenario)
+
+
+@asynchronous
+async def test_who_does_not_read_for_long_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waypost.workers.port._LOOK_EVERY", 0.02)
+    monkeypatch.setattr("waypost.workers.port._SILENT", 0.5)
+    hub, _ = with_a_long_answer()
+    async with at_work(hub), raw(hub) as (reader, writer):
+        writer.write(HANDSHAKE)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(frames(*(call(number, "long") for number in range(1000))))
+        await until(lambda: rows(hub)["workers"] == 1)
+        await until(lambda: rows(hub)["workers"] == 0)
+
+
+async def fill(hub: Hub, caller: Wire, function: str) -> None:
+    """Send a worker that does not read more than fits."""
+    while not any(worker.socket.is_full for worker in hub.workers.connected):
+        await caller.send("invokefunction", function_id=function, data="x" * 500_000, action={"type": "void"})
+        await caller.settled()
+
+
+@asynchronous
+async def test_what_a_worker_answers_is_read_however_much_waits_for_it() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as caller, dial(address(hub), max_size=None) as socket:
+        await caller.offer("c::heard", name="caller")
+        busy = Wire(socket)
+        await busy.offer("a::b", name="busy")
+        asked = await caller.ask("a::b", 1)
+        taken = await busy.next("invokefunction")
+        socket.transport.pause_reading()
+        await fill(hub, caller, "a::b")
+        await busy.send("invokefunction", function_id="c::heard", data=1, action={"type": "void"})
+        await busy.answer(taken, "done")
+        assert (await caller.next("invocationresult", invocation_id=asked))["result"] == "done"
+        assert (await caller.next("invokefunction"))["function_id"] == "c::heard"
+        socket.transport.abort()
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_what_is_written_to_a_channel_at_once_is_read_in_order(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def scenario() -> None:
+        hub = hub_for_workers()
+        async with at_work(hub), wired(hub) as worker:
+            ends = await made(worker, buffer_size=2)
+            async with end(hub, ends["reader"]) as reader, end(hub, ends["writer"]) as writer:
+                reading = asyncio.create_task(rest(reader))
+                written = [str(number) for number in range(20_000)]
+                data = b"".join(Frame(Opcode.TEXT, one.encode()).serialize(mask=True) for one in written)
+                writer.transport.write(data)
+                await writer.close()
+                assert await reading == written
+
+    on_loop(loop, scenario)
+
+
+@asynchronous
+async def test_calls_before_the_name_are_not_held_without_end(
+    calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("waypost.workers.desk._PATIENCE", 60)
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as worker:
+        for number in range(100):
+            await worker.raw(json.dumps(call(number)))
+            if number >= 63:
+                await worker.next("invocationresult", invocation_id=str(number))
+        assert len(calls) == 100

@@ -1,0 +1,113 @@
+"""A kind of trigger is its first provider's; others that offer it stand by."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.protocol.conftest import asynchronous, until
+from tests.workers.test_triggers import bind, provide
+from tests.workers.wire import Wire, at_work, hub_for_workers, rows, wired
+from waypost import Hub
+
+
+class Bench:
+    """A hub where the first of three workers provides a kind that a fourth binds a function to."""
+
+    def __init__(self, hub: Hub, *workers: Wire) -> None:
+        self.hub = hub
+        self.first, self.second, self.third, self.binder = workers
+
+    @property
+    def provider(self) -> str:
+        """Who provides the kind."""
+        return "".join(kind.worker.name for kind in self.hub.workers.triggers.kinds if kind.worker is not None)
+
+
+@asynccontextmanager
+async def bench() -> AsyncIterator[Bench]:
+    """The first provides and has the binding, the others stand by."""
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as first, wired(hub) as second, wired(hub) as third, wired(hub) as binder:
+        await provide(first, name="first")
+        await bind(binder)
+        await first.next("registertrigger")
+        await provide(second, name="second")
+        await provide(third, name="third")
+        for wire in (second, third, first):
+            await wire.settled()
+        yield Bench(hub, first, second, third, binder)
+
+
+@asynchronous
+async def test_a_kind_that_another_provides_is_refused_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        async with bench() as b:
+            assert b.provider == "first"
+            assert b.first.seen == b.second.seen == b.third.seen == []
+            told = [record.getMessage() for record in caplog.records]
+            assert [line.split(" was ")[0] for line in told] == [
+                "the kind of trigger tick of the worker second",
+                "the kind of trigger tick of the worker third",
+            ]
+            await bind(b.binder, "c")
+            assert (await b.first.next("registertrigger"))["id"] == "c"
+
+
+@pytest.mark.parametrize("is_withdrawn", [True, False], ids=["takes it back", "leaves"])
+def test_who_waited_longest_has_the_bindings_when_the_provider(is_withdrawn: bool) -> None:
+    @asynchronous
+    async def scenario() -> None:
+        async with bench() as b:
+            for one, heir, name in ((b.first, b.second, "second"), (b.second, b.third, "third")):
+                if is_withdrawn:
+                    await one.send("unregistertriggertype", id="tick")
+                else:
+                    await one.socket.close()
+                assert (await heir.next("registertrigger"))["id"] == "b"
+                assert b.provider == name
+            listed = await b.binder.result("engine::registered-triggers::list", {})
+            assert [one["state"] for one in listed["registered_triggers"]] == ["active"]
+            await b.third.socket.close()
+            await until(lambda: rows(b.hub)["kinds"] == 0)
+            assert rows(b.hub)["bindings"] == 1
+
+    scenario()
+
+
+@asynchronous
+async def test_who_took_it_back_or_left_takes_no_kind_over() -> None:
+    async with bench() as b:
+        await b.second.send("unregistertriggertype", id="tick")
+        await b.second.settled()
+        await b.third.socket.close()
+        await until(lambda: rows(b.hub)["workers"] == 3)
+        await b.first.socket.close()
+        await until(lambda: rows(b.hub)["kinds"] == 0)
+        await b.second.settled()
+        assert b.second.seen == []
+
+
+@asynchronous
+async def test_who_provides_a_kind_again_keeps_it() -> None:
+    async with bench() as b:
+        await b.first.send("registertriggertype", id="tick", description="newer")
+        assert (await b.first.next("registertrigger"))["id"] == "b"
+        assert b.provider == "first"
+        assert [kind.description for kind in b.hub.workers.triggers.kinds if kind.worker is not None] == ["newer"]
+
+
+@asynchronous
+async def test_what_is_waited_for_counts_as_what_is_provided(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waypost.workers.triggers.MOST_KINDS", 1)
+    async with bench() as b:
+        await b.second.send("registertriggertype", id="other", description="")
+        await b.second.send("registertriggertype", id="tick", description="newer")
+        await b.second.settled()
+        assert b.provider == "first"
+        await b.first.socket.close()
+        assert (await b.second.next("registertrigger"))["id"] == "b"
+        assert rows(b.hub)["kinds"] == 1

@@ -1,0 +1,142 @@
+"""Nothing is done in a state before it is entered, whatever became of the entry."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.protocol.conftest import asynchronous
+from tests.workflows.conftest import ANN, WORK, Bench, Json, Told, bench, flow, later
+from waypost.capabilities.principals import ANONYMOUS
+from waypost.workflows import landing
+from waypost.workflows.callers import absent
+from waypost.workflows.live import Live
+from waypost.workflows.moves import Taken
+
+DONE: Json = {"terminal": True}
+
+
+def entering(executor: Json, **way: Any) -> Json:
+    """A workflow whose first state runs something on entry."""
+    ways = {"go": {"target": "done", **way}, "other": {"target": "done"}}
+    return flow({"a": {"onEnter": {"executor": executor, "output": {"in": True}}, "transitions": ways}, "done": DONE})
+
+
+async def turned_down(b: Bench, how: str) -> Told:
+    """An instance whose entry came to nothing."""
+    told = await b.start()
+    if how == "rejected":
+        await b.engine.gates.reject(told["approval"]["id"], ANN, "cli", "no")
+    elif how == "expired":
+        await later(time.time() + 0.002)
+    return await b.get(told)
+
+
+ENTRIES: dict[str, Json] = {
+    "rejected": {"kind": "human"},
+    "expired": {"kind": "human", "expiresMs": 1},
+    "failed": WORK,
+}
+
+
+@pytest.mark.parametrize("how", ENTRIES)
+@asynchronous
+async def test_an_entry_that_came_to_nothing_cannot_be_stepped_around(how: str, store: str) -> None:
+    async with bench(entering(ENTRIES[how]), store=store) as b:
+        b.work.fails = 1
+        told = await turned_down(b, how)
+        assert (told["status"], told.code, told.names) == ("chain_failed", "CHAIN_FAILED", ["$resume"])
+        for transition in ("go", "other", "nowhere"):
+            refused = await b.submit(told, transition)
+            assert (refused.refused, refused.code, refused.names) == (True, "CHAIN_FAILED", ["$resume"])
+            assert "self" in refused.rels
+            assert told["error"]["message"] in refused["error"]["message"]
+            assert refused["error"].get("errorClass") == told["error"].get("errorClass")
+        assert (await b.get(told)).data == told.data
+        assert len(await b.history(told)) == 1
+
+
+@asynchronous
+async def test_once_it_is_entered_the_state_is_open() -> None:
+    async with bench(entering({"kind": "human"})) as b:
+        told = await b.follow(await turned_down(b, "rejected"), "$resume")
+        assert told["status"] == "waiting_for_approval"
+        await b.engine.gates.approve(told["approval"]["id"], ANN, "cli")
+        seen = await b.get(told)
+        assert (seen.at, seen.names) == (("a", 2, {"in": True}), ["go", "other"])
+        assert (await b.follow(seen, "go")).at == ("done", 3, {"in": True})
+
+
+@asynchronous
+async def test_what_is_taken_by_itself_elsewhere_cannot_be_taken_before_the_entry_either() -> None:
+    async with bench(entering(WORK, actor="deterministic")) as b:
+        b.work.fails = 1
+        told = await b.start()
+        assert (await b.submit(told, "go")).code == "CHAIN_FAILED"
+
+
+@asynchronous
+async def test_explaining_tells_that_nothing_is_allowed_before() -> None:
+    async with bench(entering(WORK)) as b:
+        b.work.fails = 1
+        told = await b.start()
+        allowed = (await b.explain(workflowId=told.id))["allowed"]
+        assert [(one["allowed"], one["reasons"][0]["code"]) for one in allowed] == [(False, "CHAIN_FAILED")] * 2
+
+
+@asynchronous
+async def test_while_the_entry_runs_nobody_else_moves_it() -> None:
+    async with bench(entering(WORK)) as b:
+        release = b.work.hold()
+        running = asyncio.create_task(b.start())
+        await b.work.began.wait()
+        (instance,) = await b.hub.store.instances.page()
+        told = await b.get(instance.id)
+        assert (await b.submit(told, "go")).code == "STALE_WORKFLOW_VERSION"
+        release.set()
+        assert (await running).at == ("a", 2, {"in": True})
+
+
+async def committed(b: Bench) -> Live:
+    """An instance between the commit that led into a state and the entry into it."""
+    definition = b.engine.library.get("flow")
+    assert definition is not None
+    await b.engine.library.pin(definition)
+    live, due_at = landing.begin(definition, {}, ANONYMOUS)
+    await b.hub.store.instances.start(live.stored(due_at), time.time(), {"transition": "$start", "to": "a"})
+    b.engine.shelf.keep(live)
+    return live
+
+
+@pytest.mark.parametrize("executor", [WORK, {"kind": "human"}, {"kind": "noop"}])
+@asynchronous
+async def test_nobody_slips_in_between_a_commit_and_the_entry(executor: Json) -> None:
+    async with bench(entering(executor)) as b:
+        await b.hub.workflows.watch.stop()
+        live = await committed(b)
+        told = await b.get(live.id)
+        assert (told["status"], told.rels) == ("going_on", ["self"])
+        for transition in ("go", "other"):
+            refused = await b.submit(told, transition)
+            assert (refused.code, refused.rels, refused["version"]) == ("STALE_WORKFLOW_VERSION", ["self"], 1)
+        assert (await b.submit(told, "$resume")).code == "INVALID_TRANSITION"
+        assert (await b.get(told)).at == ("a", 1, {})
+
+
+@asynchronous
+async def test_an_entry_that_failed_at_another_hub_is_told_here_too(tmp_path: Path) -> None:
+    place = f"sqlite:///{tmp_path}/shared.db"
+    async with bench(entering(WORK), store=place) as one, bench(entering(WORK), store=place) as other:
+        for hub in (one, other):
+            await hub.hub.workflows.watch.stop()
+        live = await committed(one)
+        seen = await other.engine.shelf.get(live.id)
+        assert seen is not None
+        other.work.fails = 1
+        await other.engine.chains.go_on(Taken(seen), absent(ANONYMOUS, live.id))
+        submitted = {"workflowId": live.id, "expectedVersion": 1, "transition": "go", "arguments": {}}
+        assert (await one.call("workflow.submit", **submitted)).code == "CHAIN_FAILED"
