@@ -17,12 +17,12 @@ class CorkedTransport:
         self._loop = loop
         self._sent = sent
         self._held: list[bytes] = []
+        self._is_due = False
         self.is_closing = transport.is_closing
 
     def write(self, data: bytes) -> None:
         """Send, soon and together with what follows; `sent` is called then."""
-        if not self._held:
-            self._loop.call_soon(self._send)
+        self._wait()
         self._held.append(data)
 
     def write_whole(self, data: bytes) -> None:
@@ -30,6 +30,14 @@ class CorkedTransport:
         if self._held:
             self._held.append(data)
         else:
+            self._transport.write(data)
+
+    def write_message(self, data: bytes) -> None:
+        """Send the first message of a turn at once, and all others of it together; `sent` is called then."""
+        if self._is_due:
+            self._held.append(data)
+        else:
+            self._wait()
             self._transport.write(data)
 
     def close(self) -> None:
@@ -42,12 +50,18 @@ class CorkedTransport:
         size: int = self._transport.get_write_buffer_size()
         return size + sum(map(len, self._held))
 
+    def _wait(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._send)
+
     def _send(self) -> None:
+        self._is_due = False
         if self._held:
             data = b"".join(self._held)
             self._held.clear()
             self._transport.write(data)
-            self._sent()
+        self._sent()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
-from typing import Final, Protocol, TypeAlias, cast
+from typing import Final, Protocol, TypeAlias
 
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request
@@ -70,7 +70,7 @@ class Socket(asyncio.Protocol):
         self._ws = ServerProtocol(max_size=most, logger=_wire_log)
         self._frames = Splitter(most)
         self._receiver: Receiver | None = None
-        self._transport: asyncio.Transport | None = None
+        self._transport: CorkedTransport | None = None
         self._parts: list[bytes] = []
         self._is_text = True
         self._timer: asyncio.TimerHandle | None = None
@@ -92,8 +92,7 @@ class Socket(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Somebody connected; they have a moment to say what they want."""
         loop = running_loop()
-        corked = CorkedTransport(transport, loop, self._sent)
-        self._transport = cast("asyncio.Transport", corked)
+        self._transport = CorkedTransport(transport, loop, self._sent)
         self.heard = loop.time()
         self._all.add(self)
         self._timer = loop.call_later(_OPEN_WITHIN, self._transport.abort)
@@ -233,8 +232,7 @@ class Socket(asyncio.Protocol):
 
     def _send(self, kind: int, data: bytes) -> None:
         if self._transport is not None and self.is_open:
-            self._transport.write(head(kind, len(data)))
-            self._transport.write(data)
+            self._transport.write_message(head(kind, len(data)) + data)
 
     def _sent(self) -> None:
         if self._transport is not None and self._transport.get_write_buffer_size() > _MOST_UNSENT:
