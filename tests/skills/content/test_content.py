@@ -246,11 +246,11 @@ async def test_a_skill_is_found_by_its_title_and_first_paragraph() -> None:
         item = item_of(it.hub.registry.resource("iii://resend"), lambda _: None)
 
         assert item is not None
-        assert (item.id, item.kind, item.description, item.aliases) == (
+        assert (item.id, item.kind, item.title, item.description) == (
             "iii://resend",
             "document",
+            "Resend",
             "Email provider.",
-            ("Resend",),
         )
 
 

@@ -55,7 +55,7 @@ def skill_row(skill: Skill, skills: Skills) -> Capability:
     """A skill as a resource."""
     row = _resource(entry(skill), skills, skill.owner)
     about = rendering.cut(rendering.description(skill.skill) or "", _FOUND_BY)
-    return replace(row, about=about, aliases=(rendering.cut(row.definition.name),))
+    return replace(row, about=about)
 
 
 def prompt_row(prompt: Prompt, prompts: Prompts) -> Capability:
