@@ -87,7 +87,7 @@ class Pipeline:
                     value = await tool.handler(admitted, Context(caller, self._services, deadline, tool))
             else:
                 value = await self._run(tool, admitted, caller, seconds)
-            result = shape(value)
+            result = shape(value) if unopened else opened(shape(value))
             if tool.output is not None:
                 check_output(tool, result)
         except BaseException as error:
@@ -100,7 +100,7 @@ class Pipeline:
             guard.leave(permit, None, is_error=result.is_error)
         else:
             (self._error if result.is_error else self._ok)[tool.id] += 1
-        return result if unopened else opened(result)
+        return result
 
     async def read(self, uri: str, caller: Caller) -> list[Contents]:
         """Read a resource; a template that finds nothing lets the next one try."""

@@ -1,0 +1,59 @@
+"""Results that are JSON already: nobody looks into them on their way to a client, and whoever does finds data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from tests.capabilities.client import call
+from waypost import Context, Hub
+from waypost.capabilities.results import opened, shape
+
+
+@pytest.mark.parametrize(
+    ("json", "text", "data"),
+    [
+        (b'{"a": 1}', '{"a": 1}', {"a": 1}),
+        (b"[1, 2]", "[1, 2]", {"result": [1, 2]}),
+        (b"3", "3", {"result": 3}),
+        (b"true", "true", {"result": True}),
+        ('"gr\u00fc\\n"'.encode(), "gr\u00fc\n", None),
+        (b"null", "", None),
+    ],
+)
+def test_json_is_shaped_like_the_value_that_it_stands_for(json: bytes, text: str, data: Any) -> None:
+    result = opened(shape(Raw(json)))
+    assert (result.text, result.structured, result.is_error) == (text, data, False)
+
+
+def test_a_client_gets_it_as_it_came_and_another_tool_gets_data() -> None:
+    hub = Hub("test", version="1")
+
+    @hub.tool(input_schema={"type": "object"})
+    async def far(args: dict[str, Any]) -> Any:
+        return Raw(b'{"sum": 3.0}')
+
+    @hub.tool(input_schema={"type": "object"})
+    async def near(args: dict[str, Any], ctx: Context) -> Any:
+        found = await ctx.invoke("far")
+        return found.structured["sum"]
+
+    assert call(hub, "far") == {"content": [{"type": "text", "text": '{"sum": 3.0}'}], "structuredContent": {"sum": 3}}
+    assert call(hub, "near")["structuredContent"] == {"result": 3.0}
+
+
+def test_what_cannot_be_opened_is_a_failed_call_for_whoever_looks_into_it() -> None:
+    hub = Hub("test", version="1")
+
+    @hub.tool(input_schema={"type": "object"})
+    async def far(args: dict[str, Any]) -> Any:
+        return Raw(b'{"half": "\\ud800"}')
+
+    @hub.tool(input_schema={"type": "object"})
+    async def near(args: dict[str, Any], ctx: Context) -> Any:
+        found = await ctx.invoke("far")
+        return f"{found.is_error}: {found.text}"
+
+    assert call(hub, "near")["content"][0]["text"].startswith("True: Tool crashed: DecodeError")
