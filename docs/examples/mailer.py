@@ -1,6 +1,7 @@
 """A worker that explains itself: a tree of skills, a page that is always up to date, and a slash command."""
 
 import asyncio
+from contextlib import suppress
 
 from waypost.worker import register_worker
 
@@ -45,4 +46,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    with suppress(KeyboardInterrupt):
+        asyncio.run(main())

@@ -12,7 +12,7 @@ hub = Hub(
     ],
     audit="store",
     breakers=True,
-    max_running=64,
+    max_running=16,
 )
 
 

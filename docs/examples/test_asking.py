@@ -14,7 +14,7 @@ def shop() -> Hub:
     async def order(item: str, ctx: Context) -> str:
         """Order something, after asking how much of it."""
         answer = await ctx.elicit(f"How many {item}s?", {"amount": {"type": "integer", "required": True}})
-        return f"Ordered {answer.content['amount']}." if answer.content else "Nothing ordered."
+        return f"Ordered {answer.content['amount']} {item}s." if answer.content else "Nothing ordered."
 
     return hub
 
@@ -27,7 +27,7 @@ def test_it_orders_what_the_user_says(version: str) -> None:
 
     async def scenario() -> None:
         async with connect(shop(), version, elicitation=three) as client:
-            assert (await client.call_tool("order", {"item": "cup"})).text == "Ordered 3."
+            assert (await client.call_tool("order", {"item": "cup"})).text == "Ordered 3 cups."
 
     asyncio.run(scenario())
 

@@ -1,6 +1,6 @@
 from typing import Annotated
 
-from waypost import Context, Hub
+from waypost import Context, Hub, UnknownResource
 
 hub = Hub("library", version="1.0.0", instructions="Search first, then read a book by its number.")
 
@@ -21,6 +21,8 @@ async def search(text: Annotated[str, "Part of a title"], ctx: Context) -> list[
 @hub.resource("book://{number}", mime_type="text/plain")
 async def book(number: int) -> str:
     """A book, by its number."""
+    if number not in BOOKS:
+        raise UnknownResource(f"book://{number}")
     return BOOKS[number]
 
 

@@ -42,6 +42,7 @@ def main() -> None:
     print("demo is ready", flush=True)
     with suppress(KeyboardInterrupt):
         signal.pause()
+    iii.shutdown()
 
 
 if __name__ == "__main__":

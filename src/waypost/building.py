@@ -20,8 +20,10 @@ from waypost.capabilities.toolkits import Toolkit, tool_options
 from waypost.config import references
 from waypost.config.findings import KeyPath
 from waypost.errors import DefinitionError, StoreError
+from waypost.nearest import did_you_mean
 from waypost.policy.rules import Rule, decider
 from waypost.stores import places
+from waypost.wire.hosts import is_loopback
 
 if TYPE_CHECKING:
     from waypost.gateway.offers import Offer
@@ -52,7 +54,7 @@ def read(path: Path) -> tuple[config.Loaded, Built]:
 def build(loaded: config.Loaded) -> Built:
     """Everything a configuration asks for, with mistakes and warnings; what has mistakes is left out."""
     capabilities: list[tuple[KeyPath, Capability]] = []
-    findings = [*_check_store(loaded), *_check_policies(loaded)]
+    findings = [*_check_store(loaded), *_check_auth(loaded), *_check_policies(loaded)]
     seen: set[tuple[Kind, str]] = set()
     place: KeyPath
     for index, entry in enumerate(loaded.config.toolkits):
@@ -122,6 +124,18 @@ def _check_store(loaded: config.Loaded) -> list[config.Finding]:
     return []
 
 
+def _check_auth(loaded: config.Loaded) -> list[config.Finding]:
+    """What is wrong with keys and an authorization server that fit their models."""
+    if loaded.config.auth is None:
+        return []
+    from waypost.policy.section import problems
+
+    return [
+        loaded.finding(("auth", *place), told.removesuffix("."), "CFG066")
+        for place, told in problems(loaded.config.auth)
+    ]
+
+
 def _check_policies(loaded: config.Loaded) -> list[config.Finding]:
     """What is wrong with rules that fit their model."""
     findings = []
@@ -156,9 +170,9 @@ def _prompt(name: str, prompt: config.PromptTemplate) -> Capability:
 
 def check(path: Path) -> list[config.Finding]:
     """Everything that is wrong with a configuration, including what only shows when its toolkits are loaded."""
-    loaded, _, findings = _examined(path)
-    if loaded is not None:
-        findings += _unserved(loaded)
+    loaded, built, findings = _examined(path)
+    if loaded is not None and built is not None:
+        findings += [*_unserved(loaded, built), *_open_to_all(loaded)]
         if loaded.config.proxy.imports:
             from waypost.gateway.checking import unheard_of
 
@@ -177,7 +191,38 @@ def _examined(path: Path) -> tuple[config.Loaded | None, Built | None, list[conf
     return loaded, built, findings
 
 
-def _unserved(loaded: config.Loaded) -> list[config.Finding]:
+def _open_to_all(loaded: config.Loaded) -> list[config.Finding]:
+    """What keeps a hub from being served at the addresses it names: anybody from outside could use it."""
+    findings = []
+    server, workers = loaded.config.server, loaded.config.workers
+    is_closed = is_loopback(server.host) or server.allow_anonymous_remote
+    if not is_closed and not loaded.left_out.lacks("auth") and _lets_anybody_in(loaded.config.auth):
+        message = (
+            "it can be reached from outside and nobody has to show a key; "
+            "listen on 127.0.0.1, or set `server.allowAnonymousRemote` to true"
+        )
+        findings.append(loaded.finding(("server", "host"), message, "CFG067"))
+    if workers is not None:
+        from waypost.workers.port import is_open_to_all
+
+        if is_open_to_all(workers.host, workers.token):
+            message = "workers can reach it from outside and need no token; listen on 127.0.0.1, or set `workers.token`"
+            findings.append(loaded.finding(("workers", "host"), message, "CFG067"))
+    return findings
+
+
+def _lets_anybody_in(section: config.Auth | None) -> bool:
+    if section is None:
+        return True
+    from waypost.policy.section import authentication
+
+    try:
+        return authentication(section).allows_anonymous
+    except DefinitionError:  # which is told already
+        return False
+
+
+def _unserved(loaded: config.Loaded, built: Built) -> list[config.Finding]:
     """What lies in folders of skills and prompts and cannot be served."""
     settings = loaded.config.skills
     if settings is None or not (settings.folders or settings.prompts):
@@ -185,11 +230,13 @@ def _unserved(loaded: config.Loaded) -> list[config.Finding]:
     from waypost.skills.folders.checking import problems
 
     workers = loaded.config.workers
-    as_documents = workers is not None and workers.registry
-    return [
-        loaded.finding(("skills", *place), str(one).removesuffix("."), "CFG080")
-        for place, one in problems(settings.folders, settings.prompts, as_documents=as_documents)
-    ]
+    found = problems(
+        settings.folders,
+        settings.prompts,
+        as_documents=workers is not None and workers.registry,
+        taken={row.id for row in built.capabilities if row.kind is Kind.PROMPT},
+    )
+    return [loaded.finding(("skills", *place), str(one).removesuffix("."), "CFG080") for place, one in found]
 
 
 def _expand_toolkit(entry: str | config.ToolkitUse) -> list[Capability]:
@@ -214,7 +261,8 @@ def find(reference: str) -> Any:
     try:
         return getattr(module, name)
     except AttributeError:
-        raise DefinitionError(f"{target} has no {name!r}.") from None
+        public = [known for known in vars(module) if not known.startswith("_")]
+        raise DefinitionError(f"{target} has no {name!r}{did_you_mean(name, public, '; ') or '.'}") from None
 
 
 def load_module(target: str) -> ModuleType:

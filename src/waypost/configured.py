@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from waypost import config
 from waypost.building import Built, read, rules
 from waypost.capabilities.capability import Capability, Kind
-from waypost.capabilities.principals import ANONYMOUS, Principal
+from waypost.capabilities.principals import ANONYMOUS
 from waypost.capabilities.session import ListKind
 from waypost.config.executors import McpConnection
 from waypost.errors import DefinitionError, WaypostError
@@ -33,12 +33,13 @@ if TYPE_CHECKING:
     from waypost.gateway.documents import Ranking
     from waypost.gateway.exposing import Exposures
     from waypost.policy import Authentication
+    from waypost.skills.live_section import Draft, LiveSection
     from waypost.skills.section import SkillSection
     from waypost.transports.http.app import HttpApp
     from waypost.workflows.workflows import Workflows
 
 _log: Final = logging.getLogger(__name__)
-_AT_START: Final = ("server", "store", "bus", "skills", "audit", "workers")
+_AT_START: Final = ("server", "store", "bus", "audit", "workers")
 """Sections that are looked at when the hub starts, and not again."""
 _LISTS: Final[dict[ListKind, tuple[Kind, ...]]] = {
     "tools": (Kind.TOOL,),
@@ -61,6 +62,7 @@ class ConfiguredHub(Hub):
             tool_timeout=loaded.config.tool_timeout,
             session_idle=server.session_idle_ms / 1000,
             max_sessions=server.max_sessions,
+            max_tasks=server.max_tasks,
             page_size=server.page_size,
             names=server.names,
             max_body=server.max_body_bytes,
@@ -88,7 +90,8 @@ class ConfiguredHub(Hub):
         self._stop_watching = asyncio.Event()
         self._watchers: list[asyncio.Task[None]] = []
         self.registry.add(self._configured)
-        self._skills = self._skill_section(loaded.config.skills)
+        if loaded.config.skills is not None:
+            self._begin_with(loaded.config.skills)
         if loaded.config.workflows:
             _ = self.workflows
         self._import(loaded.config)
@@ -135,12 +138,18 @@ class ConfiguredHub(Hub):
             )
         self.imports.configure(settings.proxy.imports, settings.connections)
 
-    def _skill_section(self, settings: config.Skills | None) -> SkillSection | None:
-        if settings is None:
-            return None
+    @cached_property
+    def _live_skills(self) -> LiveSection:
+        from waypost.skills.live_section import LiveSection
+
+        return LiveSection(
+            self._skill_section, lambda: self.folders, lambda: self._pipeline.timeout, lambda: bool(self._watchers)
+        )
+
+    def _skill_section(self, settings: config.Skills) -> SkillSection:
         from waypost.skills.section import SkillSection
 
-        section = SkillSection(
+        return SkillSection(
             settings,
             self.registry,
             lambda: self.store,
@@ -148,13 +157,30 @@ class ConfiguredHub(Hub):
             read_resource=lambda uri, ctx: self._pipeline.read(uri, ctx.caller),
             exchanged=self.guard.forgive,
         )
+
+    def _begin_with(self, settings: config.Skills) -> None:
+        """Have the skills that the section asks for at the start."""
+        section = self._live_skills.begin(settings)
         self.registry.add(section.core)
         if settings.folders:
             self.add_skills(*settings.folders)
         if settings.prompts:
             self.add_prompts(*settings.prompts)
         self.skills = section.dynamic
-        return section
+
+    async def _draft_skills(self, settings: config.Skills | None) -> Draft | None:
+        """The skills that another section asks for, ready to be served; nothing where it is the same."""
+        if settings is None and "_live_skills" not in self.__dict__:
+            return None
+        return await self._live_skills.draft(settings)
+
+    def _have_skills(self, draft: Draft) -> None:
+        """Go by another section `skills` from now on."""
+        live = self._live_skills
+        live.commit(draft)
+        self.skills = None if live.section is None else live.section.dynamic
+        if draft.seen is not None:
+            self.engine.skills = self.folders if self.folders.has_skills else None
 
     async def reload(self) -> bool:
         """Read the file again; on any mistake everything stays as it is, and the log says what is wrong."""
@@ -163,16 +189,19 @@ class ConfiguredHub(Hub):
                 loaded, built = await asyncio.to_thread(read, self.loaded.path)
                 capabilities = [*built.capabilities, *self._exposed(built)]
                 auth = self._new_authentication(loaded.config.auth)
+                draft = await self._draft_skills(loaded.config.skills)
             except WaypostError as error:
                 _log.error("the configuration was not reloaded: %s", error)
                 return False
             was_there = self.imports is not None
             with self.registry.as_one_change():
                 try:
-                    self._exchange(loaded.config, capabilities)
+                    self._exchange(loaded.config, capabilities, draft)
                     changed = self._govern(rules(loaded.config.policies))
                 except DefinitionError as error:
                     _log.error("the configuration was not reloaded: %s", error)
+                    if draft is not None:
+                        await self._live_skills.drop(draft)
                     return False
                 self._warn_of(loaded.config)
                 self._let_in(auth)
@@ -183,6 +212,8 @@ class ConfiguredHub(Hub):
                 self._import(loaded.config)
             if self.imports is not None and not was_there and self._watchers:
                 await self.imports.start()
+            if draft is not None and draft.seen is not None and self._watchers:
+                await self.folders.follow()
             for kind in changed:
                 await self.notify_changed(kind)
             self._record_reload()
@@ -235,14 +266,18 @@ class ConfiguredHub(Hub):
                 Record(time.time(), "hub", "console", "config", "allow", "config.reloaded", told, outcome="ok")
             )
 
-    def _exchange(self, settings: config.Config, capabilities: list[Capability]) -> None:
+    def _exchange(self, settings: config.Config, capabilities: list[Capability], draft: Draft | None) -> None:
         """Offer what a configuration asks for, all of it or nothing."""
+        leaving = [] if draft is None else self._live_skills.leaving(draft)
+        arriving = [] if draft is None or draft.section is None else draft.section.rows
         self._define(settings)
         try:
-            self.registry.replace(self._configured, capabilities)
+            self.registry.replace([*self._configured, *leaving], [*capabilities, *arriving])
         except DefinitionError:
             self._define(self.loaded.config)
             raise
+        if draft is not None:
+            self._have_skills(draft)
         if self.has_workflows:
             self.workflows.start()
 
@@ -265,18 +300,24 @@ class ConfiguredHub(Hub):
         await super().start()
         if self._watchers:
             return
-        if self._skills is not None:
-            await self._skills.start()
-        if self.imports is not None:
-            await self.imports.start()
         self._hangups, self._stop_watching = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
         self._watchers = [loop.create_task(self._watch_files()), loop.create_task(self._watch_hangups())]
         with suppress(NotImplementedError, RuntimeError, ValueError):
             loop.add_signal_handler(signal.SIGHUP, self._hangups.set)
 
+    async def _open_configured(self) -> None:
+        """Have the skills of the directory, and ask other servers for their tools."""
+        if self._watchers:
+            return
+        if "_live_skills" in self.__dict__:
+            await self._live_skills.start()
+        if self.imports is not None:
+            await self.imports.start()
+
     async def stop(self) -> None:
         """Stop watching, then everything else."""
+        await self._stop_refreshing()
         if self._watchers:
             self._stop_watching.set()
         for watcher in self._watchers:
@@ -285,8 +326,8 @@ class ConfiguredHub(Hub):
         self._watchers = []
         if self.imports is not None:
             await self.imports.stop()
-        if self._skills is not None:
-            await self._skills.close()
+        if "_live_skills" in self.__dict__:
+            await self._live_skills.close()
         await super().stop()
 
     async def _watch_files(self) -> None:
@@ -321,23 +362,6 @@ def authentication(auth: config.Auth | None) -> Authentication | None:
     """Who may use the hub, as the section `auth` says."""
     if auth is None:
         return None
-    from waypost.policy import Authentication, Key, OAuthSettings
+    from waypost.policy.section import authentication as as_said
 
-    oauth = None
-    if auth.oauth is not None:
-        oauth = OAuthSettings(
-            issuer=auth.oauth.issuer,
-            resource=auth.oauth.resource,
-            jwks=auth.oauth.jwks if "://" in auth.oauth.jwks else Path(auth.oauth.jwks),
-            scopes=tuple(auth.oauth.scopes),
-        )
-    keys = [Key(key.id, key.hash, tuple(key.roles), tuple(key.permissions), tuple(key.scopes)) for key in auth.keys]
-    return Authentication(keys, oauth, _anonymous(auth.anonymous))
-
-
-def _anonymous(given: config.Anonymous | bool | None) -> Principal | Literal[False] | None:
-    if given is None or given is False:
-        return given
-    if given is True:
-        return ANONYMOUS
-    return Principal("anonymous", tuple(given.roles), tuple(given.permissions), tuple(given.scopes))
+    return as_said(auth)

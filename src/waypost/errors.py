@@ -18,7 +18,7 @@ WaypostError
 │   ├── UnknownTool
 │   ├── UnknownPrompt
 │   └── UnknownResource
-├── PolicyDenied               a rule, or what the caller lacks, is against it; carries the type of the rule
+├── PolicyDenied               a rule, or what the caller lacks, is against it; carries the rule's type and name
 ├── WorkflowRefused            a workflow says no; carries a code and what its answer adds
 ├── ExecutorFailed             what a transition runs went wrong; carries the class of the failure
 ├── RemoteError                another server answered with an error; carries its JSON-RPC code
@@ -53,6 +53,23 @@ class WaypostError(Exception):
     def __init__(self, message: str | None = None) -> None:
         self.message = message or (type(self).__doc__ or "").strip()
         super().__init__(self.message)
+
+
+def text_of(error: BaseException) -> str:
+    """What an error says, whatever that may be; nothing, if it fails even at that."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
+
+
+def class_of_status(status: int) -> str:
+    """What workflows call an HTTP answer that is a failure."""
+    if status in (408, 504):
+        return "timeout"
+    if status == 429:
+        return "rate_limited"
+    return "transient_error" if status >= 500 else "permanent_error"
 
 
 class DefinitionError(WaypostError):
@@ -114,12 +131,25 @@ class NoAnswer(CallError):
 class InvocationFailed(CallError):
     """The function failed."""
 
+    _CLASSES: ClassVar = {
+        "TIMEOUT": "timeout",
+        "invocation_stopped": "connection_error",
+        "function_not_found": "connection_error",
+        "busy": "transient_error",
+    }
+
     def __init__(
-        self, message: str | None = None, code: str = "invocation_failed", stacktrace: str | None = None
+        self,
+        message: str | None = None,
+        code: str = "invocation_failed",
+        stacktrace: str | None = None,
+        error_class: str = "",
     ) -> None:
         super().__init__(message)
         self.code = code
         self.stacktrace = stacktrace
+        self.error_class = error_class or self._CLASSES.get(code, "permanent_error")
+        """What workflows call it."""
 
 
 class UnknownCapability(WaypostError):
@@ -145,9 +175,10 @@ class UnknownResource(UnknownCapability):
 class PolicyDenied(WaypostError):
     """That is not allowed."""
 
-    def __init__(self, message: str | None = None, rule_type: str = "") -> None:
+    def __init__(self, message: str | None = None, rule_type: str = "", rule: str = "") -> None:
         super().__init__(message)
         self.rule_type = rule_type
+        self.rule = rule
 
 
 class WorkflowRefused(WaypostError):

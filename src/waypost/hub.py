@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -13,12 +13,14 @@ from msgspec import UNSET
 
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.context import Caller
+from waypost.capabilities.options import check_hub
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.registry import Registry
 from waypost.capabilities.results import Result
 from waypost.capabilities.session import ListKind
 from waypost.capabilities.surfaces import SEVEN, Surface
 from waypost.errors import DefinitionError, PolicyDenied, StoreError, ToolError, UnknownTool, WaypostError
+from waypost.execution.bulkheads import AT_ONCE, MOST_WAITING, Bulkheads
 from waypost.execution.pipeline import Pipeline
 from waypost.lifecycle import Lifecycle, ListName
 from waypost.parts import Parts
@@ -42,9 +44,11 @@ if TYPE_CHECKING:
     from waypost.gateway.documents import Ranking
     from waypost.gateway.importing import Imports
     from waypost.policy import Authentication
+    from waypost.policy.leaving import Leaving
     from waypost.skills.skill_set import SkillSet
     from waypost.transports.http.app import HttpApp, OperatorAnswer, OperatorRequest
 
+_log: Final = logging.getLogger(__name__)
 _REFRESH_EVERY: Final = 2.0
 
 Names = Literal["canonical", "portable"]
@@ -72,6 +76,7 @@ class Hub(Parts, Registering, Lifecycle):
         tool_timeout: float = 30.0,
         session_idle: float = 1800.0,
         max_sessions: int = 10_000,
+        max_tasks: int = 1_000,
         page_size: int = 1000,
         names: Names = "canonical",
         max_body: int = 4 * 1024 * 1024,
@@ -86,14 +91,15 @@ class Hub(Parts, Registering, Lifecycle):
         policies: Iterable[Rule] = (),
         audit: Sink = "none",
         breakers: bool = False,
-        max_running: int | None = None,
-        max_waiting: int = 10_000,
+        max_running: int = AT_ONCE,
+        max_waiting: int = MOST_WAITING,
         surface: Surface = "full",
         ranking: Ranking = "auto",
         workers: bool | Mapping[str, Any] = False,
     ) -> None:
         if not name or not version:
             raise DefinitionError(f"A hub needs a {'version' if name else 'name'}: Hub('my-server', version='1.0.0').")
+        check_hub(locals())
         self.info = Implementation(
             name,
             version,
@@ -115,7 +121,8 @@ class Hub(Parts, Registering, Lifecycle):
         self._instructions = instructions
         self._allowed_hosts = tuple(allowed_hosts)
         self._allowed_origins = tuple(allowed_origins)
-        self._pipeline = Pipeline(self.registry, self, timeout=tool_timeout)
+        places_to_run = Bulkheads(max_running, max_waiting)
+        self._pipeline = Pipeline(self.registry, self, timeout=tool_timeout, places=places_to_run)
         self.engine = Engine(
             self,
             self.registry,
@@ -125,6 +132,7 @@ class Hub(Parts, Registering, Lifecycle):
                 portable_names=names == "portable",
                 session_idle=session_idle,
                 max_sessions=max_sessions,
+                max_tasks=max_tasks,
                 secret=secret,
                 task_after=task_after,
                 max_result=max_result,
@@ -134,6 +142,7 @@ class Hub(Parts, Registering, Lifecycle):
         )
         self._api: Api | None = None
         self._refreshing: asyncio.Task[None] | None = None
+        self._leaving: Leaving | None = None
         self.counters = self._pipeline.counters
         self.guard = stand_guard(
             policies,
@@ -141,8 +150,6 @@ class Hub(Parts, Registering, Lifecycle):
             secret=secret,
             counters=self.counters,
             breakers=breakers,
-            max_running=max_running,
-            max_waiting=max_waiting,
         )
         self._pipeline.guard = self.guard
         self._ranking = ranking
@@ -226,18 +233,36 @@ class Hub(Parts, Registering, Lifecycle):
         if self.guard.audit is not None:
             self.guard.audit.start()
         self.engine.start()
+        self._watch_leaving()
         if "folders" in self.__dict__:
             self.folders.start()
         left = await left_in(self.store)
-        if self.has_workflows or left.workflows:
+        has_runs = self.has_workflows or left.workflows
+        if has_runs:
             await self.workflows.open(left.workflows)
         await self._open_workers(left.content)
+        await self._open_configured()
+        if has_runs and self._takes_up_runs:  # last, when everything is there that they may call
+            self.workflows.start()
+        if self.store.database.is_shared and self._refreshing is None:
+            self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
+
+    async def _open_configured(self) -> None:
+        """Have what a configuration brings beside everything else."""
+
+    def _watch_leaving(self) -> None:
+        """Have everything end that is open for who is let in no more."""
+        if self.auth is not None and self._leaving is None:
+            from waypost.policy.leaving import Leaving
+
+            self._leaving = Leaving(self.auth, self.engine.recognise)
 
     async def stop(self) -> None:
         """End all sessions and streams; transports call it."""
-        if self._refreshing is not None:
-            self._refreshing.cancel()
-            self._refreshing = None
+        await self._stop_refreshing()
+        if self._leaving is not None:
+            await self._leaving.stop()
+            self._leaving = None
         await self._close_parts()
         if self.guard.audit is not None:
             self.guard.audit.stop()
@@ -269,18 +294,23 @@ class Hub(Parts, Registering, Lifecycle):
             self.guard.tokens = tokens_under(self._secret)
         await self.keys.refresh()
         await self._open_workers()
-        if self.store.database.is_shared and self._refreshing is None:
-            self._refreshing = asyncio.get_running_loop().create_task(self._refresh_keys())
 
-    async def _refresh_keys(self) -> None:
-        """Notice keys, workflows, skills and prompts that other hubs made, changed or removed."""
+    async def _refresh(self) -> None:
+        """Notice again and again what other hubs on the same store changed."""
         while True:
             await asyncio.sleep(_REFRESH_EVERY)
-            with suppress(StoreError):
-                await self.keys.refresh()
-                if self.has_workflows:
-                    await self.workflows.creating.load()
-                await self._refresh_content()
+            try:
+                await self._notice_others()
+            except StoreError:
+                continue  # it is away, which is told elsewhere
+            except Exception:
+                _log.exception("what other hubs changed was not noticed")
+
+    async def _stop_refreshing(self) -> None:
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.wait({self._refreshing})
+            self._refreshing = None
 
     def asgi(self, *, allowed_hosts: Iterable[str] = ()) -> HttpApp:
         """The hub as an ASGI app, for any ASGI server."""
@@ -299,7 +329,26 @@ class Hub(Parts, Registering, Lifecycle):
         port: int = 8420,
         ready: Callable[[str], None] | None = None,
     ) -> None:
-        """Serve until the client leaves (stdio) or the process is asked to stop (http); `ready` hears the address."""
+        """Serve until the client leaves (stdio) or the process is asked to stop (http); `ready` hears the address.
+
+        What keeps it from that, such as a port that is taken, ends the program with a sentence on stderr and code 1.
+        """
+        try:
+            self.serve(transport, host=host, port=port, ready=ready)
+        except DefinitionError:
+            raise
+        except WaypostError as error:
+            raise SystemExit(f"{self.info.name}: {error}") from None
+
+    def serve(
+        self,
+        transport: Literal["stdio", "http"] = "stdio",
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8420,
+        ready: Callable[[str], None] | None = None,
+    ) -> None:
+        """Do what `run` does, in a program that goes on: what keeps it from that is raised."""
         if self._given_store is None and not self.store.database.lasts:
             self.settle_in(places.data_directory())
         if transport == "stdio":
@@ -308,16 +357,16 @@ class Hub(Parts, Registering, Lifecycle):
             self.keep_workers_out()
             stdio.run(self)
         elif transport == "http":
-            from waypost.transports.http.gate import bound_hosts
-            from waypost.transports.http.server import serve
+            from waypost.transports.http import server
+            from waypost.transports.http.gate import ANY, bound_hosts
 
             hosts = bound_hosts(host)
-            if hosts:
+            if ANY in hosts:
                 self._reached_at = host
                 self._check_open_to_all(self.authentication)
             self.auth = self.authentication  # so that keys made later let somebody in
             app = self.asgi(allowed_hosts=hosts)
-            serve(
+            server.serve(
                 app,
                 host,
                 port,

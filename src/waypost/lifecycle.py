@@ -133,7 +133,7 @@ class Lifecycle:
         """A request to a session with `hub.cast`, which waits for no reply."""
 
     async def on_terminate(self, reason: str, session: Session) -> None:
-        """A session ends: `closed`, `disconnected`, `expired` or `shutdown`."""
+        """A session ends: `closed`, `disconnected`, `expired`, `revoked` or `shutdown`."""
 
     async def on_session_expired(self, session_id: str, session: Session) -> Mapping[str, Any] | None:
         """A client comes back with a session that ended; return other client info, or raise to refuse."""

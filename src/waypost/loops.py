@@ -1,4 +1,4 @@
-"""Small matters of asyncio: the running loop and task without a system call, and values that may be awaitable.
+"""Small matters of asyncio: the running loop and task without a system call, staying awake, values to be awaited.
 
 Before Python 3.12, `asyncio.get_running_loop` asks the operating system for the process id each time, which costs more
 than everything else a small call does. One loop runs in a thread at a time, so the last one seen will do while it runs.
@@ -10,6 +10,7 @@ import asyncio
 import inspect
 import sys
 from threading import get_ident
+from time import perf_counter
 from typing import Any, Final
 
 _last: tuple[int, asyncio.AbstractEventLoop | None] = (0, None)
@@ -39,6 +40,40 @@ else:
     def running_task() -> asyncio.Task[Any]:
         """The task that runs right now; only to be asked where there is one."""
         return _tasks[running_loop()]
+
+
+_AWAKE: Final = 250e-6
+"""Seconds that a vigil lasts: longer than a quick answer from this machine takes, and too short to be missed."""
+_LONGEST_REST: Final = 1024
+
+
+class Vigil:
+    """Keeps the loop awake until an answer is there, if such answers come quickly.
+
+    A loop that goes to sleep needs about as long to wake up as a quick neighbour needs to answer. After a vigil in vain
+    there is none for the next waits, for twice as many each time.
+    """
+
+    __slots__ = ("_in_vain", "_rest")
+
+    def __init__(self) -> None:
+        self._in_vain = 1
+        self._rest = 0
+
+    def keep(self, answer: asyncio.Future[Any]) -> None:
+        """Stay awake for this answer, for a moment at most."""
+        if self._rest:
+            self._rest -= 1
+        else:
+            self._watch(running_loop(), answer, perf_counter() + _AWAKE)
+
+    def _watch(self, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Any], until: float) -> None:
+        if answer.done():
+            self._in_vain = 1
+        elif perf_counter() < until:
+            loop.call_soon(self._watch, loop, answer, until)
+        else:
+            self._rest = self._in_vain = min(2 * self._in_vain, _LONGEST_REST)
 
 
 async def awaited(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -13,6 +13,7 @@ from waypost.capabilities.registry import Registry
 from waypost.execution.pipeline import Pipeline
 from waypost.policy.guard import PolicyGuard
 from waypost.protocol.engine import Engine
+from waypost.stores.definitions import Left, left_in
 from waypost.stores.secrets import hub_secret
 from waypost.stores.store import Store
 
@@ -20,11 +21,13 @@ if TYPE_CHECKING:
     from waypost.config.workflows import Workflow
     from waypost.gateway.documents import Ranking
     from waypost.gateway.gateway import Gateway
+    from waypost.gateway.importing import Imports
     from waypost.policy import Authentication
     from waypost.policy.key_ring import KeyRing
     from waypost.skills.content.content import Content
     from waypost.skills.content.delegating import Delegation
     from waypost.skills.folders.folders import SkillFolders
+    from waypost.skills.skill_set import SkillSet
     from waypost.workers.workers import Workers
     from waypost.workflows.workflows import Workflows
 
@@ -39,11 +42,14 @@ class Parts:
     engine: Engine
     guard: PolicyGuard
     auth: Authentication | None
+    skills: SkillSet | None
+    imports: Imports | None
     _secret: bytes | None
     _data: Path
     _pipeline: Pipeline
     _ranking: Ranking
     _worker_options: Mapping[str, Any] | Literal[False]
+    _takes_up_runs = True
 
     @property
     def store(self) -> Store:
@@ -59,9 +65,9 @@ class Parts:
             self.auth = Authentication(anonymous=ANONYMOUS, lenient=True)
         return self.auth
 
-    def _resource_updated(self, uri: str) -> None:
+    def _resource_updated(self, uri: str, also: Sequence[str] = ()) -> None:
         """Tell whoever subscribed to a resource that it changed."""
-        self.engine.broadcast.resource_updated(uri)
+        self.engine.broadcast.resource_updated(uri, also)
 
     @cached_property
     def keys(self) -> KeyRing:
@@ -166,6 +172,10 @@ class Parts:
         """Open no port for workers: on standard streams every client has a hub of its own, and there is one port."""
         self._worker_options = False
 
+    def leave_runs_alone(self) -> None:
+        """Take up nothing that an earlier process left: whoever only looks around runs nothing."""
+        self._takes_up_runs = False
+
     async def _open_workers(self, published: bool = False) -> None:
         """Have what was published, if that is asked for or there is some, and let workers in where they are wanted."""
         wanted = self._worker_options is not False
@@ -180,6 +190,27 @@ class Parts:
         """Have what others published, in folders or by other hubs."""
         if "content" in self.__dict__:
             await self.content.load()
+
+    async def _notice_others(self) -> None:
+        """Have what other hubs on the same store made, changed, approved or removed."""
+        if "keys" in self.__dict__:
+            await self.keys.refresh()
+        has_all = self.has_workflows and "content" in self.__dict__
+        left = Left(workflows=False, content=False) if has_all else await left_in(self.store)
+        if self.has_workflows:
+            await self.workflows.creating.load()
+        elif left.workflows:
+            await self.workflows.open(created=True)
+            if self._takes_up_runs:
+                self.workflows.start()
+        if left.content and self.keeps_content:
+            await self.content.load()
+        else:
+            await self._refresh_content()
+        if self.skills is not None:
+            await self.skills.refresh()
+        if self.imports is not None:
+            await self.imports.refresh()
 
     async def _close_parts(self) -> None:
         """Let go of whatever was made."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 HIDDEN: Final = "[REDACTED]"
 """What stands where a secret was."""
@@ -80,3 +80,12 @@ def redacted(text: str, secrets: Iterable[str] = (), *, is_cut: bool = False) ->
         if any(hint in lowered for hint in hints):
             text = pattern.sub(rf"\g<1>{HIDDEN}", text)
     return text
+
+
+def cleared(value: Any, secrets: Iterable[str] = ()) -> Any:
+    """A value of JSON whose texts may be told."""
+    if isinstance(value, str):
+        return redacted(value, secrets)
+    if isinstance(value, dict):
+        return {name: cleared(item, secrets) for name, item in value.items()}
+    return [cleared(item, secrets) for item in value] if isinstance(value, list) else value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -15,6 +16,7 @@ from tests.worker.engine import settled, working
 from waypost import Hub
 from waypost.capabilities.capability import Kind
 from waypost.capabilities.prompts import prompt_from_template
+from waypost.capabilities.registry import Change
 from waypost.testing import connect
 
 DOCUMENTS, DOCUMENT, PROMPTS, WORKERS = (f"/api/v1/{name}" for name in ("documents", "document", "prompts", "workers"))
@@ -50,6 +52,28 @@ async def test_a_document_is_published_listed_read_and_taken_back() -> None:
             404,
             "Skill not found: resend/email",
         )
+
+
+@asynchronous
+async def test_a_document_of_a_folder_is_removed_where_it_is(tmp_path: Path) -> None:
+    async with at_work() as (operator, hub):
+        (tmp_path / "rel").mkdir()
+        (tmp_path / "rel" / "SKILL.md").write_text("---\nname: rel\ndescription: Releases.\n---\n# Rel\n")
+        hub.folders.add(tmp_path)
+        assert await operator.refused("DELETE", f"{DOCUMENTS}?id=rel") == (
+            400,
+            "The skill rel was not published; remove it where it is defined.",
+        )
+
+
+@asynchronous
+async def test_clients_hear_once_of_the_first_document() -> None:
+    async with at_work(workers=False) as (operator, hub):
+        changes: list[Change] = []
+        hub.registry.subscribe(changes.append)
+        await operator.told("POST", DOCUMENTS, EMAIL)
+        assert sum(Kind.RESOURCE in change.kinds for change in changes) == 1
+        assert "iii://resend/email" in hub.registry[Kind.RESOURCE]
 
 
 @asynchronous

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import get_args
 
 import pytest
 
 from tests.api.conftest import AGENT, operating
 from tests.api.releasing import releasing
 from tests.protocol.conftest import asynchronous
+from waypost.api.runs import Status
+from waypost.cli.runs import STATUSES
+from waypost.config.executors import CliConnection
 
 RUNS = "/api/v1/runs"
 
@@ -63,6 +67,41 @@ async def test_every_run_comes_once_page_by_page_under_any_filter() -> None:
                     break
                 before = page["next"]
             assert found == sorted(wanted, reverse=True), query
+
+
+@pytest.mark.parametrize("query", ["before=zzz", "before=wf_0", "before=%00", "status=nope", "status="])
+@asynchronous
+async def test_a_query_that_cannot_be_meant_is_400(query: str) -> None:
+    async with releasing() as hub:
+        await hub.start()
+        assert (await hub.refused("GET", f"{RUNS}?{query}"))[0] == 400
+
+
+@asynchronous
+async def test_a_name_that_nothing_can_have_finds_nothing() -> None:
+    async with releasing() as hub:
+        await hub.start()
+        for query in ("definition=%00", "principal=%00"):
+            assert await hub.told("GET", f"{RUNS}?{query}") == {"runs": [], "next": None}
+
+
+def test_the_shell_knows_the_same_statuses() -> None:
+    assert get_args(Status) == STATUSES
+
+
+@asynchronous
+async def test_what_a_program_printed_of_its_environment_is_not_shown() -> None:
+    states = {"upstairs": {"transitions": {"say": {"target": "upstairs", "output": {"said": "$.arguments.text"}}}}}
+    connection = CliConnection(command="c", env={"MINE": "val-of-mine", "WHERE": "upstairs"})
+    async with releasing(talk={"initialState": "upstairs", "states": states}) as hub:
+        hub.hub.workflows.define({}, connections={"c": connection})
+        run = await hub.start("talk", note="it is val-of-mine")
+        await hub.submit(run, "say", text="so val-of-mine, Bearer abcdefghij")
+        told = await hub.told("GET", f"{RUNS}/{run}")
+        assert "val-of-mine" not in json.dumps(told)
+        said = {"said": "so [REDACTED], Bearer [REDACTED]"}
+        assert (told["context"], told["history"][1]["delta"]) == (said, said)
+        assert (told["input"], told["state"]) == ({"note": "it is [REDACTED]"}, "upstairs")
 
 
 @asynchronous
@@ -150,7 +189,7 @@ async def test_an_unknown_outcome_is_resolved(how: str, state: str, version: int
 async def test_a_resolution_takes_an_output_and_nothing_else() -> None:
     async with releasing() as hub:
         run = await hub.lost()
-        for body in ({}, {"as": "maybe"}, {"as": "failed", "colour": "red"}):
+        for body in ({}, {"as": "maybe"}, {"as": "failed", "colour": "red"}, {"as": "retry", "output": {}}):
             assert (await hub.refused("POST", f"{RUNS}/{run}/resolve", body))[0] == 400
         await hub.told("POST", f"{RUNS}/{run}/resolve", {"as": "succeeded", "output": {"built": True}})
         assert (await hub.told("GET", f"{RUNS}/{run}"))["history"][-1]["executor"]["resolvedBy"] == "root"

@@ -55,7 +55,7 @@ async def test_all_servers_are_listed_with_how_it_goes_with_them(tmp_path: Path)
         assert up["unseen"] == [{"tool": "read", "characters": ["U+200B ZERO WIDTH SPACE"]}]
         assert len(up["pin"]) == len(up["pins"]["read"]) == 64
         assert (lost["state"], lost["tools"], lost["pin"]) == ("failed", [], "")
-        assert "No such file" in lost["reason"]
+        assert "there is no such program" in lost["reason"]
         assert (await operator.told("GET", f"{UPSTREAMS}/turncoat"))["upstream"]["tools"] == ["turncoat.read"]
 
 

@@ -285,3 +285,52 @@ def test_a_stateless_client_that_does_not_offer_it_gets_an_error(
             assert error["data"] == {"requiredCapabilities": required}
 
     run()
+
+
+@BOTH
+def test_a_step_is_done_once_in_a_run_and_again_by_another_call(version: str) -> None:
+    hub = Hub("hub", version="1")
+    done: list[str] = []
+
+    @hub.tool
+    async def step(ctx: Context) -> str:
+        """Do a step."""
+        return " ".join([await ctx.once("a", lambda: done.append("a") or str(len(done))) for _ in range(2)])  # type: ignore[func-returns-value]
+
+    @hub.tool
+    async def steps(ctx: Context) -> str:
+        """Do it in two calls."""
+        return " ".join([(await ctx.invoke("step")).text for _ in range(2)])
+
+    @asynchronous
+    async def run() -> None:
+        async with connect(hub, version) as client:
+            assert (await client.call_tool("step")).text == "1 1"
+            assert (await client.call_tool("steps")).text == "2 2 3 3"
+        await hub.stop()
+
+    run()
+
+
+@asynchronous
+async def test_a_key_names_one_question_of_a_stateless_request() -> None:
+    hub = Hub("hub", version="1")
+
+    @hub.tool
+    async def two(ctx: Context) -> str:
+        """Ask two things under one key."""
+        for message in ("Who?", "And who else?"):
+            await ctx.elicit(message, NAME, key="who")
+        return "asked"
+
+    @hub.tool
+    async def same(ctx: Context) -> str:
+        """Ask one thing twice."""
+        return " ".join([(await ctx.elicit("Who?", NAME, key="who")).action for _ in range(2)])
+
+    async with connect(hub, elicitation=lambda _: {"action": "decline"}) as client:
+        refused = await client.call_tool("two")
+        assert refused.is_error
+        assert refused.text == "The key 'who' is that of another question of this call; give each its own."
+        assert (await client.call_tool("same")).text == "decline decline"
+    await hub.stop()

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from waypost.capabilities.elicitation import answer, for_version, form
+from waypost.capabilities.elicitation import ElicitationAnswer, answer, for_version, form
 from waypost.errors import InvalidAnswer, SchemaNotAllowed
 from waypost.wire.versions import V2025_06_18, V2025_11_25, V2026_07_28
 
@@ -122,6 +122,11 @@ def test_a_form_may_be_written_as_data() -> None:
     assert shown["properties"]["age"]["type"] == "integer"
 
 
+def test_a_field_of_a_form_written_as_data_may_be_called_type() -> None:
+    kinds = {"type": {"type": "enum", "values": ["a", "b"]}, "name": "string"}
+    assert form(kinds)["properties"] == {"type": {"type": "string", "enum": ["a", "b"]}, "name": {"type": "string"}}
+
+
 @pytest.mark.parametrize("version", [V2025_11_25, V2026_07_28])
 def test_newer_clients_get_the_form_as_it_is(version: str) -> None:
     schema = of(**ALLOWED)
@@ -204,11 +209,11 @@ def test_an_answer_with_an_unknown_action_is_refused() -> None:
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-def test_a_person_who_does_not_agree_need_not_fill_in_the_form(action: str) -> None:
-    given = answer({"action": action}, PERSON)
+def test_a_person_who_does_not_agree_need_not_fill_in_the_form_and_said_nothing(action: str) -> None:
+    given = answer({"action": action, "content": {"name": 5}}, PERSON)
     assert not given.accepted
     assert (given.action, given.content) == (action, None)
 
 
 def test_an_answer_without_a_form_is_not_checked_against_one() -> None:
-    assert answer({"action": "accept"}, None).accepted
+    assert answer({"action": "accept", "content": {"unchecked": 1}}, None) == ElicitationAnswer("accept")

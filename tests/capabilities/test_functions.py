@@ -176,6 +176,8 @@ def test_callable_objects_and_partials_are_tools_too() -> None:
     hub = new_hub()
     hub.add(Power(), name="square")
     hub.add(functools.partial(add, b=10.0), name="add_ten")
+    hub.add(functools.partial(functools.partial(add), b=10.0))
+    assert [listed(hub)[name]["description"] for name in ("add", "add_ten")] == ["Add two numbers."] * 2
     assert call(hub, "square", base=3)["structuredContent"] == {"result": 9}
     assert call(hub, "add_ten", a=1)["structuredContent"] == {"total": 11.0}
 
@@ -243,6 +245,16 @@ def test_parameters_that_have_no_name_to_give_are_refused() -> None:
     for function in (positional, collecting, keywords):
         with pytest.raises(DefinitionError, match=rf"Tool '{function.__name__}'"):
             new_hub(function)
+
+
+def test_collected_parameters_are_refused_without_annotations_too() -> None:
+    def everything(*a: Any, **k: Any) -> None: ...
+
+    everything.__annotations__.clear()
+
+    for options in ({}, {"input": {"word": "string"}}):
+        with pytest.raises(DefinitionError, match=r"^Tool 'everything': \*a and \*\*k cannot be arguments; name them$"):
+            new_hub().tool(**options)(everything)
 
 
 def test_a_required_keyword_beside_declared_input_is_refused() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
+from waypost import Hub
 from waypost.capabilities.options import (
     Options,
     ResourceOptions,
@@ -133,3 +134,25 @@ def test_a_definition_error_is_prefixed_with_its_subject_once() -> None:
         with pytest.raises(DefinitionError, match=r"^Tool 'x': is wrong$"):
             named("Tool 'x'", functools.partial(fail, message))
     assert named("Tool 'x'", lambda: 3) == 3
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        ({"page_size": 0}, "page_size must be a whole number of at least 1, not 0."),
+        ({"max_body": "4"}, "max_body must be a whole number of at least 1, not '4'."),
+        ({"tool_timeout": 0}, "tool_timeout must be a number of seconds above 0, not 0."),
+        ({"session_idle": "x"}, "session_idle must be a number of seconds above 0, not 'x'."),
+        ({"task_after": -1}, "task_after must be a number of seconds, 0 or more, not -1."),
+        ({"names": "x"}, "names must be 'canonical' or 'portable', not 'x'."),
+        ({"surface": "x"}, "surface must be 'gateway', 'full' or 'both', not 'x'."),
+        ({"audit": None}, "audit must be 'store', 'file', 'stderr' or 'none', not None."),
+        ({"capabilities": []}, "capabilities must be a dict of what each capability declares, not []."),
+        ({"name": 5}, "name must be text, not 5."),
+    ],
+)
+def test_a_hub_cannot_be_made_with_anything(option: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        Hub(**{"name": "hub", "version": "1", **option})
+
+    assert refused.value.message == f"Hub: {sentence}"

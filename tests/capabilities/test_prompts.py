@@ -133,6 +133,14 @@ def test_what_is_no_message_is_refused(value: Any) -> None:
         as_messages(value)
 
 
+@pytest.mark.parametrize(
+    "content", [5, None, [Text("a"), Text("b")], {"foo": 1}, {"type": "text"}, {"type": ["text"]}, {"type": "video"}]
+)
+def test_what_is_no_content_of_a_message_is_refused(content: Any) -> None:
+    with pytest.raises(DefinitionError, match="whose content is text or one content block"):
+        as_messages({"role": "user", "content": content})
+
+
 def test_choices_are_offered_as_completions() -> None:
     async def scenario() -> list[Any]:
         async with connected(new_hub(Greet)) as client:

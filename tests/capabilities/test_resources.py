@@ -221,3 +221,32 @@ def test_a_wrong_resource_is_refused_when_it_is_defined(
 def test_two_resources_at_one_uri_are_refused() -> None:
     with pytest.raises(DefinitionError, match=r"resource 'docs://readme'"):
         new_hub(Readme, Readme)
+
+
+def test_annotations_go_by_their_names_here_or_on_the_wire() -> None:
+    hub = new_hub()
+    moment = "2026-01-02T03:04:05Z"
+    known = {"audience": ["user"], "priority": 1, "last_modified": moment}
+    hub.resource("a://1", name="one", annotations=known)(lambda: "x")
+    hub.resource("a://{x}", name="any", annotations={"lastModified": moment})(lambda x: x)
+
+    told = {"audience": ["user"], "priority": 1.0, "lastModified": moment}
+    assert listed(hub, "resources")["one"]["annotations"] == told
+    assert listed(hub, "resourceTemplates")["any"]["annotations"] == {"lastModified": moment}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "sentence"),
+    [
+        ({"last_modifed": "x"}, "unknown annotation 'last_modifed', did you mean 'last_modified'?"),
+        ({"nope": 1}, "unknown annotation 'nope'."),
+        ({"priority": 7}, "the annotation priority must be a number from 0 to 1, not 7."),
+        ({"priority": "high"}, "its annotations are wrong: "),
+        ({"audience": ["everybody"]}, "the annotation audience must be a list of 'user' and 'assistant'."),
+    ],
+)
+def test_annotations_that_no_client_understands_are_refused(annotations: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        new_hub().resource("a://1", name="one", annotations=annotations)(lambda: "x")
+
+    assert refused.value.message.startswith(f"Resource 'one': {sentence}")

@@ -49,6 +49,35 @@ def test_more_than_args_and_ctx_is_refused() -> None:
     assert "at most two parameters" in refused(tool(input=OBJECT), take=three)
 
 
+@pytest.mark.parametrize("second", [tool, tool(name="other")])
+@pytest.mark.parametrize("first", [tool, tool(name="one")])
+def test_a_tool_does_not_take_the_place_of_another_in_one_class(first: Any, second: Any) -> None:
+    with pytest.raises(DefinitionError, match=r"^Tool 'same': \S*Kit has two functions of that name\.$"):
+
+        class Kit(Toolkit):
+            @first
+            def same(self) -> None: ...
+
+            @second  # type: ignore[no-redef]
+            def same(self) -> None: ...  # noqa: F811  # that is the mistake
+
+
+def test_a_tool_takes_the_place_of_another_in_a_class_of_its_own() -> None:
+    class Kit(Toolkit):
+        @tool
+        def same(self) -> str:
+            return "first"
+
+        same = tool(category="Marked again")(same)
+
+    class Own(Kit):
+        @tool
+        def same(self) -> str:
+            return "second"
+
+    assert request(new_hub(Own), "tools/call", name="same")["result"]["content"][0]["text"] == "second"
+
+
 def test_two_tools_of_one_name_in_a_toolkit_are_refused_by_name() -> None:
     with pytest.raises(DefinitionError, match=r"Kit.*same\.name"):
 

@@ -33,6 +33,8 @@ def test_an_approval_lets_the_run_go_on_and_is_on_record(desk: Desk, capsys: Cap
     assert main(["runs", "show", run, "--json"]) == 0
     (given,) = printed_json(capsys)["history"][-1]["approvals"]
     assert (given["by"], given["via"], given["reason"]) == ("hub", "cli", "looks good")
+    assert main(["runs", "show", run]) == 0
+    assert "anonymous, approved by hub (cli)" in capsys.readouterr().out.splitlines()[-1]
 
 
 def test_a_rejection_is_in_the_history_and_the_run_stays(desk: Desk, capsys: Captured) -> None:

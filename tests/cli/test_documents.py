@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,8 @@ def test_a_file_is_published_shown_listed_and_removed(capsys: Captured, tmp_path
     )
     assert said(capsys, "show", "resend/email") == "# Grüße\n\nBy email.\n"
     head, *rows = said(capsys, "list").splitlines()
-    assert head.split() == ["ID", "BYTES", "OWNER", "REGISTERED"]
+    assert head.split() == ["ID", "BYTES", "OWNER", "STATE", "REGISTERED"]
+    assert all(re.search(r"  \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d$", row) for row in rows)
     assert [row.split()[:3] for row in rows] == [["mail", "17", "worker:mailer"], ["resend/email", "20", "operator"]]
     assert said(capsys, "remove", "resend/email") == "The skill resend/email is removed.\n"
     assert len(said(capsys, "list").splitlines()) == 2

@@ -77,6 +77,14 @@ def test_what_cannot_be_the_id_of_a_key_is_wrong_usage(name: str, capsys: Captur
     assert "is no id; use up to 128 letters, digits and . _ @ : + -" in complaint(capsys)
 
 
+@pytest.mark.parametrize("option", ["--role", "--permission", "--scope"])
+def test_a_right_without_a_name_is_wrong_usage(option: str, capsys: Captured) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["keys", "create", "--id", "ci", option, ""])
+    assert ended.value.code == 2
+    assert f"argument {option}: '' is no name; use 1 to 128 characters" in complaint(capsys)
+
+
 def test_keys_survive_the_hub_and_stay_revoked(tmp_path: Path) -> None:
     def command(*arguments: str) -> subprocess.CompletedProcess[str]:
         return waypost("keys", *arguments, cwd=tmp_path)

@@ -2,7 +2,9 @@ import json
 import logging
 import sys
 
-from waypost.cli.logs import JsonLines
+import pytest
+
+from waypost.cli.logs import JsonLines, PlainText, log_to_stderr
 
 
 def record(message: str, *args: object, failed: bool = False) -> logging.LogRecord:
@@ -39,3 +41,32 @@ def test_neither_the_message_nor_the_traceback_tells_a_secret() -> None:
 
     assert entry["message"] == "sent Bearer [REDACTED]"
     assert entry["exception"].endswith("ValueError: password=[REDACTED]")
+
+
+def test_people_read_a_line_and_the_traceback_below_it() -> None:
+    first, *rest = PlainText().format(record("it failed", failed=True)).splitlines()
+
+    assert first[8:] == " warning: it failed (waypost.test)"
+    assert rest[0] == "Traceback (most recent call last):"
+    assert rest[-1] == "ValueError: broken"
+
+
+def test_what_people_read_tells_no_secret_and_moves_no_cursor() -> None:
+    shown = PlainText().format(record("sent Bearer %s\x1b[2J\r\n", "abcdef123456"))
+
+    assert shown[8:] == r" warning: sent Bearer [REDACTED]\x1b[2J\r\n (waypost.test)"
+
+
+@pytest.mark.parametrize(("terminal", "formatter"), [(True, PlainText), (False, JsonLines)])
+def test_a_terminal_gets_text_and_everything_else_json(
+    terminal: bool, formatter: type[logging.Formatter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(root, "level", root.level)
+
+    log_to_stderr()
+
+    (handler,) = root.handlers
+    assert type(handler.formatter) is formatter

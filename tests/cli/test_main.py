@@ -54,7 +54,8 @@ EVERY = [*COMMANDS, *(f"{command} {action}" for command, actions in ACTIONS.item
 WRONG_USAGE = [
     [],
     ["dance"],
-    ["list"],
+    ["lst"],
+    ["approvals", "aprove", "ap_1"],
     ["call", "server.py:hub"],
     ["read", "server.py:hub"],
     ["describe", "server.py:hub"],
@@ -159,6 +160,34 @@ def test_wrong_usage_is_one_sentence_and_code_2(arguments: list[str], capsys: py
     (line,) = printed.err.splitlines()
     assert line.startswith("waypost")
     assert "--help" in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["lst"], "waypost: argument COMMAND: there is no 'lst'; did you mean 'list'? See `waypost --help`\n"),
+        (
+            ["approvals", "aprove"],
+            "waypost approvals: argument ACTION: there is no 'aprove'; did you mean 'approve'? "
+            "See `waypost approvals --help`\n",
+        ),
+    ],
+    ids=["command", "action"],
+)
+def test_a_command_that_is_nearly_right_is_told_the_right_one(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert usage_code(*arguments) == 2
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize("words", [[], ["list"], ["skills", "docs"]], ids=" ".join)
+def test_help_can_be_asked_for_as_a_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert usage_code("help", *words) == 0
+    asked = capsys.readouterr().out
+
+    assert usage_code(*words, "--help") == 0
+    assert asked == capsys.readouterr().out
 
 
 def failing(error: Exception, monkeypatch: pytest.MonkeyPatch) -> int:

@@ -19,7 +19,7 @@ import pytest
 from tests.cli.operated import AGENT, Captured, complaint, note_of, operated
 from tests.cli.shell import waypost
 from waypost.cli import main
-from waypost.cli.remote import Note, Remote, print_table, read_note, remove_note, write_note
+from waypost.cli.remote import Note, Remote, neighbour, print_table, read_note, remove_note, write_note
 from waypost.errors import WaypostError
 
 LIST = ["keys", "list"]
@@ -42,6 +42,22 @@ def test_a_hub_leaves_a_key_for_programs_of_the_same_user_and_takes_it_along(tmp
         assert [file.name for file in note.parent.iterdir() if "hub.json" in file.name] == ["hub.json"]
         assert waypost(*LIST, cwd=tmp_path).returncode == 0
     assert not note.exists()
+
+
+def test_a_second_hub_on_a_directory_leaves_the_first_ones_key_alone_and_says_so(tmp_path: Path) -> None:
+    with operated(tmp_path) as first:
+        left = note_of(tmp_path)
+        with operated(tmp_path) as second:
+            assert note_of(tmp_path) == left
+        assert f"stays that of the hub at {left['url']} (process {first.process.pid})" in "".join(second.lines)
+        assert note_of(tmp_path) == left
+        assert waypost(*LIST, cwd=tmp_path).returncode == 0
+
+
+def test_a_note_of_a_process_that_is_no_hub_is_nobodys(tmp_path: Path) -> None:
+    for pid in (os.getpid(), os.getppid()):
+        write_note(tmp_path / "hub.json", Note("http://127.0.0.1:1", "wp_x", pid))
+        assert neighbour(tmp_path / "hub.json") is None
 
 
 def test_every_start_makes_another_key(tmp_path: Path) -> None:
@@ -122,7 +138,7 @@ def test_nobody_at_an_address_is_one_sentence(capsys: Captured) -> None:
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8420", "ftp://127.0.0.1", "http://", "http://127.0.0.1:many", "http://[::"])
 def test_what_is_no_address_is_one_sentence(url: str, capsys: Captured) -> None:
-    assert main([*LIST, "--url", url]) == 1
+    assert main([*LIST, "--url", url]) == 2
     assert "is no address of a hub" in complaint(capsys)
 
 
@@ -182,3 +198,8 @@ def test_a_note_that_is_another_hubs_by_now_stays(tmp_path: Path) -> None:
 def test_a_table_shows_control_characters_as_what_they_are(capsys: Captured) -> None:
     print_table(("A", "B"), [("\x1b[31mred\n", "ü")])
     assert capsys.readouterr().out.splitlines()[1] == r"\x1b[31mred\n  ü"
+
+
+def test_a_table_without_rows_says_so(capsys: Captured) -> None:
+    print_table(("A", "B"), [])
+    assert capsys.readouterr().out == "none\n"

@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.released import Desk
 from tests.cli.shell import PATIENCE, serving, waypost
+from waypost.cli import main
 
 CONFIG = """\
 version: "1"
@@ -78,3 +79,12 @@ def test_an_unknown_outcome_is_resolved(
         assert done.returncode == 0, done.stderr
         told = json.loads(done.stdout)
         assert (told["state"], told["context"]) == (state, context)
+
+
+@pytest.mark.parametrize("how", ["retry", "failed"])
+def test_an_output_is_only_for_what_has_succeeded(how: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["runs", "resolve", "wf_x", "--as", how, "--output", "{}", "--url", "http://127.0.0.1:1"]
+
+    assert main(arguments) == 2
+
+    assert capsys.readouterr().err == f"waypost: --output goes with --as succeeded, not with --as {how}.\n"

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.cli.shell import serving, waypost
+from tests.cli.shell import PATIENCE, serving, waypost
 from waypost.cli import main
 
 FILES = {"waypost.yaml", "tools.py", "mcp.json"}
@@ -75,11 +79,35 @@ def test_what_is_written_is_served(written: Path, capsys: Captured) -> None:
 def test_the_client_entry_starts_the_hub_from_anywhere(written: Path) -> None:
     entry = json.loads((written / "mcp.json").read_text())["mcpServers"]["my-hub"]
 
-    assert entry["command"] == "waypost"
     assert entry["args"] == ["serve", str(written / "waypost.yaml"), "--stdio"]
     # With nothing on its standard input it starts, finds that the client has left, and ends.
-    done = waypost(*entry["args"], cwd=Path("/"))
+    done = started(entry)
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_client_entry_starts_the_hub_where_no_script_is_beside_the_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    (tmp_path / "python").symlink_to(sys.executable)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    assert main(["init", str(tmp_path / "my-hub")]) == 0
+    entry = json.loads((tmp_path / "my-hub" / "mcp.json").read_text())["mcpServers"]["my-hub"]
+
+    assert (entry["command"], entry["args"][:2]) == (sys.executable, ["-m", "waypost"])
+
+
+def started(entry: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    """What comes of a client entry in a client that knows nothing of the shell it was made in."""
+    return subprocess.run(
+        [entry["command"], *entry["args"]],
+        cwd="/",
+        env={"PATH": os.defpath},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize("name", sorted(FILES))

@@ -45,10 +45,15 @@ def test_an_absolute_path_is_a_target_too(project: Path, tmp_path_factory: pytes
     ("target", "said"),
     [
         ("http://127.0.0.1:1/mcp", "is a server already"),
-        ("server.py", "server.py is no target; use "),
+        ("server.py", r"server.py is no target; use server.py:hub\."),
+        ("empty.py", "empty.py is no target; use waypost.yaml, file.py:hub or"),
+        ("broken.py", "broken.py cannot be imported: ZeroDivisionError"),
+        ("127.0.0.1:8420", "127.0.0.1:8420 is no target; use waypost.yaml, file.py:hub or"),
+        ("deskpackage", "deskpackage is a directory; name a file in it, such as deskpackage/waypost.yaml"),
         ("nothing", "nothing is no target; use "),
         ("missing.py:hub", "missing.py does not exist"),
-        ("server.py:bus", "has no 'bus'"),
+        ("server.py:bus", r"has no 'bus'\."),
+        ("server.py:hbu", r"has no 'hbu'; did you mean 'hub'\?"),
         ("server.py:not_a_hub", "is a int, not a Hub"),
         ("no.such.package:hub", "no.such.package cannot be imported: ModuleNotFoundError"),
         ("broken.py:hub", "broken.py cannot be imported: ZeroDivisionError: division by zero"),
@@ -59,6 +64,7 @@ def test_an_absolute_path_is_a_target_too(project: Path, tmp_path_factory: pytes
 def test_what_is_no_hub_is_refused_with_a_sentence(target: str, said: str, project: Path) -> None:
     (project / "broken.py").write_text("1 / 0\n")
     (project / "wrong.py").write_text("def :\n")
+    (project / "empty.py").write_text("")
 
     with pytest.raises(WaypostError, match=said):
         load_hub(target)

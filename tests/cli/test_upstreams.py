@@ -77,3 +77,10 @@ def test_a_credential_is_given_and_forgotten(capsys: Captured) -> None:
     assert main(["upstreams", "login", "far", *given, "--json"]) == 0
     assert printed_json(capsys) == {"connection": "far", "principal": "ada", "kept": True}
     assert said(capsys, "logout", "far", "--principal", "ada") == "ada shows no credential any more at far.\n"
+
+
+def test_a_digest_that_is_none_is_wrong_usage(capsys: Captured) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["upstreams", "approve", "up", "read", "--sha256", "abcd"])
+    assert caught.value.code == 2
+    assert "'abcd' is not a digest of 64 hexadecimal digits" in capsys.readouterr().err

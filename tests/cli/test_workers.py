@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.cli.operated import Captured, printed_json
@@ -16,6 +18,7 @@ def test_workers_are_listed_with_their_functions(capsys: Captured) -> None:
     head, row = capsys.readouterr().out.splitlines()
     assert head.split() == ["NAME", "NAMESPACE", "RUNTIME", "VERSION", "SINCE", "FUNCTIONS"]
     assert row.split()[:3] == ["mailer", "default", "python"]
+    assert re.search(r"  \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d  ", row)
     assert row.endswith("mail::write")
     assert main(["workers", "list", "--json"]) == 0
     (listed,) = printed_json(capsys)

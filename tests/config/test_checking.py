@@ -28,7 +28,7 @@ def test_several_mistakes_give_several_findings_in_the_order_of_the_lines(folder
         """
     )
     assert [(each.line, each.key, each.code) for each in found] == [
-        (1, "version", "CFG012"),
+        (1, "version", "CFG013"),
         (2, "sever", "CFG010"),
         (4, "server.port", "CFG012"),
         (5, "server.surface", "CFG013"),
@@ -85,6 +85,21 @@ def test_several_mistakes_give_several_findings_in_the_order_of_the_lines(folder
         ("[]", "expected a mapping, got a list"),
         ("text", "expected a mapping, got text"),
         ("version: '2'", "expected `1`"),
+        ("version: 2", "expected `1`"),
+        ("version: 2.5", "expected `1`"),
+        (
+            "auth: {keys: [{id: ci, hash: abc}]}",
+            "expected `sha256:` and the 64 hex digits that `printf %s KEY | sha256sum` gives for the key",
+        ),
+        (
+            "workflows: {w: {initialState: a, states: {a: {transitions: {b: {target: a, "
+            "executor: {kind: script, file: x.py, sha256: abc}}}}}}}",
+            "expected the 64 hex digits that `sha256sum FILE` gives for the file",
+        ),
+        (
+            "proxy: {expose: [{name: 1a, executor: {kind: noop}}]}",
+            "expected letters, digits, `_`, `.` and `-`, a letter first",
+        ),
     ],
 )
 def test_a_finding_says_in_one_sentence_what_is_wrong(folder: Folder, text: str, sentence: str) -> None:

@@ -14,6 +14,11 @@ def test_every_first_version_is_the_first(folder: Folder, version: str) -> None:
     assert folder.load(f'version: "{version}"\n').config.version == "1"
 
 
+@pytest.mark.parametrize("version", ["1", "1.0", "1.5"])
+def test_the_first_version_needs_no_quotes(folder: Folder, version: str) -> None:
+    assert folder.load(f"version: {version}\n").config.version == "1"
+
+
 @pytest.mark.parametrize("version", ["2.0.0", "1.", "1.x", "10.0", "0.1.0"])
 def test_no_other_version_is(folder: Folder, version: str) -> None:
     assert folder.only(f'version: "{version}"\n').code == "CFG013"

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -21,7 +23,7 @@ from waypost.errors import ConfigError
 EVERYTHING = """\
 version: "1"
 server: {name: demo, version: 1.2.3, instructions: Use me., host: 0.0.0.0, port: 0, surface: both, names: portable,
-  toolTimeoutMs: 1, taskAfterMs: 0, pageSize: 2, sessionIdleMs: 3, maxBodyBytes: 1024, maxSessions: 4,
+  toolTimeoutMs: 1, taskAfterMs: 0, pageSize: 2, sessionIdleMs: 3, maxBodyBytes: 1024, maxSessions: 4, maxTasks: 6,
   allowedHosts: [a], allowedOrigins: ["https://a"], allowAnonymousRemote: true, maxRunning: 5}
 store: {url: "postgresql://db/waypost"}
 bus: {url: "local://"}
@@ -55,6 +57,7 @@ def test_every_setting_reaches_the_configuration(folder: Folder) -> None:
         session_idle_ms=3,
         max_body_bytes=1024,
         max_sessions=4,
+        max_tasks=6,
         allowed_hosts=["a"],
         allowed_origins=["https://a"],
         allow_anonymous_remote=True,
@@ -136,6 +139,13 @@ def test_a_single_error_is_the_message(folder: Folder) -> None:
     with pytest.raises(ConfigError) as caught:
         load(folder.path / "missing.yaml", {})
     assert str(caught.value) == f"{folder.path / 'missing.yaml'}:1: the file does not exist; check the path [CFG001]"
+
+
+def test_where_nobody_names_a_file_it_is_told_how_to_get_one(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.path)
+    (found,) = check(Path("waypost.yaml"), {})
+    assert found.code == "CFG001"
+    assert found.message == f"there is no such file in {folder.path}; run `waypost init`, or name another"
 
 
 @pytest.mark.parametrize("name", ["nul\0l", "x" * 5000])

@@ -95,3 +95,10 @@ def test_an_address_of_public_keys_is_left_as_it_is(folder: Folder) -> None:
 def test_public_keys_that_are_no_text_are_told_once(folder: Folder) -> None:
     assert folder.only(oauth("7")).code == "CFG012"
     assert folder.only(oauth("''")).code == "CFG013"
+
+
+def test_a_directory_of_skills_that_is_a_file_is_an_error(folder: Folder) -> None:
+    folder.write("skills.py", "")
+    found = folder.only("skills:\n  dynamic: ./skills.py\n")
+    assert (found.code, found.line, found.key) == ("CFG068", 2, "skills.dynamic")
+    assert folder.load("skills: {dynamic: ./not-yet-there}").warnings == ()

@@ -4,8 +4,10 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
+from tests.config.conftest import Folder
 from tests.config.test_loading import EVERYTHING
 from waypost.config import schema
+from waypost.config.shapes import snake_case
 
 
 def fits(value: Any) -> bool:
@@ -29,7 +31,7 @@ def test_every_mapping_is_closed_and_every_setting_described() -> None:
 
 def is_one_word(setting: dict[str, Any]) -> bool:
     """Whether a setting can only say which of several models a mapping is."""
-    return len(setting["anyOf"][0]["enum"]) == 1
+    return len({snake_case(word) for word in setting["anyOf"][0]["enum"]}) == 1
 
 
 def test_a_workflow_that_loads_fits_the_schema() -> None:
@@ -61,7 +63,6 @@ def test_a_file_that_loads_fits_the_schema() -> None:
     import yaml
 
     data = yaml.safe_load(EVERYTHING)
-    data["mcp"] = {"toolTimeoutMs": 1}
     jsonschema_rs.Draft202012Validator(schema()).validate(data)
 
 
@@ -74,6 +75,9 @@ def test_a_file_that_loads_fits_the_schema() -> None:
         {"server": {"surface": "x"}},
         {"toolkits": [{"category": "x"}]},
         {"prompts": {"a": {}}},
+        {"server": {"tool_timeout_ms": "long"}},
+        {"connections": {"api": {"kind": "rest"}}},
+        {"connections": {"wiki": {"url": "https://wiki.example"}}},
         [],
     ],
 )
@@ -84,6 +88,30 @@ def test_a_file_that_does_not_load_does_not_fit_the_schema(value: Any) -> None:
 def test_a_variable_may_stand_for_a_number_a_boolean_or_a_word() -> None:
     assert fits({"server": {"port": "${PORT}", "allowAnonymousRemote": "${OPEN:-false}", "surface": "${SURFACE}"}})
     assert fits({"mcp": {"toolTimeoutMs": "${T}"}})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mcp: {tool_timeout_ms: 3}",
+        "server: {tool_timeout_ms: 3, allow_anonymous_remote: true}",
+        "skills: {timeout_ms: 5, limits: {result_bytes: 4096}}",
+        "connections: {build: {kind: cli, command: make, working_directory: .}}",
+        "connections: {api: {kind: rest, base_url: https://api.example}}",
+        "workflows: {w: {steps: [{name: a, capability: hello.echo, timeoutMs: 5}]}}",
+        "workflows: {w: {initial_state: s, timeout_ms: 5, states: {s: {terminal: true}}}}",
+        "capabilities: {c: {executor: {kind: noop}}}\nproxy: {expose: [{name: e, executor: {capability: c}}]}",
+        "capabilities: {c: {executor: {kind: noop}, guards: [{kind: allOf, guards: [{kind: role, role: a}]}]}}",
+        "audit: {sink: stdout}",
+        "version: 1",
+        'version: "1.0.0"\nstore: {kind: sqlite, path: a.db}\ndiscovery: {enabled: true}',
+    ],
+)
+def test_every_spelling_that_loads_fits_the_schema(text: str, folder: Folder) -> None:
+    import yaml
+
+    folder.load(text)
+    jsonschema_rs.Draft202012Validator(schema()).validate(yaml.safe_load(text))
 
 
 def test_each_call_gives_a_schema_of_its_own() -> None:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.configured.conftest import Folder
+from waypost.building import check
 from waypost.policy import digest, new_key
+
+HASH = "sha256:" + "0" * 64
+ISSUER = {"issuer": "https://issuer.example", "resource": "https://hub.example/mcp", "jwks": "https://issuer.example/k"}
 
 
 def test_keys_and_what_anonymous_callers_are_come_from_the_section_auth(folder: Folder) -> None:
@@ -35,3 +41,77 @@ def test_a_key_whose_hash_is_none_is_a_finding_at_its_line(folder: Folder) -> No
     folder.write("waypost.yaml", 'version: "1"\nauth:\n  keys:\n    - {id: ci, hash: secret}\n')
     (found,) = folder.findings()
     assert (found.line, found.key) == (4, "auth.keys[0].hash")
+
+
+@pytest.mark.parametrize(
+    ("keys", "key", "sentence"),
+    [
+        (["anonymous"], "auth.keys[0]", "A key cannot have the id 'anonymous'"),
+        (["hub"], "auth.keys[0].id", "The id hub belongs to the hub itself; choose another"),
+        (["ann", "bob"], "auth.keys[1]", "The keys 'ann' and 'bob' have the same hash"),
+    ],
+)
+def test_a_key_that_cannot_be_is_a_finding_before_anything_is_served(
+    keys: list[str], key: str, sentence: str, folder: Folder
+) -> None:
+    folder.write("waypost.yaml", f"auth: {{keys: {[{'id': one, 'hash': HASH} for one in keys]}}}\n")
+
+    (found,) = folder.findings()
+
+    assert (found.key, found.message, found.code, found.line) == (key, sentence, "CFG066", 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"issuer": "x"}, "The OAuth issuer must be a URL"),
+        ({"resource": "https://hub.example/mcp#part"}, "The OAuth resource must be a URL without query and fragment"),
+        ({"jwks": "http://issuer.example/k"}, "The address of the key set must be an https URL; plain http is for"),
+        ({"jwks": "./tools.py"}, "tools.py does not hold a JSON object"),
+        ({"scopes": ["a b"]}, "There can be no scope 'a b' here"),
+    ],
+)
+def test_an_authorization_server_that_cannot_be_is_a_finding(
+    change: dict[str, object], sentence: str, folder: Folder
+) -> None:
+    folder.write("waypost.yaml", f"auth: {{oauth: {ISSUER | change}}}\n")
+
+    (found,) = folder.findings()
+
+    assert (found.key, found.code) == ("auth.oauth", "CFG066")
+    assert sentence in found.message
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("server: {host: 0.0.0.0}", "server.host"),
+        ("server: {host: 0.0.0.0}\nauth: {anonymous: true}", "server.host"),
+        ("workers: {host: 0.0.0.0}", "workers.host"),
+    ],
+)
+def test_an_address_that_would_be_open_to_everybody_is_found_by_check_alone(
+    text: str, key: str, folder: Folder
+) -> None:
+    folder.write("waypost.yaml", f"{text}\n")
+
+    (found,) = check(folder.config)
+
+    assert (found.key, found.code, found.line) == (key, "CFG067", 1)
+    folder.hub()  # which may be served somewhere else
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "server: {host: 0.0.0.0}\nauth: {anonymous: false}",
+        "server: {host: 0.0.0.0, allowAnonymousRemote: true}",
+        "server: {host: '::1'}",
+        "server: {host: 127.0.0.2}",
+        "workers: {host: 0.0.0.0, token: secret}",
+    ],
+)
+def test_an_address_where_somebody_is_asked_for_a_key_is_fine(text: str, folder: Folder) -> None:
+    folder.write("waypost.yaml", f"{text}\n")
+
+    assert check(folder.config) == []

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.configured.conftest import DEADLINE, Folder
-from tests.protocol.conftest import asynchronous, initialization, request
-from tests.transports.http.conftest import Web
+from tests.protocol.conftest import asynchronous, initialization, request, stateless
+from tests.transports.http.conftest import EVENTS, Web
 from waypost.configured import ConfiguredHub
 from waypost.policy import digest, new_key
 
@@ -78,6 +78,27 @@ async def test_the_session_of_a_key_that_left_the_file_is_refused_at_its_next_re
 
         refused = await web.post(request(2, "ping"), session)
         assert (refused.status, json.loads(refused.body)) == (401, {"error": "Invalid API key"})
+
+
+@asynchronous
+async def test_the_streams_of_a_key_that_left_the_file_end_with_the_reload(folder: Folder) -> None:
+    async with served(folder, written(("ci", OLD), ("other", NEW))) as (hub, web):
+        by_key = {"authorization": f"Bearer {OLD}"}
+        opened = await web.post(initialization(), by_key)
+        session = opened.headers["mcp-session-id"]
+        wants = stateless(1, "subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        streams = [
+            web.open("GET", headers={**by_key, "mcp-session-id": session, "accept": EVENTS, "content-type": None}),
+            web.open_modern(wants, by_key),
+        ]
+        for stream in streams:
+            await stream.started()
+
+        assert await reload(folder, hub, written(("other", NEW)))
+
+        for stream in streams:
+            await stream.done()
+        assert hub.engine.sessions.get(session) is None
 
 
 @asynchronous

@@ -21,6 +21,10 @@ RULE = "policies:\n  - {name: quiet, type: mcp_restriction, config: {tool_patter
         ("type: time_window, config: {timezone: Mars/Olympus}", "Policy 'r': there is no time zone 'Mars/Olympus'."),
         ("type: time_window, config: {deny_end_hour: 25}", "Policy 'r': hours go from 0 to 24."),
         ("type: allow_list, config: {}", "Policy 'r': "),
+        (
+            "type: mcp_restriction, config: {toolPattern: a, tool_pattern: b}",
+            "Policy 'r': tool_pattern is given in both",
+        ),
         ("type: permission_override, config: {permission: a, action: allow}", "Policy 'r': a permission_override can"),
         ("type: permission_override, config: {permission: a, expires_at: '2027-01-01T00:00:00'}", "Policy 'r': "),
     ],

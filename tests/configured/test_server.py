@@ -8,6 +8,8 @@ import pytest
 
 from tests.configured.conftest import CONFIG, ERAS, Folder, gate, held_kit, names, using
 from tests.upstreams.conftest import until
+from waypost import RemoteError
+from waypost.wire.versions import V2025_11_25
 
 
 @pytest.mark.parametrize("version", ERAS)
@@ -64,8 +66,33 @@ def test_one_principal_runs_no_more_at_once_than_the_file_says(folder: Folder) -
         hub = folder.hub()
         async with using(hub) as client:
             calls = [asyncio.create_task(client.call_tool("speak")) for _ in range(2)]
-            await until(lambda: hub.guard.bulkheads is not None and hub.guard.bulkheads._waiting == 1)
+            await until(lambda: hub._pipeline.places._waiting == 1)
             gate().set()
             assert [(await call).text for call in calls] == ["one", "one"]
+
+    asyncio.run(scenario())
+
+
+def test_no_more_tasks_run_at_once_than_the_file_says(folder: Folder) -> None:
+    folder.write("waypost.yaml", "server: {surface: full, maxTasks: 1}\ntoolkits: [./tools.py]\n")
+    folder.write(
+        "tools.py",
+        """\
+        import asyncio
+        from waypost import tool
+
+        @tool(task="required")
+        async def wait() -> str:
+            await asyncio.Event().wait()
+            return "never"
+        """,
+    )
+
+    async def scenario() -> None:
+        async with using(folder.hub(), V2025_11_25) as client:
+            call = {"name": "wait", "arguments": {}, "task": {}}
+            await client.request("tools/call", call)
+            with pytest.raises(RemoteError, match=r"1 tasks are running already \(maxTasks\)"):
+                await client.request("tools/call", call)
 
     asyncio.run(scenario())

@@ -9,6 +9,7 @@ import pytest
 from tests.configured.conftest import CONFIG, Folder, names, run, using
 from tests.protocol.conftest import asynchronous
 from waypost.configured import ConfiguredHub
+from waypost.workflows.watching import Watch
 
 CORE = ["api_request", "llm_transform", "rss_collector", "send_to_workflow", "system_info", "web_browse", "web_search"]
 
@@ -44,3 +45,19 @@ async def test_a_file_that_was_named_relatively_has_the_same_folders_after_a_rel
         assert await hub.reload()
 
     assert "next start" not in caplog.text
+
+
+@asynchronous
+async def test_what_an_earlier_process_left_is_taken_up_when_the_skills_are_there(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder.path / "made").mkdir()
+    folder.write("made/echo.py", "def run(args):\n    return args['input']\n")
+    workflows = "workflows: {walk: {steps: [{skill: echo}]}}\n"
+    folder.write("waypost.yaml", CONFIG + "skills: {core: [], dynamic: ./made}\n" + workflows)
+    hub = ConfiguredHub(folder.path / "waypost.yaml")
+    there: list[bool] = []
+    monkeypatch.setattr(Watch, "start", lambda _: there.append(hub.registry.find_tool("skill:echo") is not None))
+
+    async with using(hub):
+        assert there == [True]

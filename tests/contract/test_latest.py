@@ -35,3 +35,11 @@ async def test_every_instance_comes_once_with_the_newest_first(
         one.id for one in everything if principal in (None, one.principal) and definition in (None, one.definition)
     ]
     assert found == wanted[::-1]
+
+
+@pytest.mark.parametrize("name", ["a\0b", "n" * 513, ""])
+@on_store
+async def test_nobody_has_a_name_that_cannot_be_kept(store: Store, name: str) -> None:
+    await filled(store)
+    assert await store.instances.latest(principal=name) == []
+    assert await store.instances.latest(definition=name) == []

@@ -28,6 +28,17 @@ async def test_every_change_of_a_document_moves_the_revision_of_its_kind(store: 
 
 
 @on_store
+async def test_a_value_that_is_counted_moves_the_revision_of_its_scope(store: Store) -> None:
+    await store.state.put("plain", "a", 1)
+    await store.state.put("pins", "a", 1, counted=True)
+    await asyncio.gather(*(store.state.put("pins", key, 1, counted=True) for key in "bc"))
+    await store.state.put("pins", "a", 2, 1, counted=True)
+    with pytest.raises(StaleVersion):
+        await store.state.put("pins", "a", 3, 1, counted=True)
+    assert await store.revisions() == {"pins": 4}
+
+
+@on_store
 async def test_what_is_refused_moves_no_revision(store: Store) -> None:
     await store.skills.put("a", 1)
     for version in (0, 2):

@@ -6,6 +6,7 @@ import argparse
 import ast
 import inspect
 import re
+import tomllib
 from pathlib import Path
 from typing import Final
 
@@ -108,7 +109,7 @@ def slug(heading: str) -> str:
 
 def test_a_broken_link_is_noticed() -> None:
     here = DOCS / "running.md"
-    assert resolves(here, "errors.md#what-is-not-there")
+    assert resolves(here, "errors.md#unknown-tools-resources-and-prompts")
     assert not resolves(here, "errors.md#what-is-missing")
     assert not resolves(here, "nowhere.md")
     assert not resolves(here, "#nowhere")
@@ -117,6 +118,13 @@ def test_a_broken_link_is_noticed() -> None:
 def test_every_page_can_be_reached_from_the_readme() -> None:
     linked = {(ROOT / target).resolve() for target in LINK.findall((ROOT / "README.md").read_text())}
     assert [name(path) for path in PAGES if path.name != "README.md" and path.resolve() not in linked] == []
+
+
+def test_the_readme_lists_the_extras() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for_later_or_ourselves = {"nats", "console", "demo", "dev"}
+    listed = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "README.md").read_text(), re.MULTILINE))
+    assert listed == set(project["optional-dependencies"]) - for_later_or_ourselves
 
 
 def sections() -> dict[str, str]:

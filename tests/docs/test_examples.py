@@ -12,7 +12,7 @@ import pytest
 
 from tests.docs import exercises_capabilities, exercises_gateway, exercises_policy, exercises_proxy, exercises_running
 from tests.docs.exercises import EXERCISES
-from tests.docs.pages import EXAMPLE_FILES, EXAMPLES, ROOT, name
+from tests.docs.pages import EXAMPLE_FILES, EXAMPLES, name
 from waypost.cli.targets import load_hub
 from waypost.testing import connect
 from waypost.wire.versions import ALL
@@ -23,8 +23,12 @@ MODULES: Final = (exercises_capabilities, exercises_gateway, exercises_policy, e
 OTHERWISE: Final = {
     "test_counter.py": "run by pytest, below",
     "test_asking.py": "run by pytest, below",
+    "test_tour.py": "run by pytest, below",
     "configuration/tools.py": "used by configuration/waypost.yaml",
     "policies_tools.py": "used by policies.yaml",
+    "clients/official.py": "run beside a hub by test_connecting_page.py",
+    "clients/started.py": "run by test_connecting_page.py",
+    "clients/fast.py": "run beside a hub by test_connecting_page.py",
     "mailer.py": "run beside a hub by test_content_page.py",
     "upstreams.yaml": "run by the commands of its page, which find `waypost` on the path",
     "skills/longer.py": "loaded by skills.yaml",
@@ -56,12 +60,10 @@ def test_the_example_does_what_its_page_says(
     asyncio.run(play())
 
 
-@pytest.mark.parametrize(("file", "count"), [("test_counter.py", 8), ("test_asking.py", 4)])
+@pytest.mark.parametrize(("file", "count"), [("test_counter.py", 8), ("test_asking.py", 4), ("test_tour.py", 1)])
 def test_a_test_example_passes(file: str, count: int) -> None:
     options = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist")
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, EXAMPLES / file], cwd=ROOT, capture_output=True, text=True
-    )
+    run = subprocess.run([sys.executable, "-m", "pytest", *options, file], cwd=EXAMPLES, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
     assert f"{count} passed" in run.stdout
 

@@ -78,7 +78,7 @@ workflows:
 def test_the_page_has_the_seven_and_the_limits() -> None:
     assert set(re.findall(r"^\| `((?:gateway|workflow)\.\w+)` \|", TEXT, re.MULTILINE)) == SEVEN
     assert f"pages of {PAGE}" in TEXT
-    assert f"{MOST} at\nmost" in TEXT
+    assert f"from 1\nto {MOST}." in TEXT
 
 
 def test_what_is_said_otherwise_in_a_file_of_mcp_flowgate_is_understood(tmp_path: Path) -> None:

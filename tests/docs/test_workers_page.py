@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
@@ -17,7 +18,7 @@ from typing import Final
 
 import pytest
 
-from tests.docs.pages import DOCS, ROOT, WORKER_FILES
+from tests.docs.pages import DOCS, EXAMPLES, ROOT, WORKER_FILES
 from tests.interop import npm
 from tests.protocol.conftest import asynchronous, until
 from tests.workers.wire import address, at_work, hub_for_workers
@@ -86,6 +87,13 @@ async def line(process: Process) -> str:
     return printed
 
 
+async def ends_at_ctrl_c(process: Process) -> None:
+    """See that Ctrl-C ends it, and that it says nothing about its insides then."""
+    process.send_signal(signal.SIGINT)
+    _, said = await asyncio.wait_for(process.communicate(), 20)
+    assert "Traceback" not in said.decode()
+
+
 @pytest.mark.parametrize("file", ["demo.py", "demo_sdk.py", "demo.mjs"])
 @asynchronous
 async def test_a_demo_publishes_a_skill_and_a_slash_command(file: str, tmp_path: Path) -> None:
@@ -109,6 +117,7 @@ async def test_a_demo_publishes_a_skill_and_a_slash_command(file: str, tmp_path:
         assert prompt["messages"][0]["content"]["text"] == "Greet Ada warmly."
         tool = await client.call_tool("demo__greet_prompt", {"name": "Ada"})
         assert tool["structuredContent"] == {"content": "Greet Ada warmly."}
+        await ends_at_ctrl_c(process)
 
 
 @asynchronous
@@ -118,6 +127,15 @@ async def test_the_orders_are_placed_and_confirmed(tmp_path: Path) -> None:
         printed = [await line(process) for _ in range(6)]
         assert {"{'status': 'placed'}", "receipt 36", "order_empty The order a4 is empty."} <= set(printed)
         assert {one for one in printed if one.startswith("confirmed")} == {f"confirmed a{n}" for n in (1, 2, 3)}
+        await ends_at_ctrl_c(process)
+
+
+@asynchronous
+async def test_the_mailer_ends_at_ctrl_c(tmp_path: Path) -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), example(address(hub), tmp_path, sys.executable, EXAMPLES / "mailer.py") as process:
+        assert await line(process) == "mailer is ready"
+        await ends_at_ctrl_c(process)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +144,7 @@ async def test_the_orders_are_placed_and_confirmed(tmp_path: Path) -> None:
         ("plain.py", ["HELLO"]),
         ("channels.py", ["HELLO, WORLD", "12 bytes"]),
         ("watching.py", ["watcher charged 700 {'charged': True}"]),
+        ("clock.py", ["second 3", "NEVER every has to be 1 or more"]),
     ],
 )
 @asynchronous

@@ -156,7 +156,7 @@ def constants(path: Path) -> dict[str, Any]:
 
 
 def test_every_class_of_a_failure_is_in_the_table() -> None:
-    assert sorted(table(EXECUTORS, "When it fails")) == sorted(get_args(executors.ErrorClass))
+    assert sorted(table(EXECUTORS, "Failure classes")) == sorted(get_args(executors.ErrorClass))
 
 
 def test_every_error_code_is_in_the_table_and_no_other() -> None:
@@ -222,9 +222,9 @@ def test_the_expressions_of_the_page_hold_or_not_as_it_says() -> None:
 
 
 def test_what_the_page_says_is_written_is_written() -> None:
-    text = section(REFERENCE, "What is written")
+    text = section(REFERENCE, "Output mappings")
     context, output = (json.loads(found) for found in re.findall(r"`(\{\"[^`]*\})`(?= and the output|:)", text))
-    rows = table(REFERENCE, "What is written").values()
+    rows = table(REFERENCE, "Output mappings").values()
     assert len(rows) >= 14
     for row in rows:
         value, written = yaml.safe_load(row[0].strip("`")), json.loads(row[1].strip("`"))

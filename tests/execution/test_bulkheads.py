@@ -50,7 +50,7 @@ class Work:
 
 
 def is_empty(bulkheads: Bulkheads) -> bool:
-    return bulkheads._shares == {} and bulkheads._waiting == 0
+    return bulkheads._running == {} and bulkheads._waiting == 0
 
 
 def test_the_limits_are_those_that_are_promised() -> None:
@@ -100,7 +100,7 @@ async def test_nobody_who_comes_later_gets_a_place_before_those_in_line() -> Non
     assert not work.bulkheads.try_enter("a")
     await idle()
     assert work.running == ["a0", "a1"]
-    work.bulkheads._shares["a"].running += 1
+    work.bulkheads._running["a"] += 1
     await work.end_all()
     assert is_empty(work.bulkheads)
 
@@ -164,7 +164,7 @@ async def test_more_than_the_line_holds_are_refused_by_name_of_the_limit() -> No
         work.begin(name)
     await idle()
 
-    with pytest.raises(Busy, match=r"^2 executions are waiting already \(maxWaiting\); try again later\.$"):
+    with pytest.raises(Busy, match=r"^Busy: 2 executions are waiting already \(maxWaiting\); try again later\.$"):
         await work.tasks["a3"]
     work.begin("b0")
     work.begin("b1")

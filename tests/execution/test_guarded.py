@@ -11,6 +11,7 @@ import pytest
 from tests.policy.issuer import Clock
 from tests.protocol.conftest import Peer, asynchronous, cancelled, idle, in_session, request, until
 from waypost import Context, Hub, ToolError
+from waypost.errors import StoreUnavailable
 from waypost.execution.breakers import Breakers
 from waypost.policy import audit as audits
 from waypost.policy.rules import Rule
@@ -47,6 +48,8 @@ class Fragile:
                 await ctx.elicit("Sure?", {"sure": "boolean"})
             case "call":
                 await ctx.invoke("nobody")
+            case "keep":
+                raise StoreUnavailable("The store is locked; try again later.")
         return "well"
 
     def state(self) -> object:
@@ -68,8 +71,7 @@ async def texts(peer: Peer, *hows: Any) -> list[str]:
 
 
 def shares(hub: Hub) -> Mapping[str, object]:
-    assert hub.guard.bulkheads is not None
-    return hub.guard.bulkheads._shares
+    return hub._pipeline.places._running
 
 
 @asynchronous
@@ -95,7 +97,7 @@ async def test_crashes_exits_and_timeouts_count(how: str) -> None:
         assert await texts(peer, "work") == [OPEN]
 
 
-@pytest.mark.parametrize("how", ["tell", 5, "call"])
+@pytest.mark.parametrize("how", ["tell", 5, "call", "keep"])
 @asynchronous
 async def test_what_a_tool_says_itself_and_what_it_never_got_do_not_count(how: Any) -> None:
     it = Fragile()
@@ -202,8 +204,8 @@ async def test_without_breakers_nothing_is_left_alone() -> None:
 class Crowd:
     """A hub in which so many may run at once, and a tool that waits to be let go."""
 
-    def __init__(self, most: int = 1, **options: Any) -> None:
-        self.hub = Hub("h", version="1", max_running=most, **options)
+    def __init__(self, most: int = 1, hub: Hub | None = None, **options: Any) -> None:
+        self.hub = hub or Hub("h", version="1", max_running=most, **options)
         self.running: list[int] = []
         self.order: list[int] = []
         self.go = asyncio.Event()
@@ -251,6 +253,22 @@ async def test_so_many_run_at_once_and_the_others_in_order() -> None:
 
 
 @asynchronous
+async def test_a_hub_that_says_nothing_has_the_limits_that_are_promised() -> None:
+    crowd = Crowd(hub=Hub("h", version="1"))
+    async with in_session(crowd.hub) as peer:
+        for number in range(70):
+            peer.send(hold(number))
+        await until(lambda: len(crowd.running) == 64)
+        await idle()
+        assert len(crowd.running) == 64
+        crowd.go.set()
+        for number in range(70):
+            await peer.response(number)
+    assert crowd.order == list(range(70))
+    assert crowd.hub._pipeline.places._most_waiting == 10_000
+
+
+@asynchronous
 async def test_who_is_cancelled_in_line_never_runs_and_leaves_no_hole() -> None:
     crowd = Crowd(1)
     async with in_session(crowd.hub) as peer:
@@ -278,8 +296,7 @@ async def test_a_call_out_of_a_call_does_not_wait_for_its_own_place() -> None:
 @asynchronous
 async def test_more_than_the_line_holds_are_told_which_limit_it_was() -> None:
     crowd = Crowd(1)
-    assert crowd.hub.guard.bulkheads is not None
-    crowd.hub.guard.bulkheads._most_waiting = 1
+    crowd.hub._pipeline.places._most_waiting = 1
     async with in_session(crowd.hub) as peer:
         for number in range(2):
             peer.send(hold(number))
@@ -289,7 +306,7 @@ async def test_more_than_the_line_holds_are_told_which_limit_it_was() -> None:
         crowd.go.set()
         await peer.response(1)
     assert result["isError"]
-    assert result["content"][0]["text"] == "1 executions are waiting already (maxWaiting); try again later."
+    assert result["content"][0]["text"] == "Busy: 1 executions are waiting already (maxWaiting); try again later."
     assert shares(crowd.hub) == {}
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from waypost.gateway.directory import Directory
 from waypost.gateway.documents import Document
 from waypost.gateway.items import Item
 from waypost.gateway.search import SearchIndex
+from waypost.wire.definitions import PromptDefinition, ToolDefinition
 
 
 class Counting(SearchIndex):
@@ -220,6 +222,51 @@ def test_a_name_is_free_again_when_the_workflow_is_gone() -> None:
     hub.remove("release")
     assert ids(directory) == ["other"]
     assert indexed(directory) == 1
+
+
+CLASHING = {
+    "hub's prompt": "deploy",
+    "worker's tool": "prompt:deploy",
+    "hub's tool": "capability:prompt:deploy",
+    "hub's other tool": "prompt:prompt:deploy",
+}
+
+
+def clashing(one: str) -> Capability:
+    """Something that would have the id `prompt:deploy`, or one that others get instead."""
+    name = CLASHING[one]
+    if one == "hub's prompt":
+        definition = PromptDefinition(name)
+        return Capability(kind=Kind.PROMPT, id=name, definition=definition, handler=print, is_async=False)
+    tool = Capability(kind=Kind.TOOL, id=name, definition=ToolDefinition(name), handler=print, is_async=False)
+    return replace(tool, yields=lambda _: None) if one == "worker's tool" else tool
+
+
+@pytest.mark.parametrize("looks", [True, False], ids=["looked at in between", "looked at later"])
+@pytest.mark.parametrize("order", list(itertools.permutations(CLASHING)))
+def test_who_has_an_id_does_not_depend_on_who_came_first(order: Sequence[str], looks: bool) -> None:
+    hub = Hub("hub", "1")
+    directory, _ = directory_of(hub)
+    rows = {one: clashing(one) for one in order}
+
+    def seen() -> dict[str, str]:
+        return {
+            item.id: next(one for one, row in rows.items() if row is item.row)
+            for item in directory.page(None, everybody)[0]
+        }
+
+    for one in order:
+        hub.registry.add([rows[one]])
+        if looks:
+            seen()
+    assert seen()["prompt:deploy"] == "hub's prompt"
+    assert sorted(seen().values()) == sorted(CLASHING)
+    hub.registry.remove([rows["hub's prompt"]])
+    assert seen()["prompt:deploy"] == "worker's tool"
+    for one in order:
+        if one != "hub's prompt":
+            hub.registry.remove([rows[one]])
+    assert (seen(), indexed(directory)) == ({}, 0)
 
 
 def test_pages_counts_and_hints_hold_only_what_is_allowed() -> None:

@@ -159,7 +159,7 @@ async def test_a_server_that_fails_is_told_about_and_the_others_go_on(
         assert await names(client) == ["up.show"]
         row = imports_of(hub).one("lost")
         assert (row.state, row.tools) == ("failed", [])
-        assert "No such file" in row.reason
+        assert "there is no such program" in row.reason
         assert len([record for record in caplog.records if "lost" in record.getMessage()]) == 1
         assert [one["capability"] for one in await recorded(hub, "capability.discovery_failed")] == ["lost"]
         assert [one["reason"] for one in await recorded(hub, "capability.discovered")] == ["1 tools"]

@@ -55,3 +55,19 @@ async def test_what_is_denied_for_good_is_in_none_of_them(rule: Rule) -> None:
 async def test_a_wrong_name_leads_to_what_is_denied_for_a_while() -> None:
     async with agent(office(policies=[FOR_A_WHILE[1]])) as someone:
         assert (await someone.describe("mail.sned"))["error"]["nearest"] == ["mail.send"]
+
+
+@asynchronous
+async def test_the_use_of_one_capability_that_a_rule_denies_is_on_record_with_the_rule() -> None:
+    async with agent(office(policies=[FOR_A_WHILE[1]], audit="store")) as someone:
+        for arguments in (None, {"to": "ann"}):
+            refused = await someone.start(capability="mail.send", arguments=arguments)
+            assert refused["error"]["code"] == "POLICY_DENIED"
+        await someone.call("workflow.explain", definitionId="proxy_default", transition="mail.send")
+
+        log = someone.hub.guard.audit
+        assert log is not None
+        await log.written()
+        rows = [entry.value for entry in await someone.hub.store.audit.latest(100)]
+        denied = [(row["capability"], row["rule"]) for row in rows if row["decision"] == "deny"]
+        assert denied == [("mail.send", "hours")] * 2

@@ -118,3 +118,17 @@ async def test_what_somebody_may_not_use_is_not_explained_to_them() -> None:
         refused = await a.call("workflow.explain", MALLORY, **asked)
         assert refused["error"]["code"] == "POLICY_DENIED"
         assert "inputSchema" not in refused
+
+
+@pytest.mark.parametrize("tool", ["workflow.start", "workflow.explain"])
+@asynchronous
+async def test_a_capability_that_is_hidden_from_somebody_is_answered_like_one_that_never_was(tool: str) -> None:
+    config = {"tool_pattern": "mail.send"}
+    rule = {"name": "r", "type": "mcp_restriction", "config": config, "hide": True, "principals": ["mallory"]}
+    async with agent(office(policies=[msgspec.convert(rule, Rule)])) as a:
+        told = []
+        for name in ("mail.send", "mail.sens"):
+            about = {"input": {"capability": name}} if tool == "workflow.start" else {"transition": name}
+            told.append(await a.call(tool, MALLORY, definitionId="proxy_default", **about))
+        assert told[0]["error"]["code"] == "UNKNOWN_ID"
+        assert str(told[0]).replace("mail.send", "mail.sens") == str(told[1])

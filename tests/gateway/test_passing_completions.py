@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.importers import Json, imports_of, write
+from tests.gateway.importers import Json, imports_of, recorded, write
 from tests.gateway.passers import downstream, started, upstream
 from tests.protocol.conftest import asynchronous
 from tests.upstreams.pools import listening
@@ -169,3 +169,11 @@ async def test_a_hook_of_the_hub_may_hand_on(tmp_path: Path) -> None:
             assert (await completion(client, GREET, "A"))["values"] == ["ADA", "ADAM"]
         await hub.stop()
     await far.stop()
+
+
+@asynchronous
+async def test_a_completion_is_on_record_as_one(tmp_path: Path) -> None:
+    async with knowing(tmp_path, V2026_07_28) as (hub, _), connect(hub) as client:
+        await client.complete(GREET, "name", "A")
+        (entry,) = await recorded(hub, "complete")
+        assert (entry["capability"], entry["outcome"]) == ("up.greet", "ok")

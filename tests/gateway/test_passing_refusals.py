@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.gateway.importers import write
-from tests.gateway.passers import downstream, started, upstream
+from tests.gateway.passers import started, upstream
 from tests.protocol.conftest import asynchronous
 from tests.upstreams.pools import listening
 from tests.upstreams.servers.curious import Dated
@@ -26,7 +26,6 @@ PAGES: dict[str, Any] = {
     ]
 }
 SHOWS_PAGES: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}}
-TASKS = {"extensions": {"io.modelcontextprotocol/tasks": {}}, "tasks": {"requests": {"tools": {"call": {}}}}}
 
 
 class PageFirst(ProtocolError):
@@ -38,10 +37,6 @@ class PageFirst(ProtocolError):
 @asynccontextmanager
 async def refusing(folder: Path, era: str) -> AsyncIterator[ConfiguredHub]:
     far = Dated("refusing", era)
-
-    @far.tool(task="required")
-    async def pack() -> str:
-        return "packed"
 
     @far.tool
     async def log_in() -> str:
@@ -57,22 +52,6 @@ async def refusing(folder: Path, era: str) -> AsyncIterator[ConfiguredHub]:
         async with started(write(folder, {"up": connection}, [{"connection": "up"}])) as hub:
             yield hub
     await far.stop()
-
-
-@downstream
-@upstream
-@pytest.mark.parametrize("capabilities", [{}, TASKS])
-def test_a_tool_that_only_runs_as_a_task_is_refused_with_the_reason(
-    tmp_path: Path, version: str, era: str, capabilities: Any
-) -> None:
-    @asynchronous
-    async def refused() -> None:
-        async with refusing(tmp_path, era) as hub, connect(hub, version, capabilities=capabilities) as client:
-            answer = await client.call_tool("up.pack")
-            assert answer["isError"]
-            assert "pack only runs as a task, and this hub does not pass tasks on" in answer.text
-
-    refused()
 
 
 @upstream

@@ -34,5 +34,5 @@ def test_the_page_has_the_weights_of_the_fields() -> None:
 
 
 def test_the_page_has_the_limits() -> None:
-    assert f"({DEFAULT_LIMIT} unless said, {MOST} at most)" in PAGE.read_text()
+    assert f"({DEFAULT_LIMIT} unless said, from 1 to {MOST})" in PAGE.read_text()
     assert MOST_KEYWORDS == 3

@@ -124,6 +124,37 @@ async def test_a_changed_definition_is_held_back_until_somebody_approves_it(tmp_
 
 
 @asynchronous
+async def test_what_another_hub_approves_is_released_here_after_a_refresh(tmp_path: Path) -> None:
+    server = Turncoat(tmp_path, HARMLESS)
+    file = write(tmp_path, {"up": server.connection}, [{"connection": "up"}])
+    async with running(file):
+        pass
+    server.offer(POISONED)
+    async with running(file) as (other, _):
+        await imports_of(other).restart("up")
+        async with running(file) as (hub, client):
+            await imports_of(hub).restart("up")
+            assert await names(client) == []
+            await imports_of(other).approve("up", "read", None, "ada")
+            await imports_of(hub).refresh()
+            assert await names(client) == ["up.read"]
+            assert (await client.call_tool("up.read"))["structuredContent"] == {"tool": "read"}
+
+
+@asynchronous
+async def test_what_another_hub_approves_holds_nothing_back_that_was_approved_here(tmp_path: Path) -> None:
+    server = Turncoat(tmp_path, HARMLESS)
+    file = write(tmp_path, {"up": server.connection}, [{"connection": "up"}])
+    async with running(file) as (hub, client), running(file) as (other, _):
+        await client.call_tool("up.read")
+        server.offer(POISONED)
+        await imports_of(other).restart("up")
+        await imports_of(other).approve("up", "read", None, "ada")
+        await imports_of(hub).refresh()
+        assert (await client.call_tool("up.read"))["structuredContent"] == {"tool": "read"}
+
+
+@asynchronous
 async def test_a_changed_definition_is_only_marked_where_that_is_asked_for(tmp_path: Path) -> None:
     server = Turncoat(tmp_path, tool("change"), HARMLESS)
     file = write(tmp_path, {"up": server.connection}, [{"connection": "up", "trust": "flag"}])

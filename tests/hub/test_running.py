@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import subprocess
+import sys
+from pathlib import Path
 from typing import Literal
 
 import pytest
 
 from tests.hub.samples import DEADLINE, ERAS, Arithmetic, Shout, empty
 from tests.upstreams.conftest import served
-from waypost import DefinitionError
+from waypost import DefinitionError, WaypostError
 from waypost.testing import TestClient, connect
 from waypost.upstreams.client import Client
 from waypost.upstreams.http import HttpLink
@@ -40,6 +44,31 @@ def test_a_tool_that_takes_longer_than_the_hub_allows_is_stopped(version: str) -
 def test_an_unknown_transport_is_refused() -> None:
     with pytest.raises(DefinitionError, match="no transport 'carrier-pigeon'"):
         empty().run("carrier-pigeon")  # type: ignore[arg-type]
+
+
+def test_a_program_whose_port_is_taken_ends_with_one_sentence_and_code_1(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code = f"from waypost import Hub; Hub('desk', version='1').run('http', port={port})"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, cwd=tmp_path)
+
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"desk: Cannot listen on 127.0.0.1:{port}: Address already in use; "
+        "stop what listens there, or choose another port.\n"
+    )
+
+
+def test_a_program_whose_address_is_open_to_everybody_ends_with_one_sentence() -> None:
+    with pytest.raises(SystemExit) as ended:
+        empty().run("http", host="0.0.0.0")
+
+    assert "nobody has to show a key" in str(ended.value)
+
+
+def test_a_program_that_goes_on_may_have_what_is_wrong_raised() -> None:
+    with pytest.raises(WaypostError, match="nobody has to show a key"):
+        empty().serve("http", host="0.0.0.0")
 
 
 def test_the_health_of_a_hub_names_its_version() -> None:

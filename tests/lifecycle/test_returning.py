@@ -69,6 +69,36 @@ async def test_a_session_that_expired_comes_back_with_everything_it_had() -> Non
         await listening.until(lambda: b"resources/updated" in listening.body)
 
 
+@asynchronous
+async def test_a_client_goes_on_listening_whose_last_event_nobody_remembers() -> None:
+    hub = plain()
+    async with browsing(hub) as web:
+        visitor = await web.session()
+        listening = visitor.listen()
+        await hub.notify_changed("tools")
+        seen = await listening.event()
+        await listening.disconnect()
+        expire(hub, visitor.id)
+        again = await visitor.listen(seen.id).started()
+        assert again.status == 200
+        await hub.notify_changed("prompts")
+        assert (await again.event()).message["method"] == "notifications/prompts/list_changed"
+
+
+@asynchronous
+async def test_a_late_answer_to_what_was_asked_before_settles_nothing_after_a_session_came_back() -> None:
+    hub = plain()
+    async with browsing(hub) as web:
+        visitor = await web.session()
+        asked = []
+        for _ in range(2):
+            await visitor.ask("ping")
+            (session,) = hub.engine.sessions
+            asked.append(session.calls.next_id())
+            expire(hub, visitor.id)
+        assert asked[0] != asked[1]
+
+
 @pytest.mark.parametrize("told", [None, {"name": "renamed"}, {"name": "renamed", "version": "9"}])
 def test_a_hook_may_rename_a_client_that_comes_back(told: Mapping[str, Any] | None) -> None:
     hub = plain()

@@ -99,7 +99,7 @@ def test_without_anything_configured_nobody_is_let_in_who_is_not_anonymous(heade
 
 
 def test_anonymous_callers_are_let_in_where_nothing_else_is_configured() -> None:
-    assert Authentication().known({}) is ANONYMOUS
+    assert Authentication().known({}) == ANONYMOUS
     assert Authentication().allows_anonymous
     assert not Authentication([CI]).allows_anonymous
     assert not authentication().allows_anonymous
@@ -110,8 +110,8 @@ def test_anonymous_callers_get_the_principal_that_was_set() -> None:
     guest = Principal("anonymous", ("agent",))
     auth = Authentication([CI], anonymous=guest)
 
-    assert auth.known({b"host": b"x"}) is guest
-    assert asyncio.run(auth.authenticate({})) is guest
+    assert auth.known({b"host": b"x"}) == guest
+    assert asyncio.run(auth.authenticate({})) == guest
 
 
 @pytest.mark.parametrize("given", [b"Bearer wrong", b"Basic x", b"Bearer"])

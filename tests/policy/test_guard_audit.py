@@ -127,6 +127,21 @@ def test_arguments_are_on_record_by_their_digest_alone(tmp_path: Path) -> None:
 
 
 @asynchronous
+async def test_arguments_are_on_record_as_they_came_whatever_a_tool_does_to_them() -> None:
+    hub = Hub("h", version="1", audit="store")
+
+    def spend(args: dict[str, Any]) -> str:
+        args["coins"].clear()
+        return "spent"
+
+    hub.tool(spend, name="spend", input_schema={"type": "object"})
+    async with in_session(hub) as peer:
+        await peer.result(request(1, "tools/call", {"name": "spend", "arguments": {"coins": [1, 2]}}))
+        (entry,) = await recorded(hub)
+    assert entry["arguments"] == sha256(b'{"coins":[1,2]}').hexdigest()
+
+
+@asynchronous
 async def test_arguments_json_has_no_words_for_are_no_problem() -> None:
     hub = Hub("h", version="1", audit="store", max_running=1)
     hub.tool(lambda args: "taken", name="take", input_schema={"type": "object"})

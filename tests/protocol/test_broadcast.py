@@ -18,6 +18,7 @@ from tests.protocol.conftest import (
 )
 from waypost import Hub, Toolkit, tool
 from waypost.capabilities.capability import Kind
+from waypost.capabilities.principals import Principal
 from waypost.capabilities.session import ListKind
 from waypost.wire.params import SUBSCRIPTION_ID
 
@@ -82,6 +83,29 @@ async def test_every_session_hears_of_a_change() -> None:
         await hub.notify_changed("prompts")
         await idle()
         assert len(first.told(PROMPTS)) == len(second.told(PROMPTS)) == 1
+
+
+@asynchronous
+async def test_a_change_is_told_to_those_who_can_see_it() -> None:
+    hub = assorted_hub()
+    async with in_session(hub) as able, in_session(hub) as other:
+        await listen(other, "l", toolsListChanged=True)
+        first = next(iter(hub.engine.sessions))
+        first.principal = Principal("ada", scopes=("write",))
+        with hub.registry.as_one_change():
+            hub.tool(lambda: "x", name="write.a", scopes=["write"])
+            hub.tool(lambda: "x", name="write.b", scopes=["write"])
+        hub.remove("write.a")
+        await idle()
+        assert (len(able.told(TOOLS)), other.told(TOOLS)) == (2, [])
+        hub.tool(lambda: "x", name="read.a")
+        await idle()
+        assert (len(able.told(TOOLS)), len(other.told(TOOLS))) == (3, 2)
+
+        hub.on("list_tools")(lambda cursor, ctx: [])
+        hub.tool(lambda: "x", name="write.c", scopes=["write"])
+        await idle()
+        assert (len(able.told(TOOLS)), len(other.told(TOOLS))) == (4, 4)
 
 
 @asynchronous

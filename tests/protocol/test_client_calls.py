@@ -132,10 +132,17 @@ async def test_a_client_is_told_when_nobody_waits_for_its_answer_any_more() -> N
     assert len(line.calls) == 0
 
 
+@pytest.mark.parametrize(
+    ("method", "params", "older"),
+    [
+        ("elicitation/create", {"mode": "form", "message": "?"}, {"message": "?"}),
+        ("sampling/createMessage", {"messages": [{"content": [1, 2]}]}, {"messages": [{"content": 1}, {"content": 2}]}),
+    ],
+)
 @asynchronous
-async def test_older_clients_are_not_told_the_mode() -> None:
-    question = Question("elicitation/create", {"mode": "form", "message": "?"}, {})
-    for version, expected in ((V2025_06_18, {"message": "?"}), (LATEST_LEGACY, {"mode": "form", "message": "?"})):
+async def test_older_clients_are_asked_in_their_words(method: str, params: Json, older: Json) -> None:
+    question = Question(method, params, {})
+    for version, expected in ((V2025_06_18, older), (LATEST_LEGACY, params)):
         line = Line()
         task = asyncio.create_task(line.ask(question, version))
         await idle()
@@ -288,6 +295,17 @@ async def test_answers_to_what_a_session_was_sent_arrive_at_the_hooks() -> None:
         assert len({first, second, third}) == 3
 
 
+@asynchronous
+async def test_who_declined_said_nothing_that_a_hook_could_hear() -> None:
+    hub = asking_hub()
+    heard: list[Any] = []
+    hub.on("elicitation")(lambda response, *_: heard.append(response))
+
+    async with listening(hub, elicitation=lambda _: {"action": "decline", "content": {"name": 1}}) as (_, session):
+        await session.send_elicitation("Who?", FORM)
+        await until(lambda: heard == [{"action": "decline"}])
+
+
 BAD_ANSWERS: list[tuple[str, tuple[Any, ...], Any]] = [
     ("elicitation", ("Who?", FORM), {"action": "accept", "content": {"name": 1}}),
     ("elicitation", ("Who?", FORM), []),
@@ -358,6 +376,10 @@ async def test_a_stateless_request_has_nobody_to_send_questions_to() -> None:
         return await ctx.session.send_roots()
 
     async with connect(hub, V2026_07_28, roots=lambda params: {"roots": []}) as client:
+        answer = await client.call_tool("send")
+        assert answer.is_error
+        assert answer.text == "A stateless client is asked nothing beside a request; use await ctx.roots() in it."
+    async with connect(hub, V2026_07_28) as client:
         with pytest.raises(RemoteError) as caught:
             await client.call_tool("send")
         assert caught.value.code == -32021

@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 
 from tests.protocol.conftest import asynchronous, connected, idle, in_session, initialization, request, stateless
-from waypost import Hub
+from waypost import Context, Hub
+from waypost.wire.params import LOG_LEVEL
 from waypost.wire.versions import ALL
 
 
@@ -77,6 +78,23 @@ async def test_methods_of_a_capability_that_is_not_offered_do_not_exist(method: 
 async def test_a_capability_left_out_on_purpose_takes_its_methods_along(method: str) -> None:
     async with in_session(plain_hub(capabilities={"prompts": {}})) as peer:
         assert (await peer.error(request(1, method, {"level": "info"})))["code"] == -32601
+
+
+@pytest.mark.parametrize("capabilities", [{"tools": {}}, {"tools": {}, "logging": {}}])
+@asynchronous
+async def test_log_messages_go_out_only_where_logging_is_declared(capabilities: dict[str, Any]) -> None:
+    hub = plain_hub(capabilities=capabilities)
+
+    @hub.tool
+    async def chat(ctx: Context) -> str:
+        await ctx.log("error", "in the call")
+        await ctx.session.send_log("error", "beside it")
+        return "done"
+
+    async with in_session(hub) as peer:
+        await peer.result(request(1, "tools/call", {"name": "chat"}))
+        await peer.result(stateless(2, "tools/call", {"name": "chat"}, **{LOG_LEVEL: "debug"}))
+        assert len(peer.told("notifications/message")) == (4 if "logging" in capabilities else 0)
 
 
 @asynchronous

@@ -1,5 +1,6 @@
 import asyncio
 import json
+import math
 from typing import Any
 
 import pytest
@@ -40,6 +41,18 @@ async def test_progress_only_ever_grows() -> None:
     for value in (0, 0, 10, 5, 10, 10.5, -1, 100, 100):
         await made.progress(value, None, None)
     assert [message["params"]["progress"] for message in outlet.sent] == [0, 10, 10.5, 100]
+
+
+@asynchronous
+async def test_progress_that_is_no_number_is_not_told() -> None:
+    made, outlet = exchange(token="t")
+    for value in (1, math.nan, math.inf, 2):
+        await made.progress(value, math.inf, None)
+    await made.session.send_progress("t", math.nan)
+    assert [message["params"] for message in outlet.sent] == [
+        {"progressToken": "t", "progress": 1},
+        {"progressToken": "t", "progress": 2},
+    ]
 
 
 @pytest.mark.parametrize("token", ["7", 7, 0, "", -3])

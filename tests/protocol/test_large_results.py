@@ -136,11 +136,29 @@ async def test_what_is_noted_beside_a_result_counts_too() -> None:
         assert (await followed(client, answer))["_meta"] == {"note": LONG}
 
 
+@pytest.mark.parametrize("version", [V2025_11_25, V2026_07_28])
 @asynchronous
-async def test_a_large_failure_is_kept_as_one() -> None:
-    async with connect(library()) as client:
+async def test_a_large_failure_is_told_and_kept_as_one(version: str) -> None:
+    async with connect(library(), version) as client:
         answer = await client.call_tool("broken", {})
+        assert answer["isError"] is True
         assert (await followed(client, answer))["isError"] is True
+
+
+@asynchronous
+async def test_a_task_that_fails_at_length_has_failed() -> None:
+    hub = library()
+
+    @hub.tool(task="required")
+    async def burst() -> Result:
+        """Fail at length, as a task."""
+        return Result([LONG], is_error=True)
+
+    async with connect(hub, V2025_11_25) as client:
+        created = await client.request("tools/call", {"name": "burst", "arguments": {}, "task": {}})
+        task = {"taskId": created["task"]["taskId"]}
+        assert (await client.request("tasks/result", task))["isError"] is True
+        assert (await client.request("tasks/get", task))["status"] == "failed"
 
 
 @asynchronous

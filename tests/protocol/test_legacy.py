@@ -1,3 +1,4 @@
+import asyncio
 from typing import Any
 
 import pytest
@@ -142,6 +143,29 @@ async def test_the_level_a_session_sets_holds_for_itself_alone(level: str) -> No
         heard = tuple(params["level"] for params in peer.told("notifications/message"))
         assert heard == LOG_LEVELS[LOG_LEVELS.index(level) :]
         assert len(other.told("notifications/message")) == len(LOG_LEVELS) - 1
+
+
+@pytest.mark.parametrize("task", [{}, {"task": {}}], ids=["a call", "a task"])
+@asynchronous
+async def test_the_level_a_session_sets_holds_for_what_runs_already(task: Json) -> None:
+    hub, gate = Hub("talkative", version="1"), asyncio.Event()
+
+    @hub.tool(task="optional")
+    async def report(ctx: Context) -> str:
+        """Talk, wait, and talk on."""
+        await ctx.log("info", "before")
+        await gate.wait()
+        await ctx.log("info", "after")
+        await ctx.log("error", "the end")
+        return "said"
+
+    async with in_session(hub) as peer:
+        peer.send(request(1, "tools/call", {"name": "report", "arguments": {}, **task}))
+        await peer.hears("notifications/message")
+        await peer.result(request(2, "logging/setLevel", {"level": "error"}))
+        gate.set()
+        heard = await peer.hears("notifications/message", times=2)
+        assert [params["data"] for params in heard] == ["before", "the end"]
 
 
 @pytest.mark.parametrize("params", [{"level": "loud"}, {"level": ""}, {"level": 3}, {}, None])

@@ -207,6 +207,15 @@ def test_portable_names_are_published_and_keep_the_canonical_one_as_title() -> N
     assert rows[other] == "skill:web_search"
 
 
+def test_portable_names_are_what_a_list_is_sorted_by() -> None:
+    hub = hub_with("a.z", "a_b", "a:c", "aB", names="portable")
+    first = page(hub)
+    assert walk(hub) == [["aB", "a__c"], ["a_b", "a_z"]]
+
+    add(hub, "a.a")
+    assert names(page(hub, first["nextCursor"])) == ["a_a", "a_b"]
+
+
 def test_portable_names_follow_the_registry() -> None:
     hub = hub_with("a.b", names="portable", page_size=10)
     listing = Listing(hub.registry, page_size=10, portable=True)

@@ -120,6 +120,17 @@ async def test_structured_content_goes_to_versions_that_know_it(version: str) ->
         assert result["content"] == [{"type": "text", "text": "3"}]
 
 
+@pytest.mark.parametrize("version", LEGACY)
+@asynchronous
+async def test_structured_data_that_a_version_does_not_know_is_sent_as_text_where_nothing_else_is(version: str) -> None:
+    hub = Hub("hub", version="1")
+    hub.tool(lambda: Result(content=[], structured=[1, 2]), name="numbers")
+    async with in_session(hub, version) as peer:
+        result = await peer.result(request(1, "tools/call", {"name": "numbers"}))
+    assert result["content"] == [{"type": "text", "text": "[1,2]"}]
+    assert "structuredContent" not in result
+
+
 @both_eras
 @asynchronous
 async def test_resources_and_templates_are_read(modern: bool) -> None:

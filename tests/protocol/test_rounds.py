@@ -5,10 +5,10 @@ import pytest
 
 from tests.protocol.conftest import Json, Peer, asynchronous, connected, stateless
 from waypost import Context, Hub
+from waypost.capabilities.asking import InputNeeded, is_input_needed
 from waypost.capabilities.principals import Principal
 from waypost.protocol import modern
 from waypost.protocol.exchange import NOWHERE, Exchange
-from waypost.protocol.rounds import InputNeeded, is_input_needed
 from waypost.testing import connect
 from waypost.wire import messages
 from waypost.wire.messages import decode

@@ -54,6 +54,9 @@ class Host:
             raise answer
         return answer
 
+    def offers(self, capability: str) -> bool:
+        return True
+
     async def task_status(self, task_id: str, principal: Principal) -> bytes:
         return f"{task_id} of {principal.id}".encode()
 
@@ -214,11 +217,12 @@ async def test_a_hub_may_give_a_returning_session_other_client_info() -> None:
     assert back.client_info == Implementation("tester", "2")
 
 
+@pytest.mark.parametrize("answer", [RuntimeError("no"), "yes", 5, {"version": 2}])
 @asynchronous
-async def test_a_hub_may_refuse_a_returning_session() -> None:
+async def test_a_hub_refuses_a_returning_session_by_an_error_or_an_answer_that_is_no_client_info(answer: Any) -> None:
     lobby = Lobby()
     session = await lobby.create()
-    lobby.host.answers["session_expired"] = RuntimeError("no")
+    lobby.host.answers["session_expired"] = answer
     lobby.pass_time(61)
     assert await lobby.sessions.find(session.id) is None
     assert lobby.live == []
@@ -300,7 +304,7 @@ async def test_closing_ends_what_runs_and_forgets_the_session() -> None:
     lobby.sessions.close(session, "closed")
     await idle()
     assert exchange.cancelled
-    assert stream.closed
+    assert not stream.closed, "it ends with the answer"
     assert session.general.closed
     assert lobby.host.told.count(("terminate", "closed")) == 1
     assert await lobby.sessions.find(session.id) is None

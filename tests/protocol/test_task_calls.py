@@ -10,7 +10,6 @@ from tests.protocol.conftest import asynchronous, cancelled, connected, stateles
 from waypost import Context
 from waypost.capabilities.asking import Question
 from waypost.errors import CapabilityNotSupported
-from waypost.protocol import tasks
 from waypost.protocol.task_calls import TaskAsker
 from waypost.protocol.task_views import RELATED_TASK, TASKS_EXTENSION
 from waypost.testing import connect
@@ -230,20 +229,16 @@ async def test_stopping_the_hub_stops_its_tasks() -> None:
     assert work.stopped == 1
 
 
-def test_too_many_tasks_are_refused_and_the_work_of_the_refused_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "_MOST_RUNNING", 1)
-
-    async def run() -> None:
-        hub, work = busy_hub()
-        async with served(hub) as client:
-            await client.call_tool("wait")
-            for tool in ("job", "wait"):
-                error = await refusal(client.call_tool(tool))
-                assert "1 tasks are running already" in str(error)
-            await until(lambda: work.stopped == 1)
-        assert (work.started, work.stopped) == (2, 2)
-
-    asyncio.run(run())
+@asynchronous
+async def test_too_many_tasks_are_refused_and_the_work_of_the_refused_is_stopped() -> None:
+    hub, work = busy_hub(max_tasks=1)
+    async with served(hub) as client:
+        await client.call_tool("wait")
+        for tool in ("job", "wait"):
+            error = await refusal(client.call_tool(tool))
+            assert "1 tasks are running already (maxTasks)" in str(error)
+        await until(lambda: work.stopped == 1)
+    assert (work.started, work.stopped) == (2, 2)
 
 
 @asynchronous

@@ -16,9 +16,10 @@ from waypost.wire.versions import V2025_11_25
 WHO = Question("elicitation/create", {"message": "Who?"}, {})
 
 
-async def visit(web: Web) -> Visitor:
+async def visit(web: Web, able: Json | None = None) -> Visitor:
     """A client with a session and without a stream, who can fill in forms."""
-    given = {"protocolVersion": V2025_11_25, "capabilities": {"elicitation": {}}, "clientInfo": CLIENT}
+    capabilities = {"elicitation": {}} if able is None else able
+    given = {"protocolVersion": V2025_11_25, "capabilities": capabilities, "clientInfo": CLIENT}
     call = await web.post(request("init", "initialize", given))
     visitor = Visitor(web, call.headers["mcp-session-id"], V2025_11_25)
     await visitor.post(notification("notifications/initialized"))
@@ -142,6 +143,45 @@ async def test_a_question_waits_for_the_stream_that_is_opened_later() -> None:
         work.gate.set()
         await live.ended.wait()
         assert live.record.status == "completed"
+
+
+@pytest.mark.parametrize("able", [{"elicitation": {}}, {}], ids=["one that can be asked", "one that cannot"])
+@asynchronous
+async def test_another_session_that_waits_for_the_result_is_not_asked(able: Json) -> None:
+    hub, work = busy_hub()
+    async with browsing(hub) as web:
+        visitor, other = await visit(web), await visit(web, able)
+        task_id = await begun(visitor)
+        curious = other.open(request(8, "tasks/result", {"taskId": task_id}))
+        live = hub.engine.tasks._live[task_id]
+        await until(lambda: live.record.status == "input_required")
+        waiting = visitor.open(request(9, "tasks/result", {"taskId": task_id}))
+        question = await asked(waiting)
+        await other.post(answered(question, "Eve"))
+        await visitor.post(answered(question, "Ada"))
+        work.gate.set()
+        for call in (waiting, curious):
+            answer = (await call.done()).messages()[-1]
+            assert answer["result"]["content"][0]["text"] == "through with {'name': 'Ada'}"
+        assert not questions(curious)
+
+
+@asynchronous
+async def test_a_session_does_not_expire_while_its_task_may_ask() -> None:
+    hub, work = busy_hub()
+    async with browsing(hub) as web:
+        visitor = await visit(web)
+        (session,) = hub.engine.sessions
+        task_id = await begun(visitor)
+        live = hub.engine.tasks._live[task_id]
+        session.seen = float("-inf")
+        hub.engine.sessions.sweep()
+        assert hub.engine.sessions.get(visitor.id) is session
+        await visitor.post(answered(await asked(visitor.open(request(9, "tasks/result", {"taskId": task_id})))))
+        work.gate.set()
+        await live.ended.wait()
+        assert live.record.status == "completed"
+        await until(lambda: not session.is_busy)
 
 
 @asynchronous

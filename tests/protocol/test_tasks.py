@@ -39,10 +39,10 @@ class Background:
 class Bench:
     """Tasks with a store to look into."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = 100) -> None:
         self.host = Background()
         self.store = self.host.store.tasks
-        self.tasks = Tasks(self.host)
+        self.tasks = Tasks(self.host, limit=limit)
         self.seen: list[TaskRecord] = []
         self.tasks.watch(self.seen.append)
 
@@ -312,33 +312,31 @@ def test_a_task_is_not_forgotten_early(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(run())
 
 
-def test_too_many_tasks_at_once_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_RUNNING", 2)
-
-    async def run() -> None:
-        bench = Bench()
-        first, _second = [await bench.run(hang) for _ in range(2)]
-        with pytest.raises(Busy, match="2 tasks are running already"):
-            await bench.tasks.start(ADA, V2026_07_28)
-        await idle()
-        await first.cancel()
-        await until(lambda: first.record.id not in bench.tasks._live)
+@asynchronous
+async def test_too_many_tasks_at_once_are_refused() -> None:
+    bench = Bench(limit=2)
+    first, _second = [await bench.run(hang) for _ in range(2)]
+    with pytest.raises(Busy, match=r"2 tasks are running already \(maxTasks\)"):
         await bench.tasks.start(ADA, V2026_07_28)
-        bench.tasks.stop()
-        await idle()
-
-    asyncio.run(run())
+    await idle()
+    await first.cancel()
+    await until(lambda: first.record.id not in bench.tasks._live)
+    await bench.tasks.start(ADA, V2026_07_28)
+    bench.tasks.stop()
+    await idle()
 
 
 @asynchronous
-async def test_stopping_stops_all_work() -> None:
+async def test_what_runs_when_the_hub_stops_is_stopped_and_has_failed() -> None:
     bench = Bench()
     tasks = [await bench.run(hang) for _ in range(3)]
     await idle()
     bench.tasks.stop()
     for task in tasks:
         await task.ended.wait()
-        assert task.record.status == "cancelled"
+        told = "The server was stopped while the task was running."
+        assert (task.record.status, task.record.status_message) == ("failed", told)
+        assert task.record.error == {"code": -32603, "message": told}
 
 
 @asynchronous

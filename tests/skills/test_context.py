@@ -172,6 +172,19 @@ async def test_what_the_hub_cannot_do_is_an_exception_in_the_skill(tmp_path: Pat
         assert (await bench.text("ask")).startswith(said)
 
 
+@pytest.mark.parametrize("key", ["k" * 513, "a\\0b"])
+@asynchronous
+async def test_a_key_that_the_store_does_not_take_is_no_crash_of_the_skill(tmp_path: Path, key: str) -> None:
+    async with workbench(tmp_path) as bench:
+        await bench.load("keep", f"permissions = ['state_write']\ndef run(args, ctx):\n    ctx.state_put('{key}', 1)\n")
+
+        answer = await bench.client.call_tool("skill:keep", {})
+
+        assert answer["isError"]
+        assert "crashed" not in answer["content"][0]["text"]
+        assert answer["content"][0]["text"].endswith("cannot be a key: it takes 1 to 512 bytes, none of them NUL.")
+
+
 @asynchronous
 async def test_an_async_skill_may_ask_for_many_things_at_once(tmp_path: Path) -> None:
     async with workbench(tmp_path) as bench:

@@ -45,7 +45,8 @@ async def crash_of(bench: Workbench, source: str) -> str:
         ("return {(1, 2): 3}", "Tool crashed: TypeError: the skill returned what cannot be sent as JSON"),
         ("return '\\ud800'", "Tool crashed: TypeError: the skill returned what cannot be sent as JSON"),
         ("x = []; x.append(x); return x", "Tool crashed: TypeError: the skill returned what cannot be sent as JSON"),
-        ("return 'x' * (11 * 1024 ** 2)", "Tool crashed: ValueError: the skill's result takes 11534"),
+        ("return 'x' * (65 * 1024 ** 2)",
+         "The skill's result takes 68,157,489 bytes, and skills.limits.resultBytes is 67,108,864."),
         ("return [open('/dev/null') for _ in range(100)]", "Tool crashed: OSError: [Errno 24] Too many open files"),
         ("open('big', 'wb').truncate(10 ** 9)", "Tool crashed: OSError: [Errno 27] File too large"),
         ("from waypost import ToolError\n    raise ToolError('That is not possible.')", "That is not possible."),
@@ -57,6 +58,16 @@ async def crash_of(bench: Workbench, source: str) -> str:
 async def test_a_failure_names_itself_and_costs_one_call(tmp_path: Path, body: str, said: str) -> None:
     async with workbench(tmp_path) as bench:
         assert (await crash_of(bench, f"def run(args):\n    {body}\n")).startswith(said)
+
+
+@asynchronous
+async def test_a_result_that_is_too_large_to_be_sent_is_handed_out_by_a_link(tmp_path: Path) -> None:
+    async with workbench(tmp_path) as bench:
+        await bench.load("large", "def run(args):\n    return 'x' * (11 * 1024 ** 2)\n")
+        answer = await bench.call("large")
+
+    assert not answer.get("isError")
+    assert [block["type"] for block in answer["content"]] == ["text", "resource_link"]
 
 
 @asynchronous

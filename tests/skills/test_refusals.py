@@ -209,6 +209,16 @@ async def test_core_and_unknown_skills_cannot_be_changed(tmp_path: Path) -> None
                 await change("nobody")
             assert isinstance(unknown.value, SkillRefused)
             assert unknown.value.code == "not_found"
+            assert unknown.value.message == "There is no dynamic skill nobody."
+
+
+@asynchronous
+async def test_a_skill_that_is_nearly_right_is_told_the_right_one(tmp_path: Path) -> None:
+    async with workbench(tmp_path) as bench:
+        await bench.load("word_count", ECHO)
+        with pytest.raises(UnknownCapability) as unknown:
+            await bench.skills.unload("wordcount")
+        assert unknown.value.message == "There is no dynamic skill wordcount; did you mean 'word_count'?"
 
 
 @asynchronous

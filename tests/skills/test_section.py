@@ -39,7 +39,7 @@ async def limited(path: Path, limits: str, source: str) -> AsyncIterator[TestCli
         ("memoryBytes: 100663296", "return len(bytearray(96 * 2**20))", "reached its memory limit of 96 MiB"),
         ("files: 16", "return len([open('/dev/null') for _ in range(16)])", "Too many open files"),
         ("fileBytes: 1000", "return open('f', 'wb', buffering=0).write(b'x' * 1001)", "1000"),
-        ("resultBytes: 1024", "return 'x' * 1024", "at most 1024 are allowed"),
+        ("resultBytes: 1024", "return 'x' * 1024", "bytes, and skills.limits.resultBytes is 1,024."),
     ],
 )
 @asynchronous

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from tests.protocol.conftest import asynchronous
 from waypost import RemoteError
 from waypost.upstreams.calls import HERE, Calls, on_stream_of
 
@@ -84,3 +86,36 @@ def test_the_stream_of_a_call_that_is_over_tells_nothing() -> None:
     seen: list[object] = []
     on_stream_of(over, lambda _: seen.append(calls.told()))(b"")
     assert seen == [bob]
+
+
+def of_task(name: str) -> dict[str, Any]:
+    return {"_meta": {"io.modelcontextprotocol/related-task": {"taskId": name}}}
+
+
+def test_a_task_that_is_named_leaves_no_doubt() -> None:
+    calls, ada, bob = Calls(), Person("ada"), Person("bob")
+    calls.begin(ada, "t1")
+    calls.begin(bob, "t2")
+    assert calls.asked(FORM, of_task("t1")) is ada
+    assert calls.told(of_task("t2")) is bob
+
+
+def test_nobody_is_asked_about_a_task_that_nobody_waits_for() -> None:
+    calls = Calls()
+    calls.begin(Person("ada"), "t1")
+    HERE.set(None)
+    with pytest.raises(RemoteError, match="Method not found"):
+        calls.asked(FORM, of_task("gone"))
+    assert calls.told(of_task("gone")) is None
+
+
+@asynchronous
+async def test_a_question_may_come_before_it_is_known_whose_task_it_is_about() -> None:
+    calls, ada = Calls(), Person("ada")
+    calls.begin(Person("bob"))
+    waiting = asyncio.get_running_loop().create_task(calls.told_apart(of_task("t1")))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    calls.begin(ada, "t1")
+    await waiting
+    assert calls.asked(FORM, of_task("t1")) is ada

@@ -7,6 +7,7 @@ from aiohttp import web
 
 from tests.protocol.conftest import asynchronous
 from tests.upstreams.internet import ALSO_PUBLIC, PUBLIC, Names, dialling, site
+from tests.upstreams.raw_http import once, speaking
 from tests.upstreams.sites import bodies, echo, local, opened
 from waypost.errors import ToolError
 from waypost.upstreams.addresses import EgressFailed, EgressRefused
@@ -66,10 +67,25 @@ async def test_a_server_that_is_not_there_is_told_in_one_sentence() -> None:
     async with site(echo) as port:
         pass
     async with opened() as egress, opened(names=Names()) as nameless:
-        with pytest.raises(EgressFailed, match=r"127\.0\.0\.1 cannot be reached: \w+\."):
+        with pytest.raises(EgressFailed, match=r"^127\.0\.0\.1 cannot be reached: the connection was refused\.$"):
             await egress.request("GET", f"http://127.0.0.1:{port}/?secret=1")
-        with pytest.raises(EgressFailed, match=r"^nowhere\.example cannot be reached"):
+        with pytest.raises(EgressFailed, match=r"^nowhere\.example cannot be reached: its name is not known\.$"):
             await nameless.request("GET", "http://nowhere.example/")
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (b"", "the connection was lost before the answer was whole"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", "the connection was lost before the answer was whole"),
+        (b"SSH-2.0\r\n\r\n", "what it answers is not HTTP"),
+    ],
+)
+@asynchronous
+async def test_an_answer_that_is_none_is_told_in_words(answer: bytes, told: str) -> None:
+    async with speaking(once(answer)) as server, opened() as egress:
+        with pytest.raises(EgressFailed, match=rf"^127\.0\.0\.1 cannot be reached: {told}\.$"):
+            await egress.request("GET", f"http://127.0.0.1:{server.port}/")
 
 
 # Names

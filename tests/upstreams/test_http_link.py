@@ -159,7 +159,7 @@ def test_nothing_is_sent_to_another_origin() -> None:
             target = other.url.replace("127.0.0.1", "localhost")
             async with speaking(always(sent_on(target))) as server:
                 async with linked(upstream(server, Authorization="Bearer secret")) as client:
-                    with pytest.raises(RemoteError, match="the server answered 307") as caught:
+                    with pytest.raises(RemoteError, match='"up" answered 307') as caught:
                         await client.request("tools/list")
                     assert "127.0.0.1" not in caught.value.message
                 assert other.connections == 0

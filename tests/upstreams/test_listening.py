@@ -53,7 +53,7 @@ async def test_a_pool_tells_how_it_goes_with_a_server_without_starting_it(tmp_pa
             await pool.list_tools("lost")
         standing = pool.standing("lost")
         assert standing.state == "failed"
-        assert "No such file" in standing.reason
+        assert "there is no such program" in standing.reason
         assert 0 < standing.retry_in <= 1
         pool.retire("up")
         assert pool.standing("up").state == "not started"

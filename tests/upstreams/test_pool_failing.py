@@ -220,7 +220,7 @@ def test_an_address_that_may_hold_a_key_is_not_told() -> None:
 
     async def scenario() -> None:
         async with answering(refuse) as url, pooled(McpConnection(url=f"{url}?key=hush")) as pool:
-            with pytest.raises(RemoteError, match="the server answered 403") as caught:
+            with pytest.raises(RemoteError, match='"up" answered 403') as caught:
                 await add(pool)
             assert "hush" not in caught.value.message
 

@@ -177,7 +177,7 @@ def test_the_end_of_a_server_is_told_once_with_its_exit_code(run: Run, tmp_path:
         async with talking(Rough(tmp_path).connection) as talk:
             await talk.call("crash")
             await until(lambda: talk.lost)
-            assert str(talk.lost[0]) == 'The server of the connection "rough" ended with the exit code 3.'
+            assert str(talk.lost[0]).startswith('The server of the connection "rough" ended with the exit code 3; ')
             with pytest.raises(UpstreamUnavailable, match="exit code 3") as caught:
                 await talk.call("anything")
             assert not caught.value.delivered

@@ -184,3 +184,14 @@ def test_other_structured_data_is_for_stateless_clients_only(version: str, value
 @pytest.mark.parametrize("version", ALL)
 def test_nothing_structured_stays_nothing(version: str) -> None:
     assert downgrade.structured(None, version) is UNSET
+
+
+def test_messages_for_a_model_have_one_block_each_before_2025_11_25_and_no_sound_before_2025_03_26() -> None:
+    text, sound = {"type": "text", "text": "a"}, {"type": "audio", "data": "eA==", "mimeType": "audio/wav"}
+    said: list[dict[str, Any]] = [{"role": "user", "content": [text, sound]}, {"role": "assistant", "content": text}]
+    apart = [{"role": "user", "content": text}, {"role": "user", "content": sound}, said[1]]
+
+    assert downgrade.sampling(said, V2025_11_25) is said
+    assert downgrade.sampling(said, V2025_06_18) == apart
+    told = {"type": "text", "text": "[audio, audio/wav]"}
+    assert downgrade.sampling(said, V2024_11_05) == [apart[0], {"role": "user", "content": told}, said[1]]

@@ -240,3 +240,18 @@ def test_what_is_written_is_one_line_that_parses_again(number: int | str, method
     assert b"\n" not in written
     message = parse(written)
     assert (message.id, message.method) == (number, method)
+
+
+def test_a_message_with_half_a_surrogate_pair_is_refused_by_its_id() -> None:
+    torn = b'{"jsonrpc":"2.0","id":%b,"method":"m","params":{"a":"\\uD800"}}'
+
+    with pytest.raises(InvalidRequest, match="half of a surrogate pair"):
+        parse(torn % b"7")
+    assert [readable_id(torn % given) for given in (b"7", b'"x"', b'"\\ud801"', b"true", b"[1]")] == [
+        7,
+        "x",
+        *[None] * 3,
+    ]
+    with pytest.raises(ParseError):
+        parse(torn[:-1] % b"7")
+    assert readable_id(torn[:-1] % b"7") is None

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
+import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import iii
 import pytest
 from iii.helpers import create_channel_async
+from iii.triggers import TriggerHandler
 
+import waypost.worker
 from tests.protocol.conftest import asynchronous, until
 from tests.worker.engine import failure, settled, working
 from tests.worker.sdk import sdk
@@ -62,6 +67,37 @@ async def test_a_trigger_of_ours_calls_a_function_of_theirs() -> None:
         kind.fire({"n": 1})
 
         await theirs.until_heard({"n": 1})
+
+
+class Slow(dict[str, Any]):
+    """Keeps what it is given a while later."""
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        time.sleep(0.1)
+        super().__setitem__(key, value)
+
+
+@asynchronous
+async def test_a_trigger_of_theirs_is_bound_although_they_offer_it_before_they_can_take_bindings() -> None:
+    hub = hub_for_workers()
+    bound: list[str] = []
+
+    class Ticks(TriggerHandler[Any]):  # type: ignore[misc]  # the SDK has no types
+        async def register_trigger(self, config: Any) -> None:
+            bound.append(config.function_id)
+
+        async def unregister_trigger(self, config: Any) -> None: ...
+
+    async with at_work(hub), working(hub) as ours, sdk(address(hub)) as theirs:
+        await theirs.trigger("engine::functions::list")
+        theirs.worker._trigger_types = Slow()
+        ours.register_trigger("theirs::tick", "ours::tick")
+        await settled(ours)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            kind = {"id": "theirs::tick", "description": "Ticks."}
+            await asyncio.to_thread(theirs.worker.register_trigger_type, kind, Ticks())
+        await until(lambda: bound == ["ours::tick"])
 
 
 @asynchronous
@@ -130,6 +166,58 @@ async def test_ours_observes_theirs_and_theirs_ours() -> None:
         await theirs.trigger("ours::echo", 2)
         await until(lambda: len(seen) == 2, f"only {seen} was seen")
         assert sorted(seen) == [("ours", "theirs::echo", 1), ("theirs", "ours::echo", 2)]
+
+
+def clock(sdk: Any) -> Any:
+    """A program with hooks, written against one of the two packages; it tells observers what they asked for."""
+
+    class Hooks(sdk.ObserveHooks):  # type: ignore[misc]
+        delivery = "owner"
+        args_format: ClassVar = {"type": "object", "required": ["every"]}
+
+        def on_observer_added(self, obs: Any) -> None:
+            if obs.args["every"] == 0:
+                raise sdk.ObserveRejection("NEVER", "every 0 is never")
+
+    return Hooks()
+
+
+def tell(ref: Any, sdk: Any) -> Any:
+    """A handler that tells observers of its payload; whom, and on whose behalf."""
+
+    def tick(payload: Any) -> Any:
+        told = [[one.id, one.args, one.target] for one in ref[0].observers() if one.emit(payload)]
+        return {"told": told, "by": sdk.current_invocation().caller["worker_name"]}
+
+    return tick
+
+
+@pytest.mark.parametrize("package", [waypost.worker, iii], ids=lambda one: one.__name__)
+@asynchronous
+async def test_a_program_with_hooks_is_the_same_on_both(package: Any) -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), working(hub) as ours, sdk(address(hub)) as theirs, working(hub, "seer") as seer:
+        seen: list[Any] = []
+        seer.register_function("seer::see", seen.append)
+        await settled(seer)
+        worker = ours if package is waypost.worker else theirs.worker
+        ref: list[Any] = []
+        ref.append(worker.register_function("clock::tick", tell(ref, package), observe=clock(package)))
+        await until(lambda: any(one.id == "clock::tick" for one in hub.workers.functions))
+
+        source = {"function_id": "clock::tick", "filters": {"input.n": {"$lt": 3}}, "deliver": "input"}
+        refused = await failure(seer.observe({**source, "args": {"every": 0}}, "seer::see").ready())
+        assert (refused.code, refused.message) == ("NEVER", "every 0 is never")
+        assert (await failure(seer.observe(source, "seer::see").ready())).code == "INVALID_ARGS"
+        handle = seer.observe({**source, "args": {"every": 5}}, "seer::see", {"id": "o"})
+        await handle.ready()
+        told = [await seer.trigger("clock::tick", {"n": n}) for n in (1, 3)]
+        assert told == [{"told": [["o", {"every": 5}, "seer::see"]], "by": "seer"}, {"told": [], "by": "seer"}]
+        await until(lambda: seen == [{"n": 1}])
+        handle.dispose()
+        await until(lambda: not ref[0].is_observed())
+        ref[0].unregister()
+        await until(lambda: not any(one.id == "clock::tick" for one in hub.workers.functions))
 
 
 def keep(seen: list[Any]) -> Any:

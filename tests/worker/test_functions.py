@@ -152,6 +152,18 @@ async def test_type_hints_become_formats_and_the_payload_arrives_as_its_type(kin
 
 
 @asynchronous
+async def test_a_payload_that_is_returned_has_the_defaults_of_its_type() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), working(hub) as owner:
+
+        @owner.register_function("post::copy")
+        def copy(letter: Letter) -> Letter:
+            return letter
+
+        assert await owner.trigger("post::copy", {"to": "Ada"}) == {"to": "Ada", "lines": 3}
+
+
+@asynchronous
 async def test_formats_that_are_given_beat_type_hints() -> None:
     hub = hub_for_workers()
     async with at_work(hub), working(hub) as owner:

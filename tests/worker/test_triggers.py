@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -65,6 +66,38 @@ async def test_a_provider_hears_of_bindings_and_may_refuse_one(caplog: pytest.Lo
 
 
 @asynchronous
+async def test_who_hears_of_bindings_may_be_asynchronous_and_of_each_in_turn(caplog: pytest.LogCaptureFixture) -> None:
+    hub = hub_for_workers()
+    heard: list[tuple[str, str]] = []
+    go_on = asyncio.Event()
+
+    async def on_bind(one: Bound) -> None:
+        if one.config.get("every") == 0:
+            raise WaypostError("every must be more than 0")
+        await go_on.wait()
+        heard.append(("bound", one.function_id))
+
+    async def on_unbind(one: Bound) -> None:
+        heard.append(("unbound", one.function_id))
+
+    async with at_work(hub), working(hub) as provider, working(hub, "two") as listener:
+        kind = provider.register_trigger_type("p::tick", on_bind=on_bind, on_unbind=on_unbind)
+        await settled(provider)
+        short = listener.register_trigger("p::tick", "l::short")
+        listener.register_trigger("p::tick", "l::wrong", {"every": 0})
+        await until(lambda: "every must be more than 0" in caplog.text)
+        listener.unregister_trigger(short)
+        listener.register_trigger("p::tick", "l::long")
+        await settled(listener)
+        await settled(provider)
+        assert not heard
+        go_on.set()
+        await until(lambda: len(heard) == 3)
+        assert heard.index(("bound", "l::short")) < heard.index(("unbound", "l::short"))
+        assert [one.function_id for one in kind.bound.values()] == ["l::long"]
+
+
+@asynchronous
 async def test_a_trigger_that_is_provided_no_more_waits_for_another_provider() -> None:
     hub = hub_for_workers()
     async with at_work(hub), working(hub) as provider, wired(hub) as listener:
@@ -91,3 +124,17 @@ async def test_a_trigger_whose_function_is_gone_harms_nobody() -> None:
         kind.fire(1)
 
         await settled(provider)
+
+
+@asynchronous
+async def test_a_worker_whose_trigger_another_provides_says_so_and_takes_over(caplog: pytest.LogCaptureFixture) -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), working(hub, "second") as second:
+        async with working(hub, "first") as first:
+            kind = first.register_trigger_type("p::tick")
+            second.register_trigger("p::tick", "l::one")
+            await until(lambda: kind.bound)
+            waiting = second.register_trigger_type("p::tick")
+            said = "this worker does not provide p::tick: The kind of trigger p::tick was not taken"
+            await until(lambda: said in caplog.text)
+        await until(lambda: waiting.bound)

@@ -120,6 +120,10 @@ async def test_the_list_changes_once_when_a_worker_comes_and_once_when_it_goes()
                 await worker.settled()
                 await idle()
                 assert len(peer.told("notifications/tools/list_changed")) == 1
+                await worker.offer("a::inside", metadata={"internal": True})
+                await worker.settled()
+                await idle()
+                assert len(peer.told("notifications/tools/list_changed")) == 1
             await peer.hears("notifications/tools/list_changed", 2)
             await idle()
             assert len(peer.told("notifications/tools/list_changed")) == 2

@@ -107,6 +107,11 @@ def test_a_port_that_can_be_reached_from_outside_needs_a_token() -> None:
     assert hub_for_workers(workers={"host": "0.0.0.0", "port": 0, "token": TOKEN}).workers.address is None
 
 
+@pytest.mark.parametrize("host", ["127.0.0.2", "LOCALHOST", "0:0:0:0:0:0:0:1", "[::1]"])
+def test_a_port_on_loopback_needs_no_token_however_it_is_written(host: str) -> None:
+    assert hub_for_workers(workers={"host": host, "port": 0}).workers.address is None
+
+
 def test_a_setting_that_is_none_is_refused() -> None:
     with pytest.raises(DefinitionError, match="no setting 'prot' for workers; there are host, port, token"):
         _ = hub_for_workers(workers={"prot": 1}).workers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -47,7 +48,13 @@ async def test_a_kind_that_another_provides_is_refused_and_told_once(caplog: pyt
     with caplog.at_level(logging.WARNING):
         async with bench() as b:
             assert b.provider == "first"
-            assert b.first.seen == b.second.seen == b.third.seen == []
+            assert b.first.seen == []
+            for wire in (b.second, b.third):
+                refusal = await wire.next("triggerregistrationresult")
+                assert (refusal["id"], refusal["trigger_type"], refusal["function_id"]) == ("tick", "tick", "")
+                assert refusal["error"]["code"] == "trigger_registration_failed"
+                assert "tick was not taken: it is provided by first, and will be by" in refusal["error"]["message"]
+                assert wire.seen == []
             told = [record.getMessage() for record in caplog.records]
             assert [line.split(" was ")[0] for line in told] == [
                 "the kind of trigger tick of the worker second",
@@ -88,7 +95,7 @@ async def test_who_took_it_back_or_left_takes_no_kind_over() -> None:
         await b.first.socket.close()
         await until(lambda: rows(b.hub)["kinds"] == 0)
         await b.second.settled()
-        assert b.second.seen == []
+        assert [one["type"] for one in b.second.seen] == ["triggerregistrationresult"]
 
 
 @asynchronous
@@ -111,3 +118,29 @@ async def test_what_is_waited_for_counts_as_what_is_provided(monkeypatch: pytest
         await b.first.socket.close()
         assert (await b.second.next("registertrigger"))["id"] == "b"
         assert rows(b.hub)["kinds"] == 1
+
+
+@asynchronous
+async def test_a_provider_that_thinks_long_about_a_binding_hears_of_it_once() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as provider, wired(hub) as binder:
+        await bind(binder)
+        await provide(provider)
+        await provider.next("registertrigger")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(provider.next("registertrigger"), 1.2)
+
+
+@asynchronous
+async def test_what_ends_before_a_new_provider_on_the_python_sdk_hears_of_it_is_not_told() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), wired(hub) as provider, wired(hub) as binder:
+        await provider.introduce("provider", runtime="python")
+        await provide(provider)
+        await bind(binder, "short")
+        await binder.send("unregistertrigger", id="short", trigger_type="tick")
+        await bind(binder, "long")
+        assert (await provider.next("registertrigger"))["id"] == "long"
+        await binder.send("unregistertrigger", id="long", trigger_type="tick")
+        assert (await provider.next("unregistertrigger"))["id"] == "long"
+        assert provider.seen == []

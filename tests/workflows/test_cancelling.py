@@ -52,12 +52,15 @@ async def test_what_runs_is_stopped_and_does_not_move_it_on() -> None:
     async with bench(flow(STATES)) as b:
         told = await b.start()
         b.work.hold()
-        moving = asyncio.create_task(b.follow(told, "run"))
+        moving = asyncio.create_task(b.follow(told, "run", requestId="r"))
         await b.work.began.wait()
         ended = await cancel(b, told)
         assert (ended["status"], ended["version"]) == ("cancelled", 2)
         answer = await moving
-        assert (answer.refused, answer.code) == (True, "STALE_WORKFLOW_VERSION")
+        assert (answer.refused, answer.code) == (True, "EXECUTOR_FAILED")
+        assert answer["error"]["message"] == f"{told.id} was cancelled before run ended: enough"
+        assert answer["status"] == "cancelled"
+        assert (await b.follow(told, "run", requestId="r")).data == answer.data
         assert (await b.get(told)).at == ("a", 2, {})
         assert b.engine.moves.running == {}
 
@@ -68,11 +71,13 @@ async def test_what_another_hub_runs_does_not_move_it_on_either(tmp_path: object
     async with bench(flow(STATES), store=place) as one, bench(flow(STATES), store=place) as other:
         told = await one.start()
         release = one.work.hold()
-        moving = asyncio.create_task(one.follow(told, "run"))
+        moving = asyncio.create_task(one.follow(told, "run", requestId="r"))
         await one.work.began.wait()
         assert (await cancel(other, told))["status"] == "cancelled"
         release.set()
-        assert (await moving).code == "STALE_WORKFLOW_VERSION"
+        answer = await moving
+        assert answer["error"]["message"] == f"{told.id} was cancelled before run ended: enough"
+        assert (await other.follow(told, "run", requestId="r")).data == answer.data
         assert (await one.get(told)).at == ("a", 2, {})
 
 

@@ -158,12 +158,14 @@ async def test_a_document_in_the_store_that_makes_no_sense_is_left_out(
     async with stepping(tmp_path) as desk:
         await creating(desk).create("good", walk())
         await desk.hub.store.definitions.put("workflow:bad", {"name": "bad", "model": {"steps": "none"}})
-        await desk.hub.store.definitions.put("workflow:worse", {"name": "worse", "model": {}})
+        for name, kept in (("worse", {}), ("proxy_default", {"steps": [{"skill": "one"}]})):
+            await desk.hub.store.definitions.put(f"workflow:{name}", {"name": name, "model": kept})
     async with stepping(tmp_path) as desk:
         assert [one.name for one in creating(desk).list()] == ["good"]
 
     assert "workflow:bad in the store cannot be read" in caplog.text
     assert "the workflow worse that was made earlier is left out" in caplog.text
+    assert "the workflow proxy_default that was made earlier is left out" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -173,6 +175,7 @@ async def test_a_document_in_the_store_that_makes_no_sense_is_left_out(
         ("", walk(), "A workflow is named with 1 to 128 characters that can be printed, without space around them."),
         (" x", walk(), "A workflow is named with 1 to 128 characters that can be printed, without space around them."),
         ("x\n", walk(), "A workflow is named with 1 to 128 characters that can be printed, without space around them."),
+        ("proxy_default", walk(), "Workflow proxy_default cannot be used: `proxy_default` is what single capabilities"),
         ("x", model({}), "Workflow x cannot be used: the workflow has neither `states` nor `steps`"),
         ("x", walk({"name": "idle"}), "Workflow x cannot be used: steps[0]: the step runs nothing; add `skill` or"),
         ("x", walk(play("one", routes={"default": 9})), "Workflow x cannot be used: steps[0].routes[0].goto: there is"),

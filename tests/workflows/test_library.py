@@ -6,6 +6,7 @@ import pytest
 
 from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import Json, bench, flow, model
+from waypost import Hub
 from waypost.errors import DefinitionError
 from waypost.workflows.definition import Definition
 from waypost.workflows.library import Library
@@ -100,6 +101,13 @@ async def test_mistakes_are_told_where_they_stand() -> None:
         bad = flow({"a": {"transitions": {"go": {"target": "done", "executor": {"kind": "cli"}}}}, "done": DONE})
         with pytest.raises(DefinitionError, match=r"flow, a\.go"):
             b.engine.library.compiled("flow", model(bad))
+
+
+def test_the_name_of_the_workflow_of_single_capabilities_is_taken() -> None:
+    hub = Hub("h", version="1")
+    with pytest.raises(DefinitionError, match=r"^proxy_default is what single capabilities are used through"):
+        hub.workflow("proxy_default", model(ONE))
+    hub.workflow("other", model(ONE))
 
 
 @asynchronous

@@ -8,6 +8,9 @@ import pytest
 
 from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import ANN, WORK, Json, bench, flow
+from waypost.capabilities.absent import Absent
+from waypost.capabilities.chain import FROM_OUTSIDE
+from waypost.capabilities.principals import ANONYMOUS
 
 DONE: Json = {"terminal": True}
 STATES: Json = {
@@ -20,6 +23,7 @@ STATES: Json = {
             "broken": {"target": "stuck"},
             "ask": {"target": "b", "executor": {"kind": "human"}, "output": {"yes": True}},
             "gate": {"target": "gate"},
+            "call": {"target": "b", "executor": {"kind": "workflow", "definitionId": "child"}},
             "guarded": {"target": "b", "guards": [{"kind": "expr", "expr": "$.context.never == true"}]},
         }
     },
@@ -178,6 +182,34 @@ async def test_after_a_no_the_same_request_asks_nobody_again() -> None:
         assert (await b.submit(told, "ask", requestId="next"))["status"] == "waiting_for_approval"
 
 
+@pytest.mark.parametrize("transition", ["ask", "call"])
+@asynchronous
+async def test_when_the_instance_is_cancelled_the_same_request_is_told_so(transition: str) -> None:
+    async with bench(flow(STATES), child=flow({"x": STATES["b"], "a": {"terminal": True}})) as b:
+        told = await b.start()
+        await b.submit(told, transition, requestId="r")
+        await b.engine.cancel(told.id, Absent(ANONYMOUS, FROM_OUTSIDE), "enough")
+        again = await b.submit(told, transition, requestId="r")
+        assert (again.refused, again.code, again["status"]) == (True, "EXECUTOR_FAILED", "cancelled")
+        assert again["error"]["message"] == f"{told.id} was cancelled before {transition} ended: enough"
+        assert (await b.submit(told, transition, requestId="r")).data == again.data
+        assert (await b.submit(told, transition, {"x": 1}, requestId="r")).code == "REQUEST_ID_REUSED"
+
+
+@pytest.mark.parametrize(("leads", "state"), [({}, "a"), ({"onTimeout": {"target": "b"}}, "b")])
+@asynchronous
+async def test_when_the_time_is_over_the_same_request_is_told_so(leads: Json, state: str) -> None:
+    async with bench(flow(STATES, timeoutMs=100, **leads)) as b:
+        told = await b.start()
+        await b.submit(told, "ask", requestId="r")
+        await b.once(told, lambda seen: seen["version"] == 2)
+        again = await b.submit(told, "ask", requestId="r")
+        assert (again.refused, again.code, again["state"]) == (True, "EXECUTOR_FAILED", state)
+        assert again["error"]["message"] == f"The time of {told.id} was over before ask ended."
+        assert again["error"]["errorClass"] == "timeout"
+        assert await b.engine.gates.waiting() == []
+
+
 @asynchronous
 async def test_what_was_refused_was_not_done_and_may_be_tried_again() -> None:
     async with bench(flow(STATES)) as b:
@@ -218,3 +250,17 @@ async def test_an_id_is_not_empty_and_not_endless() -> None:
             result = await b.client.call_tool("workflow.submit", {**told.link("move"), "requestId": request_id})
             assert result["isError"]
         assert (await b.get(told)).at == told.at
+
+
+@pytest.mark.parametrize("request_id", ["\U0001f600" * 200, "a\0b"])
+@asynchronous
+async def test_an_id_that_cannot_be_kept_is_refused_and_shuts_nobody_else_out(request_id: str) -> None:
+    async with bench(flow(STATES), options={"breakers": True}) as b:
+        told = await b.start()
+        for transition in ("move", "run", "ask"):
+            refused = await b.submit(told, transition, requestId=request_id)
+            assert (refused.refused, refused.code) == (True, "INPUT_SCHEMA_VIOLATION")
+            assert "512 bytes" in refused["error"]["message"]
+        assert (await b.get(told)).at == told.at
+        assert b.work.calls == []
+        assert (await b.submit(told, "move", requestId="\U0001f600" * 128)).at == ("b", 2, {})

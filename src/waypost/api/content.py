@@ -95,14 +95,18 @@ async def show_document(hub: Operated, query: DocumentQuery) -> Document:
 async def add_document(hub: Operated, body: Document) -> DocumentChange:
     """Publish a markdown skill, in place of one that has its id."""
     content = _content(hub)
-    await content.open()
-    return DocumentChange(await _told(content.skills.register(body.id, body.skill, OPERATOR)))
+    added = DocumentChange(await _told(content.skills.register(body.id, body.skill, OPERATOR)))
+    await content.open()  # after that, so that clients hear of both at once
+    return added
 
 
 async def remove_document(hub: Operated, query: DocumentQuery) -> DocumentChange:
     """Take a markdown skill back."""
-    answer = await _told(_content(hub).skills.unregister(query.id, OPERATOR))
+    skills = _content(hub).skills
+    answer = await _told(skills.unregister(query.id, OPERATOR))
     if not answer["removed"]:
+        if query.id in {row["id"] for row in (await skills.list())["skills"]}:
+            raise InvalidParams(f"The skill {query.id} was not published; remove it where it is defined.")
         raise UnknownCapability(f"Skill not found: {query.id}")
     return DocumentChange(answer)
 

@@ -13,10 +13,7 @@ from waypost.api.operated import Operated
 from waypost.api.routing import Route
 from waypost.errors import DefinitionError, InvalidParams, StoreError
 from waypost.policy.key_ring import KeyEntry
-from waypost.policy.keys import Key
-
-HUB: Final = "hub"
-"""The id of the key that a hub leaves for programs on its machine."""
+from waypost.policy.keys import HUB, Key
 
 # `$` alone would let a line break through at the end.
 KeyId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@:+-]{0,127}$(?!\n)", description="Whose key it is")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Coroutine
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -14,7 +15,8 @@ from waypost.api.routing import Route
 from waypost.capabilities.absent import Absent
 from waypost.capabilities.chain import Chain
 from waypost.capabilities.context import Caller
-from waypost.errors import WorkflowRefused
+from waypost.errors import InvalidParams, WorkflowRefused
+from waypost.redaction import cleared, secrets_of
 from waypost.workflows.answers import Answer
 from waypost.workflows.engine import Engine
 from waypost.workflows.runs import MOST_HISTORY, Page, Runs, shown
@@ -23,10 +25,29 @@ PATIENCE: Final = 20.0
 """Seconds for which an answer waits until an instance has gone on; it goes on all the same."""
 _ON_THE_WAY: Final = frozenset({"EXECUTOR_FAILED", "CHAIN_FAILED", "CHAIN_DEPTH_EXCEEDED"})
 """Errors of what followed: what was asked for is done."""
+_DATA: Final = frozenset({"context", "input", "arguments", "error", "lastError", "approval", "delta"})
+"""What programs, agents and people gave."""
+_ID: Final = re.compile("wf_[0-9a-f]{24}")
 
 Text = Annotated[str, Meta(max_length=2000)]
 Name = Annotated[str, Meta(min_length=1, max_length=512)]
 _Result = TypeVar("_Result")
+
+
+Status = Literal[
+    "waiting_for_action",
+    "waiting_for_approval",
+    "waiting_for_workflow",
+    "executing",
+    "going_on",
+    "unknown_outcome",
+    "chain_failed",
+    "succeeded",
+    "failed",
+    "cancelled",
+    "timed_out",
+]
+"""What runs are doing or waiting for, or how they ended."""
 
 
 class RunQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,7 +57,7 @@ class RunQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     before: str = ""
     principal: Name | None = None
     definition: Name | None = None
-    status: Name | None = None
+    status: Status | None = None
 
 
 class HistoryQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,6 +86,8 @@ Run = dict[str, Any]
 
 async def list_runs(hub: Operated, query: RunQuery) -> Page:
     """The newest runs, or those before them."""
+    if query.before and not _ID.fullmatch(query.before):
+        raise InvalidParams("The cursor in `before` is none that was given out.")
     return await _runs(hub).list(
         principal=query.principal,
         definition=query.definition,
@@ -77,18 +100,20 @@ async def list_runs(hub: Operated, query: RunQuery) -> Page:
 async def show_run(hub: Operated, id: str, query: HistoryQuery, by: Operator) -> Run:
     """A run and its history."""
     answer = await _runs(hub).show(id, caller_of(by, id), after=query.after, limit=query.limit)
-    return _done(answer)
+    return _done(hub, answer)
 
 
 async def cancel_run(hub: Operated, id: str, body: Cancellation, by: Operator) -> Run:
     """End a run where it stands."""
-    return _done(await hub.workflows.engine.cancel(id, caller_of(by, id), body.reason))
+    return _done(hub, await hub.workflows.engine.cancel(id, caller_of(by, id), body.reason))
 
 
 async def resolve_run(hub: Operated, id: str, body: Resolution, by: Operator) -> Run:
     """Say what became of a transition whose outcome nobody knows."""
+    if body.output is not None and body.how != "succeeded":
+        raise InvalidParams("There is only an `output` where it has `succeeded`.")
     engine, caller = hub.workflows.engine, caller_of(by, id)
-    _done(await engine.get(id, caller))
+    _done(hub, await engine.get(id, caller))
     live = await engine.seen(id, by.principal)
     move = "" if live.held is None else live.held.move
     answer = await patiently(
@@ -96,7 +121,7 @@ async def resolve_run(hub: Operated, id: str, body: Resolution, by: Operator) ->
     )
     if answer is None:
         answer = await engine.get(id, caller)
-    return _done(answer)
+    return _done(hub, answer)
 
 
 def caller_of(by: Operator, run: str) -> Caller:
@@ -128,12 +153,22 @@ def _runs(hub: Operated) -> Runs:
     return Runs(hub.workflows.engine, lambda: hub.store)
 
 
-def _done(answer: Answer) -> Run:
-    """What was done; a refusal is an error."""
+def _done(hub: Operated, answer: Answer) -> Run:
+    """What was done, without secrets; a refusal is an error."""
     error: dict[str, Any] = answer.data.get("error") or {}
     if answer.refused and error["code"] not in _ON_THE_WAY:
         raise WorkflowRefused(error["message"], error["code"])
-    return shown(answer.data)
+    connections = hub.workflows.connections.values()
+    given = [getattr(one, name, {}) for one in connections for name in ("env", "headers")]
+    told: Run = _clear(shown(answer.data), (*hub.guard.secrets, *secrets_of(*given)))
+    return told
+
+
+def _clear(value: Any, secrets: tuple[str, ...]) -> Any:
+    """An answer whose data holds no secrets; names stay what they are, even where a secret is such a word."""
+    if isinstance(value, dict):
+        return {name: (cleared if name in _DATA else _clear)(item, secrets) for name, item in value.items()}
+    return [_clear(item, secrets) for item in value] if isinstance(value, list) else value
 
 
 _ROW: Final = {

@@ -23,6 +23,17 @@ class Question(msgspec.Struct, frozen=True):
     within: float = ANSWER_WITHIN
 
 
+class InputNeeded(BaseException):
+    """Ends a run of a handler that asked something; no handler is meant to catch it."""
+
+
+def is_input_needed(error: BaseException) -> bool:
+    """Whether a run ended because it asked, possibly from several tasks at once."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(is_input_needed(inner) for inner in error.exceptions)
+    return isinstance(error, InputNeeded)
+
+
 class SamplingAnswer(msgspec.Struct, frozen=True, rename="camel"):
     """What the client's model said."""
 

@@ -88,7 +88,7 @@ class Services(Protocol):
 class Context:
     """One call: who asked, on which session, and the ways to answer before the answer."""
 
-    __slots__ = ("_assigns", "_caller", "_capability", "_deadline", "_services")
+    __slots__ = ("_assigns", "_caller", "_capability", "_deadline", "_services", "_steps")
 
     def __init__(
         self,
@@ -102,6 +102,7 @@ class Context:
         self._deadline = deadline
         self._capability = capability
         self._assigns: dict[str, Any] | None = None
+        self._steps: dict[str, Any] | None = None
 
     @property
     def caller(self) -> Caller:
@@ -195,7 +196,11 @@ class Context:
 
     async def once(self, key: str, function: Callable[[], Any]) -> Any:
         """Do a step and remember its result, so that a handler that is run again after asking does not repeat it."""
-        return await self._caller.once(key, function)
+        if self._steps is None:
+            self._steps = {}
+        if key not in self._steps:
+            self._steps[key] = await self._caller.once(key, function)
+        return self._steps[key]
 
     async def _told(self, question: Question) -> Any:
         """The client's answer; when it answers with an error, there is none."""

@@ -41,7 +41,7 @@ def form(schema: Any) -> dict[str, Any]:
     """The schema of a form, written raw or in the data form; what no client can show is `SchemaNotAllowed`."""
     if not isinstance(schema, dict):
         raise SchemaNotAllowed("The schema of a form must be a mapping.")
-    raw: dict[str, Any] = schema if is_raw(schema) or "type" in schema else parse(schema).schema
+    raw: dict[str, Any] = schema if is_raw(schema) or isinstance(schema.get("type"), str) else parse(schema).schema
     if raw.get("type") != "object" or not isinstance(raw.get("properties"), dict):
         raise SchemaNotAllowed('The schema of a form must be {"type": "object", "properties": {...}}.')
     _only(raw, _ROOT, "the form")
@@ -128,7 +128,7 @@ def _older(name: str, part: dict[str, Any]) -> dict[str, Any]:
 
 
 def answer(result: Any, schema: dict[str, Any] | None) -> ElicitationAnswer:
-    """The person's answer; an accepted one that does not fit the form is `InvalidAnswer`."""
+    """The person's answer: only one that accepts a form has content, and that fits the form or is `InvalidAnswer`."""
     try:
         given = msgspec.convert(result, ElicitationAnswer)
     except msgspec.ValidationError as error:
@@ -136,7 +136,7 @@ def answer(result: Any, schema: dict[str, Any] | None) -> ElicitationAnswer:
     if given.action not in ("accept", "decline", "cancel"):
         raise InvalidAnswer(f"The client's answer has an unknown action: {given.action!r}.")
     if not given.accepted or schema is None:
-        return given
+        return ElicitationAnswer(given.action)
     problems = Validator.deferred(_closed(schema)).problems(given.content or {})
     if problems:
         raise InvalidAnswer(f"The answer does not fit the form: {'; '.join(problems)}.")

@@ -72,9 +72,15 @@ def _by_position(function: Callable[..., Any], arity: int) -> Handler:
 
 def is_async(function: Callable[..., Any]) -> bool:
     """Whether calling `function` gives a coroutine."""
+    function = _whole(function)
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def _whole(function: Any) -> Any:
+    """What a partial is a part of."""
     while isinstance(function, functools.partial):
         function = function.func
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+    return function
 
 
 def hints(function: Callable[..., Any]) -> dict[str, Any]:
@@ -95,6 +101,10 @@ def inspect_shape(function: Callable[..., Any], *, declared: Arguments | None, s
     """Work out how `function` is called; `declared` arguments make it take `args` and `ctx` by position."""
     everything = list(inspect.signature(function).parameters.values())
     parameters = everything[1:] if skip_self else everything
+    if starred := [
+        f"{p.replace(annotation=p.empty)}" for p in parameters if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]:
+        raise DefinitionError(f"{' and '.join(starred)} cannot be arguments; name them")
     known = hints(function)
     returned = known.get("return", inspect.Signature.empty)
     if declared is not None or not any(parameter.name in known for parameter in parameters):
@@ -133,7 +143,7 @@ def description_of(subject: object, options: Options) -> str | None:
     if options.description is not None:
         return options.description
     doc = (
-        inspect.getdoc(subject)
+        inspect.getdoc(_whole(subject))
         if not isinstance(subject, type)
         else inspect.cleandoc(subject.__dict__.get("__doc__") or "")
     )
@@ -149,7 +159,8 @@ def tool_from_function(
     in_class: bool = False,
 ) -> Blueprint:
     """The tool that `function` is; one found in a class has yet to be bound to an instance."""
-    raw_name = getattr(function, "__name__", type(function).__name__)
+    whole = _whole(function)
+    raw_name = getattr(whole, "__name__", type(whole).__name__)
     name = raw_name if options.name is UNSET else options.name
     subject = f"Tool {name!r}"
     if not callable(function):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import msgspec
 from msgspec import UNSET
@@ -133,11 +133,29 @@ def _message(part: Any) -> PromptMessage:
     if isinstance(part, (str, *CONTENT_TYPES)):
         return PromptMessage("user", as_block(part))
     if isinstance(part, Mapping) and part.get("role") in ("user", "assistant") and "content" in part:
-        content = part["content"]
-        return PromptMessage(part["role"], dict(content) if isinstance(content, Mapping) else as_block(content))
+        return PromptMessage(part["role"], _content(part["content"]))
     raise DefinitionError(
         "A prompt returns text, content blocks, or messages with a role (user or assistant) and content."
     )
+
+
+def _content(content: Any) -> Block | dict[str, Any]:
+    if isinstance(content, (str, *CONTENT_TYPES)):
+        return as_block(content)
+    members = _MEMBERS.get(str(content.get("type"))) if isinstance(content, Mapping) else None
+    if members is None or not members <= content.keys():
+        raise DefinitionError("A prompt returns messages whose content is text or one content block.")
+    return dict(content)
+
+
+_MEMBERS: Final = {
+    "text": {"text"},
+    "image": {"data", "mimeType"},
+    "audio": {"data", "mimeType"},
+    "resource_link": {"uri", "name"},
+    "resource": {"resource"},
+}
+"""What a content block that is written as a mapping must have, by its type."""
 
 
 def prompt_from_template(

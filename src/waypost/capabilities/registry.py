@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeAlias
 
@@ -17,9 +17,10 @@ from waypost.nearest import did_you_mean, likely
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One mutation of the registry: which lists look different now."""
+    """One mutation of the registry: which lists look different now, and what came, went or looks different in them."""
 
     kinds: frozenset[Kind]
+    rows: tuple[Capability, ...] = ()
 
 
 Listener: TypeAlias = Callable[[Change], None]
@@ -107,7 +108,8 @@ class Registry:
         self._waiting: Rows = {}
         """Those that wait for their names, which are others' now."""
         self._listeners: list[Listener] = []
-        self._held: set[Kind] | None = None
+        self._settling: list[Callable[[], None]] = []
+        self._held: list[Capability] | None = None
 
     def __getitem__(self, kind: Kind) -> Table:
         return self.tables[kind]
@@ -116,6 +118,10 @@ class Registry:
         """Have `listener` called after each change, until the returned function is called."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
+
+    def settle(self, arrange: Callable[[], None]) -> None:
+        """Have `arrange` called after each change and before it is told; what it changes is told with it."""
+        self._settling.append(arrange)
 
     def add(self, capabilities: Iterable[Capability]) -> None:
         """Add all or nothing; two capabilities with one name are a `DefinitionError`."""
@@ -144,9 +150,7 @@ class Registry:
             self._drop(kind, name)
         for row in arriving.values():
             self._put(row)
-        kinds = _different(leaving, arriving)
-        if kinds:
-            self._publish(Change(kinds))
+        self._publish(_different(leaving, arriving))
 
     def is_taken(self, kind: Kind, name: str) -> bool:
         """Whether something has a name that makes room for nobody."""
@@ -233,20 +237,33 @@ class Registry:
         if self._held is not None:
             yield
             return
-        self._held = set()
+        self._held = []
         try:
             yield
         finally:
-            kinds, self._held = frozenset(self._held), None
-            if kinds:
-                self._publish(Change(kinds))
+            rows, self._held = self._held, None
+            self._publish(rows)
 
-    def _publish(self, change: Change) -> None:
+    def _publish(self, rows: list[Capability]) -> None:
         if self._held is not None:
-            self._held |= change.kinds
+            self._held += rows
             return
-        for listener in tuple(self._listeners):
-            listener(change)
+        if self._settling:
+            rows = self._settled(rows)
+        if rows:
+            change = Change(frozenset(row.kind for row in rows), tuple(rows))
+            for listener in tuple(self._listeners):
+                listener(change)
+
+    def _settled(self, rows: list[Capability]) -> list[Capability]:
+        """What changed, with what has to change because of it."""
+        self._held = rows
+        try:
+            for arrange in self._settling:
+                arrange()
+        finally:
+            self._held = None
+        return rows
 
     def portable_name(self, tool: Capability) -> str:
         """The name of `tool` that every model API accepts."""
@@ -302,15 +319,17 @@ def _spellings(row: Capability) -> Iterable[tuple[Kind, str]]:
     return [(row.kind, name) for name in names]
 
 
-def _different(
-    old: Mapping[tuple[Kind, str], Capability], new: Mapping[tuple[Kind, str], Capability]
-) -> frozenset[Kind]:
-    """The kinds whose lists look different after an exchange."""
-    return frozenset(
-        key[0]
-        for key in {*old, *new}
-        if key not in old
-        or key not in new
-        or old[key].definition != new[key].definition
-        or old[key].hidden != new[key].hidden
-    )
+def _different(old: Rows, new: Rows) -> list[Capability]:
+    """What makes lists look different after an exchange: rows as they were, and as they are."""
+    before, after = _listed(old), _listed(new)
+    return [
+        row
+        for key in {*before, *after}
+        if key not in before or key not in after or before[key].definition != after[key].definition
+        for row in (before.get(key), after.get(key))
+        if row is not None
+    ]
+
+
+def _listed(rows: Rows) -> Rows:
+    return {key: row for key, row in rows.items() if not row.hidden}

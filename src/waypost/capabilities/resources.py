@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Final, cast
 
 import msgspec
 from msgspec import UNSET
@@ -19,6 +19,7 @@ from waypost.capabilities.schemas.forms import Arguments
 from waypost.capabilities.text_arguments import TextArguments
 from waypost.capabilities.uri_templates import UriTemplate
 from waypost.errors import DefinitionError
+from waypost.nearest import did_you_mean
 from waypost.wire.content import Annotations, BlobContents, Contents, EmbeddedResource, TextContents, contents
 from waypost.wire.definitions import ResourceDefinition, TemplateDefinition
 
@@ -85,7 +86,7 @@ def _resource(
         _check_variables(template, arguments.schema)
     common = options.definition(description) | {
         "mime_type": options.mime_type or UNSET,
-        "annotations": UNSET if options.annotations is None else msgspec.convert(options.annotations, Annotations),
+        "annotations": UNSET if options.annotations is None else _annotations(options.annotations),
     }
     definition: ResourceDefinition | TemplateDefinition
     if template is None:
@@ -107,6 +108,25 @@ def _resource(
         choices=offered or {},
         **options.traits(),
     )
+
+
+def _annotations(given: Mapping[str, Any]) -> Annotations:
+    """Annotations from their names here or on the wire."""
+    for key in given:
+        if key not in _WIRE_NAMES and key not in _WIRE_NAMES.values():
+            raise DefinitionError(f"unknown annotation {key!r}{did_you_mean(key, _WIRE_NAMES, ', ') or '.'}")
+    try:
+        made = msgspec.convert({_WIRE_NAMES.get(key, key): value for key, value in given.items()}, Annotations)
+    except msgspec.ValidationError as error:
+        raise DefinitionError(f"its annotations are wrong: {error}.") from None
+    if not 0 <= (made.priority or 0) <= 1:
+        raise DefinitionError(f"the annotation priority must be a number from 0 to 1, not {made.priority:g}.")
+    if not {"user", "assistant"}.issuperset(made.audience or ()):
+        raise DefinitionError("the annotation audience must be a list of 'user' and 'assistant'.")
+    return made
+
+
+_WIRE_NAMES: Final = dict(zip(Annotations.__struct_fields__, Annotations.__struct_encode_fields__, strict=True))
 
 
 def _check_variables(template: UriTemplate, schema: Mapping[str, Any]) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from waypost.errors import CapabilityNotSupported
+from waypost.capabilities.asking import require
+from waypost.errors import NoAnswer
 from waypost.wire.definitions import Implementation
 
 ListKind: TypeAlias = Literal["tools", "prompts", "resources"]
@@ -58,9 +59,12 @@ class Session(ABC):
     async def send_task_status(self, task_id: str) -> None:
         """Tell the client how one of its tasks stands."""
 
+    async def send_elicitation_complete(self, elicitation_id: str) -> None:  # noqa: B027  # others are not told
+        """Tell the client that what a person was to do on a page is done; only sessions of 2025-11-25 know of that."""
+
     async def send_elicitation(self, message: str, schema: Any, timeout: float = 30.0) -> str:  # noqa: ASYNC109
         """Ask the person behind the client and go on; the answer arrives at the hook `on_elicitation`."""
-        raise CapabilityNotSupported({"elicitation": {}})
+        raise self._unheard({"elicitation": {"form": {}}}, "elicit")
 
     async def send_sampling(
         self,
@@ -71,11 +75,16 @@ class Session(ABC):
         **options: Any,
     ) -> str:
         """Ask the client's model and go on; the answer arrives at the hook `on_sampling`."""
-        raise CapabilityNotSupported({"sampling": {}})
+        raise self._unheard({"sampling": {}}, "sample")
 
     async def send_roots(self, timeout: float = 30.0) -> str:  # noqa: ASYNC109
         """Ask where the client works and go on; the answer arrives at the hook `on_roots`."""
-        raise CapabilityNotSupported({"roots": {}})
+        raise self._unheard({"roots": {}}, "roots")
+
+    def _unheard(self, needs: Mapping[str, Any], instead: str) -> NoAnswer:
+        """Why nothing can be asked beside a request; a client that could not be asked in one either is told so."""
+        require(self.client_capabilities, needs)
+        return NoAnswer(f"A stateless client is asked nothing beside a request; use await ctx.{instead}() in it.")
 
 
 def check_list(kind: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, TypeVar, overload
 
@@ -27,10 +28,22 @@ class _Decorator:
         if not callable(target) or isinstance(target, type):
             raise DefinitionError(f"@tool needs a function, not {name}; its options go by keyword.")
         parse(self.options, f"Tool {name!r}", ToolOptions)
+        _check_first(name, target)
         # Decorators apply from the function outwards, so what is there already was written nearer and wins.
         merged = {**self.options, **getattr(target, _MARK, {})}
         setattr(target, _MARK, merged)
         return function
+
+
+def _check_first(name: str, target: object) -> None:
+    """Refuse a second tool of one name in a class body, which would take the place of the first without a word."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_globals is globals():
+        frame = frame.f_back
+    written = {} if frame is None or "__qualname__" not in frame.f_locals else frame.f_locals
+    before = written.get(name)
+    if getattr(before, "__func__", before) is not target and tool_options(before) is not None:
+        raise DefinitionError(f"Tool {name!r}: {written['__qualname__']} has two functions of that name.")
 
 
 @overload

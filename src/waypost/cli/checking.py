@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from waypost.cli.targets import DEFAULT
+from waypost.cli.usage import WrongUsage
 
 if TYPE_CHECKING:
     from waypost.config import Finding
@@ -41,6 +42,8 @@ def run_check(given: argparse.Namespace) -> int:
     """Print the findings; errors fail."""
     from waypost.building import check
 
+    if given.config.rpartition(":")[0].endswith(".py") or given.config.endswith(".py"):
+        raise WrongUsage(f"{given.config} is Python; `waypost check` is for configuration files such as {DEFAULT}.")
     findings = check(Path(given.config))
     if given.json:
         sys.stdout.write(json.dumps(msgspec.to_builtins(findings), indent=2) + "\n")

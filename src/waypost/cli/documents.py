@@ -43,11 +43,11 @@ def show_all(hub: Remote, given: argparse.Namespace) -> int:
             str(one["bytes"]),
             one.get("owner") or "",
             "stale" if one.get("stale") else "",
-            one["registered_at"],
+            one["registered_at"][:19],
         )
         for one in documents
     ]
-    print_table(("ID", "BYTES", "OWNER", "", "REGISTERED"), rows)
+    print_table(("ID", "BYTES", "OWNER", "STATE", "REGISTERED"), rows)
     return 0
 
 

@@ -6,15 +6,18 @@ import argparse
 import asyncio
 import base64
 import json
+import shlex
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from waypost.capabilities.surfaces import SEVEN
 from waypost.cli.remote import KEY
 from waypost.cli.targets import add_target, key_for, open_client
 from waypost.cli.usage import json_object
 from waypost.errors import RemoteError, WaypostError
+from waypost.nearest import did_you_mean, likely
 
 if TYPE_CHECKING:
     from waypost.hub import Hub
@@ -31,7 +34,12 @@ Command = Callable[["Client", argparse.Namespace], Awaitable[int]]
 def register(commands: Any) -> None:
     """Add the commands."""
     listing = _command(
-        commands, "list", show_list, "list the tools of a hub", "waypost list server.py:hub --catalog --json"
+        commands,
+        "list",
+        show_list,
+        "list the tools of a hub",
+        "waypost list server.py:hub --catalog --json",
+        can_lack=True,
     )
     listing.add_argument("--catalog", action="store_true", help="everything: hidden tools, resources and prompts too")
     searching = _command(
@@ -55,11 +63,13 @@ def register(commands: Any) -> None:
     reading.add_argument("uri", metavar="URI", help="the resource")
 
 
-def _command(commands: Any, name: str, action: Command, text: str, example: str) -> argparse.ArgumentParser:
+def _command(
+    commands: Any, name: str, action: Command, text: str, example: str, *, can_lack: bool = False
+) -> argparse.ArgumentParser:
     command: argparse.ArgumentParser = commands.add_parser(
         name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=f"example: {example}"
     )
-    add_target(command)
+    add_target(command, can_lack=can_lack)
     command.add_argument("--key", help=f"the key for a hub at a URL (default: {KEY} of the environment)")
     command.add_argument(
         "--data", type=Path, metavar="DIR", help="the data directory of a hub at a URL, in place of its key"
@@ -70,7 +80,7 @@ def _command(commands: Any, name: str, action: Command, text: str, example: str)
 
 
 async def _with_client(action: Command, given: argparse.Namespace) -> int:
-    async with open_client(given.target, key_for(given)) as (client, hub):
+    async with open_client(given.target, key_for(given), runs=action is call) as (client, hub):
         given.hub = hub
         return await action(client, given)
 
@@ -90,7 +100,19 @@ async def show_list(client: Client, given: argparse.Namespace) -> int:
         _print_json(tools)
     else:
         _print_rows([("", tool) for tool in tools])
+        await _tell_of_items(client, given, {tool.name.replace("_", ".") for tool in tools})
     return 0
+
+
+async def _tell_of_items(client: Client, given: argparse.Namespace, tools: set[str]) -> None:
+    """Say that there is more than the tools of a gateway."""
+    if tools != SEVEN:
+        return
+    page = await _gateway(client, None, "home", {})
+    if page is not None:
+        count = sum(page["counts"]["kind"].values()) if "counts" in page else len(page["items"])
+        search = shlex.join(["waypost", "search", given.target, ""])
+        sys.stderr.write(f"... and {count} items behind the gateway; see `{search}`\n")
 
 
 async def catalog(client: Client, hub: Hub | None) -> dict[str, list[Reply]]:
@@ -186,9 +208,21 @@ async def describe(client: Client, given: argparse.Namespace) -> int:
     raise WaypostError(f"There is nothing called {given.name!r}; see `waypost list {given.target} --catalog`.")
 
 
+async def _unknown(client: Client, given: argparse.Namespace, told: str) -> WaypostError:
+    """What is said about a tool that is not there, with the nearest that is."""
+    sections = await catalog(client, given.hub)
+    known = [_name(entry) for section in ("tools", "items") for entry in sections.get(section, ())]
+    return WaypostError(told + did_you_mean(given.name, likely(given.name, known), "; "))
+
+
 async def call(client: Client, given: argparse.Namespace) -> int:
     """Print what a tool answers."""
-    result = await client.call_tool(given.name, given.arguments)
+    try:
+        result = await client.call_tool(given.name, given.arguments)
+    except RemoteError as error:
+        if error.code != _UNKNOWN_TOOL or not error.message.startswith("Unknown "):
+            raise
+        raise await _unknown(client, given, error.message) from None
     if given.json:
         _print_json(result)
     else:

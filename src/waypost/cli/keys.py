@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from waypost.cli.remote import Remote, add_action, group, print_json, print_table, segment
-from waypost.cli.usage import key_id
+from waypost.cli.usage import key_id, name
 
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _SPAN: Final = re.compile(r"([1-9][0-9]{0,4})([mhdw])")
@@ -32,9 +32,9 @@ def register(commands: Any) -> None:
         "waypost keys create --id ci --role agent --permission deploy --expires 30d",
     )
     making.add_argument("--id", type=key_id, required=True, help="whose key it is")
-    making.add_argument("--role", action="append", default=[], help="a role it has; may be repeated")
-    making.add_argument("--permission", action="append", default=[], help="a permission it has; may be repeated")
-    making.add_argument("--scope", action="append", default=[], help="a scope it has; may be repeated")
+    for right in ("role", "permission", "scope"):
+        told = f"a {right} it has; may be repeated"
+        making.add_argument(f"--{right}", type=name, action="append", default=[], help=told)
     making.add_argument("--expires", type=moment, metavar="WHEN", help="30d, 12h or 2030-01-01 (default: never)")
     add_action(actions, "list", show, "list all keys, without the keys themselves", "waypost keys list --json")
     revoking = add_action(actions, "revoke", revoke, "refuse a key from now on", "waypost keys revoke ci")

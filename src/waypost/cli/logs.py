@@ -1,4 +1,4 @@
-"""Logs for machines: one JSON object a line, on stderr."""
+"""Logs on stderr: for machines one JSON object a line, for people at a terminal plain text."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import sys
 from datetime import UTC, datetime
 
+from waypost.cli.remote import visible
 from waypost.redaction import redacted
 
 
@@ -26,8 +27,20 @@ class JsonLines(logging.Formatter):
         return json.dumps(entry, ensure_ascii=False)
 
 
+class PlainText(logging.Formatter):
+    """A log record as people read it, without what looks like a secret, or would move the cursor."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, and the traceback below it."""
+        time = self.formatTime(record, "%H:%M:%S")
+        lines = [f"{time} {record.levelname.lower()}: {redacted(record.getMessage())} ({record.name})"]
+        if record.exc_info:
+            lines += redacted(self.formatException(record.exc_info)).splitlines()
+        return "\n".join(map(visible, lines))
+
+
 def log_to_stderr() -> None:
     """Send every log from `info` on to stderr."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(PlainText() if sys.stderr.isatty() else JsonLines())
     logging.basicConfig(handlers=[handler], level=logging.INFO)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from waypost.cli import (
     approvals,
@@ -28,6 +28,7 @@ from waypost.cli import (
 )
 from waypost.cli.usage import WrongUsage
 from waypost.errors import ConfigError, WaypostError
+from waypost.nearest import did_you_mean
 from waypost.version import __version__
 
 OK, FAILED, USAGE = 0, 1, 2
@@ -38,8 +39,15 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong with the call, and end."""
-        sys.stderr.write(f"{self.prog}: {message}; see `{self.prog} --help`\n")
+        joint = " See" if message.endswith("?") else "; see"
+        sys.stderr.write(f"{self.prog}: {message}{joint} `{self.prog} --help`\n")
         raise SystemExit(USAGE)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        hint = "" if value in (action.choices or (value,)) else did_you_mean(str(value), action.choices or ())
+        if hint:
+            raise argparse.ArgumentError(action, f"there is no {value!r}; {hint}")
+        super()._check_value(action, value)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -61,7 +69,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; errors are one sentence on stderr."""
-    given = parser().parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    given = parser().parse_args([*words[1:], "--help"] if words[:1] == ["help"] else words)
     try:
         code: int = given.run(given)
     except ConfigError as error:

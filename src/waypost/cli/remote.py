@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
+from waypost.cli.usage import WrongUsage
 from waypost.errors import WaypostError
 from waypost.stores import places
 
@@ -22,6 +23,7 @@ KEY: Final = "WAYPOST_KEY"
 """The variable of the environment that has the key for hubs at a URL."""
 
 _PATIENCE: Final = 30.0
+_SHORT_PATIENCE: Final = 2.0
 _HERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # where a hub that listens everywhere is near
 
 
@@ -37,19 +39,20 @@ class Note(msgspec.Struct, frozen=True):
 class Remote:
     """The API of a running hub."""
 
-    def __init__(self, url: str, key: str | None) -> None:
+    def __init__(self, url: str, key: str | None, patience: float = _PATIENCE) -> None:
         try:
             parts = urlsplit(url)
             host, self._port = parts.hostname, parts.port
         except ValueError:
             host = None
         if not host or parts.scheme not in ("http", "https"):
-            raise WaypostError(f"{url} is no address of a hub; use http://127.0.0.1:8420 or the like.")
+            raise _no_address(url)
         self.url = url.rstrip("/").removesuffix("/mcp")
         self._secure = parts.scheme == "https"
         self._host = _HERE.get(host, host)
         self._prefix = parts.path.rstrip("/").removesuffix("/mcp")
         self._key = key
+        self._patience = patience
 
     def get(self, path: str, **query: Any) -> Any:
         """Ask for something."""
@@ -69,7 +72,7 @@ class Remote:
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
         kind = HTTPSConnection if self._secure else HTTPConnection
-        connection = kind(self._host, self._port, timeout=_PATIENCE)
+        connection = kind(self._host, self._port, timeout=self._patience)
         try:
             data = None if body is None else msgspec.json.encode(body)
             connection.request(method, f"{self._prefix}/api/v1/{path}", data, headers)
@@ -108,9 +111,13 @@ def _place(url: str) -> tuple[str, str, int | None, str]:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or {"http": 80, "https": 443}.get(parts.scheme)
     except ValueError:
-        raise WaypostError(f"{url} is no address of a hub; use http://127.0.0.1:8420 or the like.") from None
+        raise _no_address(url) from None
     near = "127.0.0.1" if host == "localhost" else _HERE.get(host, host)
     return parts.scheme, near, port, parts.path.rstrip("/").removesuffix("/mcp")
+
+
+def _no_address(url: str) -> WrongUsage:
+    return WrongUsage(f"{url} is no address of a hub; use http://127.0.0.1:8420 or the like.")
 
 
 Action = Callable[[Remote, argparse.Namespace], int]
@@ -182,6 +189,18 @@ def write_note(file: Path, note: Note) -> None:
     fresh.replace(file)
 
 
+def neighbour(file: Path) -> Note | None:
+    """The note of another hub that runs, if it is one: it knows the key in it."""
+    try:
+        note = read_note(file)
+        if note.pid == os.getpid():  # of an earlier process with our number, as in a container
+            return None
+        Remote(note.url, note.key, _SHORT_PATIENCE).get("policies")
+    except WaypostError:
+        return None
+    return note
+
+
 def remove_note(file: Path, note: Note) -> None:
     """Take a note away, unless it is another hub's by now."""
     try:
@@ -209,6 +228,9 @@ def print_json(value: Any) -> None:
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print data for people; control characters are shown as what they are."""
     table = [tuple(heads), *(tuple(visible(cell) for cell in row) for row in rows)]
+    if len(table) == 1:
+        sys.stdout.write("none\n")
+        return
     widths = [max(len(row[column]) for row in table) for column in range(len(heads))]
     for row in table:
         line = "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))

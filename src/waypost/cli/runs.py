@@ -8,6 +8,7 @@ import sys
 from typing import Any, Final
 
 from waypost.cli.remote import Remote, add_action, group, print_json, print_table, segment
+from waypost.cli.usage import WrongUsage
 
 STATUSES: Final = (
     *("waiting_for_action", "waiting_for_approval", "waiting_for_workflow", "executing", "going_on"),
@@ -140,13 +141,20 @@ def show(hub: Remote, given: argparse.Namespace) -> int:
             row["transition"],
             str(row["from"] or ""),
             str(row["to"] or ""),
-            row.get("decidedBy") or row["by"],
+            _by(row),
             row.get("outcome", ""),
         )
         for row in run["history"]
     ]
     print_table(("VERSION", "TIME", "TRANSITION", "FROM", "TO", "BY", "OUTCOME"), rows)
     return 0
+
+
+def _by(row: dict[str, Any]) -> str:
+    """Who took a transition, and which people agreed to it."""
+    agreed = ", ".join(f"{one['by']} ({one['via']})" for one in row.get("approvals") or ())
+    who: str = row.get("decidedBy") or row["by"]
+    return f"{who}, approved by {agreed}" if agreed else who
 
 
 def cancel(hub: Remote, given: argparse.Namespace) -> int:
@@ -161,6 +169,8 @@ def cancel(hub: Remote, given: argparse.Namespace) -> int:
 
 def resolve(hub: Remote, given: argparse.Namespace) -> int:
     """Say how the instance stands now; a transition that failed again fails."""
+    if given.output is not None and given.how != "succeeded":
+        raise WrongUsage(f"--output goes with --as succeeded, not with --as {given.how}.")
     wanted = {"as": given.how}
     if given.output is not None:
         wanted["output"] = given.output

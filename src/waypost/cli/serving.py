@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from waypost.cli.logs import log_to_stderr
-from waypost.cli.remote import NOTE, Note, remove_note, write_note
+from waypost.cli.remote import NOTE, Note, neighbour, remove_note, write_note
 from waypost.cli.targets import DEFAULT, LOCAL, is_config, load_hub
 from waypost.cli.usage import port
 from waypost.errors import WaypostError
@@ -17,6 +18,8 @@ from waypost.stores import places
 
 if TYPE_CHECKING:
     from waypost.hub import Hub
+
+_log: Final = logging.getLogger(__name__)
 
 
 def register(commands: Any) -> None:
@@ -84,14 +87,19 @@ def _serve(hub: Hub, host: str, port: int, file: Path) -> None:
     key = new_key()
     hub.authentication.admit(Key("hub", digest(key), roles=("admin",)))
     left: list[Note] = []
+    other = neighbour(file)
 
     def ready(address: str) -> None:
-        left.append(Note(address, key, os.getpid(), hub.worker_address))
-        write_note(file, left[0])
+        if other is None:
+            left.append(Note(address, key, os.getpid(), hub.worker_address))
+            write_note(file, left[0])
+        else:
+            told = "%s stays that of the hub at %s (process %d); commands reach this one with --url and --key"
+            _log.warning(told, file, other.url, other.pid)
         sys.stderr.write(hub.told_ready(address))
 
     try:
-        hub.run("http", host=host, port=port, ready=ready)
+        hub.serve("http", host=host, port=port, ready=ready)
     finally:
         for note in left:
             remove_note(file, note)

@@ -68,7 +68,9 @@ def run(given: argparse.Namespace) -> int:
     """Write the files; nothing that exists is overwritten."""
     folder = Path(given.directory).resolve()
     name = folder.name.lower().replace(" ", "-") or "waypost"
-    client = {"mcpServers": {name: {"command": "waypost", "args": ["serve", str(folder / "waypost.yaml"), "--stdio"]}}}
+    command, *words = _myself()
+    arguments = [*words, "serve", str(folder / "waypost.yaml"), "--stdio"]
+    client = {"mcpServers": {name: {"command": command, "args": arguments}}}
     files = {
         folder / "waypost.yaml": _CONFIG.format(name=json.dumps(name)),
         folder / "tools.py": _TOOLS,
@@ -91,3 +93,9 @@ def run(given: argparse.Namespace) -> int:
         f"Connect it:  paste mcp.json into your client's configuration.\n"
     )
     return 0
+
+
+def _myself() -> list[str]:
+    """How anything starts this command: by its whole path, because clients do not see the environment of a shell."""
+    script = Path(sys.executable).with_name("waypost")
+    return [str(script)] if script.exists() else [sys.executable, "-m", "waypost"]

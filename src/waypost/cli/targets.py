@@ -24,9 +24,14 @@ HELP: Final = "waypost.yaml, file.py:hub, package.module:hub or a URL"
 _REFUSED: Final = " answered 401: "
 
 
-def add_target(command: argparse.ArgumentParser) -> None:
-    """Give a command its TARGET."""
-    command.add_argument("target", metavar="TARGET", help=HELP)
+def add_target(command: argparse.ArgumentParser, *, can_lack: bool = False) -> None:
+    """Give a command its TARGET; one that `can_lack` it takes the file beside the shell."""
+    if can_lack:
+        command.add_argument(
+            "target", nargs="?", default=DEFAULT, metavar="TARGET", help=f"{HELP} (default: {DEFAULT})"
+        )
+    else:
+        command.add_argument("target", metavar="TARGET", help=HELP)
 
 
 def is_url(target: str) -> bool:
@@ -49,14 +54,14 @@ def load_hub(target: str, *, known: str = LOCAL) -> Hub:
         from waypost.configured import ConfiguredHub
 
         return ConfiguredHub(Path(target))
-    if ":" not in target or "://" in target:
-        raise WrongUsage(f"{target} is no target; use {known}.")
+    if Path(target).is_dir():
+        raise WrongUsage(f"{target} is a directory; name a file in it, such as {Path(target, DEFAULT)}.")
+    file, _, name = target.rpartition(":")
+    if not file or "://" in target or name.isdigit():
+        raise WrongUsage(f"{target} is no target; use {_hubs_in(Path(target)) or known}.")
     from waypost.building import find
 
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    file, _, name = target.rpartition(":")
+    _look_here()
     if file.endswith(".py") and not Path(file).exists():
         raise WaypostError(f"The file {file} does not exist.")
     hub = find(str(Path(file).resolve()) + ":" + name if file.endswith(".py") else target)
@@ -65,9 +70,37 @@ def load_hub(target: str, *, known: str = LOCAL) -> Hub:
     return hub
 
 
+def _look_here() -> None:
+    """Let modules be found in the current directory."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+
+
+def _hubs_in(file: Path) -> str:
+    """The hubs of a Python file, as targets."""
+    if file.suffix != ".py" or not file.exists():
+        return ""
+    from waypost.building import load_module
+    from waypost.hub import Hub
+
+    _look_here()
+    found = vars(load_module(str(file.resolve())))
+    return " or ".join(f"{file}:{name}" for name, value in found.items() if isinstance(value, Hub))
+
+
+def _known(target: str) -> str:
+    """What to use in place of something that cannot be used."""
+    if "://" in target:
+        return "a URL that begins with http:// or https://"
+    return f"http://{target}" if target.rpartition(":")[2].isdigit() else HELP
+
+
 @asynccontextmanager
-async def open_client(target: str, key: str | None = None) -> AsyncIterator[tuple[Client, Hub | None]]:
-    """A client of the target, and the hub itself where it is not somewhere else."""
+async def open_client(
+    target: str, key: str | None = None, *, runs: bool = False
+) -> AsyncIterator[tuple[Client, Hub | None]]:
+    """A client of the target, and the hub itself where it is not somewhere else; it only `runs` what it is told to."""
     from waypost.upstreams.client import connected
 
     if is_url(target):
@@ -79,7 +112,9 @@ async def open_client(target: str, key: str | None = None) -> AsyncIterator[tupl
         return
     from waypost.transports.memory import MemoryLink
 
-    hub = load_hub(target, known=HELP if "://" not in target else "a URL that begins with http:// or https://")
+    hub = load_hub(target, known=_known(target))
+    if not runs:
+        hub.leave_runs_alone()
     await hub.start()
     if hub.imports is not None:
         await hub.imports.settled()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -35,7 +36,12 @@ def register(commands: Any) -> None:
     )
     approving.add_argument("connection", metavar="CONNECTION", help="the connection of the server")
     approving.add_argument("tool", metavar="TOOL", nargs="?", help="one tool, by its own name (default: all)")
-    approving.add_argument("--sha256", help="the digest of the definition you saw; another one is refused")
+    approving.add_argument(
+        "--sha256",
+        type=_digest,
+        metavar="HEX",
+        help="the digest of the definition you saw; another one is refused",
+    )
     restarting = add_action(
         actions,
         "restart",
@@ -77,6 +83,12 @@ def _header(text: str) -> tuple[str, str]:
     if not colon or not name.strip() or not value.strip():
         raise argparse.ArgumentTypeError(f"{text!r} is not a header, such as 'Authorization: Bearer ...'")
     return name.strip(), value.strip()
+
+
+def _digest(text: str) -> str:
+    if not re.fullmatch("[0-9a-f]{64}", text.lower()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a digest of 64 hexadecimal digits, as `list` shows it")
+    return text.lower()
 
 
 def show(hub: Remote, given: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ import msgspec
 from waypost.errors import WaypostError
 
 _PORTS: Final = 65536
+_LONGEST: Final = 128
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:+-]{0,127}")
 
 
@@ -39,4 +40,11 @@ def key_id(text: str) -> str:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no id; use up to 128 letters, digits and . _ @ : + -, a letter or digit first"
         )
+    return text
+
+
+def name(text: str) -> str:
+    """A role, permission or scope."""
+    if not 0 < len(text) <= _LONGEST:
+        raise argparse.ArgumentTypeError(f"{text[:_LONGEST]!r} is no name; use 1 to {_LONGEST} characters")
     return text

@@ -32,7 +32,7 @@ def show_all(hub: Remote, given: argparse.Namespace) -> int:
             one["namespace"],
             str(one.get("runtime") or ""),
             str(one.get("version") or ""),
-            one["connected_at"],
+            one["connected_at"][:19],
             ", ".join(one["functions"]),
         )
         for one in workers

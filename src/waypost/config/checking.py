@@ -57,6 +57,8 @@ def _absolute(value: str, kind: str, folder: str) -> str:
     """What names a file of some kind, relative to where it is written."""
     if kind == "toolkit":
         return references.absolute(value, folder)
+    if kind == "command" and "/" not in value:
+        return value  # which is looked for on the PATH
     return value if kind == "file or url" and "://" in value else os.path.join(os.path.abspath(folder), value)
 
 
@@ -194,6 +196,8 @@ def _misfit(node: Node, error: msgspec.ValidationError, annotation: Annotation, 
     if sentence.startswith("Invalid enum value"):
         hint = did_you_mean(str(node.value), words, "; ", quoted=quoted)
         return node.finding(path, f"expected {listed(words)}{hint}", "CFG013")
+    if "matching regex" in sentence and (form := shapes.form(annotation)):
+        return node.finding(path, f"expected {form}", "CFG013")
     code = "CFG012" if ", got `" in sentence else "CFG013"
     sentence = _TYPES.sub(_in_words, sentence)
     if sentence.startswith("Expected text, got") and isinstance(node.value, int | float):

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
-from waypost.config.names import DAY_MS, Directory, Name
+from waypost.config.names import DAY_MS, Command, Directory, Name
 
 Paths = Annotated[
     dict[str, Any],
@@ -19,7 +19,7 @@ NonZero = Annotated[bool, Meta(description="Whether an exit code other than 0 is
 class McpConnection(Struct, frozen=True, kw_only=True, rename="camel", tag="mcp", tag_field="kind"):
     """An MCP server: a child process, or one that is reached over HTTP."""
 
-    command: Annotated[Name | None, Meta(description="The program to start.")] = None
+    command: Annotated[Command | None, Meta(description="The program to start.")] = None
     args: Annotated[list[str], Meta(description="Its arguments.")] = []
     env: Environment = {}
     working_directory: Annotated[Directory | None, Meta(description="Where it runs.")] = None
@@ -42,7 +42,7 @@ class McpConnection(Struct, frozen=True, kw_only=True, rename="camel", tag="mcp"
 class CliConnection(Struct, frozen=True, kw_only=True, rename="camel", tag="cli", tag_field="kind"):
     """A program on this machine."""
 
-    command: Annotated[Name, Meta(description="The program.")]
+    command: Annotated[Command, Meta(description="The program.")]
     args: Annotated[list[str], Meta(description="Its first arguments, before those of an executor.")] = []
     working_directory: Annotated[Directory | None, Meta(description="Where it runs.")] = None
     env: Environment = {}
@@ -94,14 +94,21 @@ class Cli(_Program, frozen=True, kw_only=True, tag="cli"):
     """Runs a program, without a shell."""
 
     connection: Annotated[Name | None, Meta(description="A connection of the kind `cli`.")] = None
-    command: Annotated[Name | None, Meta(description="The program, where there is no connection.")] = None
+    command: Annotated[Command | None, Meta(description="The program, where there is no connection.")] = None
 
 
 class Script(_Program, frozen=True, kw_only=True, tag="script"):
     """Runs a file that is what it was when it was approved."""
 
     file: Annotated[str, Meta(min_length=1, description="The file.", extra={"path": "file"})]
-    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$", description="The SHA-256 of the file, in hex.")]
+    sha256: Annotated[
+        str,
+        Meta(
+            pattern="^[0-9a-f]{64}$",
+            description="The SHA-256 of the file, in hex.",
+            extra={"form": "the 64 hex digits that `sha256sum FILE` gives for the file"},
+        ),
+    ]
     command: Annotated[
         list[Name], Meta(description="What interprets it, such as `[python3]`; left out, the file is a program.")
     ] = []

@@ -62,9 +62,10 @@ def _without(idle: dict[str, str], entries: Entries, findings: list[Finding], pa
 
 def _version(entries: Entries, findings: list[Finding], path: KeyPath) -> Entries:
     node = entries.get("version")
-    if node is None or not isinstance(node.value, str) or not _FIRST.fullmatch(node.value):
+    if node is None or isinstance(node.value, bool) or not isinstance(node.value, str | int | float):
         return entries
-    return {**entries, "version": replace(node, value="1")}
+    number = str(node.value)
+    return {**entries, "version": replace(node, value="1" if _FIRST.fullmatch(number) else number, plain=False)}
 
 
 def _sink(entries: Entries, findings: list[Finding], path: KeyPath) -> Entries:
@@ -103,5 +104,19 @@ def _store(entries: Entries, findings: list[Finding], path: KeyPath) -> Entries:
     findings.append(kind.finding((*path, "kind"), f"expected {listed(_KINDS)}", "CFG013"))
     return rest
 
+
+ALSO: Final[dict[type[Struct], dict[str, dict[str, object]]]] = {
+    Config: {
+        "version": {
+            "anyOf": [
+                {"type": "string", "pattern": f"^{_FIRST.pattern}$"},
+                {"type": "number", "minimum": 1, "exclusiveMaximum": 2},
+            ]
+        }
+    },
+    Audit: {"sink": {"enum": list(_SINKS)}},
+    Store: {"kind": {"enum": _KINDS}, "path": {"type": "string"}},
+}
+"""JSON Schemas of what is translated, by key."""
 
 _TRANSLATIONS: Final[dict[type[Struct], Translation]] = {Config: _version, Audit: _sink, Store: _store}

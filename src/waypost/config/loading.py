@@ -14,7 +14,7 @@ from waypost.config.checking import build, plain
 from waypost.config.executors import RestConnection
 from waypost.config.includes import gather
 from waypost.config.models import Config, ToolkitUse
-from waypost.config.rules import check_bus, check_key_set, check_timeouts, check_toolkits
+from waypost.config.rules import check_bus, check_key_set, check_skills, check_timeouts, check_toolkits
 from waypost.config.secrets import secrets
 from waypost.config.sound import LeftOut, Sound
 from waypost.config.templates import check_prompts
@@ -85,6 +85,7 @@ def examine(path: Path, environ: Mapping[str, str] | None = None) -> tuple[Loade
     data = plain(root, Config, findings)
     check_bus(root, findings)
     check_key_set(root, findings)
+    check_skills(root, findings)
     check_toolkits(root, findings)
     check_prompts(root, findings)
     if isinstance(data, dict):

@@ -72,6 +72,9 @@ class Server(Struct, frozen=True, kw_only=True, rename="camel"):
     max_sessions: Annotated[
         int, Meta(ge=1, le=10_000_000, description="How many sessions may be open at the same time.")
     ] = 10_000
+    max_tasks: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="How many tasks may run at the same time; more are refused.")
+    ] = 1_000
     allowed_hosts: Annotated[
         list[str], Meta(description="Values of the Host header to accept besides the loopback ones.")
     ] = []
@@ -157,7 +160,14 @@ class AuthKey(Struct, frozen=True, kw_only=True, rename="camel"):
     """A key somebody may show."""
 
     id: Annotated[Name, Meta(description="Who shows it.")]
-    hash: Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$", description="Its SHA-256, as `sha256:<hex>`.")]
+    hash: Annotated[
+        str,
+        Meta(
+            pattern="^sha256:[0-9a-f]{64}$",
+            description="Its SHA-256, as `sha256:<hex>`.",
+            extra={"form": "`sha256:` and the 64 hex digits that `printf %s KEY | sha256sum` gives for the key"},
+        ),
+    ]
     roles: Annotated[list[str], Meta(description="Their roles.")] = []
     permissions: Annotated[list[str], Meta(description="Their permissions.")] = []
     scopes: Annotated[list[str], Meta(description="Their scopes.")] = []
@@ -206,7 +216,7 @@ class SkillLimits(Struct, frozen=True, kw_only=True, rename="camel"):
     ] = 64 * MIB
     result_bytes: Annotated[
         int, Meta(ge=1_024, le=1_024 * MIB, description="How large the result of a call may be, as JSON.")
-    ] = 10 * MIB
+    ] = 64 * MIB
     output_bytes: Annotated[
         int, Meta(ge=0, le=1_024 * MIB, description="How much of what a call prints goes to the log.")
     ] = 65_536

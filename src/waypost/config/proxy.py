@@ -14,6 +14,7 @@ ItemName = Annotated[
         pattern=r"^[a-zA-Z][a-zA-Z0-9_.-]*$",
         max_length=128,
         description="Letters, digits, `_`, `.` and `-`, a letter first.",
+        extra={"form": "letters, digits, `_`, `.` and `-`, a letter first"},
     ),
 ]
 

@@ -44,6 +44,15 @@ def check_key_set(root: Node, findings: list[Finding]) -> None:
         findings.append(node.finding(path, message, "CFG065"))
 
 
+def check_skills(root: Node, findings: list[Finding]) -> None:
+    """Report a directory of skills that is a file."""
+    path = ("skills", "dynamic")
+    node = root.at(*path)
+    if node is not None and isinstance(node.value, str) and os.path.isfile(node.value):
+        message = f"{quoted_file(node.value)} is a file; name the directory of the skills"
+        findings.append(node.finding(path, message, "CFG068"))
+
+
 def check_toolkits(root: Node, findings: list[Finding]) -> None:
     """Report toolkit references that lead nowhere."""
     toolkits = root.at("toolkits")

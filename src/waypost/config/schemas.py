@@ -2,30 +2,89 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 import msgspec
 
+from waypost.config import flowgate, shapes
+from waypost.config.executors import Connection, Executor
 from waypost.config.models import Config
+from waypost.config.workflows import Guard
 
-_VARIABLE = {"type": "string", "pattern": r"^\$\{", "description": "A variable: `${NAME}` or `${NAME:-default}`."}
-_NOTES = ("title", "description", "default", "examples")
+_VARIABLE: Final = {
+    "type": "string",
+    "pattern": r"^\$\{",
+    "description": "A variable: `${NAME}` or `${NAME:-default}`.",
+}
+_NOTES: Final = ("title", "description", "default", "examples")
+_KIND: Final = "kind"
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of a configuration file, with the keys in camelCase."""
+    """The JSON Schema of a configuration file: editors offer the keys in camelCase and accept whatever else loads."""
     (reference,), definitions = msgspec.json.schema_components([Config], ref_template="#/$defs/{name}")
-    for definition in definitions.values():
-        definition["additionalProperties"] = False
-        definition["properties"] = {
-            name: _or_variable(setting) for name, setting in definition.get("properties", {}).items()
-        }
+    told_apart = {name for union in (Connection, Executor, Guard) for name in _told_apart(union)}
+    for name, definition in definitions.items():
+        _close(name, definition, name in told_apart)
+    for model, keys in flowgate.ALSO.items():
+        for key, form in keys.items():
+            _also(definitions[model.__name__], key, form)
+    for model, idle in flowgate.IDLE.items():
+        for key, why in idle.items():
+            _also(definitions[model.__name__], key, {"deprecated": True, "description": f"It has no effect: {why}."})
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Waypost configuration",
         **reference,
         "$defs": {**definitions, "Variable": _VARIABLE},
     }
+
+
+def _told_apart(union: shapes.Annotation) -> set[str]:
+    """The models of a union that are meant by the keys they cannot do without, so that they need no kind."""
+    required = {
+        model.__name__: {field.name for field in msgspec.structs.fields(model) if field.required}
+        for model in shapes.members(union)
+    }
+    return {
+        name
+        for name, keys in required.items()
+        if keys and not any(others and others <= keys for other, others in required.items() if other != name)
+    }
+
+
+def _close(name: str, definition: dict[str, Any], told_apart: bool) -> None:
+    """Let a mapping have its keys in both of their spellings, and no others."""
+    properties, required = definition["properties"], definition["required"]
+    if "enum" in properties.get(_KIND, ()):
+        (tag,) = properties[_KIND]["enum"]
+        properties[_KIND]["enum"] = list(dict.fromkeys((tag, _camel_case(tag))))
+    others = {key: other for key in properties if (other := _other_spelling(key)) != key}
+    definition["properties"] = {key: _or_variable(setting) for key, setting in properties.items()}
+    definition["patternProperties"] = {
+        f"^{other}$": {"$ref": f"#/$defs/{name}/properties/{key}"} for key, other in others.items()
+    }
+    definition["additionalProperties"] = False
+    definition["required"] = [key for key in required if key not in others and not (told_apart and key == _KIND)]
+    if either := [(key, others[key]) for key in required if key in others]:
+        definition["allOf"] = [{"anyOf": [{"required": [key]}, {"required": [other]}]} for key, other in either]
+
+
+def _also(definition: dict[str, Any], key: str, form: dict[str, object]) -> None:
+    """Let a mapping have what files of mcp-flowgate say; editors do not offer it."""
+    if key in definition["properties"]:
+        definition["properties"][key]["anyOf"].append(form)
+    else:
+        definition["patternProperties"][f"^{key}$"] = form
+
+
+def _other_spelling(key: str) -> str:
+    return _camel_case(key) if "_" in key else shapes.snake_case(key)
+
+
+def _camel_case(text: str) -> str:
+    return re.sub("_([a-z])", lambda found: found[1].upper(), text)
 
 
 def _or_variable(setting: dict[str, Any]) -> dict[str, Any]:

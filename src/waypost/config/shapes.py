@@ -86,14 +86,23 @@ def choices(annotation: Annotation) -> list[str]:
 
 def path_kind(annotation: Annotation) -> str | None:
     """How a text that names a file is written: the `path` its `Meta` carries."""
+    return _extra(annotation, "path")
+
+
+def form(annotation: Annotation) -> str | None:
+    """What a text with a pattern looks like, for people: the `form` its `Meta` carries."""
+    return _extra(annotation, "form")
+
+
+def _extra(annotation: Annotation, key: str) -> str | None:
     origin = _origin(annotation)
     if origin in (Union, UnionType):
-        return next((kind for m in get_args(annotation) if (kind := path_kind(m))), None)
+        return next((found for m in get_args(annotation) if (found := _extra(m, key))), None)
     if origin is not Annotated:
         return None
     inner, *notes = get_args(annotation)
-    kinds = (note.extra["path"] for note in notes if isinstance(note, Meta) and note.extra and "path" in note.extra)
-    return next(kinds, None) or path_kind(inner)
+    carried = (note.extra[key] for note in notes if isinstance(note, Meta) and note.extra and key in note.extra)
+    return next(carried, None) or _extra(inner, key)
 
 
 def _arguments(annotation: Annotation, origin: type) -> tuple[Annotation, ...] | None:

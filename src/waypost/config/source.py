@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_BYTES = 4 * 1024 * 1024
+_USUAL = "waypost.yaml"
+"""What is looked for where nobody names a file."""
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -41,7 +43,7 @@ def _text(path: Path, file: str) -> str:
         with open(path, "rb") as stream:
             data = stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise Refused(finding(file, 1, (), "the file does not exist; check the path", "CFG001")) from None
+        raise Refused(finding(file, 1, (), _missing(file), "CFG001")) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise Refused(finding(file, 1, (), f"the file cannot be read: {reason}", "CFG001")) from None
@@ -52,6 +54,12 @@ def _text(path: Path, file: str) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise Refused(finding(file, line, (), "the file is not UTF-8 text; save it as UTF-8", "CFG003")) from None
+
+
+def _missing(file: str) -> str:
+    if file != _USUAL:
+        return "the file does not exist; check the path"
+    return f"there is no such file in {os.getcwd()}; run `waypost init`, or name another"
 
 
 def events(text: str, file: str) -> Iterator[yaml.Event]:

@@ -1,7 +1,8 @@
-"""The port of the pipeline to what stands guard over it: who may, how often, how many at once, on record."""
+"""The port of the pipeline to what stands guard over it: who may, how often, on record."""
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import Any, Protocol
 
 from waypost.capabilities.capability import Capability
@@ -11,20 +12,17 @@ from waypost.capabilities.context import Caller
 class Permit:
     """That something may run now, and what is needed to put its end on record."""
 
-    __slots__ = ("action", "arguments", "began", "caller", "name", "probes", "waits")
+    __slots__ = ("action", "began", "caller", "digest", "name", "probes")
 
-    def __init__(
-        self, name: str, caller: Caller, action: str, arguments: Any, began: float, *, probes: bool, waits: bool
-    ) -> None:
+    def __init__(self, name: str, caller: Caller, action: str) -> None:
         self.name = name
         self.caller = caller
         self.action = action
-        self.arguments = arguments
-        self.began = began
-        self.probes = probes
+        self.began = perf_counter()
+        self.digest = ""
+        """Of its arguments as they came, for the record."""
+        self.probes = False
         """Whether it is to find out if a circuit may be closed again."""
-        self.waits = waits
-        """Whether it has to wait for a place first."""
 
 
 class Guard(Protocol):
@@ -36,9 +34,6 @@ class Guard(Protocol):
 
     def enter(self, capability: Capability, name: str, caller: Caller, action: str, arguments: Any) -> Permit:
         """Let it run; `PolicyDenied`, `CircuitOpen` or `Busy` say why not."""
-
-    async def wait(self, permit: Permit) -> None:
-        """Wait for a place."""
 
     def leave(self, permit: Permit, error: BaseException | None, *, is_error: bool = False) -> None:
         """It has ended: well, with an error it tells about itself, or with an exception."""

@@ -1,7 +1,8 @@
-"""The one way a capability runs: resolve, admit the arguments, run under a deadline, check the output.
+"""The one way a capability runs: resolve, take a place, admit the arguments, run under a deadline, check the output.
 
 Every way in (MCP, the shell, another handler) calls `call`, `read` or `prompt`. The steps stand in one place, in order.
-Who may, how often, how many at once and what goes on record is the guard's business, where there is one.
+Who may, how often and what goes on record is the guard's business, where there is one. Only calls from outside take a
+place: what runs has one already, and would wait for itself.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from math import isfinite
 from typing import Any, Final
 
+from waypost.capabilities.asking import is_input_needed
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.context import Caller, Context, Services
 from waypost.capabilities.prompts import PromptMessage, as_messages
@@ -26,10 +28,13 @@ from waypost.errors import (
     InvocationFailed,
     PolicyDenied,
     ProtocolError,
+    StoreError,
     UnknownCapability,
     UnknownResource,
+    text_of,
 )
 from waypost.execution import tracing
+from waypost.execution.bulkheads import Bulkheads
 from waypost.execution.counters import Counters
 from waypost.execution.deadline import Deadline
 from waypost.execution.guard import Guard
@@ -44,10 +49,19 @@ _log: Final = logging.getLogger(__name__)
 class Pipeline:
     """Runs capabilities of one registry."""
 
-    def __init__(self, registry: Registry, services: Services, *, timeout: float, pool: Pool | None = None) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        services: Services,
+        *,
+        timeout: float,
+        pool: Pool | None = None,
+        places: Bulkheads | None = None,
+    ) -> None:
         self.registry = registry
         self.timeout = timeout
         self.pool = Pool() if pool is None else pool
+        self.places = Bulkheads() if places is None else places
         self.guard: Guard | None = None
         self.secrets: tuple[str, ...] = ()
         """Values that no error of a tool may tell."""
@@ -72,14 +86,16 @@ class Pipeline:
         tool = self.registry.tool(name)
         if tool.scopes:
             check_scopes(tool, caller)
-        guard, permit = self.guard, None
+        guard, permit, place = self.guard, None, None
         try:
-            if guard is not None and (guard.is_on or tool.permissions or caller.chain.depth):
+            depth = caller.chain.depth
+            if guard is not None and (guard.is_on or tool.permissions or depth):
                 permit = guard.enter(tool, tool.id, caller, "call", arguments)
-                if permit.waits:
-                    waiting, permit = permit, None  # who leaves the line has no place to give back
-                    await guard.wait(waiting)
-                    permit = waiting
+            if not depth:
+                who = caller.principal.id
+                if not self.places.try_enter(who):
+                    await self.places.enter(who)
+                place = who
             admitted = tool.arguments.admit(arguments)
             seconds = tool.timeout or longest or self.timeout
             if tool.is_async and not tracing.is_on():
@@ -93,9 +109,12 @@ class Pipeline:
         except BaseException as error:
             if guard is not None and permit is not None:
                 guard.leave(permit, error)
-            if not isinstance(error, (Exception, asyncio.CancelledError, SystemExit)):
+            if _is_no_failure(error):
                 raise
             return failed_call(tool.id, error, self.secrets)
+        finally:
+            if place is not None:
+                self.places.leave(place)
         if guard is not None and permit is not None:
             guard.leave(permit, None, is_error=result.is_error)
         else:
@@ -130,10 +149,12 @@ class Pipeline:
         who = caller.principal
         return capability.open_to(who.scopes) and not self._services.is_hidden(who, capability.id)
 
-    async def use(self, capability: Capability, given: Any, caller: Caller, longest: float) -> Any:
+    async def use(
+        self, capability: Capability, given: Any, caller: Caller, longest: float, action: str = "call"
+    ) -> Any:
         """Run a tool on something that only it understands; what it answers is handed on as it is."""
         check_scopes(capability, caller)
-        return await self._watched(capability, capability.id, "call", given, caller, longest)
+        return await self._watched(capability, capability.id, action, given, caller, longest)
 
     def check(self, capability: Capability, name: str, caller: Caller, action: str) -> None:
         """Refuse a caller what the rules are against, and put on record what it may do."""
@@ -153,17 +174,27 @@ class Pipeline:
         """Run what is not called by arguments and answered by a result, if the guard lets it."""
         guard = self.guard
         if guard is None or not (guard.is_on or capability.permissions or caller.chain.depth):
-            return await _sound(self._run(capability, admitted, caller, longest))
+            return await self._placed(capability, admitted, caller, longest)
         permit = guard.enter(capability, name, caller, action, admitted)
-        if permit.waits:
-            await guard.wait(permit)
         try:
-            value = await _sound(self._run(capability, admitted, caller, longest))
+            value = await self._placed(capability, admitted, caller, longest)
         except BaseException as error:
             guard.leave(permit, error)
             raise
         guard.leave(permit, None)
         return value
+
+    async def _placed(self, capability: Capability, admitted: Any, caller: Caller, longest: float | None) -> Any:
+        """Run it in a place of its caller's."""
+        if caller.chain.depth:
+            return await _sound(self._run(capability, admitted, caller, longest))
+        who = caller.principal.id
+        if not self.places.try_enter(who):
+            await self.places.enter(who)
+        try:
+            return await _sound(self._run(capability, admitted, caller, longest))
+        finally:
+            self.places.leave(who)
 
     def _run(
         self, capability: Capability, admitted: Any, caller: Caller, seconds: float | None = None
@@ -203,19 +234,24 @@ def failed_call(name: str, error: BaseException, secrets: tuple[str, ...] = ()) 
     if isinstance(error, InvalidArguments):
         return failure(f"Invalid arguments for tool {name}: {error.message}")
     if isinstance(error, InvocationFailed):
-        return failure(redacted(error.message, secrets))
-    if isinstance(error, CallError):
+        return failure(redacted(error.message, secrets), error.error_class)
+    if isinstance(error, (CallError, StoreError)):
         return failure(without(error.message, secrets))
     if isinstance(error, (ProtocolError, UnknownCapability, PolicyDenied)):
         raise error
     if isinstance(error, asyncio.CancelledError) and _is_cancelled():
         raise error
     _log.error("tool %s crashed", name, exc_info=error)
-    return failure(redacted(f"Tool crashed: {type(error).__name__}: {error}", secrets))
+    return failure(redacted(f"Tool crashed: {type(error).__name__}: {text_of(error)}", secrets))
+
+
+def _is_no_failure(error: BaseException) -> bool:
+    """Whether something that ends a handler is not for its caller to hear."""
+    return isinstance(error, (KeyboardInterrupt, GeneratorExit)) or is_input_needed(error)
 
 
 async def _sound(call: Awaitable[Any]) -> Any:
-    """The outcome of a handler; one that exits or stumbles over a cancellation of its own has just failed."""
+    """The outcome of a handler; one that exits, panics or stumbles over a cancellation of its own has just failed."""
     try:
         return await call
     except asyncio.CancelledError as error:
@@ -224,6 +260,10 @@ async def _sound(call: Awaitable[Any]) -> Any:
         raise RuntimeError("the handler awaited something that was cancelled") from error
     except SystemExit as error:
         raise RuntimeError("the handler tried to end the process") from error
+    except BaseException as error:
+        if isinstance(error, Exception) or _is_no_failure(error):
+            raise
+        raise RuntimeError(f"{type(error).__name__}: {text_of(error)}") from error
 
 
 def _is_cancelled() -> bool:

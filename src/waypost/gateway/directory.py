@@ -23,6 +23,7 @@ _AT_ONCE: Final = 50
 _KINDS: Final = (Kind.TOOL, Kind.PROMPT, Kind.RESOURCE)
 
 Allowed = Callable[[Item], bool]
+Key = tuple[Kind, str]
 
 
 class Directory:
@@ -41,7 +42,9 @@ class Directory:
         self.index = index
         self._items: dict[str, Item] = {}
         self._order: list[str] = []
-        self._rows: dict[tuple[Kind, str], Item | None] = {}
+        self._rows: dict[Key, Item | None] = {}
+        self._aside: dict[Key, str] = {}
+        """Those that have other ids than their own, and those."""
         self._known: dict[Kind, dict[str, Capability]] = {kind: {} for kind in _KINDS}
         self._revisions = dict.fromkeys(_KINDS, -1)
         self._fresh: dict[str, Item] = {}
@@ -65,40 +68,49 @@ class Directory:
                 if row is not None and not self._leaves_out(row):
                     self._learn((kind, name), row)
 
-    def _learn(self, key: tuple[Kind, str], row: Capability) -> None:
+    def _learn(self, key: Key, row: Capability) -> None:
         item = item_of(row, self._workflow)
         other = None if item is None else self._items.get(item.id)
         if item is not None and other is not None:
-            if item.kind == "workflow":  # it keeps its own id, whoever came first
-                self._rename(other)
+            if _rank(item) < _rank(other):
+                self._leave(other)
+                self._place(_key(other), self._renamed(other, item.id))
             else:
-                item = msgspec.structs.replace(item, id=f"{item.kind}:{item.id}")
-        self._known[key[0]][key[1]], self._rows[key] = row, item
+                item = self._renamed(item)
+        self._known[key[0]][key[1]] = row
+        self._place(key, item)
+
+    def _place(self, key: Key, item: Item | None) -> None:
+        self._rows[key] = item
         if item is not None:
             self._enter(item)
 
-    def _rename(self, item: Item) -> None:
-        """Have an item under the name of its kind too, as another one needs its id."""
-        self._leave(item)
-        renamed = msgspec.structs.replace(item, id=f"{item.kind}:{item.id}")
-        self._rows[item.row.kind, item.row.id] = renamed
-        self._enter(renamed)
+    def _renamed(self, item: Item, taken: str = "") -> Item:
+        """An item under the name of its kind too, as another one has its id; it waits for that."""
+        self._aside.setdefault(_key(item), item.id)
+        name = f"{item.kind}:{item.id}"
+        while name in self._items or name == taken:
+            name = f"{item.kind}:{name}"
+        return msgspec.structs.replace(item, id=name)
 
     def _enter(self, item: Item) -> None:
         self._items[item.id] = item
         insort(self._order, item.id)
         self._fresh[item.id] = item
 
-    def _forget(self, key: tuple[Kind, str]) -> None:
+    def _forget(self, key: Key) -> None:
         self._known[key[0]].pop(key[1], None)
+        self._aside.pop(key, None)
         item = self._rows.pop(key, None)
         if item is None:
             return
         self._leave(item)
-        after = (Kind.TOOL, item.id)  # whoever had to go by another name because of it
-        if (renamed := self._rows.get(after)) is not None:
+        waiting = [found for one, wanted in self._aside.items() if wanted == item.id and (found := self._rows[one])]
+        if waiting:
+            renamed = min(waiting, key=_rank)
             self._leave(renamed)
-            self._learn(after, renamed.row)
+            del self._aside[_key(renamed)]
+            self._learn(_key(renamed), renamed.row)
 
     def _leave(self, item: Item) -> None:
         del self._items[item.id]
@@ -173,6 +185,15 @@ class Directory:
         self._catch_up()
         self._index()
         return self.index.nearest(item_id.removeprefix(WORKFLOW), allowed=lambda near: allowed(self._items[near]))
+
+
+def _key(item: Item) -> Key:
+    return item.row.kind, item.row.id
+
+
+def _rank(item: Item) -> tuple[bool, bool, int]:
+    """Whose an id is that several have: a workflow's, else what the hub has itself, else what workers brought."""
+    return item.kind != "workflow", item.row.yields is not None, _KINDS.index(item.row.kind)
 
 
 def _document(item: Item) -> Document:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -13,11 +13,13 @@ import msgspec
 from waypost.capabilities.context import Context
 from waypost.capabilities.results import Result
 from waypost.errors import CapabilityNotSupported, ProtocolError, RemoteError, ToolError, WaypostError
+from waypost.gateway.pages import Pages
 from waypost.gateway.parking import Complete, Parked, Parking
 from waypost.gateway.passing import Passing, abilities_of, asked, log_level_of, name_in_run
 from waypost.gateway.reports import Reports
 from waypost.redaction import redacted, without
-from waypost.upstreams.pool import Upstreams
+from waypost.upstreams.pool import Progress, Told, Upstreams
+from waypost.upstreams.tasks import is_wanted, task_of
 from waypost.wire.content import Text
 from waypost.wire.params import CLIENT_CAPABILITIES, LOG_LEVEL
 from waypost.wire.versions import V2025_11_25, is_modern
@@ -25,7 +27,6 @@ from waypost.workflows.executors.mcp import KEY
 
 _OWN: Final = "io.modelcontextprotocol/"
 """How the entries of `_meta` begin that are about one connection and not about the answer."""
-_TASKS: Final = "io.modelcontextprotocol/tasks"
 _PLAIN: Final = {"type", "text"}
 _MOST_ROUNDS: Final = 16
 _QUESTION: Final = "input_required"
@@ -42,13 +43,17 @@ class PageNeeded(ProtocolError):
 class Forwarded:
     """One request of a caller to the server behind a connection."""
 
-    def __init__(self, upstreams: Upstreams, connection: str, method: str, params: Data, ctx: Context) -> None:
+    def __init__(
+        self, upstreams: Upstreams, pages: Pages, connection: str, method: str, params: Data, ctx: Context
+    ) -> None:
         self._upstreams = upstreams
+        self._pages = pages
         self._connection = connection
         self._method = method
         self._params = params
         self._ctx = ctx
         self._meta: Data = {KEY: ctx.idempotency_key} if ctx.idempotency_key else {}
+        self._is_begun_here = False
 
     async def answer(self, parking: Parking, secrets: Sequence[str]) -> Data:
         """What the server answers; its refusal is a `RemoteError`, without secrets of the configuration."""
@@ -66,13 +71,20 @@ class Forwarded:
         """A server's refusal as the caller hears it."""
         needed = error.data.get("requiredCapabilities") if isinstance(error.data, dict) else None
         if error.code == CapabilityNotSupported.code and isinstance(needed, dict):
-            if _TASKS in (needed.get("extensions") or ()):
-                return RemoteError(not_as_a_task(str(self._params.get("name"))), error.code)
+            if is_wanted(error):  # although it was told that tasks are known here
+                return RemoteError(f"{self._params.get('name')} only runs as a task, and none was begun.", error.code)
             return CapabilityNotSupported(needed)
         message = redacted(error.message, secrets)
         if error.code == PageNeeded.code and self._can_open_pages:
+            shown = error.data.get("elicitations") if isinstance(error.data, dict) else None
+            self._show(*(shown if isinstance(shown, list) else ()))
             return PageNeeded(message, _discreet(error.data, secrets))
         return RemoteError(message, error.code)
+
+    def _show(self, *pages: Any) -> None:
+        """Hear of it when somebody was at pages that the caller is sent to."""
+        if self._pages.show(self._connection, pages, self._ctx):
+            self._upstreams.follow(self._connection, self._ctx.principal.id)
 
     @property
     def _can_open_pages(self) -> bool:
@@ -97,14 +109,36 @@ class Forwarded:
         told = msgspec.json.encode([self._connection, self._method, self._params], order="sorted")
         return name_in_run(self._ctx, f"upstream.{hashlib.sha256(told).hexdigest()[:16]}")
 
-    async def _once(self, params: Data) -> Data:
-        passing = Passing(self._ctx)
-        reports = Reports(self._ctx) if self._ctx.caller.wants_progress else None
-        take = None if reports is None else reports.take
-        try:
-            answer = await self._upstreams.request(
-                self._connection, self._method, params, self._meta, take, passing, self._ctx.principal.id
+    async def _once(self, params: Data, *, waits: bool = True) -> Data:
+        """What the server says to one request, and with `waits` what a task comes to that it begins."""
+        who = self._ctx.principal.id
+        return await self._told_meanwhile(
+            lambda take, passing: self._upstreams.request(
+                self._connection, self._method, params, self._meta, take, passing, who, waits=waits
             )
+        )
+
+    async def _pursued(self, task: Data, name: str) -> Data:
+        """What a task of a stateless server comes to; one that an earlier run began is looked at at once."""
+        shown = task if self._is_begun_here else {**task, "pollIntervalMs": 0}
+        return await self._told_meanwhile(
+            lambda take, passing: self._upstreams.pursue(
+                self._connection,
+                shown,
+                self._meta,
+                None if take is None else Told(take),
+                passing,
+                self._ctx.principal.id,
+                partial(self._asked, name=name),
+            )
+        )
+
+    async def _told_meanwhile(self, work: Callable[[Progress | None, Passing], Awaitable[Data]]) -> Data:
+        """Do something while the caller hears how far it is, and what the server remarks."""
+        passing = Passing(self._ctx, self._show)
+        reports = Reports(self._ctx) if self._ctx.caller.wants_progress else None
+        try:
+            answer = await work(None if reports is None else reports.take, passing)
             if reports is not None:
                 await reports.delivered()
             await passing.remarks.delivered()
@@ -124,9 +158,11 @@ class Forwarded:
         name, given = self._name, self._params
         for number in range(_MOST_ROUNDS):
             try:
-                question = await self._ctx.once(f"{name}.{number}", partial(self._round, number, given))
+                question = await self._ctx.caller.once(f"{name}.{number}", partial(self._round, number, given))
             except Complete as complete:
                 return complete.answer
+            if (task := task_of(question)) is not None:
+                return await self._pursued(task, f"{name}.{number}")
             if question.get("resultType", "complete") != _QUESTION:
                 return dict(question)
             answers = await self._asked(question.get("inputRequests") or {}, f"{name}.{number}")
@@ -137,8 +173,9 @@ class Forwarded:
 
     async def _round(self, number: int, given: Data) -> Data:
         """What the server says; an answer without any question before it need not be remembered."""
-        answer = await self._once(given)
-        if not number and answer.get("resultType") != _QUESTION:
+        answer = await self._once(given, waits=False)
+        self._is_begun_here = True
+        if not number and answer.get("resultType") != _QUESTION and task_of(answer) is None:
             raise Complete(answer)
         return answer
 
@@ -157,11 +194,6 @@ class Forwarded:
                 one.cancel()
             if asking:
                 await asyncio.wait(asking.values())
-
-
-def not_as_a_task(tool: str) -> str:
-    """What somebody is told who calls what only runs as a task."""
-    return f"{tool} only runs as a task, and this hub does not pass tasks on to other servers."
 
 
 def _discreet(value: Any, secrets: Sequence[str]) -> Any:

@@ -13,7 +13,8 @@ from waypost.capabilities.context import Context, Handler
 from waypost.capabilities.registry import Registry
 from waypost.capabilities.results import Result
 from waypost.errors import InvalidParams, RemoteError, ToolError, UnknownResource
-from waypost.gateway.forwarding import Forwarded, as_result, not_as_a_task
+from waypost.gateway.forwarding import Forwarded, as_result
+from waypost.gateway.pages import Pages
 from waypost.gateway.parking import Parking
 from waypost.gateway.rows import FOREIGN
 from waypost.gateway.sources import Source
@@ -47,6 +48,7 @@ class Handlers:
         self._upstreams = upstreams
         self._heard_of = heard_of
         self.parking = Parking()
+        self.pages = Pages()
 
     def of(self, source: Source, kind: Kind, own: str, name: str) -> tuple[Handler, Handler | None]:
         """The handler and the completer of a row: `own` is what the server calls it, `name` the row's id."""
@@ -63,8 +65,6 @@ class Handlers:
     def _tool(self, source: Source, own: str, name: str) -> Handler:
         async def call(arguments: Data, ctx: Context) -> Result:
             await self._admit(source, Kind.TOOL, own, name)
-            if _is_task(source.offered.get(own)):
-                raise ToolError(not_as_a_task(name))
             try:
                 return as_result(await self._sent(source, "tools/call", {"name": own, "arguments": arguments}, ctx))
             except RemoteError as error:
@@ -139,14 +139,8 @@ class Handlers:
             raise ToolError(source.held_back(key_of(_NOUNS[kind], own), name))
 
     async def _sent(self, source: Source, method: str, params: Data, ctx: Context) -> Data:
-        forwarded = Forwarded(self._upstreams(), source.name, method, params, ctx)
+        forwarded = Forwarded(self._upstreams(), self.pages, source.name, method, params, ctx)
         return await forwarded.answer(self.parking, source.secrets)
-
-
-def _is_task(definition: Data | None) -> bool:
-    """Whether a tool can only be called as a task."""
-    execution = {} if definition is None else definition.get("execution")
-    return isinstance(execution, dict) and execution.get("taskSupport") == "required"
 
 
 def _completion(answer: Data, source: Source) -> Data:

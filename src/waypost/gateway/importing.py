@@ -30,7 +30,7 @@ from waypost.policy.audit import AuditLog, Record
 from waypost.redaction import redacted
 from waypost.stores.store import Store
 from waypost.upstreams.offers import Offers
-from waypost.upstreams.pool import Upstreams
+from waypost.upstreams.pool import PAGE_DONE, Upstreams
 from waypost.upstreams.replies import Reply
 from waypost.upstreams.upstream import Listener
 
@@ -72,6 +72,8 @@ class Imports(Listener):
         self._tasks: set[asyncio.Task[None]] = set()
         self._few = asyncio.Semaphore(_FEW)
         self._is_running = False
+        self._revision: int | None = None
+        """How often pins had been changed when they were last looked at."""
 
     def configure(self, imports: Iterable[Import], connections: Mapping[str, Connection]) -> None:
         """Have exactly these imports from now on, seen from outside as one change."""
@@ -279,12 +281,14 @@ class Imports(Listener):
         self._subscriptions.look_at(self._sources.values())
 
     def heard(self, name: str, note: Reply) -> None:
-        """Ask a server that says so what has changed, and hand on what it says of a resource."""
+        """Ask a server that says so what has changed, and hand on what it says of a resource or a page."""
         source = self._sources.get(name)
         if source is None or not self._is_running:
             return
         if note["method"] == _UPDATED:
             self._subscriptions.heard(source, note["params"].get("uri"))
+        if note["method"] == PAGE_DONE:
+            self._handlers.pages.done(name, note["params"])
         if note["method"] not in _CHANGED or source.later is not None:
             return
         delay = max(0.0, source.asked_at + _AGAIN_AFTER - time.monotonic())
@@ -333,6 +337,29 @@ class Imports(Listener):
         for one in held:
             self._record("capability.approved", source, f"{one}: {held[one].sha256}", "ok", principal)
         return list(held)
+
+    async def refresh(self) -> None:
+        """Release what other hubs approved; what was approved here before stays so until its server is asked again."""
+        revision = await self._manifests.revision()  # what is approved from now on is read the next time
+        if revision == self._revision:
+            return
+        for source in list(self._sources.values()):
+            async with source.judging:
+                await self._release(source)
+        self._revision = revision
+
+    async def _release(self, source: Source) -> None:
+        if not source.held:
+            return
+        try:
+            pins = await self._manifests.pins(source.name) or {}
+        except msgspec.ValidationError:
+            return
+        now = {key: pins[key] for key, held in source.held.items() if key in pins and pins[key].sha256 == held.sha256}
+        if now:
+            source.pins = source.pins | now
+            source.judge()
+            self._offer([source])
 
     async def restart(self, name: str) -> UpstreamRow:
         """End the session with a server when its calls are done, and begin a new one if its tools are imported."""

@@ -73,6 +73,10 @@ class Manifests:
         found: dict[str, Pin] | None = await self._read(_PINS, name, dict[str, Pin])
         return found
 
+    async def revision(self) -> int:
+        """How often pins were changed, by whichever hub."""
+        return (await self._store().revisions()).get(_PINS, 0)
+
     async def keep_pins(self, name: str, pins: Mapping[str, Pin]) -> None:
         """Keep the pins of what a server offers."""
         await self._write(_PINS, name, pins)
@@ -95,7 +99,7 @@ class Manifests:
             if entry is not None and entry.value == plain:
                 return
             try:
-                await state.put(scope, name, plain, 0 if entry is None else entry.version)
+                await state.put(scope, name, plain, 0 if entry is None else entry.version, counted=scope == _PINS)
             except StaleVersion:
                 if attempt == _ATTEMPTS - 1:
                     raise

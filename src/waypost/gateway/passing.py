@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -15,11 +15,13 @@ from waypost.errors import CapabilityNotSupported, ProtocolError, RemoteError, W
 from waypost.gateway.reports import Remarks
 from waypost.upstreams.calls import QUESTIONS
 from waypost.wire.params import LOG_LEVELS
-from waypost.wire.versions import is_modern
+from waypost.wire.versions import V2025_11_25, is_modern
 
 _ABILITIES: Final = ("elicitation", "sampling", "roots")
-_OF_THE_CONNECTION: Final = frozenset({"_meta", "task", "elicitationId"})
+_OF_THE_CONNECTION: Final = frozenset({"_meta", "task"})
 """Entries of a question that are about the connection it came over."""
+_PAGE: Final = "elicitationId"
+"""By what a page is known that a person is to open; only one version has that."""
 _REFUSED: Final = -32000
 _MADE: Final[WeakKeyDictionary[object, Counter[str]]] = WeakKeyDictionary()
 """How often calls of each name were made, by the run of a request that made them."""
@@ -53,6 +55,8 @@ def question_of(ctx: Context, method: str, params: Mapping[str, Any], key: str |
     needs: dict[str, Any] = {name: {} for name in QUESTIONS[method]}
     if method == "elicitation/create":
         mode = given.setdefault("mode", "form")
+        if mode != "url" or ctx.caller.version != V2025_11_25:
+            given.pop(_PAGE, None)
         needs = {"elicitation": {str(mode): {}}}
         schema = given.get("requestedSchema")
         if isinstance(schema, dict) and isinstance(schema.get("properties"), dict):
@@ -92,8 +96,9 @@ def can_answer(ctx: Context, method: str, params: Mapping[str, Any]) -> bool:
 class Passing:
     """The caller of one call, asked while the call goes on: for clients with a session, or none that answers."""
 
-    def __init__(self, ctx: Context) -> None:
+    def __init__(self, ctx: Context, show: Callable[[Mapping[str, Any]], None]) -> None:
         self._ctx = ctx
+        self._show = show
         self._open: set[asyncio.Task[Any]] = set()
         self.remarks = Remarks(ctx)
 
@@ -111,6 +116,7 @@ class Passing:
         """Ask the client; when the call is over first, that is the answer."""
         if is_modern(self._ctx.caller.version):  # it would have to make its request again, which would be another call
             raise RemoteError(CapabilityNotSupported(question_of(self._ctx, method, params).needs).message, -32021)
+        self._show(params)
         asking = asyncio.get_running_loop().create_task(asked(self._ctx, method, params))
         self._open.add(asking)
         try:

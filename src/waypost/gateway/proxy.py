@@ -16,7 +16,7 @@ from waypost.capabilities.surfaces import SEVEN
 from waypost.config.executors import CapabilityCall
 from waypost.config.names import DAY_MS
 from waypost.config.workflows import State, Transition, Workflow
-from waypost.errors import InvalidArguments, WorkflowRefused
+from waypost.errors import InvalidArguments, PolicyDenied, WorkflowRefused
 from waypost.gateway.directory import Directory
 from waypost.gateway.exposing import Exposed
 from waypost.gateway.items import Item
@@ -94,7 +94,7 @@ class Proxies:
                 "input.capability has to name the capability; gateway.search finds one.", "INPUT_SCHEMA_VIOLATION"
             )
         tool = self._registry.find_tool(name)
-        if tool is None or tool.id in SEVEN:
+        if tool is None or tool.id in SEVEN or self._guard.policy.is_hidden(caller.principal, tool.id):
             near = self._nearest(name, caller)
             hint = f" Did you mean {' or '.join(near)}?" if near else ""
             raise WorkflowRefused(f"There is no capability {name!r}.{hint}", "UNKNOWN_ID", nearest=near)
@@ -118,6 +118,9 @@ class Proxies:
             raise WorkflowRefused(f"{tool.id} takes the scopes {', '.join(tool.scopes)}.", "POLICY_DENIED")
         decision = self._guard.decide(tool, tool.id, caller, counts=False, steady=steady)
         if not decision.allowed:
+            if not steady:  # whoever only asks what it would do tries nothing
+                denied = PolicyDenied(decision.reason, decision.rule_type, decision.rule)
+                self._engine.recorder.denied(tool.id, caller, denied)
             raise WorkflowRefused(decision.reason, "POLICY_DENIED")
 
     def _definition(self, tool: Capability) -> Definition:

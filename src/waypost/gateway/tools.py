@@ -37,7 +37,7 @@ _SEARCH: Final = {
             "enum": ["workflow", "capability", "skill", "prompt", "document"],
             "description": "Only items of this kind",
         },
-        "limit": {"type": "integer", "description": "How many results, 10 unless told, at most 100"},
+        "limit": {"type": "integer", "description": "How many results, 1 to 100, 10 unless told"},
     },
     "required": ["query"],
     "additionalProperties": False,
@@ -68,8 +68,8 @@ def gateway_tools(directory: Directory, allows: Allows, further: Further) -> lis
         return told(Answer(page))
 
     async def search(args: Data, ctx: Context) -> Result:
-        limit = min(int(args.get("limit") or 10), MOST)
-        ranking, found = directory.search(args["query"], args.get("kind"), max(limit, 1), allowed(ctx))
+        limit = max(1, min(int(args.get("limit", 10)), MOST))
+        ranking, found = directory.search(args["query"], args.get("kind"), limit, allowed(ctx))
         results = [{"score": score, "item": item.told(*further(item, ctx))} for score, item in found]
         return told(Answer({"results": results, "ranking": ranking, "links": [TO_HOME]}))
 

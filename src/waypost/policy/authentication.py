@@ -6,13 +6,14 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from hashlib import sha256
 from typing import Any, Final, Literal
 
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.errors import WaypostError
 from waypost.policy.claims import InsufficientScope, InvalidToken, Verified, VerifierUnavailable
-from waypost.policy.keys import PREFIX, Key, Keys
+from waypost.policy.keys import PREFIX, Key, KeyChange, Keys, Watcher
 from waypost.policy.oauth import OAuthSettings, challenge
 from waypost.policy.sharing import Shared
 from waypost.policy.token_cache import TokenCache
@@ -69,7 +70,7 @@ class Authentication:
         self._own = Keys(clock=clock)
         if anonymous is None and not self.is_configured:
             anonymous = ANONYMOUS
-        self._anonymous = anonymous or None
+        self._anonymous = copy(anonymous) if anonymous else None  # who came in here is told by identity
         self._verifier = None if oauth is None else oauth.verifier(clock)
         self._tokens = TokenCache(clock)
         self._verifying: Shared[Verified] = Shared()
@@ -102,8 +103,21 @@ class Authentication:
         self.keys.exchange(self._written, other._written)
         self._written, self._lenient = other._written, other._lenient
         if is_same or self._anonymous is not None:
-            self._anonymous = other._anonymous
+            self._welcome(other._anonymous)
         return is_same
+
+    def watch(self, tell: Watcher | None) -> None:
+        """Say from now on who is let in no more, or with other rights."""
+        self.keys.on_change = tell
+
+    def _welcome(self, anonymous: Principal | None) -> None:
+        """Let callers without a key in as somebody else, or not at all."""
+        was, tell = self._anonymous, self.keys.on_change
+        if was == anonymous:
+            return
+        self._anonymous = anonymous
+        if was is not None and tell is not None:
+            tell([KeyChange(was, anonymous, anonymous is None)])
 
     def known(self, headers: Mapping[bytes, bytes]) -> Principal | None:
         """The caller, when that can be said at once; else `authenticate` decides."""

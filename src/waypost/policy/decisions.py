@@ -45,7 +45,7 @@ class Policy:
         self._clock = clock
         self.rules: tuple[Rule, ...] = ()
         self._compiled: tuple[_Compiled, ...] = ()
-        self._relevant: dict[tuple[str, str], tuple[_Compiled, ...]] = {}
+        self._relevant: dict[tuple[str, str, str], tuple[_Compiled, ...]] = {}
         self.hides = False
         self.changed: Callable[[], None] | None = None
         """Called when the rules are others."""
@@ -77,7 +77,7 @@ class Policy:
             return ALLOWED
         for rule, one in self._of(question):
             try:
-                # What kind of caller and which capability it is about was looked at before.
+                # All but who asks was looked at before.
                 is_for_all = not (rule.principals or rule.roles)
                 is_asked = (is_for_all or rule.concerns(question)) and (one.is_steady or not steady)
                 reason = one.deny(question, counts) if is_asked else None
@@ -97,8 +97,8 @@ class Policy:
         )
 
     def _of(self, question: Question) -> tuple[_Compiled, ...]:
-        """The rules that may have something to do with a capability, whoever asks."""
-        key = (question.capability, question.chain.type)
+        """The rules that may be against something, whoever asks."""
+        key = (question.capability, question.chain.type, question.permission)
         found = self._relevant.get(key)
         if found is None:
             if len(self._relevant) >= _MOST_KNOWN:
@@ -108,5 +108,6 @@ class Policy:
                 for rule, one in self._compiled
                 if (not rule.callers or question.chain.type in rule.callers)
                 and (not rule.capabilities or any(fnmatchcase(question.capability, name) for name in rule.capabilities))
+                and one.may_deny(question)
             )
         return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -11,6 +10,7 @@ import msgspec
 
 from waypost.errors import DefinitionError
 from waypost.policy.claims import VerifierUnavailable
+from waypost.wire.hosts import is_loopback
 
 if TYPE_CHECKING:
     import aiohttp
@@ -28,7 +28,7 @@ def checked_url(url: str, what: str) -> str:
         raise DefinitionError(f"The {what} is not a URL.") from None
     if not host or parts.scheme not in ("http", "https") or parts.username is not None or parts.fragment:
         raise DefinitionError(f"The {what} must be an https URL without user or fragment.")
-    if parts.scheme == "http" and not _is_loopback(host):
+    if parts.scheme == "http" and not is_loopback(host):
         raise DefinitionError(f"The {what} must be an https URL; plain http is for loopback only.")
     return url
 
@@ -85,13 +85,6 @@ async def _read(response: aiohttp.ClientResponse, url: str) -> bytes:
         if len(body) > LARGEST:
             raise VerifierUnavailable(f"{_place(url)} answered more than {LARGEST} bytes")
     return bytes(body)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _place(url: str) -> str:

@@ -1,4 +1,4 @@
-"""What stands guard over the pipeline: permissions, rules, breakers, places, the audit.
+"""What stands guard over the pipeline: permissions, rules, breakers, the audit.
 
 A call from outside has the rights of its principal. A call out of another one has at most the rights of that one, which
 its token carries: a dynamic skill has the permissions it declares, and whatever it calls has no more than those.
@@ -14,21 +14,22 @@ from typing import Any, Final
 
 import msgspec
 
+from waypost.capabilities.asking import is_input_needed
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.chain import DEEPEST, CallerType, Chain
 from waypost.capabilities.context import Caller
 from waypost.errors import (
-    Busy,
     CallError,
     CircuitOpen,
     DeadlineExceeded,
     InvalidArguments,
     PolicyDenied,
     ProtocolError,
+    StoreError,
     UnknownCapability,
+    text_of,
 )
 from waypost.execution.breakers import Breakers
-from waypost.execution.bulkheads import Bulkheads
 from waypost.execution.counters import Counters
 from waypost.execution.guard import Permit
 from waypost.policy.audit import AuditLog, Record
@@ -55,18 +56,16 @@ class PolicyGuard:
         tokens: CapabilityTokens | None = None,
         audit: AuditLog | None = None,
         breakers: Breakers | None = None,
-        bulkheads: Bulkheads | None = None,
         counters: Counters | None = None,
     ) -> None:
         self.policy = policy or Policy()
         self.tokens = tokens or CapabilityTokens()
         self.audit = audit
         self.breakers = breakers
-        self.bulkheads = bulkheads
         self.counters = counters or Counters()
         self.secrets: tuple[str, ...] = ()
         """Values that are not told with what a breaker saw last."""
-        self._looks_at_all = audit is not None or breakers is not None or bulkheads is not None
+        self._looks_at_all = audit is not None or breakers is not None
         self.is_on = False
         """Whether there is anything beside the permissions that a capability asks for itself."""
         self.policy.changed = self._look
@@ -77,39 +76,35 @@ class PolicyGuard:
 
     def enter(self, capability: Capability, name: str, caller: Caller, action: str, arguments: Any) -> Permit:
         """Let something run, unless anything is against it."""
-        began = time.perf_counter()
+        permit = Permit(name, caller, action)
         if self.audit is not None:
             self.audit.check_room()
+            if arguments is not None:
+                permit.digest = _digest(arguments)
         decision = self.decide(capability, name, caller)
         if not decision.allowed:
-            self._record(name, caller, action, decision, arguments, began, "denied")
+            self._record(permit, decision, "denied")
             raise PolicyDenied(decision.reason, decision.rule_type)
-        waits = probes = False
-        try:
-            if self.breakers is not None and action == "call":
-                probes = self.breakers.enter(name)
-            if self.bulkheads is not None and not caller.chain.depth:
-                waits = not self.bulkheads.try_enter(caller.principal.id)
-        except CircuitOpen as error:
-            self._record(name, caller, action, Decision(True, error.message), arguments, began, "circuit open")
-            raise
-        return Permit(name, caller, action, arguments, began, probes=probes, waits=waits)
-
-    async def wait(self, permit: Permit) -> None:
-        """Wait for a place; who leaves the line has not run."""
-        assert self.bulkheads is not None
-        try:
-            await self.bulkheads.enter(permit.caller.principal.id)
-            permit.waits = False
-        except (Busy, asyncio.CancelledError) as error:
-            self._end(permit, error, is_error=False)
-            raise
+        if self.breakers is not None and action == "call":
+            try:
+                permit.probes = self.breakers.enter(name)
+            except CircuitOpen as error:
+                self._record(permit, Decision(True, error.message), "circuit open")
+                raise
+        return permit
 
     def leave(self, permit: Permit, error: BaseException | None, *, is_error: bool = False) -> None:
-        """Give the place back if there is one, tell the breaker, put it on record."""
-        if self.bulkheads is not None and not permit.caller.chain.depth and not permit.waits:
-            self.bulkheads.leave(permit.caller.principal.id)
-        self._end(permit, error, is_error)
+        """Tell the breaker, put it on record."""
+        outcome = ("error" if is_error else "ok") if error is None else _outcome(error)
+        if self.breakers is not None and permit.action == "call":
+            if error is not None and outcome in ("crashed", "timed out"):
+                reason = redacted(text_of(error), self.secrets) or type(error).__name__
+                self.breakers.failed(permit.name, reason, is_probe=permit.probes)
+            elif outcome == "ok":
+                self.breakers.succeeded(permit.name, is_probe=permit.probes)
+            elif permit.probes:
+                self.breakers.gave_up(permit.name)
+        self._record(permit, _ALLOWED, outcome)
 
     def forgive(self, name: str) -> None:
         """Forget the failures of a capability that is another one now."""
@@ -146,7 +141,7 @@ class PolicyGuard:
         else:
             decision = self.policy.decide(Question(caller.principal, capability.id, caller.chain, permission))
         if not decision.allowed:
-            self._record(capability.id, caller, permission, decision, None, time.perf_counter(), "denied")
+            self._record(Permit(capability.id, caller, permission), decision, "denied")
             raise PolicyDenied(decision.reason, decision.rule_type)
 
     def behind(self, capability: Capability, caller: Caller) -> Chain:
@@ -180,40 +175,27 @@ class PolicyGuard:
             return error.message
         return None
 
-    def _end(self, permit: Permit, error: BaseException | None, is_error: bool) -> None:
-        outcome = _outcome(error, is_error)
-        if self.breakers is not None and permit.action == "call":
-            if outcome in ("crashed", "timed out"):
-                reason = redacted(str(error), self.secrets) or type(error).__name__
-                self.breakers.failed(permit.name, reason, is_probe=permit.probes)
-            elif outcome == "ok":
-                self.breakers.succeeded(permit.name, is_probe=permit.probes)
-            elif permit.probes:
-                self.breakers.gave_up(permit.name)
-        self._record(permit.name, permit.caller, permit.action, _ALLOWED, permit.arguments, permit.began, outcome)
-
-    def _record(
-        self, name: str, caller: Caller, action: str, decision: Decision, arguments: Any, began: float, outcome: str
-    ) -> None:
-        seconds = time.perf_counter() - began
-        self.counters.count(name, outcome, seconds)
+    def _record(self, permit: Permit, decision: Decision, outcome: str) -> None:
+        seconds = time.perf_counter() - permit.began
+        self.counters.count(permit.name, outcome, seconds)
         if self.audit is None:
             return
+        caller = permit.caller
         chain = caller.chain
         self.audit.add(
             Record(
                 time.time(),
                 caller.principal.id,
                 chain.type,
-                name,
+                permit.name,
                 decision.word,
-                action,
+                permit.action,
                 decision.reason,
                 decision.rule,
                 chain.caller,
                 chain.depth,
                 chain.run,
-                "" if arguments is None else _digest(arguments),
+                permit.digest,
                 round(seconds * 1000, 3),
                 outcome,
             )
@@ -227,8 +209,6 @@ def stand_guard(
     secret: bytes | None,
     counters: Counters,
     breakers: bool,
-    max_running: int | None,
-    max_waiting: int,
 ) -> PolicyGuard:
     """The guard of a hub, by its settings."""
     return PolicyGuard(
@@ -236,7 +216,6 @@ def stand_guard(
         tokens=tokens_under(secret),
         audit=audit,
         breakers=Breakers() if breakers else None,
-        bulkheads=None if max_running is None else Bulkheads(max_running, max_waiting),
         counters=counters,
     )
 
@@ -261,21 +240,17 @@ def _to_invoke(name: str) -> str:
     return "workflow_run" if name.startswith("workflow:") else "skill_invoke"
 
 
-def _outcome(error: BaseException | None, is_error: bool) -> str:
+def _outcome(error: BaseException) -> str:
     match error:
-        case None:
-            return "error" if is_error else "ok"
         case DeadlineExceeded():
             return "timed out"
         case InvalidArguments():
             return "invalid arguments"
         case asyncio.CancelledError():
             return "cancelled"
-        case CallError() | PolicyDenied() | UnknownCapability() | ProtocolError():
+        case CallError() | PolicyDenied() | UnknownCapability() | ProtocolError() | StoreError():
             return "error"
         case _ if getattr(error, "is_refusal", False):
             return "error"
-        case Exception() | SystemExit():
-            return "crashed"
         case _:
-            return "asked"
+            return "asked" if is_input_needed(error) else "crashed"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from hashlib import sha256
 from hmac import compare_digest
@@ -17,6 +17,8 @@ from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.errors import DefinitionError
 
 PREFIX: Final = "wp_"
+HUB: Final = "hub"
+"""The id of the key that a hub leaves for programs on its machine."""
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -49,6 +51,19 @@ class Key(msgspec.Struct, frozen=True):
             raise DefinitionError(f"The expiry of key {self.id!r} needs a time zone.")
 
 
+class KeyChange(NamedTuple):
+    """Somebody is let in no more, or as somebody with other rights; who it was is told by identity."""
+
+    was: Principal
+    now: Principal | None
+    """Who has their place: with the same key, or with another one of the same id."""
+    ended: bool
+    """Whether what they came in by is refused from now on."""
+
+
+Watcher = Callable[[Sequence[KeyChange]], None]
+
+
 class _Entry(NamedTuple):
     digest: bytes
     key: Key
@@ -62,6 +77,9 @@ class Keys:
     def __init__(self, keys: Iterable[Key] = (), *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._entries: dict[bytes, _Entry] = {}
+        self._soonest = float("inf")
+        """When the time of a key is over of which nobody was told yet."""
+        self.on_change: Watcher | None = None
         for key in keys:
             self.add(key)
 
@@ -79,23 +97,63 @@ class Keys:
         principal = Principal(key.id, tuple(key.roles), tuple(key.permissions), tuple(key.scopes))
         expires = float("inf") if key.expires is None else key.expires.timestamp()
         self._entries[hashed] = _Entry(hashed, key, principal, expires)
+        self._soonest = min(self._soonest, expires)
 
     def revoke(self, key_id: str) -> int:
         """Refuse all keys with this id from now on; how many there were."""
-        gone = [hashed for hashed, entry in self._entries.items() if entry.key.id == key_id]
-        for hashed in gone:
-            del self._entries[hashed]
-        return len(gone)
+        stay = {hashed: entry for hashed, entry in self._entries.items() if entry.key.id != key_id}
+        gone = len(self._entries) - len(stay)
+        self._have(stay)
+        return gone
 
     def drop(self, hashed: str) -> None:
         """Refuse one key from now on, by its hash."""
-        self._entries.pop(bytes.fromhex(hashed.removeprefix("sha256:")), None)
+        gone = bytes.fromhex(hashed.removeprefix("sha256:"))
+        self._have({hashed: entry for hashed, entry in self._entries.items() if hashed != gone})
 
     def exchange(self, old: Iterable[Key], new: Iterable[Key]) -> None:
         """Refuse some keys and accept others in one step; those that are in neither stay."""
         gone = {key.hash for key in old}
         stay = {hashed: entry for hashed, entry in self._entries.items() if entry.key.hash not in gone}
-        self._entries = {**stay, **Keys(new)._entries}
+        others = {hashed: self._same(entry) for hashed, entry in Keys(new)._entries.items()}
+        self._have({**stay, **others})
+
+    def lapse(self) -> None:
+        """Tell of keys whose time is over since this was done last."""
+        now = self._clock()
+        if now < self._soonest:
+            return
+        over = [entry for entry in self._entries.values() if self._soonest <= entry.expires <= now]
+        self._soonest = min((one.expires for one in self._entries.values() if one.expires > now), default=float("inf"))
+        self._tell(over)
+
+    def _same(self, entry: _Entry) -> _Entry:
+        """The entry that there is already for the same key with the same rights."""
+        known = self._entries.get(entry.digest)
+        return entry if known is None or known.key != entry.key else known
+
+    def _have(self, entries: dict[bytes, _Entry]) -> None:
+        """Accept exactly these from now on."""
+        before, self._entries = self._entries, entries
+        self._soonest = min((self._soonest, *(entry.expires for entry in entries.values())))
+        self._tell([entry for hashed, entry in before.items() if entries.get(hashed) is not entry])
+
+    def _tell(self, old: Sequence[_Entry]) -> None:
+        """Say what became of entries that are not what they were."""
+        if not old or self.on_change is None:
+            return
+        now = self._clock()
+        good = [entry for entry in self._entries.values() if entry.expires > now]
+        by_hash = {entry.digest: entry.principal for entry in good}
+        by_id = {entry.key.id: entry.principal for entry in good}
+        self.on_change(
+            [
+                KeyChange(
+                    entry.principal, by_hash.get(entry.digest, by_id.get(entry.key.id)), entry.digest not in by_hash
+                )
+                for entry in old
+            ]
+        )
 
     def principal(self, key: str) -> Principal | None:
         """Whose key this is; nobody's when it is unknown, revoked or expired."""

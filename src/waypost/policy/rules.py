@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from fnmatch import fnmatchcase
+from operator import attrgetter
 from typing import Any, Final, Protocol, get_args
 from zoneinfo import ZoneInfo
 
@@ -21,8 +22,11 @@ import msgspec
 from waypost.capabilities.chain import CallerType, Chain
 from waypost.capabilities.principals import Principal
 from waypost.errors import DefinitionError
+from waypost.nearest import nearest
 
 _MOST_WINDOWS: Final = 100_000
+_PARTS: Final = {"principal": "principal.id", "capability": "capability", "permission": "permission"}
+"""What a rate limit counts by, and where a question has it."""
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -39,6 +43,9 @@ class Decider(Protocol):
 
     is_steady: bool
     """Whether it says the same whenever it is asked, so that it may hide what it denies."""
+
+    def may_deny(self, question: Question) -> bool:
+        """Whether it can be against something, by capability, caller type and permission alone: the same for ever."""
 
     def deny(self, question: Question, counts: bool) -> str | None:
         """Why not, or nothing; what is only asked for explanation does not count."""
@@ -125,25 +132,28 @@ class _RateLimiter:
     def __init__(self, config: RateLimit, clock: Callable[[], float]) -> None:
         if config.max_calls < 0 or config.window_seconds <= 0:
             raise ValueError("max_calls must not be negative and window_seconds must be positive")
-        if unknown := set(config.per) - {"principal", "capability", "permission"}:
+        if unknown := set(config.per) - set(_PARTS):
             raise ValueError(f"per knows principal, capability and permission, not {sorted(unknown)[0]}")
         self._config = config
         self._clock = clock
-        self._calls: dict[tuple[str, ...], deque[float]] = {}
+        self._key = attrgetter(*(_PARTS[name] for name in config.per)) if config.per else _anybody
+        self._calls: dict[Any, deque[float]] = {}
+
+    def may_deny(self, question: Question) -> bool:
+        config = self._config
+        return question.permission == (config.permission or "execute") or "permission" in config.per
 
     def deny(self, question: Question, counts: bool) -> str | None:
         config = self._config
-        if question.permission != (config.permission or "execute") and "permission" not in config.per:
-            return None
         now = self._clock()
-        calls = self._window(tuple(_part(question, name) for name in config.per), now)
+        calls = self._window(self._key(question), now)
         if len(calls) >= config.max_calls:
             return f"rate limit exceeded: max {config.max_calls}/{config.window_seconds:g}s"
         if counts:
             calls.append(now)
         return None
 
-    def _window(self, key: tuple[str, ...], now: float) -> deque[float]:
+    def _window(self, key: Any, now: float) -> deque[float]:
         calls = self._calls.get(key)
         if calls is None:
             if len(self._calls) >= _MOST_WINDOWS:
@@ -183,10 +193,12 @@ class _TimeKeeper:
             self._known = (minute, datetime.fromtimestamp(minute * 60, self._zone).hour)
         return self._known[1]
 
+    def may_deny(self, question: Question) -> bool:
+        config = self._config
+        return config.permission in (None, question.permission) and config.deny_start_hour != config.deny_end_hour
+
     def deny(self, question: Question, counts: bool) -> str | None:
         config = self._config
-        if config.permission is not None and config.permission != question.permission:
-            return None
         start, end = config.deny_start_hour, config.deny_end_hour
         hour = self._hour()
         inside = start <= hour < end if start <= end else hour >= start or hour < end
@@ -198,6 +210,9 @@ class _ChainWatch:
 
     def __init__(self, config: ChainRestriction, _clock: Callable[[], float]) -> None:
         self._pattern = config.caller_pattern
+
+    def may_deny(self, question: Question) -> bool:
+        return True
 
     def deny(self, question: Question, counts: bool) -> str | None:
         chain = question.chain
@@ -218,8 +233,11 @@ class _Override:
         self._clock = clock
         self.is_steady = expires is None
 
+    def may_deny(self, question: Question) -> bool:
+        return self._permission in ("*", question.permission)
+
     def deny(self, question: Question, counts: bool) -> str | None:
-        if self._permission not in ("*", question.permission) or self._clock() >= self._expires:
+        if self._clock() >= self._expires:
             return None
         return f"permission override: {question.permission} is denied"
 
@@ -233,9 +251,10 @@ class _McpWatch:
         self._pattern = config.tool_pattern
         self._denies = config.action == "deny"
 
+    def may_deny(self, question: Question) -> bool:
+        return question.chain.type == "mcp" and (self._pattern in question.capability) == self._denies
+
     def deny(self, question: Question, counts: bool) -> str | None:
-        if question.chain.type != "mcp" or (self._pattern in question.capability) != self._denies:
-            return None
         how = "blocked by" if self._denies else "not allowed by"
         return f"MCP restriction: tool '{question.capability}' {how} pattern '{self._pattern}'"
 
@@ -246,9 +265,10 @@ class _Listed:
     def __init__(self, config: AllowList, _clock: Callable[[], float]) -> None:
         self._allowed = config.allow
 
+    def may_deny(self, question: Question) -> bool:
+        return not any(fnmatchcase(question.capability, pattern) for pattern in self._allowed)
+
     def deny(self, question: Question, counts: bool) -> str | None:
-        if any(fnmatchcase(question.capability, pattern) for pattern in self._allowed):
-            return None
         return f"allow list: '{question.capability}' is not on it"
 
 
@@ -272,17 +292,28 @@ def decider(rule: Rule, clock: Callable[[], float] = time.time) -> Decider:
         raise DefinitionError(f"Policy {rule.name!r}: there is no caller type {sorted(unknown)[0]!r}.")
     config, make = known
     try:
-        given = {_snake_case(key): value for key, value in rule.config.items()}
-        return make(msgspec.convert(given, config, strict=False), clock)
+        return make(msgspec.convert(_given(rule.config, config), config, strict=False), clock)
     except (msgspec.ValidationError, ValueError) as error:
         raise DefinitionError(f"Policy {rule.name!r}: {error}.") from None
+
+
+def _given(written: Mapping[str, Any], config: type[_Config]) -> dict[str, Any]:
+    """What a rule says, by the names that its type has for that; each may be written in camelCase too."""
+    given: dict[str, Any] = {}
+    for key, value in written.items():
+        name = _snake_case(key)
+        if name not in config.__struct_fields__:
+            near = nearest(name, config.__struct_fields__)
+            raise ValueError(f"there is no key {key!r}" + (f"; {near[0]!r} may be meant" if near else ""))
+        if name in given:
+            raise ValueError(f"{name} is given in both of its spellings; keep one of the two")
+        given[name] = value
+    return given
 
 
 def _snake_case(key: str) -> str:
     return re.sub(r"(?<=[a-z0-9])[A-Z]", lambda upper: f"_{upper[0].lower()}", key)
 
 
-def _part(question: Question, name: str) -> str:
-    if name == "principal":
-        return question.principal.id
-    return question.capability if name == "capability" else question.permission
+def _anybody(_question: Question) -> None:
+    """What a limit counts by that is one for all."""

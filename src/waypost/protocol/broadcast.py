@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from waypost.capabilities.capability import Kind
+from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.registry import Change
 from waypost.capabilities.session import ListKind, check_list
@@ -17,6 +18,9 @@ from waypost.protocol.streams import EventStream
 from waypost.wire import messages
 from waypost.wire.messages import RequestId
 from waypost.wire.params import SUBSCRIPTION_ID, ListenFilter
+
+if TYPE_CHECKING:
+    from waypost.policy.keys import KeyChange
 
 _LISTS: Final[dict[Kind, ListKind]] = {
     Kind.TOOL: "tools",
@@ -86,19 +90,29 @@ class Broadcast:
         lists = [one.wants.resource_subscriptions for one in self._subscriptions]
         return {uri for uris in (*lists, *(session.subscriptions for session in self._sessions)) for uri in uris}
 
-    def registry_changed(self, change: Change) -> None:
-        """One change of the registry: one notification per list that looks different."""
+    def registry_changed(self, change: Change, shows: Callable[[Principal, Capability], bool]) -> None:
+        """One change of the registry: one notification per list that looks different, for those who can see that."""
         for kind in sorted({_LISTS[kind] for kind in change.kinds}):
-            self.list_changed(kind)
+            rows = [row for row in change.rows if _LISTS[row.kind] == kind]
+            self._on_loop(partial(self._list_changed, kind, partial(_sees_any, rows, shows)))
 
     def list_changed(self, kind: ListKind) -> None:
         """Tell everybody that a list changed."""
         check_list(kind)
-        self._on_loop(lambda: self._list_changed(kind))
+        self._on_loop(lambda: self._list_changed(kind, lambda _: True))
 
-    def resource_updated(self, uri: str) -> None:
-        """Tell those who subscribed to `uri`, and may see it, that it changed."""
-        self._on_loop(lambda: self._resource_updated(uri))
+    def resource_updated(self, uri: str, also: Sequence[str] = ()) -> None:
+        """Tell those who subscribed to `uri`, and may see it under all of its URIs, that it changed."""
+        self._on_loop(lambda: self._resource_updated(uri, (uri, *also)))
+
+    def recognise(self, changes: Mapping[int, KeyChange]) -> None:
+        """Go by the new rights of those who listen; who is let in no more has nothing to hear."""
+        for subscription in self._subscriptions:
+            change = changes.get(id(subscription.principal))
+            if change is not None and change.ended:
+                subscription.stream.close()
+            elif change is not None and change.now is not None:
+                subscription.principal = change.now
 
     def close(self) -> None:
         """End every listen stream."""
@@ -117,24 +131,32 @@ class Broadcast:
         else:
             self._loop.call_soon_threadsafe(action)
 
-    def _list_changed(self, kind: ListKind) -> None:
+    def _list_changed(self, kind: ListKind, concerns: Callable[[Principal], bool]) -> None:
         if not self._is_told(kind):
             return
         method = f"notifications/{kind}/list_changed"
         message = messages.notification(method)
         for session in self._sessions:
-            session.push(message)
+            if concerns(session.principal):
+                session.push(message)
         for subscription in tuple(self._subscriptions):
-            if subscription.wants_list(kind):
+            if subscription.wants_list(kind) and concerns(subscription.principal):
                 subscription.notify(method)
 
-    def _resource_updated(self, uri: str) -> None:
+    def _resource_updated(self, uri: str, known_by: Sequence[str]) -> None:
         method = "notifications/resources/updated"
         message = messages.notification(method, {"uri": uri})
         for session in self._sessions:
-            if uri in session.subscriptions and self._may_hear(session.principal, uri):
+            if uri in session.subscriptions and self._may_hear_all(session.principal, known_by):
                 session.push(message)
         for subscription in tuple(self._subscriptions):
             wanted = uri in subscription.wants.resource_subscriptions
-            if wanted and self._may_hear(subscription.principal, uri):
+            if wanted and self._may_hear_all(subscription.principal, known_by):
                 subscription.notify(method, uri=uri)
+
+    def _may_hear_all(self, principal: Principal, uris: Sequence[str]) -> bool:
+        return all(self._may_hear(principal, uri) for uri in uris)
+
+
+def _sees_any(rows: Sequence[Capability], shows: Callable[[Principal, Capability], bool], principal: Principal) -> bool:
+    return any(shows(principal, row) for row in rows)

@@ -14,7 +14,7 @@ from msgspec import UNSET
 from waypost.capabilities.asking import Question
 from waypost.errors import NoAnswer, RemoteError
 from waypost.execution.tracing import span
-from waypost.wire import messages
+from waypost.wire import downgrade, messages
 from waypost.wire.messages import Message, decode
 from waypost.wire.versions import V2025_11_25, at_least
 
@@ -26,9 +26,10 @@ GONE: Final = "The session ended before the client answered."
 class ClientCalls:
     """The requests one session waits for; no other session's answers ever get here."""
 
-    __slots__ = ("_ids", "_waiting")
+    __slots__ = ("_ids", "_life", "_waiting")
 
     def __init__(self) -> None:
+        self._life = secrets.token_hex(4)
         self._ids = itertools.count(1)
         self._waiting: dict[str, asyncio.Future[Any]] = {}
 
@@ -36,8 +37,8 @@ class ClientCalls:
         return len(self._waiting)
 
     def next_id(self) -> str:
-        """An id that no other request of this session has."""
-        return f"hub-{next(self._ids)}"
+        """An id that no other request of this session has, nor had one before the session went and came back."""
+        return f"hub-{self._life}-{next(self._ids)}"
 
     async def ask(self, question: Question, version: str, send: Sender, request_id: str | None = None) -> Any:
         """Send a question and wait for its answer; too late or given up, the client is told not to bother."""
@@ -88,12 +89,14 @@ class ClientCalls:
 
 def _params(question: Question, version: str) -> dict[str, Any]:
     """The parameters as the version knows them: older ones have no modes, and a page to open has an id."""
+    if question.method == "sampling/createMessage":
+        return {**question.params, "messages": downgrade.sampling(question.params.get("messages") or (), version)}
     if question.method != "elicitation/create":
         return question.params
     if not at_least(version, V2025_11_25):
         return {name: value for name, value in question.params.items() if name != "mode"}
     if question.params.get("mode") == "url":
-        return {**question.params, "elicitationId": secrets.token_urlsafe(16)}
+        return {"elicitationId": secrets.token_urlsafe(16), **question.params}
     return question.params
 
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
@@ -21,6 +21,7 @@ from waypost.loops import awaited
 from waypost.protocol.answers import ModernBody
 from waypost.protocol.broadcast import Broadcast
 from waypost.protocol.large_results import LargeResults
+from waypost.protocol.lingering import lingering, recognise
 from waypost.protocol.listing import Listing
 from waypost.protocol.recording import Recorder
 from waypost.protocol.sealing import Seal
@@ -34,10 +35,15 @@ from waypost.wire import versions
 from waypost.wire.definitions import Implementation
 from waypost.wire.versions import LATEST_LEGACY
 
+if TYPE_CHECKING:
+    from waypost.policy.keys import KeyChange
+
 Hook = Callable[..., Awaitable[Any] | Any]
 
 _log: Final = logging.getLogger(__name__)
 _SWEEP_EVERY: Final = 30.0
+_JUST_BEGUN: Final = 0.25
+"""After how many seconds a request that takes a while is known to."""
 _ANSWERED_BY: Final = {
     "prompts": ("list_prompts", "prompt_get"),
     "resources": ("list_resources", "list_resource_templates", "resource_read"),
@@ -69,6 +75,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The tools that are listed, where not all are."""
     session_idle: float = 1800.0
     max_sessions: int = 10_000
+    max_tasks: int = 1_000
     secret: bytes | None = None
     task_after: float = 1.0
     max_result: int = 10 * 1024 * 1024
@@ -95,7 +102,7 @@ class Engine:
         )
         self.recorder = Recorder(self, settings.session_idle)
         self.sessions = Sessions(self, idle=settings.session_idle, limit=settings.max_sessions)
-        self.tasks = Tasks(self)
+        self.tasks = Tasks(self, limit=settings.max_tasks)
         self.broadcast = Broadcast(self.sessions, self._tells_of, self.tells)
         self.seal = Seal(settings.secret)
         self.large_results = LargeResults(lambda: self.store, settings.max_result)
@@ -133,12 +140,21 @@ class Engine:
         await self.tasks.leave()
 
     def release(self) -> None:
-        """Let everybody go who waits for something."""
+        """Let everybody go who waits for news; what runs is still answered."""
         if self._stop_listening is not None:
             self._stop_listening()
             self._stop_listening = None
         self.broadcast.close()
         self.sessions.release()
+
+    def recognise(self, changes: Sequence[KeyChange]) -> None:
+        """End everything that is open for who is let in no more, and go by the new rights of others."""
+        by_identity = {id(change.was): change for change in changes}
+        self.sessions.recognise(by_identity)
+        self.broadcast.recognise(by_identity)
+        recognise(lingering(), by_identity)
+        later = asyncio.get_running_loop().call_later
+        later(_JUST_BEGUN, lambda: recognise(lingering(), by_identity))
 
     async def _sweep(self) -> None:
         while True:
@@ -294,7 +310,11 @@ class Engine:
     def _registry_changed(self, change: Change) -> None:
         """Tell of a change; where only the gateway's tools are listed, theirs is the list that never changes."""
         kinds = change.kinds if self.settings.only_tools is None else change.kinds - {Kind.TOOL}
-        self.broadcast.registry_changed(Change(kinds))
+        self.broadcast.registry_changed(Change(kinds, change.rows), self._may_list)
+
+    def _may_list(self, principal: Principal, capability: Capability) -> bool:
+        """Whether somebody may find a capability in a list; a hook may list what it likes."""
+        return self.hooks(f"list_{capability.kind.value}") is not None or self.shows(principal, capability)
 
     def _tells_of(self, kind: str) -> bool:
         """Whether changes of a list are sent; a list that just became empty still changed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from copy import copy
+from math import isfinite
 from typing import Any, Final, Protocol
 
 from msgspec import UNSET
@@ -52,12 +53,12 @@ class Exchange:
     """A request being answered."""
 
     __slots__ = (
+        "_level",
         "_session",
         "_told",
         "asker",
         "cancelled",
         "chain",
-        "log_level",
         "meta",
         "outlet",
         "principal",
@@ -72,7 +73,7 @@ class Exchange:
         self.outlet: Outlet = outlet
         self.meta = NO_META
         self.asker: Asker | None = None
-        self.log_level = SILENT
+        self._level = SILENT
         self.principal = ANONYMOUS
         self.chain: Chain = FROM_OUTSIDE
         self.cancelled = False
@@ -122,7 +123,7 @@ class Exchange:
     def lasting(self, outlet: Outlet) -> Exchange:
         """The same conversation, for work that goes on after this request was answered."""
         other = Exchange(self.request_id, self.version, outlet, self._session)
-        other.meta, other.log_level, other.principal = self.meta, self.log_level, self.principal
+        other.meta, other._level, other.principal = self.meta, self._level, self.principal
         return other
 
     def cancel(self) -> None:
@@ -155,10 +156,20 @@ class Exchange:
     async def progress(self, value: float, total: float | None, message: str | None) -> None:
         """Tell the client how far it is, if it asked and this is news."""
         token = self.meta.progress_token
-        if token is UNSET or (self._told is not None and value <= self._told):
+        if token is UNSET or not isfinite(value) or (self._told is not None and value <= self._told):
             return
         self._told = value
         await self.outlet.send(progress_message(token, value, total, message, self.version))
+
+    @property
+    def log_level(self) -> int:
+        """From which level on the client hears log messages: as its session has it by now, else as the request said."""
+        level: int = getattr(self._session, "log_level", self._level)
+        return level
+
+    @log_level.setter
+    def log_level(self, level: int) -> None:
+        self._level = level
 
     async def log(self, level: str, message: str, data: Mapping[str, Any] | None) -> None:
         """Send a log message on this request's stream."""
@@ -191,7 +202,8 @@ class RequestSession(Session):
         self, token: int | str, value: float, total: float | None = None, message: str | None = None
     ) -> None:
         """Report progress on the request's stream."""
-        await self._exchange.outlet.send(progress_message(token, value, total, message, self._exchange.version))
+        if isfinite(value):
+            await self._exchange.outlet.send(progress_message(token, value, total, message, self._exchange.version))
 
     async def send_task_status(self, task_id: str) -> None:
         """Nothing to tell: a stateless client asks by itself, or listens."""
@@ -225,7 +237,7 @@ def log_message(level: str, message: str, data: Mapping[str, Any] | None) -> byt
 def progress_message(token: int | str, value: float, total: float | None, message: str | None, version: str) -> bytes:
     """A progress notification."""
     params: dict[str, Any] = {"progressToken": token, "progress": value}
-    if total is not None:
+    if total is not None and isfinite(total):
         params["total"] = total
     if message is not None and at_least(version, V2025_03_26):
         params["message"] = message

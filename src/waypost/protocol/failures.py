@@ -48,6 +48,10 @@ class Failure(msgspec.Struct, frozen=True):
         return messages.error(request_id, self.code, self.message, self.data)
 
 
+STOPPING: Final = Failure(INTERNAL_ERROR, "The hub is stopping.")
+"""What a client is told whose request was given up because the hub stops."""
+
+
 def failure(error: Exception, version: str) -> Failure:
     """What a client of `version` is told about `error`; surprises are logged and told without details."""
     told = _failure(error, version)

@@ -16,7 +16,7 @@ from waypost.protocol.answers import Outcome, legacy_body
 from waypost.protocol.dispatch import dispatch, find
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange
-from waypost.protocol.failures import failure
+from waypost.protocol.failures import INTERNAL_ERROR, Failure, failure
 from waypost.protocol.session import LegacySession
 from waypost.protocol.streams import Outlet
 from waypost.wire import messages, params
@@ -25,6 +25,7 @@ from waypost.wire.messages import Message, RequestId, decode
 from waypost.wire.versions import LATEST_LEGACY, V2025_06_18, V2025_11_25, at_least, negotiate
 
 NOT_INITIALIZED: Final = "Server not initialized"
+TERMINATING: Final = "Session terminating"
 
 
 async def initialize(
@@ -40,18 +41,27 @@ async def initialize(
         session = await engine.sessions.create(version, given.client_info, given.capabilities, principal, attached)
     except Exception as error:
         return None, failed(error, request_id, LATEST_LEGACY)
-    return session, Outcome(messages.result(request_id, messages.encode(_welcome(engine, version))))
+    return session, Outcome(messages.result(request_id, messages.encode(_welcome(engine, session))))
 
 
-def _welcome(engine: Engine, version: str) -> dict[str, Any]:
+def _welcome(engine: Engine, session: LegacySession) -> dict[str, Any]:
     welcome: dict[str, Any] = {
-        "protocolVersion": version,
-        "capabilities": engine.capabilities(version),
-        "serverInfo": _info(engine.info, version),
+        "protocolVersion": session.version,
+        "capabilities": _capabilities(engine, session),
+        "serverInfo": _info(engine.info, session.version),
     }
     if engine.instructions is not None:
         welcome["instructions"] = engine.instructions
     return welcome
+
+
+def _capabilities(engine: Engine, session: LegacySession) -> dict[str, Any]:
+    """What is declared to a client; one that looks like others is not shown what they have."""
+    declared = engine.capabilities(session.version)
+    tasks = declared.get("tasks")
+    if session.is_told_apart or not tasks:
+        return declared
+    return {**declared, "tasks": {name: value for name, value in tasks.items() if name != "list"}}
 
 
 def _info(info: Implementation, version: str) -> Implementation:
@@ -61,7 +71,7 @@ def _info(info: Implementation, version: str) -> Implementation:
 
 
 async def answer(engine: Engine, session: LegacySession, message: Message, exchange: Exchange) -> Outcome | None:
-    """The response to a request of a session, error or not; `None` if it was cancelled."""
+    """The response to a request of a session, error or not; `None` if its client cancelled it."""
     request_id = exchange.request_id
     session.running[request_id] = exchange
     try:
@@ -72,17 +82,26 @@ async def answer(engine: Engine, session: LegacySession, message: Message, excha
         if given.meta is not UNSET:
             exchange.meta = given.meta
         done = await dispatch(engine, name, method, message.params, given, exchange)
-        return None if exchange.was_cancelled() else Outcome(messages.result(request_id, legacy_body(done)))
+        if exchange.was_cancelled():
+            return _stopped(session, request_id)
+        return Outcome(messages.result(request_id, legacy_body(done)))
     except asyncio.CancelledError:
         if not exchange.was_cancelled():
             raise
-        return None
+        return _stopped(session, request_id)
     except Exception as error:
-        return None if exchange.was_cancelled() else failed(error, request_id, session.version)
+        if exchange.was_cancelled():
+            return _stopped(session, request_id)
+        return failed(error, request_id, session.version)
     finally:
         exchange.end()
         if session.running.get(request_id) is exchange:
             del session.running[request_id]
+
+
+def _stopped(session: LegacySession, request_id: RequestId) -> Outcome | None:
+    """The response to a request that was stopped: none when its client wanted that, an error when the session ended."""
+    return Failure(INTERNAL_ERROR, TERMINATING).outcome(request_id) if session.ended else None
 
 
 def failed(error: Exception, request_id: RequestId | None, version: str) -> Outcome:
@@ -142,7 +161,6 @@ class SessionAsker:
 def exchange_for(session: LegacySession, message: Message, outlet: Outlet) -> Exchange:
     """The exchange of a request in a session."""
     exchange = Exchange(message.id, session.version, outlet, session)  # type: ignore[arg-type]  # requests have one
-    exchange.log_level = session.log_level
     exchange.asker = SessionAsker(session, outlet)
     exchange.principal = session.principal
     return exchange

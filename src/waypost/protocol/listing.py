@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 from weakref import WeakKeyDictionary
@@ -41,6 +42,8 @@ class Listing:
         """The tools that are listed, where not all are."""
         self._page_size = page_size
         self._portable = portable
+        self._by_name: tuple[int, list[Capability]] | None = None
+        """The tools in the order of their portable names, at a revision of the registry."""
         self._pages: dict[tuple[Kind, str, str | None], tuple[int, bytes]] = {}
         self._encoded: WeakKeyDictionary[Capability, dict[tuple[str, str], bytes]] = WeakKeyDictionary()
 
@@ -67,15 +70,29 @@ class Listing:
         """A page of what is registered, or of what is to be shown of it."""
         items: list[Capability] = []
         only = self._only if kind is Kind.TOOL and not include_hidden else None
-        for capability in self._registry[kind].after(key_before(cursor)):
+        for capability in self._behind(kind, key_before(cursor)):
             if (capability.hidden and not include_hidden) or not (shows is None or shows(capability)):
                 continue
             if only is not None and capability.id not in only:
                 continue
             if len(items) == self._page_size:
-                return Page(items, cursor_after(items[-1].id))
+                return Page(items, cursor_after(self._key(items[-1])))
             items.append(capability)
         return Page(items)
+
+    def _behind(self, kind: Kind, key: str | None) -> Iterable[Capability]:
+        """What is registered and sorts behind `key`, by the names that are published."""
+        table = self._registry[kind]
+        if not self._portable or kind is not Kind.TOOL:
+            return table.after(key)
+        if self._by_name is None or self._by_name[0] != table.revision:
+            self._by_name = (table.revision, sorted(table, key=self._key))
+        ordered = self._by_name[1]
+        return ordered if key is None else ordered[bisect_right(ordered, key, key=self._key) :]
+
+    def _key(self, capability: Capability) -> str:
+        is_portable = self._portable and capability.kind is Kind.TOOL
+        return self._registry.portable_name(capability) if is_portable else capability.id
 
     def encode(self, kind: Kind, page: Page, version: str) -> bytes:
         """The result of a list method."""

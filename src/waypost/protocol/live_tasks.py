@@ -22,6 +22,13 @@ _log: Final = logging.getLogger(__name__)
 
 LOOK_AGAIN: Final = 0.25
 CANCELLED: Final = "The task was cancelled."
+_STOPPED: Final = "The server was stopped while the task was running."
+LOST: Final[dict[str, Any]] = {
+    "status": "failed",
+    "error": {"code": -32603, "message": _STOPPED},
+    "status_message": _STOPPED,
+}
+"""How a task ends that was still running when its hub ended."""
 _LONGEST_PAUSE: Final = 30.0
 
 
@@ -37,8 +44,10 @@ class Keeper(Protocol):
 class LiveTask:
     """Work that runs as a task."""
 
-    def __init__(self, record: TaskRecord, keeper: Keeper, version: str) -> None:
+    def __init__(self, record: TaskRecord, keeper: Keeper, version: str, owner: str | None = None) -> None:
         self.record = record
+        self.owner = owner
+        """The session that started it, the only one that is sent what it asks."""
         self.work: asyncio.Task[dict[str, Any]] | None = None
         self.ended = asyncio.Event()
         self._keeper = keeper
@@ -46,19 +55,19 @@ class LiveTask:
         self._questions: dict[str, asyncio.Future[Any]] = {}
         self._asked = 0
         self._turn = asyncio.Lock()
-        self._ends_as = CANCELLED
+        self._ends_as: dict[str, Any] = {"status": "cancelled", "status_message": CANCELLED}
         self._outlets: list[Outlet] = []
         self.heard = asyncio.Event()
-        """Set while somebody waits for the result, whom questions can be sent to."""
+        """Set while its session waits for the result, which questions can be sent with."""
 
     @property
     def outlet(self) -> Outlet | None:
-        """The way to somebody who waits for the result, if anybody does."""
+        """The way to its session where that waits for the result."""
         return self._outlets[-1] if self._outlets else None
 
     @contextmanager
     def heard_through(self, outlet: Outlet) -> Iterator[None]:
-        """Let questions reach the client through `outlet` for as long as it waits for the result."""
+        """Let questions reach its session through `outlet` for as long as that waits for the result."""
         self._outlets.append(outlet)
         self.heard.set()
         try:
@@ -122,7 +131,12 @@ class LiveTask:
 
     def expire(self) -> None:
         """Stop the work because its time is over."""
-        self._ends_as = f"The task was stopped: its time, {self.record.ttl_ms} ms, was over."
+        self._ends_as["status_message"] = f"The task was stopped: its time, {self.record.ttl_ms} ms, was over."
+        self._stop_work()
+
+    def lose(self) -> None:
+        """Stop the work because the hub stops."""
+        self._ends_as = LOST
         self._stop_work()
 
     async def cancel(self) -> None:
@@ -139,7 +153,7 @@ class LiveTask:
             if not work.cancelled():
                 work.cancel()
                 raise
-            await self._end_surely(status="cancelled", status_message=self._ends_as)
+            await self._end_surely(**self._ends_as)
         except Exception as error:
             told = failure(error, self._version)
             problem = {"code": told.code, "message": told.message, **({} if told.data is None else {"data": told.data})}

@@ -35,6 +35,7 @@ from waypost.protocol.listing import WIRE_KEYS, Page
 from waypost.protocol.session import LegacySession
 from waypost.protocol.task_calls import call_as_task, may_be_task
 from waypost.wire import downgrade, params, versions
+from waypost.wire.content import Text
 from waypost.wire.messages import decode, encode
 from waypost.wire.readable import encode_readable, readable
 
@@ -75,24 +76,27 @@ async def call_tool(engine: Engine, given: params.CallTool, exchange: Exchange) 
             raise
         result = failure(error.message)
     answer = tool_answer(result, exchange.version)
-    return await _kept(engine, answer, given.name, exchange) if engine.large_results.is_one(answer) else answer
+    if engine.large_results.is_one(answer):
+        return await _kept(engine, answer, given.name, exchange, failed=result.is_error)
+    return answer
 
 
-async def _kept(engine: Engine, answer: Answer, name: str, exchange: Exchange) -> Answer:
-    """The answer that hands out a result instead of being it."""
+async def _kept(engine: Engine, answer: Answer, name: str, exchange: Exchange, *, failed: bool) -> Answer:
+    """The answer that hands out a result instead of being it; that of a call that failed says so too."""
     told = await engine.large_results.keep(answer, name, exchange.principal)
     tool = engine.registry.find_tool(name)
     # Where a tool promised structured content, only an error may come without it.
     promised = tool is not None and getattr(tool.definition, "output_schema", UNSET) is not UNSET
-    told.is_error = told.is_error or promised
+    told.is_error = told.is_error or promised or failed
     return tool_answer(told, exchange.version)
 
 
 async def _call_in_task(engine: Engine, given: params.CallTool, exchange: Exchange, longest: float) -> dict[str, Any]:
     """The result of a call that may go on as a task, as data."""
-    answer = tool_answer(await _hooked_call(engine, given, exchange, longest), exchange.version)
+    result = await _hooked_call(engine, given, exchange, longest)
+    answer = tool_answer(result, exchange.version)
     if engine.large_results.is_one(answer):
-        answer = await _kept(engine, answer, given.name, exchange)
+        answer = await _kept(engine, answer, given.name, exchange, failed=result.is_error)
     data: dict[str, Any] = decode(answer.body)
     if versions.is_modern(exchange.version):
         data["resultType"] = "complete"
@@ -124,6 +128,8 @@ def tool_answer(result: Result, version: str) -> Answer:
     else:
         content = [downgrade.block(block, version) for block in result.content]  # type: ignore[arg-type]  # shaped before
         structured = downgrade.structured(result.structured, version)
+        if not content and structured is UNSET and result.structured is not None:
+            content = [Text(encode_json(result.structured).decode())]
     told = _ToolResult(content, structured, result.is_error)
     try:
         return Answer(encode_json(told), result.meta)
@@ -214,7 +220,7 @@ async def completed(engine: Engine, place: str, argument: Mapping[str, Any], cal
     if target is None or target.completer is None:
         return _counted(choices(engine, place, argument))
     asked = replace(target, handler=target.completer, is_async=True)
-    told: dict[str, Any] = await engine.pipeline.use(asked, argument, caller, engine.pipeline.timeout)
+    told: dict[str, Any] = await engine.pipeline.use(asked, argument, caller, engine.pipeline.timeout, "complete")
     return told
 
 

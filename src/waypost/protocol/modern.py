@@ -8,16 +8,17 @@ from typing import Any, Final
 
 from msgspec import UNSET, UnsetType
 
+from waypost.capabilities.asking import is_input_needed
 from waypost.errors import InvalidParams, MethodNotFound, ProtocolError, UnsupportedVersion
 from waypost.protocol import routing
 from waypost.protocol.answers import Outcome
 from waypost.protocol.dispatch import dispatch
 from waypost.protocol.engine import Engine
-from waypost.protocol.exchange import Exchange, wanted_level
+from waypost.protocol.exchange import SILENT, Exchange, wanted_level
 from waypost.protocol.failures import failure
 from waypost.protocol.methods import Method
 from waypost.protocol.modern_methods import METHODS
-from waypost.protocol.rounds import Rounds, is_input_needed
+from waypost.protocol.rounds import Rounds
 from waypost.protocol.sealing import binding
 from waypost.wire import params
 from waypost.wire.messages import Message, RequestId
@@ -50,7 +51,7 @@ async def answer(
         exchange.begin()
         method, given = admit(engine, message, headers)
         meta: RequestMeta = given.meta
-        _introduce(exchange, meta)
+        _introduce(engine, exchange, meta)
         if isinstance(given, params.Round) and (meta.client_capabilities or given.request_state is not None):
             exchange.asker = rounds = _rounds(engine, name, given, exchange)
         done = await dispatch(engine, name, method, message.params, given, exchange)
@@ -143,9 +144,10 @@ def _version(meta: RequestMeta | UnsetType) -> str:
     return meta.protocol_version
 
 
-def _introduce(exchange: Exchange, meta: RequestMeta) -> None:
+def _introduce(engine: Engine, exchange: Exchange, meta: RequestMeta) -> None:
     """Put what the request says about its client on the exchange."""
     exchange.version = meta.protocol_version  # type: ignore[assignment]  # admitted
     exchange.meta = meta
     if meta.log_level is not UNSET:
-        exchange.log_level = wanted_level(meta.log_level)
+        level = wanted_level(meta.log_level)
+        exchange.log_level = level if engine.offers("logging") else SILENT

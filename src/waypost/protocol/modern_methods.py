@@ -36,6 +36,7 @@ async def discover(engine: Engine, _given: params.Params, _exchange: Exchange) -
 
 async def listen(engine: Engine, given: params.Listen, exchange: Exchange) -> Answer:
     """`subscriptions/listen`"""
+    engine.sessions.check_let_in(exchange.principal)
     honoured = await _honoured(engine, given.notifications, exchange)
     stream = EventStream("listen", _LISTEN_BACKLOG)
     subscription = Subscription(exchange.request_id, honoured, stream, exchange.principal)

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from waypost.capabilities.asking import Question
-from waypost.errors import InvalidParams
+from waypost.capabilities.asking import InputNeeded, Question
+from waypost.errors import CallError, InvalidParams
 from waypost.loops import awaited
 from waypost.protocol.answers import Answer
 from waypost.protocol.sealing import Seal
 from waypost.wire.messages import encode
 
 _MOST_ROUNDS: Final = 16
-
-
-class InputNeeded(BaseException):
-    """Ends a run of a handler that asked something; no handler is meant to catch it."""
 
 
 class Rounds:
@@ -28,6 +24,7 @@ class Rounds:
         self._round = 1
         self._answers: dict[str, Any] = {}
         self._done: dict[str, Any] = {}
+        self._known: dict[str, Question] = {}
         self._asked: dict[str, Question] = {}
         self._counts: dict[str, int] = {}
         if state is not None:
@@ -38,6 +35,8 @@ class Rounds:
     async def ask(self, question: Question) -> Any:
         """The answer, if it came with this request; else the run ends here."""
         key = question.key or self._numbered(question.method)
+        if self._known.setdefault(key, question).params != question.params:
+            raise CallError(f"The key {key!r} is that of another question of this call; give each its own.")
         if key in self._answers:
             return self._answers[key]
         encode(question.params)  # what cannot be sent must fail here, where the handler's crash is told
@@ -69,10 +68,3 @@ class Rounds:
         kind = method.partition("/")[0]
         self._counts[kind] = self._counts.get(kind, 0) + 1
         return f"{kind}-{self._counts[kind]}"
-
-
-def is_input_needed(error: BaseException) -> bool:
-    """Whether a run ended because it asked, possibly from several tasks at once."""
-    if isinstance(error, BaseExceptionGroup):
-        return any(is_input_needed(inner) for inner in error.exceptions)
-    return isinstance(error, InputNeeded)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import date
-from typing import Any, Final, Protocol
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
@@ -21,19 +21,25 @@ from waypost.capabilities.asking import (
     sampling_answer,
     sampling_question,
 )
-from waypost.capabilities.principals import Principal
+from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.capabilities.session import ListKind, Session, check_list
 from waypost.errors import WaypostError
 from waypost.protocol.client_calls import ClientCalls
 from waypost.protocol.exchange import Exchange, level_number, log_message, progress_message
+from waypost.protocol.lingering import recognise
 from waypost.protocol.recording import Recorder
+from waypost.protocol.replaying import is_own, new_life, replay, stream_name
 from waypost.protocol.streams import EventStream
-from waypost.stores.records import encoded
+from waypost.stores.records import decoded, encoded
 from waypost.stores.sessions import SessionRecord
 from waypost.stores.store import Store
 from waypost.wire import messages
 from waypost.wire.definitions import Implementation
 from waypost.wire.messages import RequestId
+from waypost.wire.versions import V2025_11_25
+
+if TYPE_CHECKING:
+    from waypost.policy.keys import KeyChange
 
 _KEPT_STREAMS: Final = 64
 _DEFAULT_LEVEL: Final = level_number("info")
@@ -47,6 +53,7 @@ class SessionHost(Protocol):
     def store(self) -> Store: ...
     @property
     def recorder(self) -> Recorder: ...
+    def offers(self, capability: str) -> bool: ...
     def background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]: ...
     async def tell(self, session: LegacySession, name: str, *args: Any) -> Any: ...
     async def task_status(self, task_id: str, principal: Principal) -> bytes: ...
@@ -82,6 +89,7 @@ class LegacySession(Session):
         "_save",
         "_streams",
         "calls",
+        "ended",
         "general",
         "log_level",
         "principal",
@@ -90,6 +98,7 @@ class LegacySession(Session):
         "saving",
         "seen",
         "subscriptions",
+        "tasks",
         "turn",
         "unsaved",
         "version",
@@ -112,12 +121,14 @@ class LegacySession(Session):
         self.calls = ClientCalls()
         self.subscriptions: set[str] = set()
         self.running: dict[RequestId, Exchange] = {}
+        self.tasks: set[str] = set()
+        self.ended = False
         self.seen = time.monotonic()
         self.turn = Turn()
         self._host = host
         self._save = save
         self._attached: Callable[[bytes], None] | None = None
-        self._life = secrets.token_hex(4)
+        self._life = new_life(session_id)
         self._opened = 0
         self._record = host.recorder.for_session(session_id)
         self.general = EventStream(f"g{self._life}", ends_when_full=False, record=self._record)
@@ -136,18 +147,24 @@ class LegacySession(Session):
         return self._attached is not None
 
     @property
+    def is_told_apart(self) -> bool:
+        """Whether its client can be told from all others: by what it presents, or by a connection of its own."""
+        return self._attached is not None or self.principal.id != ANONYMOUS.id
+
+    @property
     def is_busy(self) -> bool:
-        """Whether it is connected, a call is running or a stream is open."""
+        """Whether it is connected, a call or a task is running or a stream is open."""
         return (
             self._attached is not None
             or bool(self.running)
+            or bool(self.tasks)
             or any(stream.has_reader for stream in self._streams.values())
         )
 
-    def open_stream(self) -> EventStream:
+    def open_stream(self, request_id: RequestId | None = None) -> EventStream:
         """A stream for one request; the oldest finished ones are forgotten."""
         self._opened += 1
-        stream = EventStream(f"s{self._life}{self._opened}", record=self._record)
+        stream = EventStream(stream_name(self._life, self._opened, request_id), record=self._record)
         finished = [name for name, other in self._streams.items() if other.closed and other is not self.general]
         for name in finished[: max(0, len(self._streams) - _KEPT_STREAMS)]:
             del self._streams[name]
@@ -158,13 +175,13 @@ class LegacySession(Session):
         """The stream called `name`, if this process still remembers it."""
         return self._streams.get(name)
 
+    def had_general(self, name: str) -> bool:
+        """Whether its general stream was called that, now or before it came back."""
+        return name.startswith("g") and is_own(self.id, name)
+
     async def replay(self, name: str, after: int) -> EventStream | None:
-        """What the store has of a stream that another process had, behind a number; none if it has nothing of it."""
-        log = self._host.store.events
-        events = await log.after(self.id, name, after)
-        if not events and not await log.after(self.id, name, 0, limit=1):
-            return None
-        return EventStream.replayed(name, after, events)
+        """What is left of a stream that this process does not have, behind a number; none if nothing is known of it."""
+        return await replay(self._host.store, self.id, self._life, name, after)
 
     def push(self, message: bytes) -> None:
         """Send a message that belongs to no request."""
@@ -178,9 +195,9 @@ class LegacySession(Session):
         await self._save(self)
 
     async def put(self, key: str, value: Any) -> None:
-        """Keep a value with the session, over its end and recovery too."""
+        """Keep a value with the session, over its end and recovery too: as JSON, from the first time it is read."""
         if not self.is_attached:
-            encoded({key: value})  # what cannot be saved must not keep the rest from it
+            ((key, value),) = decoded(encoded({key: value})).items()
         await super().put(key, value)
         self.unsaved.add(key)
         await self.save()
@@ -199,7 +216,8 @@ class LegacySession(Session):
         self, token: int | str, value: float, total: float | None = None, message: str | None = None
     ) -> None:
         """Report the progress of something the client gave a token for."""
-        self.push(progress_message(token, value, total, message, self.version))
+        if isfinite(value):
+            self.push(progress_message(token, value, total, message, self.version))
 
     async def send_resource_updated(self, uri: str, timestamp: Any = None) -> None:
         """Tell the client that `uri` changed, if it subscribed to it."""
@@ -211,13 +229,19 @@ class LegacySession(Session):
         """Tell the client how one of its tasks stands."""
         self.push(await self._host.task_status(task_id, self.principal))
 
+    async def send_elicitation_complete(self, elicitation_id: str) -> None:
+        """Tell the client that what a person was to do on a page is done."""
+        if self.version == V2025_11_25:
+            self.push(messages.notification("notifications/elicitation/complete", {"elicitationId": elicitation_id}))
+
     async def send_elicitation(self, message: str, schema: Any, timeout: float = _SEND_WITHIN) -> str:  # noqa: ASYNC109
         """Ask the person behind the client; the answer arrives at `on_elicitation`."""
         shown = elicitation.for_version(elicitation.form(schema), self.version)
 
         def deliver(result: Any, number: str) -> tuple[Any, ...]:
-            elicitation.answer(result, shown)
-            return ("elicitation", result, number)
+            told = elicitation.answer(result, shown)
+            kept = {name: value for name, value in result.items() if told.accepted or name != "content"}
+            return ("elicitation", kept, number)
 
         return self._send(form_question(message, shown, None, timeout), deliver)
 
@@ -286,14 +310,28 @@ class LegacySession(Session):
         self._assigns.update({key: value for key, value in record.assigns.items() if key not in self.unsaved})
         self.subscriptions.update(record.subscriptions)
 
-    def end(self) -> None:
-        """Stop everything that runs for this client."""
-        for exchange in list(self.running.values()):
-            exchange.cancel()
-        self.running.clear()
+    def recognise(self, changes: Mapping[int, KeyChange]) -> None:
+        """End what runs for keys that are refused by now; who has another one comes back for the session's stream."""
+        recognise(list(self.running.values()), changes)
+        if any(change.ended and change.was.id == self.principal.id for change in changes.values()):
+            self.general.release()
+
+    def release(self) -> None:
+        """Let the client go where it waits for news; what runs is still answered."""
         self.calls.give_up()
-        for stream in self._streams.values():
-            stream.close()
+        self.general.close()
+
+    def end(self) -> None:
+        """Stop everything that runs for this client; a request that is stopped is answered with that."""
+        self.ended = True
+        self.release()
+        stopped = list(self.running.values())
+        self.running.clear()
+        for exchange in stopped:
+            exchange.cancel()
+        if not stopped:  # else streams end with the answers
+            for stream in self._streams.values():
+                stream.close()
 
 
 def _moment(timestamp: Any) -> str:

@@ -6,19 +6,27 @@ import asyncio
 import logging
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from waypost.capabilities.principals import ANONYMOUS, Principal
-from waypost.errors import Busy, StaleVersion, StoreError, StoreUnavailable
+from waypost.errors import Busy, InvalidRequest, StaleVersion, StoreError, StoreUnavailable
+from waypost.protocol.exchange import SILENT
 from waypost.protocol.session import LegacySession, SessionHost
 from waypost.wire.definitions import Implementation
 
+if TYPE_CHECKING:
+    from waypost.policy.keys import KeyChange
+
 _log: Final = logging.getLogger(__name__)
 _PATIENCE: Final = 1.0
+_REMEMBERED: Final = 1000
+_FOR_GOOD: Final = ("closed", "disconnected", "revoked")
+"""The reasons to end after which a session cannot come back."""
 
 
 class Sessions:
@@ -39,6 +47,7 @@ class Sessions:
         self._sessions: dict[str, LegacySession] = {}
         self._recovering: dict[str, asyncio.Lock] = {}
         self._leaving: set[str] = set()
+        self._left: deque[Principal] = deque(maxlen=_REMEMBERED)
         self.on_subscriptions: Callable[[], None] | None = None
         """Called when a session goes, or comes back, that hears of resources."""
 
@@ -57,9 +66,12 @@ class Sessions:
         attached: Callable[[bytes], None] | None = None,
     ) -> LegacySession:
         """Open a session, or one that lives and ends with a connection; `Busy` when there are too many."""
+        self.check_let_in(principal)
         session = self._open(secrets.token_urlsafe(24), version, client_info, client_capabilities, principal)
         if attached is not None:
             session.attach(attached)
+        if not self._host.offers("logging"):
+            session.log_level = SILENT
         try:
             await self._host.tell(session, "init", client_info)
             await session.save()
@@ -78,6 +90,7 @@ class Sessions:
         if self._host.store.database.is_shared and not await self._is_current(session):
             return None
         session.seen = self._clock()
+        session.principal = principal
         return session
 
     def get(self, session_id: str) -> LegacySession | None:
@@ -89,15 +102,37 @@ class Sessions:
         if not self._forget(session):
             return None
         self._host.background(self._terminate(session, reason))
-        if reason not in ("closed", "disconnected") or session.is_attached:
+        if reason not in _FOR_GOOD or session.is_attached:
             return None
         self._leaving.add(session.id)
         return self._host.background(self._delete(session.id))
 
-    def release(self) -> None:
-        """End everything that runs for anybody."""
+    def recognise(self, changes: Mapping[int, KeyChange]) -> None:
+        """End the sessions of who is let in no more; who has another key, or other rights, goes on with those."""
+        self._left.extend(change.was for change in changes.values() if change.ended)
         for session in self:
-            session.end()
+            if session.is_attached:
+                continue
+            change = changes.get(id(session.principal))
+            now = session.principal if change is None else change.now
+            if now is None:
+                self.close(session, "revoked")
+            else:
+                session.principal = now
+                session.recognise(changes)
+
+    def check_let_in(self, principal: Principal) -> None:
+        """Refuse who was let in when the request began and is no more, before anything opens that lasts."""
+        if self._has_left(principal):
+            raise InvalidRequest("The key of this request is refused by now.")
+
+    def _has_left(self, principal: Principal) -> bool:
+        return any(gone is principal for gone in self._left)
+
+    def release(self) -> None:
+        """Let everybody go who waits for news."""
+        for session in self:
+            session.release()
 
     def sweep(self) -> None:
         """End the sessions that have been idle for too long."""
@@ -203,7 +238,7 @@ class Sessions:
 
     async def _bring_back(self, session_id: str, principal: Principal) -> LegacySession | None:
         record = await self._host.store.sessions.load(session_id)
-        if record is None or record.principal != principal.id:
+        if record is None or record.principal != principal.id or self._has_left(principal):
             return None
         info = msgspec.convert(record.client_info, Implementation)
         session = self._open(session_id, record.version, info, record.client_capabilities, principal)
@@ -212,10 +247,18 @@ class Sessions:
             self.on_subscriptions()
         try:
             told = await self._host.tell(session, "session_expired", session_id)
-        except Exception:
+            session.client_info = info if told is None else _renamed(record.client_info, told)
+        except Exception:  # logged where it was raised
             self._forget(session)
             return None
         if told is not None:
-            session.client_info = msgspec.convert({**record.client_info, **told}, Implementation)
             await session.save()
         return session
+
+
+def _renamed(known: Mapping[str, Any], told: Any) -> Implementation:
+    try:
+        return msgspec.convert({**known, **msgspec.to_builtins(told)}, Implementation)
+    except (TypeError, msgspec.ValidationError) as error:
+        _log.error("the hook session_expired returned neither None nor a client's info: %s", error)
+        raise

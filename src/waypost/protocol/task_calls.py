@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from msgspec import UNSET
 
-from waypost.capabilities.asking import Question
+from waypost.capabilities.asking import InputNeeded, Question
 from waypost.capabilities.capability import Capability
 from waypost.errors import CapabilityNotSupported, MethodNotFound, NoAnswer, StoreUnavailable
 from waypost.loops import awaited
@@ -18,7 +18,7 @@ from waypost.protocol.client_calls import GONE
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Asker, Exchange
 from waypost.protocol.live_tasks import LiveTask
-from waypost.protocol.rounds import InputNeeded, Rounds
+from waypost.protocol.rounds import Rounds
 from waypost.protocol.session import LegacySession, SessionOutlet
 from waypost.protocol.streams import Outlet
 from waypost.protocol.task_views import (
@@ -168,8 +168,8 @@ async def _start_in_session(engine: Engine, given: params.CallTool, exchange: Ex
     session = exchange.session
     assert isinstance(session, LegacySession)
     ttl = None if given.task is UNSET else given.task.ttl
-    task = await engine.tasks.start(exchange.principal, exchange.version, ttl)
-    # The request is answered now; its work goes on with an exchange of its own that lasts as long as the session.
+    task = await engine.tasks.start(exchange.principal, exchange.version, ttl, owner=session.id)
+    # The request is answered now; its work goes on with an exchange of its own, and the session does not expire before.
     lasting = exchange.lasting(SessionOutlet(session))
     lasting.asker = SessionTaskAsker(session, task)
     task_id = task.record.id
@@ -182,5 +182,7 @@ async def _start_in_session(engine: Engine, given: params.CallTool, exchange: Ex
 
     stop_telling = engine.tasks.watch(tell)
     work = asyncio.get_running_loop().create_task(call(lasting, task.record.ttl_ms / 1000))
+    session.tasks.add(task_id)
+    work.add_done_callback(lambda _: session.tasks.discard(task_id))
     engine.tasks.follow(task, work)
     return Answer(encode({"task": legacy_task(task.record)}), {RELATED_TASK: {"taskId": task_id}})

@@ -9,7 +9,7 @@ from waypost.protocol.answers import EMPTY, Answer
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange
 from waypost.protocol.live_tasks import CANCELLED
-from waypost.protocol.methods import Method
+from waypost.protocol.methods import Method, session
 from waypost.protocol.task_views import RELATED_TASK, TASKS_EXTENSION, detailed_task, legacy_task
 from waypost.wire import params
 from waypost.wire.cursors import cursor_after, key_before
@@ -71,7 +71,7 @@ async def legacy_result(engine: Engine, given: params.TaskId, exchange: Exchange
     """`tasks/result`: waits until the task has ended"""
     _known(exchange, "tasks/result")
     record = await engine.tasks.find(given.task_id, exchange.principal)
-    record = await engine.tasks.result(record, exchange.principal, exchange.outlet)
+    record = await engine.tasks.result(record, exchange.principal, exchange.session.id, exchange.outlet)
     if record.status == "cancelled":
         raise TaskEnded(_CALL_FAILED, record.status_message or CANCELLED)
     if record.error is not None:
@@ -99,8 +99,10 @@ async def legacy_cancel(engine: Engine, given: params.TaskId, exchange: Exchange
 
 
 async def legacy_list(engine: Engine, given: params.List, exchange: Exchange) -> Answer:
-    """`tasks/list` in a session"""
+    """`tasks/list` in a session whose client is known from others"""
     _known(exchange, "tasks/list")
+    if not session(exchange).is_told_apart:
+        raise MethodNotFound("Method not found: tasks/list; callers without a key look like one, ask by the task's id.")
     records = await engine.tasks.page(exchange.principal, key_before(given.cursor), _PAGE)
     body: dict[str, Any] = {"tasks": [legacy_task(record) for record in records]}
     if len(records) == _PAGE:

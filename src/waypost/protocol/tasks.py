@@ -13,14 +13,14 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from waypost.capabilities.principals import Principal
 from waypost.errors import Busy, InvalidParams, StaleVersion, StoreUnavailable
-from waypost.protocol.live_tasks import CANCELLED, LOOK_AGAIN, LiveTask
+from waypost.protocol.live_tasks import CANCELLED, LOOK_AGAIN, LOST, LiveTask
 from waypost.protocol.streams import Outlet
 from waypost.protocol.task_views import now
 from waypost.stores.store import Store
@@ -32,11 +32,8 @@ LONGEST_TTL_MS: Final = 3_600_000
 SHORTEST_TTL_MS: Final = 1_000
 _DEFAULT_TTL_MS: Final = 3_600_000
 _POLL_MS: Final = 500
-_MOST_RUNNING: Final = 1_000
 _BEAT: Final = 1.0
 _SILENCE: Final = 5.0
-
-_LOST: Final = {"code": -32603, "message": "The server was stopped while the task was running."}
 
 Work = Coroutine[Any, Any, dict[str, Any]]
 Watcher = Callable[[TaskRecord], None]
@@ -53,9 +50,10 @@ class TaskHost(Protocol):
 class Tasks:
     """All tasks of one server."""
 
-    def __init__(self, host: TaskHost) -> None:
+    def __init__(self, host: TaskHost, *, limit: int) -> None:
         self.is_stopping = False
         self._host = host
+        self._limit = limit
         self._holder = secrets.token_hex(12)
         self._live: dict[str, LiveTask] = {}
         self._watchers: list[Watcher] = []
@@ -68,10 +66,12 @@ class Tasks:
         self._watchers.append(watcher)
         return lambda: self._watchers.remove(watcher)
 
-    async def start(self, principal: Principal, version: str, ttl_ms: int | None = None) -> LiveTask:
+    async def start(
+        self, principal: Principal, version: str, ttl_ms: int | None = None, owner: str | None = None
+    ) -> LiveTask:
         """A task that can be asked about from now on, on its way to be given work; `Busy` when too many run."""
-        if len(self._live) >= _MOST_RUNNING:
-            raise Busy(f"{_MOST_RUNNING} tasks are running already; try again later.")
+        if len(self._live) >= self._limit:
+            raise Busy(f"{self._limit} tasks are running already (maxTasks); try again later.")
         ttl = min(max(_DEFAULT_TTL_MS if ttl_ms is None else ttl_ms, SHORTEST_TTL_MS), LONGEST_TTL_MS)
         created = now()
         record = TaskRecord(
@@ -85,7 +85,7 @@ class Tasks:
             expires_at=time.time() + 2 * ttl / 1000,
             holder=self._holder,
         )
-        task = self._live[record.id] = LiveTask(record, self, version)
+        task = self._live[record.id] = LiveTask(record, self, version, owner)
         try:
             await self._begin_to_beat()
             task.record = await self._host.store.tasks.save(record)
@@ -135,7 +135,7 @@ class Tasks:
             if record.is_over or await self._is_held(record):
                 return record
             try:
-                return await self.save(_ended(record, status="failed", error=_LOST, status_message=_LOST["message"]))
+                return await self.save(_ended(record, **LOST))
             except StaleVersion:
                 continue
 
@@ -159,11 +159,11 @@ class Tasks:
             record, lambda found: msgspec.structs.replace(found, answers={**found.answers, **responses})
         )
 
-    async def result(self, record: TaskRecord, principal: Principal, outlet: Outlet) -> TaskRecord:
-        """Wait until a task has ended, wherever it runs; what it asks meanwhile is sent through `outlet`."""
+    async def result(self, record: TaskRecord, principal: Principal, session_id: str, outlet: Outlet) -> TaskRecord:
+        """Wait until a task has ended, wherever it runs; its own session is asked through `outlet` meanwhile."""
         live = self._live.get(record.id)
         if live is not None:
-            with live.heard_through(outlet):
+            with live.heard_through(outlet) if session_id == live.owner else nullcontext():
                 await live.ended.wait()
             return live.record
         while not record.is_over:
@@ -188,8 +188,7 @@ class Tasks:
         self.is_stopping = True
         self._idle.set()
         for task in tuple(self._live.values()):
-            if task.work is not None:
-                task.work.cancel()
+            task.lose()
 
     async def _change_elsewhere(self, record: TaskRecord, change: Callable[[TaskRecord], TaskRecord]) -> TaskRecord:
         found: TaskRecord | None = record

@@ -16,6 +16,7 @@ from waypost.errors import (
     PolicyDenied,
     ProtocolError,
     StaleVersion,
+    StoreError,
     ToolError,
     UnknownCapability,
     WaypostError,
@@ -30,7 +31,7 @@ ReadResource = Callable[[str, Context], Awaitable[Sequence[Any]]]
 """Reads a resource on behalf of a call."""
 
 _DENIED: Final = (PolicyDenied, TokenRefused, InsufficientScope)
-_REFUSED: Final = (*_DENIED, CallError, UnknownCapability, ProtocolError)
+_REFUSED: Final = (*_DENIED, CallError, UnknownCapability, ProtocolError, StoreError)
 """What is no fault of the skill that asked."""
 
 

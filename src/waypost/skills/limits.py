@@ -23,5 +23,5 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     memory: int = 512 * MIB
     files: int = 64
     file_size: int = 64 * MIB
-    result: int = 10 * MIB
+    result: int = 64 * MIB
     output: int = MIB // 16

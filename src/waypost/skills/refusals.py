@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from waypost.errors import DefinitionError, UnknownCapability
+from waypost.nearest import did_you_mean
 
 
 class SkillRefused(DefinitionError):
@@ -16,5 +19,6 @@ class SkillRefused(DefinitionError):
 class SkillNotFound(SkillRefused, UnknownCapability):
     """There is no such skill."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__("not_found", f"There is no dynamic skill {name[:80]}.")
+    def __init__(self, name: str, known: Iterable[str] = ()) -> None:
+        hint = did_you_mean(name, known, "; ") or "."
+        super().__init__("not_found", f"There is no dynamic skill {name[:80]}{hint}")

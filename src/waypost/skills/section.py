@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from waypost.capabilities.capability import Capability
 from waypost.capabilities.registry import Registry
 from waypost.config import SkillLimits, Skills
 from waypost.skills.answers import ReadResource
@@ -61,17 +62,41 @@ class SkillSection:
                 exchanged=exchanged,
             )
         self._watches = settings.watch
+        self.longest = timeout
+        """How many seconds a skill may run, where that is set."""
         self._watching: asyncio.Task[None] | None = None
         self._stop_watching = asyncio.Event()
 
+    @property
+    def rows(self) -> list[Capability]:
+        """The tools of all skills that can be called."""
+        return [*self.core, *(() if self.dynamic is None else self.dynamic.rows)]
+
     async def start(self) -> None:
         """Serve the skills of the directory, and look after its files if that is wanted."""
-        if self.dynamic is None:
-            return
-        await self.dynamic.start()
-        if self._watches and self._watching is None:
+        if self.dynamic is not None:
+            await self.dynamic.start()
+            self.watch()
+
+    async def prepare(self, before: SkillSection | None) -> None:
+        """Have everything ready that is served once it has taken the place of another section."""
+        if self.dynamic is not None:
+            leaving = () if before is None else [row.id for row in before.rows]
+            await self.dynamic.prepare(None if before is None else before.dynamic, leaving)
+
+    def watch(self) -> None:
+        """Look after the files of the directory, if that is wanted."""
+        if self.dynamic is not None and self._watches and self._watching is None:
             self._stop_watching = asyncio.Event()
             self._watching = asyncio.get_running_loop().create_task(self.dynamic.watch(self._stop_watching))
+
+    def retire(self) -> None:
+        """Serve nothing more; calls that run end on what they began on, and `close` is for when they have."""
+        self._stop_watching.set()
+        if self._watching is not None:
+            self._watching.cancel()
+        if self.dynamic is not None:
+            self.dynamic.retire()
 
     async def close(self) -> None:
         """End all processes and connections."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,7 @@ import msgspec
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.registry import Registry
 from waypost.config.watching import changes
+from waypost.errors import StaleVersion
 from waypost.skills import files, records
 from waypost.skills.answers import Answers, ReadResource
 from waypost.skills.declarations import PERMISSIONS, Declaration, examined
@@ -26,10 +28,12 @@ from waypost.skills.refusals import SkillNotFound, SkillRefused
 from waypost.skills.sanitising import cleaning
 from waypost.skills.tools import dynamic_tool, handler, tool_name
 from waypost.skills.trial import tried
+from waypost.stores import tables
 from waypost.stores.documents import Documents
 from waypost.stores.store import Store
 
 _log: Final = logging.getLogger(__name__)
+_KIND: Final = tables.EXECUTABLES.name
 
 
 class _Serving(msgspec.Struct, frozen=True):
@@ -75,6 +79,16 @@ class SkillSet:
         self._serving: dict[str, _Serving] = {}
         self._refused: dict[str, str] = {}
         self._turn = asyncio.Lock()
+        self._is_retired = False
+        self._revision: int | None = None
+        """How often skills on record had been changed when they were read last, by whichever hub."""
+        self._leaving: frozenset[str] | None = None
+        """The tools that make room for these, while those are made ready and not served yet."""
+
+    @property
+    def rows(self) -> list[Capability]:
+        """The tools of all skills that can be called."""
+        return [serving.capability for serving in self._serving.values()]
 
     @property
     def _documents(self) -> Documents:
@@ -82,50 +96,125 @@ class SkillSet:
 
     async def start(self) -> None:
         """Serve what is on record and unchanged, and with autoload what is new."""
-        async with self._turn:
+        await self._take_in(())
+
+    async def _take_in(self, refused: Collection[str]) -> None:
+        async with self._changing():
+            self._revision = await self._counted()  # what changes from now on is noticed by the next refresh
             on_record = await records.everything(self._documents)
             for kept in on_record:
-                if kept.record.enabled and kept.name not in self._serving:
+                if kept.record.enabled and kept.name not in self._serving and kept.name not in refused:
                     await self._alerting(kept.name, self._restore(kept))
             if self._autoload:
                 known = {kept.record.file for kept in on_record}
                 for file in await asyncio.to_thread(files.found, self.directory):
                     if file not in known:
-                        await self._alerting(file, self._load(file))
+                        await self._alerting(file, self._load_first(file))
+
+    async def refresh(self) -> None:
+        """Serve what a start would serve by now of what is on record, where other hubs changed that."""
+        if self._turn.locked():  # whoever changes something here may take long
+            return
+        with suppress(SkillRefused):  # which a set is that was exchanged
+            async with self._changing():
+                revision = await self._counted()
+                if revision != self._revision:
+                    for kept in await records.everything(self._documents):
+                        await self._catch_up(kept)
+                    self._revision = revision
+
+    async def _counted(self) -> int:
+        return (await self._store().revisions()).get(_KIND, 0)
+
+    async def _catch_up(self, kept: Kept) -> None:
+        """Go by a record, whoever wrote it."""
+        serving, known = self._serving.get(kept.name), self._refused.get(kept.name)
+        if not kept.record.enabled:
+            self._stop_serving(kept.name)
+        elif serving is None or serving.kept.revision != kept.revision:
+            try:
+                await self._restore(kept)
+            except SkillRefused as error:
+                self._stop_serving(kept.name)
+                self._refused[kept.name] = error.message
+                if known != error.message:
+                    self._alert(_refusal(kept.name, error))
 
     async def close(self) -> None:
         """Take the tools out of the registry and end all processes."""
-        self._registry.remove([serving.capability for serving in self._serving.values()])
+        if self._leaving is None:
+            self._registry.remove(self.rows)
         self._serving.clear()
         await self.pool.close()
 
+    async def prepare(self, before: SkillSet | None, leaving: Collection[str]) -> None:
+        """Have ready what `start` would serve, and what another set serves of the same directory; nothing is seen yet.
+
+        `leaving` are the tools that make room for it. The other set changes nothing until it is retired or let go.
+        """
+        self._leaving = frozenset(leaving)
+        if before is not None and before.directory == self.directory:
+            for serving in list(before._serving.values()):
+                await self._alerting(serving.kept.name, self._carry_over(serving.kept))
+        await self._take_in(tuple(self._refused))
+
+    def begin(self) -> None:
+        """What was made ready is in the registry from now on."""
+        self._leaving = None
+
+    async def hold(self) -> None:
+        """Change nothing until it is let go or retired."""
+        await self._turn.acquire()
+
+    def let_go(self) -> None:
+        """Change what is asked for again."""
+        self._turn.release()
+
+    def retire(self) -> None:
+        """Serve and change nothing more; calls that run end on what they began on."""
+        for serving in self._serving.values():
+            self.pool.retire(serving.program)
+        self._serving.clear()
+        self._is_retired = True
+        self.let_go()
+
+    @asynccontextmanager
+    async def _changing(self) -> AsyncIterator[None]:
+        async with self._turn:
+            if self._is_retired:
+                raise SkillRefused("section_changed", "The section skills has just changed; try again.")
+            yield
+
     async def load(self, file: str) -> SkillInfo:
         """Serve the skill in a file, named relative to the directory."""
-        async with self._turn:
+        async with self._changing():
             return await self._load(file)
 
     async def unload(self, name: str) -> None:
         """Serve a skill no more; its file and versions stay."""
-        async with self._turn:
+        async with self._changing():
             kept = await self._kept(name)
             disabled = msgspec.structs.replace(kept.record, enabled=False)
             await records.keep(self._documents, name, disabled, kept.revision)
-            self._refused.pop(name, None)
-            serving = self._serving.pop(name, None)
-            if serving is not None:
-                self._registry.remove([serving.capability])
-                self.pool.retire(serving.program)
-                self._exchanged(serving.capability.id)
+            self._stop_serving(name)
+
+    def _stop_serving(self, name: str) -> None:
+        self._refused.pop(name, None)
+        serving = self._serving.pop(name, None)
+        if serving is not None:
+            self._registry.remove([serving.capability])
+            self.pool.retire(serving.program)
+            self._exchanged(serving.capability.id)
 
     async def reload(self, name: str) -> SkillInfo:
         """Serve what a skill's file holds now, whatever its version."""
-        async with self._turn:
+        async with self._changing():
             kept = await self._kept(name)
             return await self._exchange(await self._read(kept.record.file), kept)
 
     async def rollback(self, name: str, to: str | None = None) -> SkillInfo:
         """Serve the version before, or one by its version or the start of its sha256; the file holds it again."""
-        async with self._turn:
+        async with self._changing():
             kept = await self._kept(name)
             source = _earlier(kept, to)
             with files.exchanged(self.directory, source):
@@ -156,7 +245,7 @@ class SkillSet:
         return [root, *(root / file for file in files.found(root))]
 
     async def _notice(self, file: str) -> None:
-        async with self._turn:
+        async with self._changing():
             kept = await records.kept(self._documents, Path(file).stem)
             if kept is not None and kept.record.file == file:
                 if kept.record.enabled:
@@ -175,7 +264,7 @@ class SkillSet:
             await change
         except SkillRefused as error:
             self._refused[what] = error.message
-            self._alert(f"The skill {what} is refused ({error.code}): {error.message}")
+            self._alert(_refusal(what, error))
 
     async def _restore(self, kept: Kept) -> None:
         """Serve what is on record, if its file still holds the same."""
@@ -189,6 +278,12 @@ class SkillSet:
         declaration = await asyncio.to_thread(examined, source, self.known)
         self._serve(kept, declaration, _program(source, declaration))
 
+    async def _carry_over(self, kept: Kept) -> None:
+        """Serve what another set serves, whatever its file holds by now."""
+        source = files.source(kept.name, kept.record.file, kept.record.source)
+        declaration = await asyncio.to_thread(examined, source, self.known)
+        self._serve(kept, declaration, _program(source, declaration))
+
     async def _load(self, file: str) -> SkillInfo:
         source = await self._read(file)
         self._check_free(source.name)
@@ -198,6 +293,15 @@ class SkillSet:
                 "name_taken", f"The skill {source.name} is in {kept.record.file}; unload it, or rename {source.file}."
             )
         return await self._exchange(source, kept, is_forced=source.name not in self._serving)
+
+    async def _load_first(self, file: str) -> None:
+        """Serve a file that is new, unless another hub on the same store is just doing that."""
+        try:
+            await self._load(file)
+        except StaleVersion:
+            kept = await records.kept(self._documents, Path(file).stem)
+            if kept is not None and kept.record.enabled:
+                await self._restore(kept)
 
     async def _exchange(self, source: Source, kept: Kept | None, *, is_forced: bool = True) -> SkillInfo:
         """Serve a source from now on instead of what served under its name before."""
@@ -226,7 +330,8 @@ class SkillSet:
             run = cleaning(run)
         tool = dynamic_tool(kept.name, declaration, run, revision=kept.revision, timeout=self._timeout)
         old = self._serving.get(kept.name)
-        self._registry.replace([] if old is None else [old.capability], [tool])
+        if self._leaving is None:
+            self._registry.replace([] if old is None else [old.capability], [tool])
         self._serving[kept.name] = _Serving(kept, tool, program)
         self._exchanged(tool.id)
         self._refused.pop(kept.name, None)
@@ -242,7 +347,7 @@ class SkillSet:
             raise SkillRefused("cannot_unload_core", f"{name} is a core skill; only dynamic skills can be changed.")
         kept = await records.kept(self._documents, name)
         if kept is None or not kept.record.enabled:
-            raise SkillNotFound(name)
+            raise SkillNotFound(name, (*self._serving, *self._refused))
         return kept
 
     def _check_not_core(self, name: str) -> None:
@@ -256,10 +361,15 @@ class SkillSet:
             raise SkillRefused("name_conflicts_with_core", f"There is a tool {tool_name(name)}; choose another name.")
 
     def _is_tool(self, name: str) -> bool:
-        return tool_name(name) in self._registry.tools
+        tool = tool_name(name)
+        return tool in self._registry.tools and tool not in (self._leaving or ())
 
     def _info(self, kept: Kept) -> SkillInfo:
         return dynamic_info(kept, is_serving=kept.name in self._serving, reason=self._refused.get(kept.name, ""))
+
+
+def _refusal(what: str, error: SkillRefused) -> str:
+    return f"The skill {what} is refused ({error.code}): {error.message}"
 
 
 def _program(source: Source, declaration: Declaration) -> Program:

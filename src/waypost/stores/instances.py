@@ -202,6 +202,8 @@ class Instances:
         """Instances against the order of their ids, in front of `before`, which are the newest first."""
         given = {"principal": principal, "definition": definition}
         where = {column: value for column, value in given.items() if value is not None}
+        if not all(map(is_key, where.values())):
+            return []
         rows = await self._database.read(_LATEST[tuple(where)], *where.values(), before or _LAST, limit)
         return [_instance(row) for row in rows]
 

@@ -6,8 +6,8 @@ from typing import Any, Final, NamedTuple
 
 from waypost.stores.database import Database
 from waypost.stores.records import checked, decoded, encoded, fenced, is_key
-from waypost.stores.statements import Change, Query, delete, insert, page, select, update
-from waypost.stores.tables import STATE
+from waypost.stores.statements import Change, Query, count_up, delete, insert, page, select, update
+from waypost.stores.tables import REVISIONS, STATE
 
 
 class Entry(NamedTuple):
@@ -24,6 +24,7 @@ _PAGE: Final = page(STATE, "scope")
 _SCOPES: Final = Query("SELECT DISTINCT scope FROM state WHERE scope > ? ORDER BY scope LIMIT ?")
 _CREATE: Final = Change(insert(STATE, "skip"))
 _CHANGE: Final = Change(update(STATE, ["version"], ["value"]))
+_COUNTED: Final = (Change(_CREATE.fence, count_up(REVISIONS)), Change(_CHANGE.fence, count_up(REVISIONS)))
 _REMOVE: Final = Change(delete(STATE, ["version"]))
 
 
@@ -47,13 +48,18 @@ class State:
         """The scopes that hold something, in order, behind `after`."""
         return [row[0] for row in await self._database.read(_SCOPES, after, limit)]
 
-    async def put(self, scope: str, key: str, value: Any, version: int = 0) -> Entry:
-        """Add a value (version 0) or change the one that has that version; else `StaleVersion`."""
+    async def put(self, scope: str, key: str, value: Any, version: int = 0, *, counted: bool = False) -> Entry:
+        """Add a value (version 0) or change the one that has that version; else `StaleVersion`.
+
+        Where that is `counted`, it also moves the revision of the scope, in the same transaction.
+        """
         text = encoded(value)
+        create, change = _COUNTED if counted else (_CREATE, _CHANGE)
+        then = ((scope,),) if counted else ()
         if version == 0:
-            write = self._database.write(_CREATE, (checked(scope), checked(key), 1, text))
+            write = self._database.write(create, (checked(scope), checked(key), 1, text), *then)
         else:
-            write = self._database.write(_CHANGE, (scope, key, version, text))
+            write = self._database.write(change, (scope, key, version, text), *then)
         await fenced(write, f"The value {scope}/{key}")
         return Entry(scope, key, version + 1, value)
 

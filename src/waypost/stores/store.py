@@ -124,7 +124,10 @@ class Store:
         return dict(zip(_COUNTED, rows[0], strict=True))
 
     async def revisions(self) -> dict[str, int]:
-        """How often documents of each kind were changed, by whichever hub; kinds that never were are left out."""
+        """How often documents of each kind, and values of scopes that are counted, were changed, by whichever hub.
+
+        Kinds that never were are left out.
+        """
         return {row[0]: row[1] for row in await self.database.read(_REVISIONS)}
 
     async def vacuum(self) -> int:

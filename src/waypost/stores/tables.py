@@ -56,7 +56,7 @@ DEFINITIONS: Final = _documents("definitions")
 KEYS: Final = _documents("keys")
 POLICIES: Final = _documents("policies")
 REVISIONS: Final = Table("revisions", kind=TEXT, number=INTEGER)
-"""How often the documents of a table were changed."""
+"""How often the documents of a table were changed, or the values of a scope."""
 
 ALL: Final = (
     SESSIONS,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Final, Protocol
 
 from waypost.errors import RemoteError
+from waypost.upstreams.tasks import RELATED
 
 QUESTIONS: Final[dict[str, dict[str, Any]]] = {
     "elicitation/create": {"elicitation": {"form": {}, "url": {}}},
@@ -14,6 +17,9 @@ QUESTIONS: Final[dict[str, dict[str, Any]]] = {
     "roots/list": {"roots": {}},
 }
 """What servers may ask, and what a client declares that can answer it."""
+_NOTHING: Final[Mapping[str, Any]] = {}
+_TOLD_WITHIN: Final = 5.0
+"""Seconds for which a question about a task waits until it is known whose task that is."""
 _NOT_KNOWN: Final = -32601
 _UNCLEAR: Final = -32000
 
@@ -41,12 +47,13 @@ class Party(Protocol):
 
 
 class Call:
-    """One call under way."""
+    """One call under way; one that goes on as a task is known by its id, too."""
 
-    __slots__ = ("party",)
+    __slots__ = ("party", "task")
 
-    def __init__(self, party: Party | None) -> None:
+    def __init__(self, party: Party | None, task: str | None = None) -> None:
         self.party = party
+        self.task = task
 
 
 HERE: Final[ContextVar[Call | None]] = ContextVar("call", default=None)
@@ -56,15 +63,17 @@ HERE: Final[ContextVar[Call | None]] = ContextVar("call", default=None)
 class Calls:
     """Calls of one session, the newest last."""
 
-    __slots__ = ("_under_way",)
+    __slots__ = ("_news", "_under_way")
 
     def __init__(self) -> None:
         self._under_way: dict[Call, None] = {}
+        self._news = asyncio.Event()
 
-    def begin(self, party: Party | None) -> Call:
-        """A call begins in the current task."""
-        call = Call(party)
+    def begin(self, party: Party | None, task: str | None = None) -> Call:
+        """A call begins, or goes on as a task of the server."""
+        call = Call(party, task)
         self._under_way[call] = None
+        self._news.set()
         HERE.set(call)
         return call
 
@@ -73,9 +82,20 @@ class Calls:
         del self._under_way[call]
         HERE.set(None)
 
+    async def told_apart(self, params: Mapping[str, Any]) -> None:
+        """Wait for a task that a question names before its server has told whose call became that task."""
+        task = _task_named(params)
+        if task is None:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_TOLD_WITHIN):
+                while self._of_task(task) is None and any(call.task is None for call in self._under_way):
+                    self._news.clear()
+                    await self._news.wait()
+
     def asked(self, method: str, params: Mapping[str, Any]) -> Party:
         """Whom a question is for; nobody is asked what may be meant for somebody else."""
-        parties = self._parties()
+        parties = self._parties(params)
         known = [party for party in parties if party is not None]
         if not known:
             raise RemoteError(f"Method not found: {method}", _NOT_KNOWN)
@@ -83,20 +103,34 @@ class Calls:
             raise RemoteError("Calls of different callers are under way, so nobody can tell who is asked.", _UNCLEAR)
         return next((party for party in reversed(known) if party.can_answer(method, params)), known[-1])
 
-    def told(self) -> Party | None:
+    def told(self, params: Mapping[str, Any] = _NOTHING) -> Party | None:
         """Whom a remark is for, if that is clear."""
-        parties = self._parties()
+        parties = self._parties(params)
         newest = parties[-1] if parties else None
         if newest is None or any(party is None or party.owner != newest.owner for party in parties):
             return None
         return newest
 
-    def _parties(self) -> list[Party | None]:
-        """Who may be meant: the call on whose stream it came, else all."""
-        here = HERE.get()
-        if here is not None and here in self._under_way:
-            return [here.party]
+    def _parties(self, params: Mapping[str, Any]) -> list[Party | None]:
+        """Who may be meant: the call whose task is named, or on whose stream it came, else all if no task is named."""
+        task = _task_named(params)
+        meant = None if task is None else self._of_task(task)
+        if meant is None and (here := HERE.get()) is not None and here in self._under_way:
+            meant = here
+        if meant is not None or task is not None:
+            return [] if meant is None else [meant.party]
         return [call.party for call in self._under_way]
+
+    def _of_task(self, task: str) -> Call | None:
+        return next((call for call in self._under_way if call.task == task), None)
+
+
+def _task_named(params: Mapping[str, Any]) -> str | None:
+    """The task that a message of the server belongs to, where it says so."""
+    meta = params.get("_meta")
+    related = meta.get(RELATED) if isinstance(meta, dict) else None
+    task = related.get("taskId") if isinstance(related, dict) else None
+    return task if isinstance(task, str) else None
 
 
 def on_stream_of(call: Call | None, take: Callable[[bytes], None]) -> Callable[[bytes], None]:

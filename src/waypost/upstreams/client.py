@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from waypost.errors import RemoteError
+from waypost.loops import running_loop
+from waypost.upstreams import tasks
 from waypost.upstreams.calls import Party
-from waypost.upstreams.conversation import NAMED, Conversation
+from waypost.upstreams.conversation import NAMED, Conversation, see_off
 from waypost.upstreams.header_values import parameters_of
 from waypost.upstreams.link import Link
 from waypost.upstreams.replies import Reply
@@ -17,7 +19,13 @@ from waypost.wire.params import SUBSCRIPTION_ID
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28, is_modern
 
 _HEADER_MISMATCH: Final = -32020
+_NOT_KNOWN: Final = -32601
 _MOST_ROUNDS: Final = 16
+_MOST_LESSONS: Final = 2
+"""What a server may have to tell about a tool before it can be called: that it wants headers, and to be a task."""
+_BEGUN_WITHIN: Final = 10.0
+"""Seconds in which a server has to tell the id of a task that is to be stopped."""
+_NO_META: Final[dict[str, Any]] = {}
 
 
 class Client(Conversation):
@@ -86,6 +94,8 @@ class Client(Conversation):
         """The tools the server lists."""
         tools = await self.list_all("tools/list", "tools")
         self._headers = parameters_of(tools)
+        if not is_modern(self.version):  # where definitions say so
+            self._tasked = tasks.only_as_tasks(tools)
         return tools
 
     async def list_resources(self) -> list[Reply]:
@@ -188,22 +198,68 @@ async def relay(
     meta: dict[str, Any] | None = None,
     party: Party | None = None,
 ) -> dict[str, Any]:
-    """Make a request for somebody else: the result as it came, with whatever the server asks in it."""
+    """Make a request for somebody else: the result as it came, with whatever the server asks, or the task it became."""
     call = client._questions.calls.begin(party) if method in NAMED else None
     try:
-        try:
-            return await _relayed(client, method, params, meta)
-        except RemoteError as error:
-            if error.code != _HEADER_MISMATCH or method != "tools/call" or params["name"] in client._headers:
-                raise
-        await client.list_tools()
-        return await _relayed(client, method, params, meta)
+        for left in reversed(range(_MOST_LESSONS + 1)):
+            try:
+                as_task = method == "tools/call" and params["name"] in client._tasked
+                if as_task:
+                    return await _begun(client, params, meta or _NO_META)
+                return await relayed(client, method, params, meta)
+            except RemoteError as error:
+                if method != "tools/call" or not left or not await _is_learned(client, params["name"], as_task, error):
+                    raise
+        raise AssertionError
     finally:
         if call is not None:
             client._questions.calls.end(call)
 
 
-async def _relayed(client: Client, method: str, params: dict[str, Any], meta: dict[str, Any] | None) -> dict[str, Any]:
+async def _begun(client: Client, params: dict[str, Any], meta: dict[str, Any]) -> dict[str, Any]:
+    """What a server says to a call that is to be a task; one that nobody waits for any more is stopped at once."""
+    given = tasks.begun_as_task(client.version, params, meta, client.capabilities)
+    beginning = running_loop().create_task(relayed(client, "tools/call", *given))
+
+    async def stop() -> None:
+        try:
+            async with asyncio.timeout(_BEGUN_WITHIN):
+                task = tasks.task_of(await beginning)
+        except TimeoutError:
+            return
+        if task is not None:
+            await relayed(client, "tasks/cancel", {"taskId": task["taskId"]}, given[1])
+
+    def leave() -> None:
+        see_off(client, stop)
+
+    client._leaving.add(leave)
+    try:
+        return await asyncio.shield(beginning)
+    except asyncio.CancelledError:
+        leave()
+        raise
+    finally:
+        client._leaving.discard(leave)
+
+
+async def _is_learned(client: Client, name: str, as_task: bool, error: RemoteError) -> bool:
+    """Whether a refusal taught how a tool has to be called instead."""
+    if error.code == _HEADER_MISMATCH and name not in client._headers:
+        await client.list_tools()
+        return True
+    if is_modern(client.version):
+        if tasks.is_wanted(error) and not as_task:
+            client._tasked.add(name)
+            return True
+    elif error.code == _NOT_KNOWN and tasks.runs_tasks(client.version, client.server_capabilities):
+        await client.list_tools()
+        return (name in client._tasked) != as_task
+    return False
+
+
+async def relayed(client: Client, method: str, params: dict[str, Any], meta: dict[str, Any] | None) -> dict[str, Any]:
+    """The result of one request, as it came."""
     request_id = next(client._ids)
     return await client._answer(request_id, client._begin_request(request_id, method, params, meta, _as_it_came))
 

@@ -28,14 +28,24 @@ from waypost.wire.versions import V2026_07_28, is_modern
 
 NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """The methods that are about one thing, and the parameter that names it."""
+_ABOUT: Final = {**NAMED, "tasks/get": "taskId", "tasks/update": "taskId", "tasks/cancel": "taskId"}
 _WAIT: Final = 30.0
 _MOST_SERVED: Final = 100
+_PARTING: Final = 1.0
+"""Seconds that the end of a conversation waits for what a server should still hear."""
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 Listener = Callable[[Reply], None]
 _Shaped = TypeVar("_Shaped")
 Shape = Callable[[dict[str, Any]], _Shaped]
 """Makes of the result that came what whoever waits for it wants."""
+
+
+class Unanswered(RemoteError):
+    """Everything that answers a request has come back, and no answer is among it."""
+
+    def __init__(self) -> None:
+        super().__init__("The server ended its response without an answer.", -32000)
 
 
 class Conversation:
@@ -69,10 +79,15 @@ class Conversation:
         self._listeners: list[Listener] = [self._questions.heed]
         self._headers: dict[str, tuple[HeaderParameter, ...]] = {}
         self._sending: dict[RequestId, Sending] = {}
+        self._tasked: set[str] = set()
         self._serving: set[asyncio.Task[None]] = set()
+        self._parting: set[asyncio.Task[None]] = set()
+        self._leaving: set[Callable[[], None]] = set()
+        """What is to be done before the link is closed."""
 
     async def close(self) -> None:
         """Stop waiting for anything and close the link."""
+        await part(self)
         sending = [*self._sending.values(), *self._serving]
         self._sending.clear()
         for one in sending:
@@ -112,7 +127,7 @@ class Conversation:
             body["_meta"] = {**self._envelope(), **(meta or _NOTHING)}
         elif meta:
             body["_meta"] = meta
-        about = body.get(NAMED.get(method, ""))
+        about = body.get(_ABOUT.get(method, ""))
         data = messages.request(request_id, method, body or None)
         named = self._headers.get(about or "") if method == "tools/call" else None
         extra = repeated(named, body.get("arguments")) if named else _NOTHING
@@ -175,8 +190,7 @@ class Conversation:
         """Everything that answers a request has come back; there may be no answer among it."""
         self._sending.pop(request_id, None)
         if request_id in self._waiting:
-            nothing = "The server ended its response without an answer."
-            self._give_up(request_id, problem or RemoteError(nothing, -32000))
+            self._give_up(request_id, problem or Unanswered())
 
     def _give_up(self, request_id: RequestId, problem: Exception) -> None:
         waiting = self._waiting.get(request_id)
@@ -204,7 +218,7 @@ class Conversation:
         else:
             self._settle(message)
 
-    def _beside(self, work: Callable[[], Awaitable[None]]) -> None:
+    def _beside(self, work: Callable[[], Awaitable[Any]]) -> asyncio.Task[None]:
         """Do something that nobody waits for."""
 
         async def quietly() -> None:
@@ -214,6 +228,7 @@ class Conversation:
         task = asyncio.get_running_loop().create_task(quietly())
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
+        return task
 
     async def _reply(self, message: Message) -> None:
         await self._link.send(await self._questions.reply(message), self.version, None, None)
@@ -237,3 +252,18 @@ def abandon(client: Conversation, error: Exception) -> None:
     for future, _ in client._waiting.values():
         if not future.done():
             future.set_exception(error)
+
+
+def see_off(client: Conversation, work: Callable[[], Awaitable[Any]]) -> None:
+    """Do something that nobody waits for, but that the end of a conversation is not to cut off."""
+    task = client._beside(work)
+    client._parting.add(task)
+    task.add_done_callback(client._parting.discard)
+
+
+async def part(client: Conversation) -> None:
+    """Let a server hear what is still to be said, for a moment."""
+    for leave in tuple(client._leaving):
+        leave()
+    if client._parting:
+        await asyncio.wait(client._parting, timeout=_PARTING)

@@ -18,6 +18,7 @@ from multidict import CIMultiDictProxy
 from yarl import URL
 
 from waypost.upstreams.addresses import EgressFailed, EgressRefused, checked_addresses, checked_url
+from waypost.upstreams.http1 import why_not
 from waypost.version import __version__
 
 WITHIN: Final = 30.0
@@ -125,7 +126,7 @@ class Egress:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             if isinstance(error, TimeoutError):
                 raise
-            raise EgressFailed(f"{asked.url.host} cannot be reached: {type(error).__name__}.") from None
+            raise EgressFailed(f"{asked.url.host} cannot be reached: {_reason(error)}.") from None
 
     def _session(self) -> aiohttp.ClientSession:
         if self._http is None:
@@ -266,3 +267,16 @@ class _Unpacking:
                 raise EgressFailed("The server's answer is not the gzip it says it is.") from None
             packed = self._stream.unused_data
         return bytes(out)
+
+
+def _reason(error: Exception) -> str:
+    """Why there is no answer, without the address."""
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "its name is not known"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return why_not(error.certificate_error)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return why_not(error.os_error)
+    if isinstance(error, (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, ConnectionError)):
+        return "the connection was lost before the answer was whole"
+    return "what it answers is not HTTP" if isinstance(error, aiohttp.ClientError) else why_not(error)

@@ -147,16 +147,24 @@ class HttpLink:
         """Hand on a whole response, and raise what is wrong with it."""
         status, kind, body = response.status, response.kind, response.body
         if 300 <= status < 400:
-            raise RemoteError(f"{self._url} answered {status}, which leads elsewhere and is not followed.", -32000)
+            raise self.refusal(response)
         if kind == JSON:
             self._receive(body)
         elif kind == EVENTS:
             Events(self._receive).feed(body)
         elif body:
-            raise RemoteError(f"{self._url} answered {status} with {kind}, which is not MCP.", -32000)
+            raise self.refusal(response)
         if status >= 400:
-            said = _error_message(body) or response.reason
-            raise RemoteError(f"{self._url} answered {status}: {said}", -32000)
+            raise self.refusal(response)
+
+    def refusal(self, response: Response) -> Exception:
+        """What is raised where a response is no answer."""
+        status = response.status
+        if 300 <= status < 400:
+            return RemoteError(f"{self._url} answered {status}, which leads elsewhere and is not followed.", -32000)
+        if response.kind not in (JSON, EVENTS) and response.body:
+            return RemoteError(f"{self._url} answered {status} with {response.kind}, which is not MCP.", -32000)
+        return RemoteError(f"{self._url} answered {status}: {said_in(response)}", -32000)
 
     def failure(self, problem: HttpError) -> Exception:
         """What is raised where there is no response."""
@@ -289,11 +297,11 @@ def _settles(future: asyncio.Future[None]) -> Ended:
     return ended
 
 
-def _error_message(body: bytes) -> str | None:
+def said_in(response: Response) -> str:
     """What an error response says in words."""
     try:
-        said = msgspec.json.decode(body)["error"]
+        said = msgspec.json.decode(response.body)["error"]
         said = said if isinstance(said, str) else said["message"]
     except (msgspec.MsgspecError, UnicodeDecodeError, TypeError, KeyError):
-        return None
-    return said if isinstance(said, str) else None
+        return response.reason
+    return said if isinstance(said, str) else response.reason

@@ -189,7 +189,7 @@ class Pool:
                 )
         except Exception as error:  # whatever it is, somebody waits to hear of it
             reason = f"no connection within {self._connect_within:g} s"
-            said = reason if type(error) is TimeoutError else _reason(error)
+            said = reason if type(error) is TimeoutError else why_not(error)
             self._connecting.pop(exchange, None)
             exchange.reader.ended(None, HttpError(said, sent=False))
             return
@@ -246,7 +246,7 @@ class Pool:
             self._look = running_loop().call_later(left, self._close_idle)
 
 
-def _reason(error: Exception) -> str:
+def why_not(error: Exception) -> str:
     """Why there is no connection, without the address."""
     if isinstance(error, ConnectionRefusedError):
         return "the connection was refused"

@@ -8,12 +8,13 @@ from typing import Final
 
 from waypost.config.executors import McpConnection
 from waypost.errors import RemoteError
-from waypost.upstreams.http import EVENTS, JSON, HttpLink, LinkClosed
+from waypost.upstreams import advice
+from waypost.upstreams.http import EVENTS, JSON, HttpLink, LinkClosed, said_in
 from waypost.upstreams.http1_connection import HttpError, Response, Take, TooLarge
 from waypost.upstreams.http1_events import Events
 from waypost.upstreams.link import Link
 from waypost.upstreams.stdio import StdioLink
-from waypost.upstreams.unavailable import UpstreamUnavailable
+from waypost.upstreams.unavailable import NamedError, UpstreamUnavailable
 from waypost.wire.messages import readable_id
 
 _BUSY: Final = 429
@@ -34,6 +35,7 @@ class UpstreamHttpLink(HttpLink):
     def __init__(self, name: str, connection: McpConnection) -> None:
         super().__init__(connection.url or "", dict(connection.headers))
         self._name = name
+        self._connection = connection
 
     async def follow(self, version: str) -> None:
         """Hand on what a server says beside its answers, until it refuses to say anything that way."""
@@ -54,13 +56,17 @@ class UpstreamHttpLink(HttpLink):
         if self._session_id is not None and _is_forgotten(response):
             raise UpstreamUnavailable(f'The server of the connection "{self._name}" has ended the session.')
         if (status >= 500 or status == _BUSY) and response.kind != JSON:
-            raise UpstreamUnavailable(
-                f'The server of the connection "{self._name}" answered {status}: {response.reason}.', delivered=True
-            )
-        try:
-            super().conclude(response)
-        except RemoteError as error:
-            raise RemoteError(self._discreet(error.message), error.code, error.data) from None
+            raise UpstreamUnavailable(self._refused(response), delivered=True)
+        super().conclude(response)
+
+    def refusal(self, response: Response) -> Exception:
+        """What is raised where a response is no answer."""
+        status = response.status
+        if 300 <= status < 400:
+            return NamedError(advice.led_elsewhere(self._name, status), -32000)
+        if status >= 400:
+            return NamedError(self._refused(response), -32000)
+        return NamedError(advice.not_mcp(self._name, status, response.kind), -32000)
 
     def failure(self, problem: HttpError) -> Exception:
         """What is raised where there is no response."""
@@ -68,13 +74,12 @@ class UpstreamHttpLink(HttpLink):
             return UpstreamUnavailable(f'The connection "{self._name}" was closed.')
         if isinstance(problem, TooLarge):
             return RemoteError(f"The server answered with {problem}, which is refused.", -32000)
-        return UpstreamUnavailable(
-            f'The connection "{self._name}" cannot be reached: {problem}.', delivered=problem.sent
-        )
+        return UpstreamUnavailable(advice.unreached(self._name, str(problem)), delivered=problem.sent)
 
-    def _discreet(self, text: str) -> str:
-        """A message without the address, which may hold a key and is nobody's business but the operator's."""
-        return text.replace(self._url, "the server")
+    def _refused(self, response: Response) -> str:
+        """A sentence without the address, which may hold a key and is nobody's business but the operator's."""
+        said = said_in(response).replace(self._url, "its url")
+        return advice.refused(self._name, self._connection, response.status, said)
 
 
 class Stream:

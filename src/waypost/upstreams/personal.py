@@ -77,6 +77,10 @@ class People:
         found[principal] = found.pop(principal)
         return upstream
 
+    def find(self, name: str, principal: str) -> Upstream | None:
+        """The upstream of somebody, whatever they show by now."""
+        return self._upstreams.get(name, {}).get(principal)
+
     def put(self, name: str, principal: str, upstream: Upstream) -> list[Upstream]:
         """Have an upstream for somebody; those that have to go for it."""
         found = self._upstreams.setdefault(name, {})

@@ -24,7 +24,9 @@ from waypost.upstreams.personal import (
     no_credentials,
     showing,
 )
+from waypost.upstreams.pursuing import Ask, pursued
 from waypost.upstreams.replies import Reply
+from waypost.upstreams.tasks import LONGEST, task_of
 from waypost.upstreams.unavailable import UpstreamUnavailable
 from waypost.upstreams.updates import Watched
 from waypost.upstreams.upstream import NOBODY, Limits, Listener, Standing, Upstream
@@ -32,10 +34,31 @@ from waypost.wire.versions import V2025_03_26, V2025_06_18, at_least
 
 DEFAULT_LIMITS: Final = Limits()
 PROGRESS: Final = "notifications/progress"
+PAGE_DONE: Final = "notifications/elicitation/complete"
 
 Progress = Callable[[Mapping[str, Any]], None]
 """Hears how far a call is: the parameters of the notification."""
 _Given = TypeVar("_Given")
+
+
+class Told:
+    """How far a call is, told to somebody: by reports, and where there are none by what a task says about itself."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._says = 0
+        self._has_reports = False
+
+    def take(self, report: Mapping[str, Any]) -> None:
+        """Hand on a report."""
+        self._has_reports = True
+        self._progress(report)
+
+    def say(self, message: str) -> None:
+        """Hand on what a task says."""
+        if not self._has_reports:
+            self._says += 1
+            self._progress({"progress": self._says, "message": message})
 
 
 class Upstreams(Listener):
@@ -88,21 +111,47 @@ class Upstreams(Listener):
         progress: Progress | None = None,
         party: Party | None = None,
         principal: str | None = None,
+        *,
+        waits: bool = True,
     ) -> dict[str, Any]:
-        """Make a request for somebody; its result as plain JSON data, which may be a question in the newest era."""
-        sent = dict(meta)
+        """Make a request for somebody; its result as plain JSON data, which may be a question in the newest era.
+
+        What a task comes to is waited for, or with `waits=False` the task is the result.
+        """
+        sent, told, token = dict(meta), None, ""
 
         def work(client: Client) -> Awaitable[dict[str, Any]]:
             return relay(client, method, params, meta=sent, party=party)
 
-        if progress is None:
-            return await self._use(connection, work, principal)
-        sent["progressToken"] = token = f"waypost-{next(self._tokens)}"
-        self._progress[connection, token] = progress
+        if progress is not None:
+            told = Told(progress)
+            sent["progressToken"] = token = f"waypost-{next(self._tokens)}"
+            self._progress[connection, token] = told.take
         try:
-            return await self._use(connection, work, principal)
+            answer = await self._use(connection, work, principal)
+            task = task_of(answer) if waits and method == "tools/call" else None
+            return answer if task is None else await self.pursue(connection, task, meta, told, party, principal)
         finally:
-            del self._progress[connection, token]
+            if token:
+                del self._progress[connection, token]
+
+    async def pursue(
+        self,
+        connection: str,
+        task: dict[str, Any],
+        meta: Mapping[str, Any],
+        told: Told | None = None,
+        party: Party | None = None,
+        principal: str | None = None,
+        ask: Ask | None = None,
+    ) -> dict[str, Any]:
+        """Wait for what a task comes to; `ask` answers what one of the newest era asks, `party` all others."""
+        say = None if told is None else told.say
+
+        def work(client: Client) -> Awaitable[dict[str, Any]]:
+            return pursued(client, task, meta, party, ask, say)
+
+        return await self._use(connection, work, principal, LONGEST)
 
     async def complete(self, connection: str, params: dict[str, Any], principal: str) -> dict[str, Any]:
         """Ask for values of an argument that somebody types; there are none where a server has none to tell."""
@@ -185,6 +234,13 @@ class Upstreams(Listener):
         upstream = self._upstreams.pop(name, None)
         self._let_go([*([] if upstream is None else [upstream]), *self._people.pop(name)])
 
+    def follow(self, name: str, principal: str) -> None:
+        """Hear what a server says beside its answers, in the session of somebody where there is one."""
+        for upstream in (self._people.find(name, principal), self._upstreams.get(name)):
+            if upstream is not None:
+                upstream.follow()
+                return
+
     def forget(self, name: str, principal: str) -> None:
         """Let the session of somebody end when its calls are done."""
         self._let_go(self._people.pop(name, principal))
@@ -203,15 +259,24 @@ class Upstreams(Listener):
         self._retired.clear()
 
     async def _use(
-        self, name: str, work: Callable[[Client], Awaitable[_Given]], principal: str | None = None
+        self,
+        name: str,
+        work: Callable[[Client], Awaitable[_Given]],
+        principal: str | None = None,
+        within: float | None = None,
     ) -> _Given:
         connection = self._connections().get(name)
         if isinstance(connection, McpConnection) and connection.credentials == "user":
-            return await self._use_as(name, connection, work, principal or HUB)
-        return await self._upstream(name, connection).use(work)
+            return await self._use_as(name, connection, work, principal or HUB, within)
+        return await self._upstream(name, connection).use(work, within)
 
     async def _use_as(
-        self, name: str, connection: McpConnection, work: Callable[[Client], Awaitable[_Given]], principal: str
+        self,
+        name: str,
+        connection: McpConnection,
+        work: Callable[[Client], Awaitable[_Given]],
+        principal: str,
+        within: float | None,
     ) -> _Given:
         """Do something with what somebody shows; it is looked up each time, so that a change holds at once."""
         credential = await self._credentials(principal, name)
@@ -221,7 +286,7 @@ class Upstreams(Listener):
         own = showing(connection, shown)
         upstream = self._upstream(name, own) if principal == HUB else self._upstream_of(name, principal, own)
         try:
-            return await upstream.use(work)
+            return await upstream.use(work, within)
         except (RemoteError, UpstreamUnavailable) as problem:
             raise discreet(problem, shown.values()) from None
 
@@ -249,14 +314,14 @@ class Upstreams(Listener):
 
 
 class _Overheard(Listener):
-    """Hears how far the calls of somebody are; what a server offers is the hub's business."""
+    """Hears how the calls of somebody stand; what a server offers is the hub's business."""
 
     def __init__(self, pool: Upstreams) -> None:
         self._pool = pool
 
     def heard(self, name: str, note: Reply) -> None:
-        """Hand on how far a call is."""
-        if note["method"] == PROGRESS:
+        """Hand on how far a call is, and that a page was used."""
+        if note["method"] in (PROGRESS, PAGE_DONE):
             self._pool.heard(name, note)
 
 

@@ -49,12 +49,13 @@ class Questions:
             return await awaited(answerer(params))
         if method not in QUESTIONS:
             raise RemoteError(f"Method not found: {method}", -32601)
+        await self.calls.told_apart(params)
         return await self.calls.asked(method, params).ask(method, params)
 
     def heed(self, note: Reply) -> None:
         """Hand on a remark about a call, and drop a question that was taken back."""
         if note["method"] == "notifications/message":
-            party = self.calls.told()
+            party = self.calls.told(note["params"])
             if party is not None:
                 party.tell(note["params"])
         elif note["method"] == "notifications/cancelled":

@@ -14,6 +14,8 @@ from functools import partial
 from typing import Any, Final, cast
 
 from waypost.config.executors import McpConnection
+from waypost.redaction import redacted, secrets_of
+from waypost.upstreams import advice
 from waypost.upstreams.unavailable import UpstreamUnavailable
 
 NO_HEADERS: Final[Mapping[str, str]] = {}
@@ -92,10 +94,7 @@ class StdioLink:
             await asyncio.wait({start})
             raise
         except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            raise UpstreamUnavailable(
-                f'The connection "{self._name}" cannot start {self._connection.command}: {reason}.'
-            ) from None
+            raise UpstreamUnavailable(advice.not_started(self._name, self._connection, error)) from None
 
 
 def environment(own: Mapping[str, str]) -> dict[str, str]:
@@ -120,7 +119,10 @@ class _Child(asyncio.BaseProtocol):
         self._name = name
         self._tell = lost
         self._lost: UpstreamUnavailable | None = None
-        self._is_silent = False
+        self._open_outputs = 2
+        self._has_spoken = False
+        self._remark = ""
+        self._secrets: tuple[str, ...] = ()
         self._flowing = asyncio.Event()
         self._flowing.set()
         too_long = f"wrote a line of more than {longest_line} bytes"
@@ -134,6 +136,7 @@ class _Child(asyncio.BaseProtocol):
 
     async def start(self, connection: McpConnection) -> None:
         """Start the process and connect its streams."""
+        self._secrets = secrets_of(connection.env)
         popen = self._popen = subprocess.Popen(  # noqa: S603, ASYNC220  # the operator's; asyncio does not wait here either
             [connection.command or "", *connection.args],
             stdin=subprocess.PIPE,
@@ -156,11 +159,8 @@ class _Child(asyncio.BaseProtocol):
         stdin, _ = await loop.connect_write_pipe(lambda: self, popen.stdin)
         self._stdin = stdin
         stdin.set_write_buffer_limits(high=QUEUED)
-        for lines, ended, stream in (
-            (self._messages, self._fall_silent, popen.stdout),
-            (self._remarks, _nothing, popen.stderr),
-        ):
-            output, _ = await loop.connect_read_pipe(partial(_Output, lines.feed, ended), stream)
+        for lines, stream in ((self._messages, popen.stdout), (self._remarks, popen.stderr)):
+            output, _ = await loop.connect_read_pipe(partial(_Output, lines.feed, self._fall_silent), stream)
             self._outputs.append(output)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -226,21 +226,22 @@ class _Child(asyncio.BaseProtocol):
         self._end_in_time()
 
     def _fall_silent(self) -> None:
-        self._is_silent = True
+        self._open_outputs -= 1
         self._end_in_time()
 
     def _end_in_time(self) -> None:
         """Count the process as gone when it has said its last, or soon after a first sign of that."""
-        if self._is_silent and self.exited.is_set():
+        if not self._open_outputs and self.exited.is_set():
             self._lose(self._how_it_ended())
         else:
             asyncio.get_running_loop().call_later(_GRACE, lambda: self._lose(self._how_it_ended()))
 
     def _how_it_ended(self) -> str:
         code = None if self._popen is None else self._popen.returncode
-        if code is None:
-            return "closed its output"
-        return f"was killed by the signal {-code}" if code < 0 else f"ended with the exit code {code}"
+        how = "closed its output"
+        if code is not None:
+            how = f"was killed by the signal {-code}" if code < 0 else f"ended with the exit code {code}"
+        return advice.ended(how, redacted(self._remark, self._secrets), self._has_spoken)
 
     def _lose(self, how: str) -> None:
         if self._lost is not None:
@@ -253,12 +254,14 @@ class _Child(asyncio.BaseProtocol):
         if self._lost is not None:
             return
         if line.lstrip().startswith(b"{"):
+            self._has_spoken = True
             self.receive(line)
         else:
             self._note(line[:_LONGEST_REMARK])
 
     def _note(self, line: bytes) -> None:
         if line.strip():
+            self._remark = line.decode(errors="replace")
             _log.debug("%s: %s", self._name, line.decode(errors="replace").rstrip())
 
 
@@ -291,10 +294,6 @@ class _Output(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ended()
-
-
-def _nothing() -> None:
-    return
 
 
 class _Lines:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from waypost.errors import RemoteError
+
+
+class NamedError(RemoteError):
+    """An error of a server whose text says already which connection it is about."""
+
 
 class UpstreamUnavailable(ConnectionError):
     """The server behind a connection cannot be used right now; `delivered` when it may have got the request."""

@@ -13,15 +13,16 @@ from waypost.config.executors import McpConnection
 from waypost.errors import DeadlineExceeded, RemoteError, UnsupportedVersion
 from waypost.execution.deadline import Deadline
 from waypost.loops import running_loop
+from waypost.upstreams import advice
 from waypost.upstreams.calls import QUESTIONS, declared
 from waypost.upstreams.client import Client
-from waypost.upstreams.conversation import abandon
+from waypost.upstreams.conversation import Unanswered, abandon, part
 from waypost.upstreams.eras import NEWEST_FIRST, introduce
 from waypost.upstreams.following import follow
 from waypost.upstreams.link import Link
 from waypost.upstreams.pauses import Pauses
 from waypost.upstreams.replies import Reply
-from waypost.upstreams.unavailable import UpstreamUnavailable
+from waypost.upstreams.unavailable import NamedError, UpstreamUnavailable
 from waypost.wire.versions import is_modern
 
 _FIRST_QUESTION: Final = 0.4
@@ -91,6 +92,7 @@ class Session:
         self.client = client
         self.calls = 0
         self.is_retired = False
+        self.lost: UpstreamUnavailable | None = None
         self.idle_since = running_loop().time()
         self.look: asyncio.TimerHandle | None = None
         self.following: asyncio.Task[None] | None = None
@@ -135,15 +137,20 @@ class Upstream:
         """The version of MCP in which it is talked to now, or nothing."""
         return "" if self._session is None else self._session.client.version
 
-    async def use(self, work: Callable[[Client], Awaitable[_Given]]) -> _Given:
+    async def use(self, work: Callable[[Client], Awaitable[_Given]], within: float | None = None) -> _Given:
         """Do something with the session; once more with a new one if nothing of it has reached the server."""
         session = await self._ready()
         try:
-            return await self._use(session, work)
+            return await self._use(session, work, within or self._limits.call)
         except UpstreamUnavailable as problem:
             if problem.delivered:
                 raise
-        return await self._use(await self._ready(), work)
+        return await self._use(await self._ready(), work, within or self._limits.call)
+
+    def follow(self) -> None:
+        """Hear what the server says beside its answers, for as long as the session lasts."""
+        if self._session is not None and self._session.following is None:
+            self._follow(self._session)
 
     def retire(self) -> None:
         """Close the session when its calls are done."""
@@ -157,14 +164,15 @@ class Upstream:
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.wait({self._starting})
+        await asyncio.gather(*(part(session.client) for session in self._sessions))
         for session in tuple(self._sessions):
             abandon(session.client, self._closed())
             self._drop(session)
             self._end(session)
         await asyncio.gather(*self._closing, return_exceptions=True)
 
-    async def _use(self, session: Session, work: Callable[[Client], Awaitable[_Given]]) -> _Given:
-        within, began = self._limits.call, running_loop().time()
+    async def _use(self, session: Session, work: Callable[[Client], Awaitable[_Given]], within: float) -> _Given:
+        began = running_loop().time()
         session.calls += 1
         try:
             with Deadline(within):
@@ -176,6 +184,9 @@ class Upstream:
         except DeadlineExceeded:
             self._doubt(session)
             raise TimeoutError(f'The connection "{self._name}" did not answer within {within:g} s.') from None
+        except TimeoutError as silence:
+            self._doubt(session)
+            raise TimeoutError(f'The connection "{self._name}" {silence}.') from None
         except UpstreamUnavailable:
             self._drop(session)
             raise
@@ -246,9 +257,7 @@ class Upstream:
                 # Some servers fall over at the first question of an era they do not know.
                 return await self._introduced(self._versions[1:])
         except TimeoutError:
-            raise UpstreamUnavailable(
-                f'The connection "{self._name}" did not answer within {within:g} s of its start.'
-            ) from None
+            raise UpstreamUnavailable(advice.silent(self._name, self.connection, within)) from None
 
     async def _introduced(self, versions: tuple[str, ...]) -> Session:
         def lost(problem: UpstreamUnavailable) -> None:
@@ -271,11 +280,14 @@ class Upstream:
             raise self._not_mcp() from None
         except BaseException:
             self._end(session)
+            if session.lost is not None:  # what waited for it may have been cancelled
+                raise session.lost from None
             raise
         return session
 
     def _lose(self, session: Session, problem: UpstreamUnavailable) -> None:
         """Let all calls in a session fail, because no answer can come any more."""
+        session.lost = problem
         if self._session is session:
             self._pauses.lost(str(problem))
         abandon(session.client, problem)
@@ -345,6 +357,10 @@ class Upstream:
         return UpstreamUnavailable(f'The connection "{self._name}" was closed.', delivered=True)
 
     def _named(self, error: RemoteError) -> RemoteError:
+        if isinstance(error, NamedError):
+            return error
+        if isinstance(error, Unanswered):
+            return NamedError(advice.unanswered(self._name, self.connection), error.code)
         return RemoteError(f'The connection "{self._name}" answered: {error.message}', error.code, error.data)
 
     def _not_mcp(self) -> RemoteError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -66,6 +67,24 @@ def block(content: Block | dict[str, Any], version: str) -> Block | dict[str, An
         known.get("resource", {}).pop("_meta", None)
         known.get("annotations", {}).pop("lastModified", None)
     return known
+
+
+def sampling(said: Sequence[Mapping[str, Any]], version: str) -> Sequence[Mapping[str, Any]]:
+    """Messages for a model as a client of `version` takes them: those before 2025-11-25 of one block each."""
+    if at_least(version, V2025_11_25):
+        return said
+    return [
+        {**one, "content": _sampled(part, version)}
+        for one in said
+        for part in (one["content"] if isinstance(one.get("content"), list) else [one.get("content")])
+    ]
+
+
+def _sampled(part: Any, version: str) -> Any:
+    is_audio = isinstance(part, Mapping) and part.get("type") == "audio"
+    if not is_audio or at_least(version, V2025_03_26):
+        return part
+    return {"type": "text", "text": f"[audio, {part.get('mimeType')}]"}
 
 
 def contents(read: Contents, version: str) -> Contents:

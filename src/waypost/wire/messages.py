@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from array import array
 from itertools import accumulate
@@ -62,6 +63,8 @@ def parse(data: bytes) -> Message:
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"Not a JSON-RPC message: {error}.") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if _torn(data):
+            raise InvalidRequest("A text in the message has half of a surrogate pair, which is no character.") from None
         raise ParseError(f"Not valid JSON: {error}.") from None
     if message.jsonrpc != "2.0":
         raise InvalidRequest('Not a JSON-RPC message: "jsonrpc" must be "2.0".')
@@ -90,8 +93,20 @@ def readable_id(data: bytes) -> RequestId | None:
     try:
         found = _decode_identified(data).id
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
+        given = _torn(data).get("id")
+        return given if type(given) is int or (type(given) is str and given.isprintable()) else None
     return None if found is UNSET else found
+
+
+def _torn(data: bytes) -> dict[str, Any]:
+    """A message of which only halves of surrogate pairs keep us from reading it; empty for any other."""
+    if b"\\ud" not in data.lower():
+        return {}
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def result(request_id: RequestId, body: bytes) -> bytes:

@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw, Struct
 from waypost.capabilities.results import encode_json
 from waypost.errors import InvocationFailed
 from waypost.loops import running_loop
-from waypost.workers.frames import Action, Given, InvocationResult, InvokeFunction, Origin, failed
+from waypost.workers.frames import Action, Given, InvocationResult, InvokeFunction, failed
 
 MOST_OFFLINE: Final = 1000
 """Calls that may wait for a connection."""
@@ -30,25 +30,15 @@ def enqueue(queue: str) -> Action:
 
 
 def invocation(
-    function_id: str, payload: Any, metadata: Any, action: Action | Mapping[str, Any] | None, namespace: str | None
+    function_id: str, metadata: Any, action: Action | Mapping[str, Any] | None, namespace: str | None
 ) -> InvokeFunction:
-    """A call, as the engine is told of it."""
+    """A call, as the engine is told of it, without its payload."""
     return InvokeFunction(
         function_id,
-        Raw(encode_json({} if payload is UNSET else payload)),
         metadata=given(metadata),
         action=action if isinstance(action, Action | None) else msgspec.convert(action, Action),
         namespace=namespace,
     )
-
-
-def within(outer: InvokeFunction, call: InvokeFunction, is_observed: bool) -> None:
-    """Say of a call that it is made while another is answered; who observes wants to know more of that."""
-    call.traceparent, call.baggage = outer.traceparent, outer.baggage
-    if is_observed:
-        parent = None if outer.caller is None else msgspec.structs.replace(outer.caller, parent=None)
-        call.caller = Origin(function_id=outer.function_id, invocation_id=outer.invocation_id, parent=parent)
-        call.observe_depth = outer.observe_depth
 
 
 def given(value: Any) -> Given:

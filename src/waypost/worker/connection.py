@@ -17,7 +17,7 @@ from websockets.uri import parse_uri
 
 from waypost.capabilities.results import encode_json
 from waypost.errors import DefinitionError, InvocationFailed
-from waypost.worker.observing import Added, Announced
+from waypost.worker.announcing import Added, Announced, Removed
 from waypost.worker.pauses import Reconnecting
 from waypost.workers.frames import (
     MOST,
@@ -48,6 +48,7 @@ FromEngine: TypeAlias = Union[  # noqa: UP007  # one union of messages, not of t
     RegistrationRejected,
     Announced,
     Added,
+    Removed,
     ObserveResult,
     ObserverStateChanged,
     Ping,
@@ -86,6 +87,11 @@ class Connection:
         self._lost = lost
         self._socket: ClientConnection | None = None
         self._known_as: WorkerRegistered | None = None
+
+    @property
+    def worker_id(self) -> str | None:
+        """What the engine calls the worker, once it has said so."""
+        return None if self._known_as is None else self._known_as.worker_id
 
     async def stay(self) -> None:
         """Be connected until cancelled."""

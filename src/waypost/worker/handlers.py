@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from waypost.errors import DefinitionError
 from waypost.loops import awaited
+from waypost.worker.owned import Observer, Owned
 from waypost.worker.shapes import Read, known_types, reader, request_format, response_format
 from waypost.workers.frames import RegisterFunction
 
@@ -39,6 +40,28 @@ class Handler:
         return await awaited(
             await asyncio.get_running_loop().run_in_executor(threads, call, self.function, *given),
         )
+
+
+class FunctionRef:
+    """A function that is offered; it can be called as before."""
+
+    def __init__(self, function: Function, owned: Owned, unregister: Callable[[], None]) -> None:
+        self.id = owned.function_id
+        self.unregister = unregister
+        self._function = function
+        self._owned = owned
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        """Call the function itself, without the engine."""
+        return self._function(*given, **named)
+
+    def is_observed(self) -> bool:
+        """Whether anybody observes it."""
+        return bool(self._owned.active)
+
+    def observers(self) -> list[Observer]:
+        """Those who observe it."""
+        return list(self._owned.active)
 
 
 def handler_of(function_id: str, function: Function, told: RegisterFunction) -> Handler:

@@ -1,4 +1,4 @@
-"""Observers that a worker makes: functions that hear of the calls of others; and the engine's news of all observers."""
+"""Observers that a worker makes: functions that hear of the calls of others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from msgspec import UNSET, Raw, Struct
 from waypost.capabilities.results import encode_json
 from waypost.errors import DefinitionError, InvocationFailed
 from waypost.worker.answers import Answer, Home
-from waypost.workers.frames import Failure, Observe, ObserverAck, ObserveSource, ObserveTarget, Unobserve
+from waypost.worker.hooks import ObserveRejection
+from waypost.workers.frames import Failure, Observe, ObserveSource, ObserveTarget, Unobserve
 from waypost.workers.observing.messages import ObserveResult, ObserverStateChanged
 
 _log: Final = logging.getLogger(__name__)
@@ -28,31 +29,7 @@ Listener: TypeAlias = Callable[[State, Reason | None], object]
 Send: TypeAlias = Callable[[Struct], None]
 
 
-class Known(Struct):
-    """An observer that somebody has of a function of this worker."""
-
-    id: str
-
-
-class Announced(Struct, tag="functionregistered"):
-    """The engine has a function, and these are its observers."""
-
-    id: str
-    revision: int
-    namespace: str | None = None
-    observers: list[Known] = []
-
-
-class Added(Struct, tag="observeradded"):
-    """A function has one more observer."""
-
-    function_id: str
-    revision: int
-    observer: Known
-    namespace: str | None = None
-
-
-FromEngine: TypeAlias = Announced | Added | ObserveResult | ObserverStateChanged
+FromEngine: TypeAlias = ObserveResult | ObserverStateChanged
 
 
 class ObserverHandle:
@@ -70,7 +47,7 @@ class ObserverHandle:
         self._news = asyncio.Event()
 
     def ready(self) -> Answer[None]:
-        """When it is active; an `InvocationFailed` with the code of its reason when it will not be."""
+        """When it is active; an `ObserveRejection` with the code of its reason when it will not be."""
         return self._observers.home.start(self._until_ready())
 
     def on_state_change(self, listener: Listener) -> Callable[[], None]:
@@ -103,7 +80,7 @@ class ObserverHandle:
                     "code": "OBSERVE_FAILED",
                     "message": f"The observer {self.id} is {self.state}.",
                 }
-                raise InvocationFailed(reason["message"], reason["code"])
+                raise ObserveRejection(reason["code"], reason["message"])
             await self._news.wait()
 
 
@@ -156,11 +133,6 @@ class Observers:
     def take(self, frame: FromEngine) -> None:
         """Hear of an observer."""
         match frame:
-            case Announced():  # a function of this worker may be observed by whoever may call it
-                for observer in frame.observers:
-                    self._send(ObserverAck(frame.id, observer.id, frame.revision, frame.namespace))
-            case Added():
-                self._send(ObserverAck(frame.function_id, frame.observer.id, frame.revision, frame.namespace))
             case ObserveResult():
                 self._turn(frame.id, frame.state, frame.error)
                 for warning in frame.warnings or ():

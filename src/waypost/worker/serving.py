@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 import traceback
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from waypost.errors import InvocationFailed
 from waypost.loops import running_loop
 from waypost.worker.calls import Send
 from waypost.worker.handlers import Handler
+from waypost.worker.invocations import answering
 from waypost.workers.frames import Failure, Given, InvocationResult, InvokeFunction, encode
 
 _log: Final = logging.getLogger(__name__)
@@ -26,9 +26,6 @@ _THREADS: Final = 32
 _LONGEST_TRACE: Final = 10_000
 _CHANNEL: Final = b'"access_key"'
 """What stands in every reference of a channel, so that other payloads need not be looked through."""
-
-current: Final[contextvars.ContextVar[InvokeFunction | None]] = contextvars.ContextVar("invocation", default=None)
-"""The call that is being answered here."""
 
 
 class Serving:
@@ -59,7 +56,6 @@ class Serving:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _serve(self, call: InvokeFunction) -> None:
-        current.set(call)
         answer = InvocationResult(
             call.invocation_id, call.function_id, traceparent=call.traceparent, baggage=call.baggage
         )
@@ -84,7 +80,8 @@ class Serving:
             payload = _value(call.data)
             if call.data is not UNSET and _CHANNEL in bytes(call.data):
                 payload = self._resolve(payload)
-            return Raw(encode_json(await handler.run(payload, _value(call.metadata), self._threads)))
+            with answering(call):
+                return Raw(encode_json(await handler.run(payload, _value(call.metadata), self._threads)))
 
 
 def _value(given: Given) -> Any:

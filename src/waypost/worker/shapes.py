@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias, get_origin
 import msgspec
 
 from waypost.capabilities.schemas import hints
+from waypost.capabilities.schemas.casts import with_defaults
 from waypost.capabilities.schemas.signatures import returns
 from waypost.errors import InvocationFailed
 from waypost.worker.channels import ChannelReader, ChannelWriter
@@ -61,7 +62,7 @@ def reader(annotation: Any) -> Read | None:
         return _reading(validate, pydantic.ValidationError)
     if returns(annotation) is None and _with_channels(annotation) is None:
         return None
-    return _reading(lambda payload: msgspec.convert(payload, annotation), msgspec.ValidationError)
+    return _reading(lambda payload: with_defaults(msgspec.convert(payload, annotation)), msgspec.ValidationError)
 
 
 def _with_channels(annotation: Any) -> dict[str, Any] | None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import UNSET, Raw
 
 from waypost.errors import WaypostError
+from waypost.loops import awaited
 from waypost.workers.frames import (
     Failure,
     Given,
@@ -34,7 +37,7 @@ class Bound(NamedTuple):
     namespace: str | None = None
 
 
-Hears: TypeAlias = Callable[[Bound], None]
+Hears: TypeAlias = Callable[[Bound], Awaitable[None] | None]
 Fire: TypeAlias = Callable[[Bound, Any], None]
 
 
@@ -59,6 +62,8 @@ class Provided:
 
     def __init__(self) -> None:
         self._kinds: dict[str, TriggerType] = {}
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """What happens to one binding happens one after the other."""
 
     def frames(self) -> Iterable[RegisterTriggerType]:
         """How they are told to the engine."""
@@ -75,37 +80,42 @@ class Provided:
     def clear(self) -> None:
         """Forget what is bound; the engine tells of it again when the worker comes back."""
         for kind in self._kinds.values():
-            kind.bound.clear()
+            kind.bound = {}
 
-    def bind(self, frame: RegisterTrigger) -> TriggerRegistrationResult:
-        """Somebody bound a function; what the engine is told of it."""
+    async def bind(self, frame: RegisterTrigger) -> TriggerRegistrationResult | None:
+        """Somebody bound a function; what the engine is told of it, unless the worker has lost it meanwhile."""
         kind = self._kinds.get(frame.trigger_type)
         told = TriggerRegistrationResult(frame.id, frame.trigger_type, frame.function_id)
         if kind is None:
             told.error = _error("trigger_type_not_found", f"Trigger type {frame.trigger_type} is not provided here.")
             return told
         one = Bound(frame.id, frame.function_id, _value(frame.config), _value(frame.metadata), frame.namespace)
-        try:
-            if kind.on_bind is not None:
-                kind.on_bind(one)
-        except Exception as error:
-            if not isinstance(error, WaypostError):
-                _log.exception("a function could not be bound to %s", frame.trigger_type)
-            told.error = _error("trigger_registration_failed", str(error))
-            return told
-        kind.bound[one.id] = one
-        return told
-
-    def unbind(self, frame: UnregisterTrigger) -> None:
-        """Somebody took a function back."""
-        for kind in self._kinds.values():
-            one = kind.bound.pop(frame.id, None)
-            if one is None or kind.on_unbind is None:
-                continue
+        bound = kind.bound
+        async with self._turn(one.id):
             try:
-                kind.on_unbind(one)
-            except Exception:
-                _log.exception("a function could not be taken from %s", kind.frame.id)
+                if kind.on_bind is not None:
+                    await awaited(kind.on_bind(one))
+                bound[one.id] = one
+            except Exception as error:
+                if not isinstance(error, WaypostError):
+                    _log.exception("a function could not be bound to %s", frame.trigger_type)
+                told.error = _error("trigger_registration_failed", str(error))
+        return told if kind.bound is bound else None
+
+    async def unbind(self, frame: UnregisterTrigger) -> None:
+        """Somebody took a function back."""
+        async with self._turn(frame.id):
+            for kind in list(self._kinds.values()):
+                one = kind.bound.pop(frame.id, None)
+                if one is None or kind.on_unbind is None:
+                    continue
+                try:
+                    await awaited(kind.on_unbind(one))
+                except Exception:
+                    _log.exception("a function could not be taken from %s", kind.frame.id)
+
+    def _turn(self, binding_id: str) -> asyncio.Lock:
+        return self._turns.setdefault(binding_id, asyncio.Lock())
 
 
 def _value(given: Given) -> Any:

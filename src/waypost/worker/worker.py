@@ -2,78 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Self, TypeVar, overload
+from functools import partial
+from typing import Any, Self, TypeVar, overload
 
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw
 
 from waypost.capabilities.results import encode_json
 from waypost.errors import InvocationFailed
-from waypost.loops import running_loop
 from waypost.worker import calls, observing
-from waypost.worker.answers import Answer, Home, nothing
-from waypost.worker.calls import VOID, Calls
-from waypost.worker.channels import CREATE, Channel, Channels
-from waypost.worker.connection import Connection, FromEngine
-from waypost.worker.handlers import Handler, handler_of
-from waypost.worker.observing import ObserverHandle, Observers
-from waypost.worker.pauses import Handshake, Reconnecting
-from waypost.worker.publishing import Publishing
-from waypost.worker.refusals import Refusals
-from waypost.worker.serving import Serving, current
-from waypost.worker.triggers import Bound, Hears, Provided, TriggerType
+from waypost.worker.answers import Answer, nothing
+from waypost.worker.attached import SHUT_DOWN, Attached, until_set
+from waypost.worker.channels import Channel
+from waypost.worker.handlers import Function, FunctionRef, handler_of
+from waypost.worker.hooks import ObserveHooks, hooks_of, terms_of
+from waypost.worker.observing import ObserverHandle
+from waypost.worker.triggers import Hears, TriggerType
 from waypost.workers import frames
-from waypost.workers.frames import Action, InvokeFunction, RegisterFunction, RegisterTrigger
-from waypost.workers.observing.messages import ObserveResult, ObserverStateChanged
-
-_log: Final = logging.getLogger(__name__)
-_INTRODUCTION: Final = "engine::workers::register"
-_HARMLESS: Final = "FUNCTION_NAMESPACE_CONFLICT"
-_SHUT_DOWN: Final = "SHUTDOWN"
+from waypost.workers.frames import Action, RegisterFunction, RegisterTrigger
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Worker:
+class Worker(Attached):
     """One worker; every method may be called from any thread."""
-
-    def __init__(
-        self,
-        url: str,
-        about: dict[str, Any],
-        headers: Mapping[str, str],
-        *,
-        timeout_ms: int,
-        max_running: int,
-        reconnecting: Reconnecting,
-        handshake: Handshake,
-    ) -> None:
-        self.url = url
-        self.name: str = about["name"]
-        self._about = about
-        self._namespace: str | None = about.get("namespace")
-        self._timeout_ms = timeout_ms
-        self._home = Home()
-        self._connection = Connection(
-            url, headers, reconnecting, arrived=self._arrived, take=self._take, lost=self._lost
-        )
-        self._calls = Calls(self._connection.send)
-        self._channels = Channels(url, headers, self._home, lambda asked: self.trigger(CREATE, asked))
-        self._serving = Serving(self._connection.send, max_running, self._channels.resolved)
-        self._observers = Observers(self._home, self._send_soon)
-        self._provided = Provided()
-        self._refusals = Refusals()
-        self._bindings: dict[str, RegisterTrigger] = {}
-        self._publishing = Publishing(self._ask, handshake)
-        self._ready = asyncio.Event()
-        self._closed = asyncio.Event()
-        self._aside: set[asyncio.Task[Any]] = set()
-        self._staying: asyncio.Task[None] | None = None
-        self._ended: InvocationFailed | None = None
-        self._home.soon(self._begin)
 
     @overload
     def register_function(
@@ -85,43 +38,54 @@ class Worker:
         request_format: Any = None,
         response_format: Any = None,
         metadata: Any = None,
+        observe: ObserveHooks | Mapping[str, Any] | None = None,
     ) -> Callable[[F], F]: ...
 
     @overload
     def register_function(
         self,
         function_id: str,
-        handler: F,
+        handler: Function,
         *,
         description: str | None = None,
         request_format: Any = None,
         response_format: Any = None,
         metadata: Any = None,
-    ) -> F: ...
+        observe: ObserveHooks | Mapping[str, Any] | None = None,
+    ) -> FunctionRef: ...
 
     def register_function(
         self,
         function_id: str,
-        handler: F | None = None,
+        handler: Function | None = None,
         *,
         description: str | None = None,
         request_format: Any = None,
         response_format: Any = None,
         metadata: Any = None,
-    ) -> F | Callable[[F], F]:
+        observe: ObserveHooks | Mapping[str, Any] | None = None,
+    ) -> FunctionRef | Callable[[F], F]:
         """Offer a function: `(payload)` or `(payload, metadata)`, plain or asynchronous; also a decorator.
 
         Description and formats are taken from the docstring and the type hints where they are not given. A payload
-        with a type (a dataclass, a msgspec or pydantic model, a TypedDict) is checked and arrives as that.
+        with a type (a dataclass, a msgspec or pydantic model, a TypedDict) is checked and arrives as that. `observe`
+        says how it may be observed, and what is called when somebody begins or ceases to.
         """
+        hooks = hooks_of(observe)
 
-        def register(function: F) -> F:
+        def register(function: Function) -> FunctionRef:
             told = RegisterFunction(function_id, description, request_format, response_format, metadata)
+            told.observe = terms_of(hooks)
             encode_json(told)  # what cannot be sent is the caller's mistake
-            self._home.soon(self._offer, handler_of(function_id, function, told))
+            owned = self._owning.made(function_id, hooks)
+            self._home.soon(self._offer, handler_of(function_id, function, told), owned)
+            return FunctionRef(function, owned, partial(self.unregister_function, function_id))
+
+        def decorate(function: F) -> F:
+            register(function)
             return function
 
-        return register if handler is None else register(handler)
+        return decorate if handler is None else register(handler)
 
     def unregister_function(self, function_id: str) -> None:
         """Offer a function no more."""
@@ -138,13 +102,8 @@ class Worker:
         namespace: str | None = None,
     ) -> Answer[Any]:
         """Call a function; a failure is an `InvocationFailed` with its code, `TIMEOUT` after `timeout_ms`."""
-        namespace = namespace or (None if function_id.startswith("engine::") else self._namespace)
-        frame = calls.invocation(function_id, payload, metadata, action, namespace)
-        outer = current.get()
-        if outer is not None:
-            calls.within(outer, frame, self._observers.is_known)
-        within = (self._timeout_ms if timeout_ms is None else timeout_ms) / 1000
-        return self._home.start(self._calls.make(frame, within))
+        frame = calls.invocation(function_id, metadata, action, self._place(function_id, namespace))
+        return self._invoke(frame, {} if payload is UNSET else payload, timeout_ms)
 
     def create_channel(self, buffer_size: int | None = None) -> Answer[Channel]:
         """A channel for bytes and texts; its writer waits when so many messages are not read yet."""
@@ -171,7 +130,7 @@ class Worker:
     ) -> TriggerType:
         """Provide a kind of trigger; `fire` of what comes back calls the functions that are bound to it.
 
-        An error that `on_bind` raises refuses the binding.
+        `on_bind` and `on_unbind` are plain or asynchronous. An error that `on_bind` raises refuses the binding.
         """
         told = frames.RegisterTriggerType(trigger_type, description, trigger_request_format, call_request_format)
         kind = TriggerType(told, self._fire, on_bind, on_unbind)
@@ -241,8 +200,8 @@ class Worker:
         """Leave the engine; whatever waits for an answer fails with `SHUTDOWN`."""
         if self._home.is_left:
             return nothing()
-        answer = self._home.start(_until(self._closed))  # before anything that may end the loop
-        self._home.soon(self._finish, InvocationFailed("The worker was shut down.", _SHUT_DOWN))
+        answer = self._home.start(until_set(self._closed))  # before anything that may end the loop
+        self._home.soon(self._finish, InvocationFailed("The worker was shut down.", SHUT_DOWN))
         return answer
 
     async def __aenter__(self) -> Self:
@@ -251,146 +210,3 @@ class Worker:
 
     async def __aexit__(self, *_: object) -> None:
         await self.shutdown()
-
-    async def _until_ready(self) -> None:
-        await self._ready.wait()
-        if self._ended is not None:
-            raise self._ended
-
-    async def _until_accepted(self) -> None:
-        await self._refusals.until_none()
-        if self._ended is not None:
-            raise self._ended
-
-    async def _until_closed(self) -> None:
-        await self._closed.wait()
-        if self._ended is not None and self._ended.code != _SHUT_DOWN:
-            raise self._ended
-
-    def _begin(self) -> None:
-        self._staying = running_loop().create_task(self._connection.stay())
-
-    async def _arrived(self) -> None:
-        self._provided.clear()
-        self._refusals.clear()
-        functions = [handler.frame for handler in self._serving.handlers.values()]
-        for frame in [*self._provided.frames(), *functions, *self._bindings.values()]:
-            await self._connection.send(frame)
-        about = Raw(encode_json(self._about))
-        await self._connection.send(InvokeFunction(_INTRODUCTION, about, action=VOID))
-        self._calls.open()
-        self._ready.set()
-        self._publishing.again()
-
-    def _lost(self) -> None:
-        if self._ended is None:
-            self._ready.clear()
-            self._calls.lose()
-            self._observers.lost()
-
-    def _take(self, frame: FromEngine) -> None:
-        match frame:
-            case InvokeFunction():
-                if self._refusals:
-                    self._refusals.pop(frame.function_id)
-                self._serving.take(frame)
-            case frames.WorkerRegistered():
-                self._observers.connected(frame.features or [])
-            case frames.InvocationResult():
-                self._calls.settle(frame)
-            case RegisterTrigger():
-                self._send_soon(self._provided.bind(frame))
-            case frames.UnregisterTrigger():
-                self._provided.unbind(frame)
-            case frames.TriggerRegistrationResult(error=error) if (failure := frames.failure_in(error)) is not None:
-                _log.warning("%s was not bound to %s: %s", frame.function_id, frame.trigger_type, failure.message)
-            case frames.RegistrationRejected():
-                self._rejected(frame)
-            case frames.Ping():
-                self._send_soon(frames.Pong())
-            case observing.Announced():
-                self._refusals.pop(frame.id)
-                self._observers.take(frame)
-            case observing.Added() | ObserveResult() | ObserverStateChanged():
-                self._observers.take(frame)
-
-    def _rejected(self, frame: frames.RegistrationRejected) -> None:
-        if frame.code == _HARMLESS:
-            self._refusals.put(frame.function_id or "")
-            return
-        _log.error("the worker %s was turned away: %s", self.name, frame.code)
-        self._finish(InvocationFailed(f"The engine turned the worker away: {frame.code}.", frame.code))
-
-    def _offer(self, handler: Handler) -> None:
-        self._serving.handlers[handler.frame.id] = handler
-        self._send_soon(handler.frame)
-
-    def _withdraw(self, function_id: str) -> None:
-        if self._serving.handlers.pop(function_id, None) is not None:
-            self._refusals.pop(function_id)
-            self._send_soon(frames.UnregisterFunction(function_id))
-
-    def _provide(self, kind: TriggerType) -> None:
-        self._provided.put(kind)
-        self._send_soon(kind.frame)
-
-    def _bind(self, binding: RegisterTrigger) -> None:
-        self._bindings[binding.id] = binding
-        self._send_soon(binding)
-
-    def _unbind(self, binding_id: str) -> None:
-        binding = self._bindings.pop(binding_id, None)
-        if binding is not None:
-            self._send_soon(frames.UnregisterTrigger(binding_id, binding.trigger_type))
-
-    def _fire(self, bound: Bound, payload: Any) -> None:
-        self._home.soon(self._fire_here, bound, payload)
-
-    def _fire_here(self, bound: Bound, payload: Any) -> None:
-        answer = self.trigger(
-            bound.function_id, payload, metadata=bound.metadata, action=VOID, namespace=bound.namespace
-        )
-        self._aside_soon(_quietly(answer))
-
-    async def _ask(self, function_id: str, payload: Any, within: float) -> Any:
-        return await self.trigger(function_id, payload, timeout_ms=int(within * 1000))
-
-    def _send_soon(self, frame: Struct) -> None:
-        """Send what the engine is told again anyway when the worker connects the next time."""
-        self._aside_soon(self._connection.send(frame))
-
-    def _aside_soon(self, work: Any) -> None:
-        task = running_loop().create_task(work)
-        self._aside.add(task)
-        task.add_done_callback(self._aside.discard)
-
-    def _finish(self, why: InvocationFailed) -> None:
-        if self._ended is None:
-            self._ended = why
-            self._aside_soon(self._end(why))
-
-    async def _end(self, why: InvocationFailed) -> None:
-        self._ready.set()
-        self._refusals.clear()
-        self._calls.end(why)
-        self._observers.end(why)
-        self._publishing.stop()
-        if self._staying is not None:
-            self._staying.cancel()
-            await asyncio.gather(self._staying, return_exceptions=True)
-        await self._serving.stop()
-        await self._channels.close()
-        self._closed.set()
-        await asyncio.sleep(0)  # whoever waited for it hears of it before the loop ends
-        self._home.leave()
-
-
-async def _until(event: asyncio.Event) -> None:
-    await event.wait()
-
-
-async def _quietly(answer: Answer[Any]) -> None:
-    try:
-        await answer
-    except InvocationFailed as error:
-        _log.debug("a trigger did not reach its function: %s", error.message)

@@ -21,6 +21,7 @@ from waypost.loops import running_loop
 from waypost.workers.failures import failure_of, not_found
 from waypost.workers.frames import NULL, InvocationResult, InvokeFunction, Origin, encode
 from waypost.workers.functions import DEFAULT, Call, Function, Functions, is_internal
+from waypost.workers.listeners import Listener
 from waypost.workers.queueing import Queueing
 from waypost.workers.worker import MOST_UNANSWERED, Worker
 
@@ -169,11 +170,11 @@ def call_of(worker: Worker, frame: InvokeFunction) -> Call:
     )
 
 
-def caller_of(worker: Worker) -> Caller:
-    """Who a worker is to the rules."""
-    if worker.caller is None:
-        worker.caller = on_behalf_of(worker.name)
-    return worker.caller
+def caller_of(listener: Listener) -> Caller:
+    """Who a worker, or a part of the hub, is to the rules."""
+    if listener.caller is None:
+        listener.caller = on_behalf_of(listener.name)
+    return listener.caller
 
 
 def on_behalf_of(name: str) -> Caller:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from waypost.errors import InvocationFailed
+from waypost.execution import tracing
 from waypost.workers.frames import NULL, Activation, Given, Observable, Origin, Outside, encode
 
 if TYPE_CHECKING:
@@ -64,6 +65,17 @@ class Call(msgspec.Struct):
     def payload(self) -> Any:
         """What the function is given."""
         return msgspec.json.decode(self.data)
+
+
+def trace_here() -> tuple[str | None, str | None]:
+    """The `traceparent` and `baggage` of what happens here, where OpenTelemetry is in use."""
+    if not tracing.is_on():
+        return None, None
+    from opentelemetry import propagate
+
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier)
+    return carrier.get("traceparent"), carrier.get("baggage")
 
 
 Run: TypeAlias = Callable[[Call], Awaitable[Raw]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw
 
-from waypost.capabilities.capability import Capability, IsTaken, Kind
+from waypost.capabilities.capability import Capability, IsTaken, Kind, Yields
 from waypost.capabilities.context import Context, Handler
 from waypost.capabilities.naming import is_wire_name, portable, told_apart
 from waypost.capabilities.registry import PREFIXES, Registry
@@ -19,13 +19,15 @@ from waypost.capabilities.schemas.forms import OPEN, require
 from waypost.capabilities.schemas.validators import Validator
 from waypost.errors import DefinitionError
 from waypost.wire.definitions import ToolDefinition
+from waypost.workers.aside import Aside
 from waypost.workers.formats import input_schema, open_schema, output_schema
 from waypost.workers.frames import encode
-from waypost.workers.functions import DEFAULT, Call, Function, is_internal
+from waypost.workers.functions import DEFAULT, Call, Function, is_internal, trace_here
 from waypost.workers.usable import unusable
 
 _log: Final = logging.getLogger(__name__)
 CATEGORY: Final = "Workers"
+_NAMESPACE: Final = "waypost/namespace"
 _PREFIXES: Final = tuple(PREFIXES)
 
 
@@ -64,7 +66,7 @@ def runner(function: Function) -> Handler:
             return await start(given)
         key = ctx.idempotency_key
         metadata = Raw(encode({"idempotencyKey": key})) if key else UNSET
-        return await start(Call(function.id, Raw(encode(given)), metadata, caller=ctx.caller))
+        return await start(Call(function.id, Raw(encode(given)), metadata, *trace_here(), caller=ctx.caller))
 
     return run
 
@@ -87,12 +89,15 @@ class Offers:
     """The tools of one registry that are functions.
 
     A name belongs to the function of the default namespace that is spelled like it. Others have it as guests: they make
-    room when the owner comes, so that who is called what does not depend on who came first.
+    room when the owner comes, so that who is called what does not depend on who came first. Whoever has another name
+    because its own is taken gets that when it is free.
     """
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._guests: dict[str, Function] = {}
+        self._aside = Aside(_is_guest)
+        registry.settle(self._return)
 
     def exchange(self, old: Iterable[Function], new: Iterable[Function]) -> None:
         """Take functions back and offer others, seen from outside as one change."""
@@ -102,26 +107,22 @@ class Offers:
         arriving: dict[str, Capability] = {}
         offered = [one for one in new if not is_internal(one.id)]
         offered.sort(key=_is_guest)
+        self._forget(set(old).difference(new))
         moving = self._make_room(old, offered)
         leaving += [one.capability for one in moving if one.capability is not None]
         gone.update(one.capability.id for one in moving if one.capability is not None)
 
         def is_taken(name: str) -> bool:
-            found = self._registry.find_tool(name)
-            if found is None or found.id in gone:
-                return name in arriving
-            return found.id == name or found.yields is None
+            return name in arriving or self._is_taken(name, gone)
 
         for function in new:
             if is_internal(function.id):
                 function.capability = inner(function)
         for function in offered:
-            tool = _offer(function, is_taken)
+            tool = self._offer(function, is_taken)
             arriving[tool.id] = tool
-            if _is_guest(function) and tool.id == tool_name(function.id):
-                self._guests[tool.id] = function
         for function in moving:
-            tool = _move(function, is_taken)
+            tool = self._move(function, is_taken)
             arriving[tool.id] = tool
         self._registry.replace(leaving, arriving.values())
 
@@ -137,40 +138,73 @@ class Offers:
         found = ((name, self._guests.pop(name)) for name in names if name in self._guests)
         return [guest for name, guest in found if guest.capability is not None and guest.capability.id == name]
 
+    def _forget(self, functions: Iterable[Function]) -> None:
+        if self._aside:
+            for function in functions:
+                self._aside.pop(tool_name(function.id), function)
+
+    def _is_taken(self, name: str, gone: Container[str] = ()) -> bool:
+        """Whether somebody has a name and is not about to leave it, nor makes room."""
+        found = self._registry.find_tool(name)
+        return found is not None and found.id not in gone and (found.id == name or found.yields is None)
+
+    def _offer(self, function: Function, is_taken: IsTaken) -> Capability:
+        """A function as a tool, under another name than its own where that is somebody else's."""
+        plain = name = tool_name(function.id)
+        attempt = 0
+        while is_taken(name):
+            name = told_apart(f"{function.namespace}/{function.id}", plain, attempt)
+            attempt += 1
+        if name != plain:
+            self._aside.put(plain, function)
+        else:
+            self._aside.pop(plain, function)
+            if _is_guest(function):
+                self._guests[plain] = function
+        function.capability = _tool(function, name, partial(self._move, function))
+        return function.capability
+
+    def _move(self, function: Function, is_taken: IsTaken) -> Capability:
+        """A function as another tool, because its name is now somebody's who does not yield."""
+        moved = self._offer(function, is_taken)
+        _log.warning("the function %s is the tool %s now: its name was given to another", function.id, moved.id)
+        return moved
+
+    def _return(self) -> None:
+        """Give names that are free now to whoever waits for them."""
+        if not self._aside:
+            return
+        back = [function for name, function in self._aside.next() if not self._is_taken(name)]
+        leaving = [function.capability for function in back if function.capability is not None]
+        arriving = [self._offer(function, self._is_taken) for function in back]
+        for function, tool in zip(back, arriving, strict=True):
+            _log.info("the function %s is the tool %s again: its name is free", function.id, tool.id)
+        self._registry.replace(leaving, arriving)
+
 
 def _is_guest(function: Function) -> bool:
     """Whether the name of a function as a tool belongs to another, be there one or not."""
     return function.namespace != DEFAULT or tool_name(function.id).replace("__", "::") != function.id
 
 
-def _offer(function: Function, is_taken: IsTaken) -> Capability:
-    """A function as a tool, under another name than its own where that is somebody else's."""
-    plain = name = tool_name(function.id)
-    attempt = 0
-    while is_taken(name):
-        name = told_apart(f"{function.namespace}/{function.id}", plain, attempt)
-        attempt += 1
-    function.capability = _tool(function, name)
-    return function.capability
-
-
-def _move(function: Function, is_taken: IsTaken) -> Capability:
-    """A function as another tool, because its name is now somebody's who does not yield."""
-    moved = _offer(function, is_taken)
-    _log.warning("the function %s is the tool %s now: its name was given to another", function.id, moved.id)
-    return moved
-
-
 def find(registry: Registry, function_id: str, namespace: str = DEFAULT) -> Capability | None:
     """The tool that is a function, whatever it had to be called."""
     plain = tool_name(function_id)
     found, attempt = registry.tools.get(plain), 0
-    while found is None or found.category != CATEGORY or (found.definition.title or found.id) != function_id:
+    while found is None or not _stands_for(found, function_id, namespace):
         found = registry.tools.get(told_apart(f"{namespace}/{function_id}", plain, attempt))
         if found is None:
             return None
         attempt += 1
     return found
+
+
+def _stands_for(tool: Capability, function_id: str, namespace: str) -> bool:
+    return (
+        tool.category == CATEGORY
+        and (tool.definition.title or tool.id) == function_id
+        and (tool.definition.meta or {}).get(_NAMESPACE, DEFAULT) == namespace
+    )
 
 
 def tool_name(function_id: str) -> str:
@@ -181,12 +215,12 @@ def tool_name(function_id: str) -> str:
     return name if is_wire_name(name) else portable(name) or "function"
 
 
-def _tool(function: Function, name: str) -> Capability:
+def _tool(function: Function, name: str, yields: Yields) -> Capability:
     schema, returns = _schemas(function)
     metadata = function.metadata if isinstance(function.metadata, dict) else {}
     meta: dict[str, Any] = {"category": CATEGORY}
     if function.namespace != DEFAULT:
-        meta["waypost/namespace"] = function.namespace
+        meta[_NAMESPACE] = function.namespace
     tool = Capability(
         kind=Kind.TOOL,
         id=name,
@@ -205,7 +239,7 @@ def _tool(function: Function, name: str) -> Capability:
         owner=None if function.owner is None else function.owner.owner,
         category=CATEGORY,
         aliases=() if name == function.id else (function.id,),
-        yields=partial(_move, function),
+        yields=yields,
     )
     if returns is None:
         return tool

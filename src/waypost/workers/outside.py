@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from waypost.errors import InvocationFailed, ToolError
+from waypost.errors import InvocationFailed, ToolError, class_of_status
 from waypost.redaction import secrets_of, without
 from waypost.workers.frames import NULL, Outside, encode
 from waypost.workers.functions import Call, Run
@@ -82,7 +82,9 @@ class WayOut:
         fetched = await self._fetch(function_id, place, method, headers, body)
         if fetched.status >= 400:
             said = _said(fetched, place, shown, secret)
-            raise InvocationFailed(f"{function_id} answered {fetched.status}{said}")
+            raise InvocationFailed(
+                f"{function_id} answered {fetched.status}{said}", error_class=class_of_status(fetched.status)
+            )
         return _answer(fetched)
 
     async def close(self) -> None:
@@ -130,7 +132,10 @@ class WayOut:
         except TimeoutError:
             raise InvocationFailed(f"{function_id} did not answer within {within:g} s.", "TIMEOUT") from None
         except ToolError as error:
-            raise InvocationFailed(f"{function_id} cannot be called: {error.message}") from None
+            from waypost.upstreams.addresses import EgressFailed
+
+            kind = "connection_error" if isinstance(error, EgressFailed) else ""
+            raise InvocationFailed(f"{function_id} cannot be called: {error.message}", error_class=kind) from None
 
     def _open(self) -> Egress:
         if self._egress is None:

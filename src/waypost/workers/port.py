@@ -14,13 +14,13 @@ from websockets.http11 import Request
 
 from waypost.errors import WaypostError
 from waypost.loops import running_loop
+from waypost.wire.hosts import is_loopback
 from waypost.workers.sockets import Receiver, Refusal, Socket
 
 _log: Final = logging.getLogger(__name__)
 _LOOK_EVERY: Final = 10.0
 _PING_AFTER: Final = 20.0
 _SILENT: Final = 60.0
-_LOOPBACK: Final = frozenset(("127.0.0.1", "::1", "localhost"))
 _MOST_SOCKETS: Final = 20_000
 _PLACES: Final = ("/ws/channels/", "/otel")
 
@@ -48,7 +48,7 @@ class Port:
     """Listens at one address, and watches over every socket that was opened there."""
 
     def __init__(self, host: str, port: int, token: str, desk: Callable[[], Receiver], channel: Channel) -> None:
-        if host not in _LOOPBACK and not token:
+        if is_open_to_all(host, token):
             raise WaypostError(
                 f"Workers can reach {host} from outside and need no token; set workers.token, or listen on 127.0.0.1."
             )
@@ -117,7 +117,7 @@ class Port:
     def _refuse_pages(self, request: Request) -> None:
         """A page in somebody's browser is no worker, unless it comes from this machine."""
         for origin in request.headers.get_all("Origin"):
-            if urlsplit(origin).hostname not in _LOOPBACK:
+            if not is_loopback(urlsplit(origin).hostname or ""):
                 raise Refusal(403, "Pages from elsewhere are not let in.")
 
     def _refuse_strangers(self, request: Request, query: str) -> None:
@@ -140,6 +140,11 @@ class Port:
                     socket.abort()
                 elif silent > _PING_AFTER:
                     socket.ping()
+
+
+def is_open_to_all(host: str, token: str) -> bool:
+    """Whether workers from outside would be let in without a token."""
+    return not is_loopback(host) and not token
 
 
 def untangled(path: str) -> str:

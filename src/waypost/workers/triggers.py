@@ -2,8 +2,8 @@
 
 A kind of trigger has a provider, a worker or the hub itself. Other workers that offer the same kind wait until the
 provider goes. A binding names a kind and a function. It waits while nobody provides its kind, is handed to the provider
-when there is one, and goes when the worker that made it does. Where a kind has no provider, a function may stand in for
-it.
+when there is one, and goes when the listener that made it does. Where a kind has no provider, a function may stand in
+for it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from waypost.workers.frames import (
     encode,
 )
 from waypost.workers.functions import DEFAULT
+from waypost.workers.listeners import Listener
 from waypost.workers.worker import Worker
 
 MOST: Final = 10_000
-"""Bindings of one worker."""
-_AGAIN: Final = 1.0
-"""Seconds in which a new provider answers to a binding, or hears of it once more: the Python SDK offers a kind a moment
-before it can take bindings, and says nothing to those that come too early."""
+"""Bindings of one listener."""
+SETTLES: Final = 0.25
+"""Seconds after which a new provider on the Python SDK hears of bindings: it offers a kind a moment before it can take
+any, and says nothing to those that come too early."""
 MOST_KINDS: Final = 1_000
 """Kinds of triggers of one worker."""
 
@@ -50,11 +51,11 @@ class Binding:
     namespace: str
     """Where the function is."""
     type_namespace: str | None
-    """Where the kind is; the binding worker's own place first and the hub's then, where it does not say."""
-    maker: Worker
+    """Where the kind is; its maker's own place first and the hub's then, where it does not say."""
+    maker: Listener
     provider: Kind | None = None
-    is_known: bool = False
-    """Whether its provider answered."""
+    is_told: bool = False
+    """Whether its provider, a worker, has heard of it."""
 
     @property
     def is_active(self) -> bool:
@@ -101,8 +102,8 @@ class Kind:
     payload_format: Any = None
     namespace: str = DEFAULT
     worker: Worker | None = None
-    since: float = 0.0
-    """When a worker came to provide it, by the loop's clock."""
+    is_settled: bool = False
+    """Whether the worker takes bindings by now."""
     stand_in: StandIn | None = None
 
     @property
@@ -120,7 +121,7 @@ class Triggers:
         self._lent: dict[Key, Kind] = {}
         self._claims: Claims[Kind] = Claims()
         self._bindings: dict[str, Binding] = {}
-        self._count: Counter[Worker] = Counter()
+        self._count: Counter[Listener] = Counter()
 
     @property
     def kinds(self) -> Iterable[Kind]:
@@ -172,7 +173,7 @@ class Triggers:
                 self._find(binding)
 
     def bind(self, binding: Binding) -> bool:
-        """Have a binding, in place of an older one of the same maker; false when the id is another worker's."""
+        """Have a binding, in place of an older one of the same maker; false when the id is another's."""
         before = self._bindings.get(binding.id)
         if before is not None and before.maker is not binding.maker:
             return False
@@ -185,8 +186,8 @@ class Triggers:
         self._find(binding)
         return True
 
-    def unbind(self, binding_id: str, maker: Worker) -> bool:
-        """Forget a binding of a worker."""
+    def unbind(self, binding_id: str, maker: Listener) -> bool:
+        """Forget a binding of a listener."""
         binding = self._bindings.get(binding_id)
         if binding is None or binding.maker is not maker:
             return False
@@ -198,20 +199,23 @@ class Triggers:
         binding = self._bindings.get(said.id)
         if binding is None or binding.provider is None or binding.provider.worker is not worker:
             return
-        binding.is_known = True
         if said.error is UNSET or bytes(said.error) == b"null":
             return
         binding.provider = None
         binding.maker.send(TriggerRegistrationResult(binding.id, binding.type, binding.function_id, said.error))
 
+    def unbind_all(self, maker: Listener) -> None:
+        """Forget every binding of a listener."""
+        for binding in [one for one in self._bindings.values() if one.maker is maker]:
+            self._end(binding)
+        del self._count[maker]
+
     def leave(self, worker: Worker) -> None:
         """A worker is gone, and with it what it provided and bound."""
         self._claims.leave(worker)
-        for binding in [one for one in self._bindings.values() if one.maker is worker]:
-            self._end(binding)
+        self.unbind_all(worker)
         for kind in [kind for kind in self._kinds.values() if kind.worker is worker]:
             self._drop(kind)
-        del self._count[worker]
 
     def of(self, kind_id: str) -> Iterator[Binding]:
         """The bindings of a kind that the hub provides."""
@@ -245,7 +249,7 @@ class Triggers:
     def _put(self, kind: Kind, before: Kind | None) -> None:
         self._kinds[kind.key] = kind
         if kind.worker is not None:
-            kind.since = running_loop().time()
+            self._settle(kind, kind.worker, before)
         for binding in self._bindings.values():
             if binding.type == kind.id and binding.provider in (None, before) and self._found(binding) is kind:
                 self._hand_over(binding, kind)
@@ -273,21 +277,29 @@ class Triggers:
             self._hand_over(binding, kind)
 
     def _hand_over(self, binding: Binding, kind: Kind) -> None:
-        binding.provider, binding.is_known = kind, False
+        binding.provider, binding.is_told = kind, False
         if kind.stand_in is not None:
             kind.stand_in.bound(binding)
-        elif kind.worker is not None:
-            self._tell(binding, kind.worker, kind)
+        elif kind.is_settled:
+            self._tell(binding)
 
-    def _tell(self, binding: Binding, worker: Worker, kind: Kind) -> None:
-        worker.send(binding.told())
-        loop = running_loop()
-        if loop.time() - kind.since < _AGAIN:
-            loop.call_later(_AGAIN, self._tell_again, binding, kind)
+    def _settle(self, kind: Kind, worker: Worker, before: Kind | None) -> None:
+        """Have a provider hear of its bindings, if need be in a moment; one that only says its kind again is ready."""
+        is_known = before is not None and before.worker is worker and before.is_settled
+        kind.is_settled = is_known or not _is_early(worker)
+        if not kind.is_settled:
+            running_loop().call_later(SETTLES, self._settled, kind)
 
-    def _tell_again(self, binding: Binding, kind: Kind) -> None:
-        is_waiting = binding.provider is kind and not binding.is_known and self._bindings.get(binding.id) is binding
-        if kind.worker is not None and is_waiting:
+    def _settled(self, kind: Kind) -> None:
+        kind.is_settled = True
+        for binding in self._bindings.values():
+            if binding.provider is kind:
+                self._tell(binding)
+
+    def _tell(self, binding: Binding) -> None:
+        kind = binding.provider
+        if kind is not None and kind.worker is not None:
+            binding.is_told = True
             kind.worker.send(binding.told())
 
     def _end(self, binding: Binding) -> None:
@@ -302,7 +314,7 @@ class Triggers:
             return
         if kind.stand_in is not None:
             kind.stand_in.unbound(binding)
-        elif kind.worker is not None:
+        elif kind.worker is not None and binding.is_told:
             kind.worker.send(UnregisterTrigger(binding.id, binding.type))
 
     def _drop(self, kind: Kind) -> None:
@@ -315,14 +327,34 @@ class Triggers:
                 self._find(binding)
 
 
+def _is_early(worker: Worker) -> bool:
+    """Whether a worker is on the Python SDK."""
+    telemetry = worker.about.get("telemetry")
+    framework = telemetry.get("framework") if isinstance(telemetry, dict) else None
+    return worker.about.get("runtime") == "python" and framework != "waypost"
+
+
 def refused(binding: RegisterTrigger, message: str) -> TriggerRegistrationResult:
     """What the maker of a binding hears that the hub does not take."""
-    error = Raw(encode(Failure("trigger_registration_failed", message)))
-    return TriggerRegistrationResult(binding.id, binding.trigger_type, binding.function_id, error)
+    return TriggerRegistrationResult(binding.id, binding.trigger_type, binding.function_id, _failed(message))
 
 
-def binding_of(given: RegisterTrigger, maker: Worker) -> Binding:
-    """The binding that a worker asks for."""
+def kind_refused(kind: Kind, problem: str) -> TriggerRegistrationResult:
+    """What a worker hears that does not provide a kind of trigger, or not yet: a refusal that is about no function.
+
+    The protocol has no answer to the offer of a kind, and workers know this one.
+    """
+    return TriggerRegistrationResult(
+        kind.id, kind.id, "", _failed(f"The kind of trigger {kind.id} was not taken: {problem}.")
+    )
+
+
+def _failed(message: str) -> Raw:
+    return Raw(encode(Failure("trigger_registration_failed", message)))
+
+
+def binding_of(given: RegisterTrigger, maker: Listener) -> Binding:
+    """The binding that a listener asks for."""
     return Binding(
         given.id,
         given.trigger_type,

@@ -10,7 +10,7 @@ from typing import Any, Final
 from urllib.parse import SplitResult, parse_qs
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from waypost.capabilities.context import Caller
 from waypost.capabilities.registry import Registry
@@ -18,7 +18,7 @@ from waypost.errors import InvocationFailed
 from waypost.execution.pipeline import Pipeline
 from waypost.stores.store import Store
 from waypost.workers.builtins import FUNCTIONS_AVAILABLE, KINDS, WORKERS_AVAILABLE, Builtins, told
-from waypost.workers.calling import Calling, on_behalf_of
+from waypost.workers.calling import Calling, caller_of, on_behalf_of
 from waypost.workers.channels import Channels
 from waypost.workers.claims import Claims
 from waypost.workers.desk import Desk
@@ -30,7 +30,8 @@ from waypost.workers.frames import (
     RegistrationRejected,
     encode,
 )
-from waypost.workers.functions import DEFAULT, Call, Function, Functions, Run
+from waypost.workers.functions import DEFAULT, Call, Function, Functions, Run, trace_here
+from waypost.workers.listeners import Listener
 from waypost.workers.observing.observing import FEATURE, Observing
 from waypost.workers.observing.replacing import Replacing
 from waypost.workers.offers import Offers
@@ -40,7 +41,7 @@ from waypost.workers.queueing import Queueing
 from waypost.workers.settings import WorkerSettings
 from waypost.workers.sockets import Receiver
 from waypost.workers.state import SharedState
-from waypost.workers.triggers import Binding, Kind, Triggers, binding_of, refused
+from waypost.workers.triggers import Binding, Kind, Triggers, binding_of, kind_refused, refused
 from waypost.workers.worker import Worker
 
 _log: Final = logging.getLogger(__name__)
@@ -132,7 +133,7 @@ class Workers:
         self, function_id: str, payload: Any, caller: Caller, within: float, namespace: str = DEFAULT
     ) -> Any:
         """Call a function from within the hub, and wait so long for what it answers."""
-        call = Call(function_id, Raw(encode(payload)))
+        call = Call(function_id, Raw(encode(payload)), UNSET, *trace_here())
         answer = await self.calling.invoke(function_id, call, caller, namespace=namespace, within=within)
         return msgspec.json.decode(answer)
 
@@ -231,11 +232,12 @@ class Workers:
         problem = self.triggers.provide(kind)
         if problem is not None:
             worker.complain("the kind of trigger %s of the worker %s was not taken: %s", kind.id, worker.name, problem)
+            worker.send(kind_refused(kind, problem))
 
-    def bind(self, worker: Worker, frame: RegisterTrigger) -> None:
-        """A worker wants a function to be called when something happens."""
-        if not self.triggers.bind(binding_of(frame, worker)):
-            worker.send(refused(frame, f"The binding {frame.id} is another worker's, or there are too many."))
+    def bind(self, maker: Listener, frame: RegisterTrigger) -> None:
+        """A listener wants a function to be called when something happens."""
+        if not self.triggers.bind(binding_of(frame, maker)):
+            maker.send(refused(frame, f"The binding {frame.id} is another worker's, or there are too many."))
 
     def _function(self, worker: Worker, frame: RegisterFunction) -> Function:
         return Function(
@@ -302,9 +304,7 @@ class Workers:
 
     async def _fired(self, binding: Binding, call: Call) -> None:
         try:
-            await self.calling.invoke(
-                binding.function_id, call, on_behalf_of(binding.maker.name), namespace=binding.namespace
-            )
+            await self.calling.invoke(binding.function_id, call, caller_of(binding.maker), namespace=binding.namespace)
         except InvocationFailed as error:
             _log.debug("the trigger %s failed: %s", binding.id, error.message)
         except Exception:

@@ -31,19 +31,22 @@ from waypost.workflows.defaults import with_defaults
 from waypost.workflows.definition import Definition
 from waypost.workflows.ending import PATIENCE, Ending
 from waypost.workflows.executors.executor import Surroundings
+from waypost.workflows.finding import Finding
 from waypost.workflows.gates import Gates
 from waypost.workflows.holders import this_process
-from waypost.workflows.library import Library
+from waypost.workflows.library import CANONICAL, Library
 from waypost.workflows.live import Live
 from waypost.workflows.moves import Moves, Request, Taken
+from waypost.workflows.needs import Needs
 from waypost.workflows.recording import Recorder
 from waypost.workflows.records import PROXY, RESUME, START, Parent, digest
 from waypost.workflows.recovery import Recovery
+from waypost.workflows.rights import Rights
 from waypost.workflows.shelf import Shelf
+from waypost.workflows.sight import Sight
 
 _log: Final = logging.getLogger(__name__)
 _REPEATS: Final = 4
-_CANONICAL: Final = "workflow:"
 
 Data = dict[str, Any]
 
@@ -67,10 +70,10 @@ class Engine:
         surroundings: Surroundings,
         *,
         audit: Callable[[], AuditLog | None] = lambda: None,
-        authorise: Callable[[str, Caller], None] = lambda name, caller: None,
+        rights: Rights,
     ) -> None:
         self._store = store
-        self._authorise = authorise
+        self.rights = rights
         self.recorder = Recorder(audit)
         self._tasks: dict[asyncio.Task[Any], str] = {}
         self.draining = False
@@ -80,6 +83,7 @@ class Engine:
         """Links that lead on where there is no instance."""
         surroundings = replace(surroundings, run_child=self._run_child)
         self.library = Library(store, surroundings)
+        self.finding = Finding(self.library, rights)
         self.shelf = Shelf(store, self.library)
         self.children = Children(self.shelf, self._begin, self._end)
         self.moves = Moves(
@@ -89,7 +93,10 @@ class Engine:
         self.children.moves, self.children.chains = self.moves, self.chains
         self.gates = Gates(store, self.shelf, self.moves, self.chains, self.recorder)
         self.ending = Ending(self.shelf, self.moves, self._tasks)
-        self.recovery = Recovery(self.shelf, self.moves, self.chains, self.gates, self.spawn, self._end)
+        self._needs = Needs(rights, surroundings.function)
+        self.recovery = Recovery(
+            self.shelf, self.moves, self.chains, self.gates, self.spawn, self._end, self._needs.are_met
+        )
 
     async def _run_child(self, definition: str, given: Data, key: str, caller: Caller, within: float | None) -> Data:
         return await self.children.run(definition, given, key, caller, within)
@@ -165,29 +172,21 @@ class Engine:
     def _startable(self, definition_id: str, caller: Caller, authorised: bool, *, inside: bool) -> Definition:
         if self.draining and not inside:  # what runs may still need a child to end
             raise WorkflowRefused("The hub is about to stop; start it again later.", "DRAINING")
-        definition = self._known(definition_id)
+        definition = self.finding.find(definition_id, None if authorised or inside else caller)
         if not authorised:
-            self.check_policy(f"{_CANONICAL}{definition.id}", caller)
+            self.check_policy(f"{CANONICAL}{definition.id}", caller, begins=True)
         if not definition.model.enabled:
             raise WorkflowRefused(f"Workflow {definition.id} is disabled", "WORKFLOW_DISABLED")
         return definition
 
-    def check_policy(self, name: str, caller: Caller) -> None:
-        """Refuse what a rule is against."""
+    def check_policy(self, name: str, caller: Caller, *, begins: bool = False) -> None:
+        """Refuse what a rule is against; where something `begins`, there is no instance yet to put that on record."""
         try:
-            self._authorise(name, caller)
+            self.rights.check(name, caller)
         except PolicyDenied as error:
+            if begins:
+                self.recorder.denied(name, caller, error)
             raise WorkflowRefused(error.message, "POLICY_DENIED") from error
-
-    def _known(self, definition_id: str) -> Definition:
-        """A definition by its id, or by the name of its tool."""
-        short = definition_id.removeprefix(_CANONICAL)
-        definition = self.library.get(definition_id) or self.library.get(short)
-        if definition is None:
-            near = self.library.nearest(short)
-            hint = f" Did you mean {' or '.join(near)}?" if near else ""
-            raise WorkflowRefused(f"Unknown workflow {definition_id!r}.{hint}", "UNKNOWN_ID", nearest=near)
-        return definition
 
     async def _begin(
         self, definition: str, given: Data, caller: Caller, workflow_id: str, parent: Parent | None, depth: int
@@ -237,6 +236,8 @@ class Engine:
         asked = [expected, transition, arguments, resolve, output]
         request = Request(request_id, digest(asked)) if request_id else None
         try:
+            if request is not None:
+                submitting.check_request_id(request.id)
             for _ in range(_REPEATS):
                 live = await self.seen(workflow_id, principal, expected)
                 if live.held is not None or live.body.deadline:
@@ -264,11 +265,12 @@ class Engine:
         if transition == RESUME:
             if live.body.halted is None:
                 raise WorkflowRefused("There is nothing to resume.", "INVALID_TRANSITION")
+            self.check_policy(f"{CANONICAL}{live.definition.id}", caller)
             return await self._goes_on(Taken(landing.resumed(live)), caller, request)
         submitting.check_entered(live)
         plan = submitting.found(live, transition)
         submitting.check_actor(plan, caller.principal)
-        self.check_policy(f"{_CANONICAL}{live.definition.id}", caller)
+        self.check_policy(f"{CANONICAL}{live.definition.id}", caller)
         arguments = submitting.admitted(plan, arguments)
         submitting.check_guards(live, plan, caller.principal, arguments)
         taken = await self.moves.take(live, transition, arguments, caller, request=request)
@@ -303,6 +305,7 @@ class Engine:
             which = f" of {transition}" if transition else ""
             raise WorkflowRefused(f"There is no unknown outcome{which} to resolve.", "INVALID_TRANSITION")
         if how == "retry":
+            self.check_policy(f"{CANONICAL}{live.definition.id}", caller)
             executing = msgspec.structs.replace(held, kind="executing", holder=self.moves.holder)
             taken = await self.moves.run(await self.moves.reserve(live, executing), caller)
         elif how == "succeeded":
@@ -338,7 +341,7 @@ class Engine:
             return answers.nowhere(_unknown(workflow_id), *self.leads, workflowId=workflow_id)
         if live.version != expected and error.code != "REQUEST_ID_REUSED":  # it was looked at in memory, and is older
             error = submitting.stale(live, expected)
-        self.recorder.refused(live, caller, transition, error.code, error.message)
+        self.recorder.refused(live, caller, transition, error)
         return answers.refusal(
             live, caller.principal, error.code, error.message, attemptedTransition=transition, **error.details
         )
@@ -348,19 +351,25 @@ class Engine:
         if self.proxy is not None and definition_id == PROXY and not workflow_id:
             return self.proxy.explain(transition, caller)
         about = {"definitionId": definition_id} | ({"workflowId": workflow_id} if workflow_id else {})
-        told: Data = {}
+        sight, told = self.sight(caller), Data()
         try:
             if workflow_id:
                 live = await self.seen(workflow_id, caller.principal)
-                explaining.check_instance(live, definition_id.removeprefix(_CANONICAL))
-                definition, told = live.definition, explaining.allowed(live, caller.principal)
+                explaining.check_instance(live, self.finding.id_of(definition_id))
+                definition, told = live.definition, sight.allowed(live)
+                if not sight.finds(definition):
+                    return Answer({"definitionId": definition.id, **told})
             else:
-                definition = self._known(definition_id)
-            if transition:
-                return Answer({**explaining.transition(definition, transition), **told})
-            return Answer({**explaining.definition(definition), **told})
+                definition = self.finding.find(definition_id, caller)
+                sight.check(definition)
+            whole = sight.transition(definition, transition) if transition else sight.definition(definition)
+            return Answer({**whole, **told})
         except WorkflowRefused as error:
             return answers.nowhere(error, *self.leads, **about)
+
+    def sight(self, caller: Caller) -> Sight:
+        """What somebody may be told of workflows."""
+        return Sight(self.rights, caller, self._needs)
 
     async def cancel(self, workflow_id: str, caller: Caller, reason: str = "") -> Answer:
         """End an instance where it stands."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from waypost.config.workflows import Transition
 from waypost.errors import WorkflowRefused
 from waypost.redaction import HIDDEN, is_secret_name
 from waypost.workflows import submitting
-from waypost.workflows.definition import Definition
+from waypost.workflows.definition import Definition, TransitionPlan
 from waypost.workflows.live import Live
 
 Data = dict[str, Any]
@@ -65,12 +66,12 @@ def _told(name: str, model: Transition) -> Data:
         "actor": model.actor,
         "guards": msgspec.to_builtins(model.guards),
         "inputSchema": model.input_schema,
-        "executor": hidden(_plain(model.executor)),
+        "executor": hidden(plain(model.executor)),
         "branches": msgspec.to_builtins(model.branches),
     }
 
 
-def _plain(executor: Any) -> Any:
+def plain(executor: Any) -> Any:
     """An executor without what it does not say."""
     if executor is None:
         return None
@@ -109,8 +110,8 @@ def check_instance(live: Live, definition_id: str) -> None:
         raise WorkflowRefused(message, "DEFINITION_MISMATCH", nearest=[own])
 
 
-def allowed(live: Live, principal: Principal) -> Data:
-    """What somebody could do in an instance now, and what is against the rest."""
+def allowed(live: Live, principal: Principal, check: Callable[[TransitionPlan], None]) -> Data:
+    """What somebody could do in an instance now, and what is against the rest; `check` refuses what rules refuse."""
     told = []
     for name, plan in live.state.transitions.items():
         reasons: list[Any] = []
@@ -119,6 +120,7 @@ def allowed(live: Live, principal: Principal) -> Data:
             submitting.check_entered(live)
             submitting.found(live, name)
             submitting.check_actor(plan, principal)
+            check(plan)
             submitting.check_guards(live, plan, principal, {})
         except WorkflowRefused as refused:
             reasons = [{"code": refused.code, "message": refused.message, **refused.details}]

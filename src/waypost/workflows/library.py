@@ -17,6 +17,8 @@ from waypost.workflows.definition import Definition
 from waypost.workflows.executors.executor import Surroundings
 
 _MOST_PINNED: Final = 1000
+CANONICAL: Final = "workflow:"
+"""What the name of a workflow's tool begins with; the rest is the id of its definition."""
 
 
 class Pinned(msgspec.Struct, frozen=True):

@@ -22,7 +22,6 @@ from waypost.stores.instances import Reservation
 from waypost.stores.requests import RequestRecord
 from waypost.stores.store import Store
 from waypost.workflows import answers, landing
-from waypost.workflows.answers import Answer
 from waypost.workflows.approvals import asked
 from waypost.workflows.callers import for_workflow
 from waypost.workflows.definition import Action
@@ -31,7 +30,7 @@ from waypost.workflows.executors.reliability import AttemptsFailed
 from waypost.workflows.landing import Landing
 from waypost.workflows.live import Live
 from waypost.workflows.recording import Recorder
-from waypost.workflows.records import Held, canonical
+from waypost.workflows.records import CANCEL, TIMEOUT, Held, canonical
 from waypost.workflows.shelf import Shelf
 
 LEASE: Final = 30.0
@@ -141,11 +140,22 @@ class Moves:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if task.cancelled():
-                if live.id in self.ending:
-                    await asyncio.shield(self.ending[live.id])
-                raise StaleVersion(f"Instance {live.id} was cancelled while it was moved.") from None
-            raise
+            if not task.cancelled():
+                raise
+            if live.id in self.ending:
+                await asyncio.shield(self.ending[live.id])
+        except StaleVersion:
+            pass
+        return await self._cut_off(live)
+
+    async def _cut_off(self, live: Live) -> Taken:
+        """How a move ended that somebody else ended while it ran; `StaleVersion` unless the instance was cancelled."""
+        held, after = live.held, await self._shelf.get(live.id)
+        if after is not None and after.is_over and held is not None and not held.chained:
+            found = await self._store().instances.history(live.id, live.version, 1)
+            if found and found[0].value["transition"] == CANCEL:
+                return Taken(after, _lost(live, held, found[0].value))
+        raise StaleVersion(f"Instance {live.id} was moved on by others while it was moved.")
 
     async def _run(self, live: Live, caller: Caller) -> Taken:
         held = live.held
@@ -174,7 +184,7 @@ class Moves:
         action = live.action(held.move)
         try:
             found = landing.land(live, held, action, output, time.time(), proof, **told)
-            await self._commit(live, found, held)
+            await self._commit(live, found, held, None)
         except StoreError as error:
             if type(error) is not StoreError:
                 raise
@@ -182,10 +192,10 @@ class Moves:
         hop = landing.hop(live, held, found.live) if held.chained else None
         return Taken(found.live, hop=hop)
 
-    async def _commit(self, live: Live, found: Landing, held: Held | None) -> None:
+    async def _commit(self, live: Live, found: Landing, held: Held | None, error: Data | None) -> None:
         request = None
         if held is not None and held.request:
-            answer = Answer(answers.standing(found.live, held.by))
+            answer = answers.outcome(found.live, held.by, error, [])
             request = RequestRecord(live.id, held.request, held.request_digest, answer)
         moved = found.live.stored(found.due_at, live.version)
         await self._persistently(live, found.entry, moved, request)
@@ -219,8 +229,9 @@ class Moves:
         return bool(found) and canonical(found[0].value) == canonical(entry)
 
     async def divert(self, live: Live, found: Landing) -> Live:
-        """Commit something else than a transition: a timeout, an end."""
-        await self._commit(live, found, None)
+        """Commit something else than a transition: a timeout, an end; the move on its way came to nothing by that."""
+        held = live.held
+        await self._commit(live, found, held, None if held is None else _lost(live, held, found.entry))
         return found.live
 
     async def fail(self, live: Live, held: Held, error: ExecutorFailed) -> Taken:
@@ -253,6 +264,18 @@ class Moves:
         self._shelf.keep(after)
         self._recorder.settled(live, note)
         return Taken(after, error)
+
+
+def _lost(live: Live, held: Held, entry: Data) -> Data:
+    """The error of a move that did not end before its instance did, or before the time was over."""
+    is_late, reason = entry["transition"] == TIMEOUT, entry.get("reason")
+    why = f"The time of {live.id} was over" if is_late else f"{live.id} was cancelled"
+    return {
+        "code": "EXECUTOR_FAILED",
+        "message": f"{why} before {held.move} ended{f': {reason}' if reason else '.'}",
+        "errorClass": "timeout" if is_late else "permanent_error",
+        "attemptedTransition": held.move,
+    }
 
 
 def _key(template: str, workflow_id: str, move: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from waypost.capabilities.context import Caller
+from waypost.errors import PolicyDenied, WorkflowRefused
 from waypost.policy.audit import AuditLog, Record
 from waypost.workflows.landing import Landing
 from waypost.workflows.live import Live
@@ -47,10 +48,28 @@ class Recorder:
         told = f"{note['transition']}: {error.get('message') or note['outcome']}"
         self._add(live, note["by"], "workflow", f"transition.{note['outcome']}", told, "error")
 
-    def refused(self, live: Live, caller: Caller, transition: str, code: str, message: str) -> None:
+    def refused(self, live: Live, caller: Caller, transition: str, error: WorkflowRefused) -> None:
         """Somebody tried what is not allowed."""
-        told = f"{transition}: {code}: {message}"
-        self._add(live, caller.principal.id, caller.chain.type, "transition.rejected", told, "denied", "deny")
+        told, cause = f"{transition}: {error.code}: {error.message}", error.__cause__
+        rule = cause.rule if isinstance(cause, PolicyDenied) else ""
+        who, by = caller.principal.id, caller.chain.type
+        self._add(live, who, by, "transition.rejected", told, "denied", "deny", rule)
+
+    def denied(self, name: str, caller: Caller, error: PolicyDenied) -> None:
+        """A rule was against something before there was an instance."""
+        audit, chain = self._audit(), caller.chain
+        if audit is not None:
+            audit.add(
+                Record(
+                    *(time.time(), caller.principal.id, chain.type, name, "deny"),
+                    reason=error.message,
+                    rule=error.rule,
+                    caller=chain.caller,
+                    depth=chain.depth,
+                    run=chain.run,
+                    outcome="denied",
+                )
+            )
 
     def note(self, live: Live, caller: Caller, action: str, reason: str) -> None:
         """Anything else that somebody did."""
@@ -62,13 +81,22 @@ class Recorder:
         self._add(live, person, caller_type, action, f"a person, by {via}: {reason}", "ok")
 
     def _add(
-        self, live: Live, principal: str, caller_type: str, action: str, reason: str, outcome: str, word: str = "allow"
+        self,
+        live: Live,
+        principal: str,
+        caller_type: str,
+        action: str,
+        reason: str,
+        outcome: str,
+        word: str = "allow",
+        rule: str = "",
     ) -> None:
         audit = self._audit()
         if audit is not None:
             name = f"workflow:{live.definition.id}"
+            told = reason[:500]
             audit.add(
                 Record(
-                    time.time(), principal, caller_type, name, word, action, reason[:500], run=live.id, outcome=outcome
+                    time.time(), principal, caller_type, name, word, action, told, rule, run=live.id, outcome=outcome
                 )
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -21,6 +21,9 @@ from waypost.workflows.moves import Moves, Taken
 from waypost.workflows.records import FOREVER, TIMEOUT, Held
 from waypost.workflows.shelf import Shelf
 
+PATIENCE: Final = 30.0
+"""Seconds after the start within which what a move calls may still be missing: workers and servers come later."""
+
 
 class Recovery:
     """Brings instances up to date, whoever looks at them first."""
@@ -33,6 +36,7 @@ class Recovery:
         gates: Gates,
         spawn: Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]],
         cancel: Callable[[Live, str], Awaitable[Live]],
+        is_ready: Callable[[Live, str], bool],
     ) -> None:
         self._shelf = shelf
         self._moves = moves
@@ -40,6 +44,21 @@ class Recovery:
         self._gates = gates
         self._spawn = spawn
         self._cancel = cancel
+        self._is_ready = is_ready
+        self._patient_until = 0.0
+        self.put_off: set[str] = set()
+        """Instances that are looked at again soon, because what they call is not there yet."""
+
+    def begin(self) -> None:
+        """Be patient from now on."""
+        self._patient_until = time.monotonic() + PATIENCE
+
+    def is_early(self, live: Live, move: str) -> bool:
+        """Whether a move calls what is not there, but may yet come."""
+        if time.monotonic() >= self._patient_until or self._is_ready(live, move):
+            return False
+        self.put_off.add(live.id)
+        return True
 
     async def up_to_date(self, live: Live) -> Outcome:
         """An instance with everything applied that is due: timeouts, expiries, moves whose process is gone."""
@@ -54,7 +73,7 @@ class Recovery:
     async def _look(self, live: Live, now: float) -> Outcome:
         held = live.held
         if held is not None and held.kind == "executing":
-            if live.until < now or is_gone(held.holder):
+            if (live.until < now or is_gone(held.holder)) and not self._waits(live, held):
                 live = await self._take_over(live, held)
             return Outcome(live, [])
         if 0 < live.body.deadline <= now and (held is None or held.kind != "unknown"):
@@ -68,6 +87,9 @@ class Recovery:
         if held is not None and held.approval is not None and held.approval.expires_at <= now:
             return Outcome((await self._gates.expire(live, held)).live, [])
         return Outcome(live, [])
+
+    def _waits(self, live: Live, held: Held) -> bool:
+        return live.action(held.move).idempotent and self.is_early(live, held.move)
 
     async def _take_over(self, live: Live, held: Held) -> Live:
         """Decide about a move whose process is gone: run it again if that does no harm, else leave it to people."""

@@ -41,13 +41,15 @@ Data = dict[str, Any]
 def workflow_resources(engine: Engine, store: Callable[[], Store]) -> list[Capability]:
     """What can be read about workflows and runs."""
 
-    async def workflows(id: str) -> Any:
+    async def workflows(id: str, ctx: Context) -> Any:
+        sight = engine.sight(ctx.caller)
         if id == LIST:
-            return [_summary(one.id, one.model) for one in sorted(engine.library, key=lambda one: one.id)]
-        found = engine.library.get(id)
-        if found is None:
+            found = (one for one in engine.library if sight.finds(one))
+            return [_summary(one.id, one.model) for one in sorted(found, key=lambda one: one.id)]
+        one = engine.library.get(engine.finding.id_of(id))
+        if one is None or not sight.finds(one):
             raise ToolError(f"workflow not found: {id}")
-        return _whole(found.id, found.model)
+        return sight.masked(_whole(one.id, one.model))
 
     async def runs(id: str, ctx: Context) -> Any:
         principal = ctx.principal

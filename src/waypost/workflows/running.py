@@ -19,6 +19,7 @@ from waypost.workflows.chaining import Outcome
 from waypost.workflows.definition import Definition
 from waypost.workflows.engine import Engine
 from waypost.workflows.landing import new_id
+from waypost.workflows.library import CANONICAL
 from waypost.workflows.steps import GIVEN
 from waypost.workflows.tools import OWNER, told
 
@@ -27,7 +28,7 @@ Data = dict[str, Any]
 
 def tool_name(definition_id: str) -> str:
     """The name of the tool that runs a workflow."""
-    return f"workflow:{definition_id}"
+    return f"{CANONICAL}{definition_id}"
 
 
 def run_tool(engine: Engine, definition: Definition) -> Capability:

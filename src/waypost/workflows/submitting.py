@@ -1,4 +1,4 @@
-"""What has to be right before a transition is taken: version, entry, transition, actor, schema, guards."""
+"""What has to be right before a transition is taken: request id, version, entry, transition, actor, schema, guards."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from waypost.capabilities.principals import Principal
 from waypost.errors import WorkflowRefused
+from waypost.stores.records import LONGEST_KEY, is_key
 from waypost.workflows.answers import is_system
 from waypost.workflows.defaults import with_defaults
 from waypost.workflows.definition import TransitionPlan
@@ -18,6 +19,13 @@ def stale(live: Live, expected: int) -> WorkflowRefused:
     """That a version is over."""
     message = f"Expected workflow version {expected}, but current version is {live.version}."
     return WorkflowRefused(message, "STALE_WORKFLOW_VERSION")
+
+
+def check_request_id(request_id: str) -> None:
+    """Refuse an id that no answer can be kept under."""
+    if not is_key(request_id):
+        message = f"requestId takes at most {LONGEST_KEY} bytes, and no NUL."
+        raise WorkflowRefused(message, "INPUT_SCHEMA_VIOLATION", problems=[message])
 
 
 def check_version(live: Live, expected: int) -> None:

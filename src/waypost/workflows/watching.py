@@ -13,8 +13,11 @@ from waypost.errors import StaleVersion, StoreError
 from waypost.stores.instances import Instance
 from waypost.stores.store import Store
 from waypost.workflows.callers import absent
+from waypost.workflows.chaining import chosen
 from waypost.workflows.engine import Engine
+from waypost.workflows.live import Live
 from waypost.workflows.moves import LEASE, Taken
+from waypost.workflows.records import ENTER
 
 EVERY: Final = 0.5
 """Seconds between two looks."""
@@ -37,6 +40,7 @@ class Watch:
     def start(self) -> None:
         """Begin, with what an earlier process left behind."""
         if self._task is None:
+            self._engine.recovery.begin()
             self._task = asyncio.get_running_loop().create_task(self._keep_looking())
 
     async def stop(self) -> None:
@@ -55,6 +59,9 @@ class Watch:
             await asyncio.sleep(EVERY)
             if not recovered:
                 continue
+            if put_off := self._engine.recovery.put_off:
+                put_off.clear()
+                await self._safely(self.recover())
             if time.monotonic() - renewed >= _RENEW:
                 renewed = time.monotonic()
                 await self._safely(self._renew())
@@ -113,9 +120,13 @@ class Watch:
                 await engine.children.wake(live.id)
                 return
             outcome = await engine.recovery.up_to_date(live)
-            if outcome.live.version == live.version and outcome.live.goes_on:
+            if outcome.live.version == live.version and outcome.live.goes_on and not self._is_early(outcome.live):
                 engine.chains.busy.add(live.id)
                 engine.spawn(engine.chains.go_on(Taken(outcome.live), absent(live.body.owner, live.id)), live.id)
+
+    def _is_early(self, live: Live) -> bool:
+        move = ENTER if live.body.pending == "enter" else chosen(live, absent(live.body.owner, live.id))
+        return isinstance(move, str) and self._engine.recovery.is_early(live, move)
 
     async def _renew(self) -> None:
         until = time.time() + LEASE

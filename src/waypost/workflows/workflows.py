@@ -15,7 +15,7 @@ from waypost.capabilities.results import Result
 from waypost.config import Config
 from waypost.config import workflows as models
 from waypost.config.executors import Connection
-from waypost.errors import DefinitionError, PolicyDenied
+from waypost.errors import DefinitionError
 from waypost.execution.pipeline import Pipeline
 from waypost.policy.guard import PolicyGuard
 from waypost.policy.vault import Vault
@@ -25,8 +25,10 @@ from waypost.workflows.creating import Creating, load_safely
 from waypost.workflows.engine import Engine
 from waypost.workflows.executors.executor import Surroundings
 from waypost.workflows.executors.mcp import KEY
+from waypost.workflows.records import PROXY
 from waypost.workflows.resolving import resolve
 from waypost.workflows.resources import config_resource, workflow_resources
+from waypost.workflows.rights import Rights
 from waypost.workflows.running import run_tool, tool_name
 from waypost.workflows.step_running import WITHIN
 from waypost.workflows.tools import workflow_tools
@@ -47,7 +49,6 @@ class Workflows:
     ) -> None:
         self._registry = registry
         self._pipeline = pipeline
-        self._guard = guard
         self._connections: dict[str, Connection] = {}
         self._capabilities: dict[str, models.Capability] = {}
         self._ways_out: dict[bool, Egress] = {}
@@ -60,7 +61,7 @@ class Workflows:
             call_upstream=self.upstreams.call_admitted,
             function=self._function,
         )
-        self.engine = Engine(store, surroundings, audit=lambda: guard.audit, authorise=self._authorise)
+        self.engine = Engine(store, surroundings, audit=lambda: guard.audit, rights=Rights(registry, guard))
         self.watch = Watch(self.engine, store)
         self._always = [*workflow_tools(self.engine), *workflow_resources(self.engine, store)]
         self._tools: list[Capability] = []
@@ -127,6 +128,8 @@ class Workflows:
             if taken := together.keys() & others.keys():
                 raise DefinitionError(f"There is a workflow {min(taken)!r} already; give one of them another name.")
             together |= others
+        if PROXY in together:
+            raise DefinitionError(f"{PROXY} is what single capabilities are used through; take another name.")
         before = self.by_name
         self.engine.library.replace(together)
         # Once there were workflows, their instances can be driven to their ends.
@@ -155,10 +158,10 @@ class Workflows:
         self.watch.start()
 
     async def open(self, created: bool) -> None:
-        """Start, with the workflows that were made while an earlier process ran, if any were `created`."""
+        """Be open, with the workflows that were made while an earlier process ran, if any were `created`."""
+        self.engine.draining = False
         if created:
             await load_safely(self.creating)
-        self.start()
 
     async def stop(self) -> None:
         """Let what runs end, then let go of everything."""
@@ -186,11 +189,3 @@ class Workflows:
 
             found = self._ways_out[allow_private] = Egress(allow_private)
         return found
-
-    def _authorise(self, name: str, caller: Caller) -> None:
-        tool = self._registry.find_tool(name) if self._guard.is_on else None
-        if tool is None:
-            return
-        decision = self._guard.decide(tool, name, caller)
-        if not decision.allowed:
-            raise PolicyDenied(decision.reason, decision.rule_type)

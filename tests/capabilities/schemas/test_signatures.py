@@ -346,3 +346,14 @@ def test_a_default_factory_of_a_dataclass_is_no_obstacle() -> None:
         items: list[int] = field(default_factory=list)
 
     assert from_fields("f", [("bag", Bag, MISSING)]).admit({"bag": {}}) == {"bag": Bag()}
+
+
+def test_the_defaults_of_a_dataclass_are_in_what_it_is_sent_as_wherever_it_stands() -> None:
+    form = from_fields("f", [("line", Line, MISSING), ("by_name", dict[str, tuple[Point, ...]], MISSING)])
+
+    admitted = form.admit({"line": {"points": [{"x": 1}]}, "by_name": {"a": [{"x": 3.0}]}})
+
+    assert msgspec.to_builtins(admitted) == {
+        "line": {"points": [{"x": 1, "y": 2}]},
+        "by_name": {"a": ({"x": 3, "y": 2},)},
+    }

@@ -107,11 +107,11 @@ class Desk:
         )
         self.functions = {function.id: function for function in self.content.functions()}
 
-    def _changed(self, kind: str, op: str, name: str) -> None:
+    def _changed(self, kind: str, op: str, name: str, _known_by: Sequence[str]) -> None:
         self.changes.append((kind, op, name))
         self.on_change()
 
-    def _updated(self, uri: str) -> None:
+    def _updated(self, uri: str, _also: Sequence[str] = ()) -> None:
         self.updates.append(uri)
         self.on_update(uri)
 

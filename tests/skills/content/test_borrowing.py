@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import pytest
+
 from tests.contract.conftest import asynchronous
 from tests.skills.content.desk import desk
 from waypost.capabilities.registry import Registry
@@ -60,6 +62,47 @@ async def test_a_worker_may_not_take_the_place_of_a_folders_skill_but_an_operato
         assert (await it.call("skills::unregister", {"id": "pdf"}))["removed"] is True
         assert (await it.read("iii://pdf"))[1] == "# PDF"
         assert (await it.call("skills::unregister", {"id": "pdf"}))["removed"] is False
+
+
+@asynchronous
+async def test_a_folders_skill_comes_before_a_workers_whoever_was_first(caplog: pytest.LogCaptureFixture) -> None:
+    folder, registry = Folder(), Registry()
+    async with desk(sources=[folder], registry=registry) as it:
+        await it.content.load()
+        it.connected.add("bob")
+        await it.call("skills::register", {"id": "pdf", "skill": "# Bob's"}, "bob")
+        assert registry.resource("iii://pdf").id == "iii://pdf"
+
+        folder.found = [Document("pdf", "# PDF")]
+        await it.content.load()
+        assert (await it.read("iii://pdf"))[1] == "# PDF"
+        assert [row["owner"] for row in (await it.call("skills::list"))["skills"]] == ["folder:/docs"]
+        assert registry.resource("iii://pdf").id == "iii://{skill_id}"
+        assert "belongs to folder:/docs" in await it.refusal("skills::register", {"id": "pdf", "skill": "# 2"}, "bob")
+        told = [line for line in caplog.messages if "is left out" in line]
+        assert told == ["skills: pdf is left out as long as the hub itself has another of that name"]
+
+        folder.found = []
+        await it.content.load()
+        assert (await it.read("iii://pdf"))[1] == "# Bob's"
+        assert registry.resource("iii://pdf").id == "iii://pdf"
+
+
+@asynchronous
+async def test_a_worker_may_take_back_what_is_left_out_and_nobody_hears_of_it() -> None:
+    folder = Folder()
+    async with desk(sources=[folder], registry=Registry()) as it:
+        await it.content.load()
+        it.connected.add("bob")
+        await it.call("skills::register", {"id": "pdf", "skill": "# Bob's"}, "bob")
+        folder.found = [Document("pdf", "# PDF")]
+        await it.content.load()
+        it.changes.clear()
+
+        assert "belongs to" in await it.refusal("skills::unregister", {"id": "pdf"}, "eve")
+        assert (await it.call("skills::unregister", {"id": "pdf"}, "bob"))["removed"] is True
+        assert (await it.read("iii://pdf"))[1] == "# PDF"
+        assert it.changes == []
 
 
 @asynchronous

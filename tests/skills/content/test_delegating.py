@@ -12,15 +12,17 @@ import pytest
 from tests.protocol.conftest import asynchronous, until
 from tests.skills.content.test_standalone import registry, without_registry
 from tests.worker.engine import settled, working
-from tests.workers.wire import at_work, hub_for_workers
+from tests.workers.wire import at_work, hub_for_workers, wired
 from waypost import Hub, RemoteError
 from waypost.capabilities.capability import Kind
 from waypost.capabilities.registry import Change
 from waypost.policy import Rule
 from waypost.skills.content import delegating
+from waypost.skills.content.hosting import HUB
+from waypost.skills.content.standalone import Settings
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import V2025_11_25
-from waypost.worker import Worker
+from waypost.worker import Bound, InvocationFailed, Worker
 
 LISTS = ("skills::resources-list", "skills::resources-templates", "prompts::mcp-list")
 
@@ -65,6 +67,18 @@ async def test_clients_see_what_the_functions_of_the_worker_answer() -> None:
         got = await client.get_prompt("send", {"to": "Ada"})
         said = await worker.trigger("prompts::mcp-get", {"name": "send", "arguments": {"to": "Ada"}})
         assert (got["description"], got["messages"]) == (said["description"], said["messages"])
+
+
+@asynchronous
+async def test_it_is_told_which_function_did_not_answer() -> None:
+    hub = hub_for_workers(workers={"port": 0, "registry": False, "state_timeout": 0.2})
+    async with at_work(hub) as client, registry(hub, Settings(state_timeout_ms=400)), wired(hub) as worker:
+        await worker.offer("h::hang")
+        prompt = {"name": "hang", "description": "Hangs.", "function_id": "h::hang"}
+        await worker.result("prompts::register", prompt)
+        await until(lambda: "hang" in listed(hub))
+        refused = await refusal(client.get_prompt("hang"))
+        assert "trigger h::hang: it did not answer within 0.4 s" in str(refused)
 
 
 @asynchronous
@@ -229,3 +243,32 @@ async def test_what_an_earlier_process_left_in_the_store_does_not_bring_the_regi
     async with at_work(hub), registry(hub):
         await until(lambda: "iii://skills" in listed(hub))
         assert "iii://old" not in listed(hub)
+
+
+@asynchronous
+async def test_a_registry_that_does_not_say_when_something_changes_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(_: Bound) -> None:
+        raise InvocationFailed("Nobody is told anything.")
+
+    hub = without_registry()
+    async with at_work(hub), working(hub) as worker:
+        worker.register_trigger_type("skills::on-change", on_bind=refuse)
+        said = "changes of skills::on-change are not heard of: Nobody is told anything."
+        await until(lambda: said in caplog.text)
+
+
+@asynchronous
+async def test_a_registry_whose_changes_are_observed_is_heard_of_on_behalf_of_the_hub() -> None:
+    hub = without_registry()
+    async with at_work(hub), wired(hub) as wire:
+        await wire.send("registerfunction", id="skills::changed", observe={"legacy_trigger_type": "skills::on-change"})
+        await wire.offer("prompts::mcp-list")
+        await wire.serve("prompts::mcp-list", {"prompts": []})
+        called = await wire.ask("skills::changed", {"op": "register", "id": "mail"})
+        await wire.serve("skills::changed", None)
+        await wire.next("invocationresult", invocation_id=called)
+        await wire.serve("prompts::mcp-list", {"prompts": [{"name": "heard"}]})
+        await until(lambda: "heard" in listed(hub))
+        (bound,) = [one for one in hub.workers.triggers.bindings if one.type == "skills::on-change"]
+        assert (bound.maker.name, bound.maker.caller, bound.is_active) == ("waypost", HUB, True)
+    assert not list(hub.workers.triggers.bindings)

@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.contract.conftest import asynchronous
-from tests.skills.folders.library import skill
+from tests.skills.folders.library import put, skill, text
 from tests.worker.engine import failure, settled, working
 from tests.workers.wire import at_work, hub_for_workers
 from waypost import Hub, PolicyDenied, RemoteError
@@ -19,10 +20,12 @@ from waypost.capabilities.absent import Absent
 from waypost.capabilities.chain import FROM_OUTSIDE
 from waypost.capabilities.principals import Principal
 from waypost.policy import Rule
-from waypost.testing import TestClient
+from waypost.testing import TestClient, connect
 from waypost.wire.content import TextContents
+from waypost.wire.versions import V2025_11_25
 from waypost.worker import Worker
 
+PATIENCE = 20.0
 ADA, EVE = Principal("ada"), Principal("eve")
 HIDDEN = Rule(name="hidden", type="mcp_restriction", config={"tool_pattern": "finance"}, hide=True)
 DENIED = Rule(name="denied", type="mcp_restriction", config={"tool_pattern": "finance"})
@@ -275,3 +278,46 @@ async def test_looking_whether_a_uri_may_be_read_takes_no_place_of_its_reader(tm
             reading = (client.read_resource("iii://pdf"), client.call_tool("skill__fetch", {"uri": "iii://pdf"}))
             read, fetched = await asyncio.gather(*reading)
             assert fetched.text == f"# iii://pdf\n\n{read.text.rstrip()}"
+
+
+@asynchronous
+async def test_nobody_hears_of_a_document_whose_file_is_hidden_from_them(tmp_path: Path) -> None:
+    closed, _ = skill(tmp_path, "closed"), skill(tmp_path, "open")
+    hub = hub_for_workers(policies=[of_folder("skill://closed/", hide=True)]).add_skills(tmp_path)
+    hidden, seen = "iii://closed", "iii://open"
+    try:
+        async with connect(hub, V2025_11_25) as session, connect(hub) as client:
+            await session.subscribe(hidden)
+            await session.subscribe(seen)
+            async with client.listen(resourceSubscriptions=[hidden, seen]):
+                for change in ("# New", "# Newer"):
+                    put(closed / "SKILL.md", text("closed", body=change))
+                    put(tmp_path / "open" / "SKILL.md", text("open", body=change))
+                    for one in (session, client):
+                        await one.assert_notification("resources/updated", within=PATIENCE, uri=seen)
+                (closed / "SKILL.md").unlink()
+                put(tmp_path / "open" / "SKILL.md", text("open", body="# Last"))
+                for one in (session, client):
+                    await one.assert_notification("resources/updated", within=PATIENCE, uri=seen)
+                    await one.refute_notification("resources/updated", uri=hidden)
+                hub.guard.policy.replace([])
+                skill(tmp_path, "closed")
+                for one in (session, client):
+                    await one.assert_notification("resources/updated", within=PATIENCE, uri=hidden)
+    finally:
+        await hub.stop()
+
+
+@asynchronous
+async def test_a_worker_hears_of_no_document_whose_file_is_hidden_from_it(tmp_path: Path) -> None:
+    rule = msgspec.structs.replace(FROM_EVE, capabilities=("skill://closed/*",))
+    hub = hub_for_workers(policies=[rule]).add_skills(tmp_path)
+    async with at_work(hub), working(hub, "eve") as eve:
+        heard: asyncio.Queue[Any] = asyncio.Queue()
+        eve.register_function("eve::skills", heard.put_nowait)
+        eve.register_trigger("skills::on-change", "eve::skills")
+        await settled(eve)
+        skill(tmp_path, "closed")
+        skill(tmp_path, "open")
+        assert await heard.get() == {"op": "register", "id": "open"}
+        assert heard.empty()

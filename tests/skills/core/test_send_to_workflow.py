@@ -35,6 +35,7 @@ async def test_a_workflow_gets_the_input_and_its_answer_is_the_result(tmp_path: 
             await send(desk, target_workflow="walk", input="in"),
             await send(desk, config={"target_workflow": "workflow:walk"}, input="in"),
             await send(desk, target_workflow="walk", timeout=5),
+            await send(desk, target_workflow="workflow__walk", input="in"),
         ]
         kept = await desk.hub.store.instances.page()
 
@@ -43,6 +44,7 @@ async def test_a_workflow_gets_the_input_and_its_answer_is_the_result(tmp_path: 
         ("completed", "in1"),
         ("completed", "in1"),
         ("completed", "1"),
+        ("completed", "in1"),
     ]
     assert [one["run_id"] for one in told] == [instance.id for instance in kept]
     assert answers[0]["_meta"]["waypost/branch"] == "on_success"

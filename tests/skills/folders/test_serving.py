@@ -196,6 +196,27 @@ def test_a_check_of_a_configuration_tells_what_would_not_be_served(tmp_path: Pat
     ]
 
 
+def test_a_check_of_a_configuration_tells_what_folders_have_in_common(tmp_path: Path) -> None:
+    for place in ("one", "two"):
+        skill(tmp_path / place, "pdf")
+        put(tmp_path / f"{place}-prompts" / "mail.md", "---\nname: mail\ndescription: d\n---\nWrite.")
+    put(tmp_path / "one-prompts" / "letter.md", "---\nname: letter\ndescription: d\n---\nWrite.")
+    text = "skills:\n  folders: [one, two]\n  prompts: [one-prompts, two-prompts]\nprompts: {letter: {template: x}}\n"
+    (tmp_path / "waypost.yaml").write_text(text)
+    found = [one for one in check(tmp_path / "waypost.yaml") if one.code == "CFG080"]
+    assert [(one.key, one.message) for one in found] == [
+        (
+            "skills.folders[1]",
+            f"{tmp_path}/two holds skill://pdf/SKILL.md, which is in the way of skill://pdf/SKILL.md in {tmp_path}/one",
+        ),
+        ("skills.prompts[0]", f"{tmp_path}/one-prompts/letter.md is a second prompt `letter`; rename one"),
+        ("skills.prompts[1]", f"{tmp_path}/two-prompts/mail.md is a second prompt `mail`; rename one"),
+    ]
+    assert {str(one) for one in ConfiguredHub(tmp_path / "waypost.yaml").folders.problems} == {
+        f"{one.message}." for one in found
+    }
+
+
 @asynchronous
 async def test_a_configuration_names_folders_relative_to_itself_and_agents_find_the_skills(tmp_path: Path) -> None:
     skill(tmp_path / "knowledge", "pdf")

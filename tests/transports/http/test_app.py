@@ -33,6 +33,19 @@ async def test_elsewhere_is_nothing(verb: str, path: str) -> None:
 
 
 @asynchronous
+async def test_who_is_lost_in_a_mounted_hub_is_told_the_whole_way() -> None:
+    async with browsing(assorted_hub()) as web:
+        app: Any = web.app
+
+        async def mounted(scope: dict[str, Any], *channels: Any) -> None:
+            await app({**scope, "root_path": "/hub"}, *channels)
+
+        web.app = mounted  # type: ignore[assignment]
+        call = await web.open("GET", path="/hub/x").done()
+        assert call.json["error"]["message"] == "There is nothing at /hub/x; MCP is at /hub/mcp."
+
+
+@asynchronous
 async def test_health_is_only_asked_for() -> None:
     async with browsing(assorted_hub()) as web:
         call = await web.open("POST", path="/health").done()

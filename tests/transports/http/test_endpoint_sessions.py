@@ -170,8 +170,31 @@ async def test_deleting_a_session_stops_its_calls() -> None:
         await entered.wait()
         await visitor.delete()
         await stopped.wait()
-        await call.done()
-        assert [message for message in call.messages() if "id" in message] == []
+        (answer,) = (await call.done()).messages()
+        assert (answer["id"], answer["error"]) == (1, {"code": -32603, "message": "Session terminating"})
+
+
+@asynchronous
+async def test_what_runs_in_a_session_is_answered_on_its_stream_when_the_session_is_deleted() -> None:
+    hub = Hub("hub", version="1")
+
+    @hub.tool
+    async def wait(ctx: Context) -> str:
+        """Say so, and wait."""
+        await ctx.log("error", "waiting")
+        await asyncio.Event().wait()
+        return "never"
+
+    async with browsing(hub) as web:
+        visitor = await web.session()
+        calls = [visitor.open(request(number, "tools/call", {"name": "wait"})) for number in (1, 2)]
+        last = [[await call.event() for _ in range(2)][-1].id for call in calls]
+        calls[0].leave()
+        again = await visitor.listen(last[0]).started()
+        await visitor.delete()
+        for number, call in ((1, again), (2, calls[1])):
+            answer = (await call.done()).messages()[-1]
+            assert (answer["id"], answer["error"]["message"]) == (number, "Session terminating")
 
 
 @asynchronous

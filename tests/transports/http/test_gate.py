@@ -203,9 +203,17 @@ def test_all_hosts_pass_where_the_server_is_open_to_the_network() -> None:
     assert caller(network, "any.example.com", "http://evil.com") == 403
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST", "::1"])
 def test_a_server_on_loopback_expects_no_other_host(host: str) -> None:
     assert bound_hosts(host) == ()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.2", "0:0:0:0:0:0:0:1"])
+def test_a_server_on_another_address_of_loopback_expects_that_too(host: str) -> None:
+    here = gate(bound_hosts(host))
+    assert caller(here, f"[{host}]:8420" if ":" in host else host) is None
+    assert caller(here, "localhost") is None
+    assert caller(here, "any.example.com") == 403
 
 
 @given(st.binary(max_size=30), st.binary(max_size=30))

@@ -113,15 +113,33 @@ async def test_a_server_asked_to_stop_ends_promptly_with_its_streams(stop: signa
 
 
 @asynchronous
-async def test_a_server_asked_to_stop_does_not_wait_for_calls_of_sessions(tmp_path: Path) -> None:
+async def test_a_call_of_a_session_is_answered_though_the_server_was_asked_to_stop(tmp_path: Path) -> None:
     async with remote() as hub:
         session = await hub.session()
-        pending = asyncio.ensure_future(hub.post(call(1, "watched", folder=str(tmp_path)), **session).__aenter__())
+        async with (
+            hub.listen(session) as general,
+            hub.post(call("r", "staged", folder=str(tmp_path)), **session) as response,
+        ):
+            assert (await next_event(response)).data == ""
+            hub.process.terminate()
+            assert await general.content.read() == b""
+            (tmp_path / "go").touch()
+            last = (await remaining(response))[-1].message
+        assert (last["id"], last["result"]["content"][0]["text"]) == ("r", "done")
+        assert await hub.ended() == 0
+
+
+@asynchronous
+async def test_a_call_of_a_session_that_takes_too_long_is_told_that_the_server_stops(tmp_path: Path) -> None:
+    async with remote() as hub:
+        session = await hub.session()
+        pending = asyncio.ensure_future(hub.post(call("r", "watched", folder=str(tmp_path)), **session).__aenter__())
         await until((tmp_path / "began").exists)
         hub.process.terminate()
-        await hub.ended()
+        answer = await (await pending).json()
+        assert (answer["id"], answer["error"]["code"]) == ("r", -32603)
+        assert await hub.ended() == 0
         assert (tmp_path / "stopped").exists()
-        (await pending).close()
 
 
 @asynchronous
@@ -279,5 +297,8 @@ async def test_a_client_that_sends_too_much_hears_of_the_limit() -> None:
 def test_a_taken_port_is_said_in_one_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(WaypostError, match=f"127.0.0.1:{port}"):
+        with pytest.raises(WaypostError) as refused:
             listen("127.0.0.1", port)
+    assert refused.value.message == (
+        f"Cannot listen on 127.0.0.1:{port}: Address already in use; stop what listens there, or choose another port."
+    )

@@ -54,6 +54,11 @@ def test_a_name_that_begins_with_a_dollar_is_refused_for_states_as_well(check: C
     assert (found.code, found.key) == ("WF005", "workflows.w.states.$a")
 
 
+def test_a_workflow_is_not_called_like_the_one_of_single_capabilities(check: Checker) -> None:
+    found = check.only("workflows:\n  proxy_default: {initialState: a, states: {a: {terminal: true}}}\n")
+    assert (found.code, found.key, found.severity) == ("WF005", "workflows.proxy_default", "error")
+
+
 def test_nothing_runs_at_an_end(check: Checker) -> None:
     found = check.only(
         "workflows: {w: {initialState: a, states: {a: {terminal: true, onEnter: {executor: {kind: noop}}}}}}\n"

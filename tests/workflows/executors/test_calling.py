@@ -188,7 +188,9 @@ def denied_behind(message: str, rule_type: str) -> ToolError:
         (failure(""), "permanent_error"),
         (failure("Tool execution timed out"), "timeout"),
         (failure("Circuit open for greet, retry in 3 s"), "transient_error"),
-        (failure("100 executions are waiting already (maxWaiting); try again later."), "transient_error"),
+        (failure("Busy: 100 executions are waiting already (maxWaiting); try again later."), "transient_error"),
+        (failure("no", "connection_error"), "connection_error"),
+        (failure("ours is busy; try again later.", "permanent_error"), "permanent_error"),
         (told("rate_limited"), "rate_limited"),
         (told("connection_error"), "connection_error"),
         (told("worse"), "permanent_error"),
@@ -266,6 +268,16 @@ async def test_a_function_that_nobody_offers_right_now_cannot_be_reached(functio
     failed = await failure_of(worker(invoke, function))
     assert (failed.error_class, failed.message) == ("connection_error", f"Nobody offers {function} right now.")
     assert names == asked
+
+
+@asynchronous
+async def test_a_function_that_is_for_workers_only_will_never_be_reached() -> None:
+    async def invoke(name: str, arguments: dict[str, Any], meta: Mapping[str, Any]) -> Any:
+        raise UnknownTool(f"Unknown tool: {name}")
+
+    failed = await failure_of(worker(invoke, "state::set"))
+    told = "state::set is for workers only; a workflow cannot call it."
+    assert (failed.error_class, failed.message) == ("permanent_error", told)
 
 
 @asynchronous

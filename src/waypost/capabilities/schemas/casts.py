@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -62,3 +63,22 @@ def to_record(members: Sequence[Member]) -> Cast:
 def fallback(default: Any) -> Callable[[], Any]:
     """Hands out a default, a fresh copy each time."""
     return partial(deepcopy, default)
+
+
+def with_defaults(value: Any) -> Any:
+    """`value`, whose dataclasses hold the defaults that msgspec leaves on their class, where no encoder looks."""
+    if isinstance(value, dict):
+        inner: Any = value.values()
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        inner = value
+    elif isinstance(value, msgspec.Struct):
+        inner = [getattr(value, name) for name in value.__struct_fields__]
+    elif is_dataclass(value) and hasattr(value, "__dict__"):
+        held = vars(value)
+        inner = list(held.values())
+        held.update({one.name: getattr(value, one.name) for one in fields(value) if one.name not in held})
+    else:
+        return value
+    for part in inner:
+        with_defaults(part)
+    return value

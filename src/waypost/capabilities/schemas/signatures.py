@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from waypost.capabilities.schemas import hints
+from waypost.capabilities.schemas.casts import with_defaults
 from waypost.capabilities.schemas.validators import Validator
 from waypost.errors import DefinitionError, InvalidArguments
 
@@ -38,14 +39,16 @@ class TypedForm:
     def __init__(self, struct: type[msgspec.Struct], schema: dict[str, Any]) -> None:
         self.schema = schema
         self._struct = struct
+        self._may_hold_records = "$defs" in schema
         self._validator = Validator.deferred(schema)
 
     def admit(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The declared names with converted values and defaults."""
         try:
-            return msgspec.structs.asdict(msgspec.convert(arguments, self._struct, dec_hook=_decode))
+            admitted = msgspec.structs.asdict(msgspec.convert(arguments, self._struct, dec_hook=_decode))
         except msgspec.ValidationError as error:
-            return self._reconsider(arguments, error)
+            admitted = self._reconsider(arguments, error)
+        return with_defaults(admitted) if self._may_hold_records else admitted
 
     def _reconsider(self, arguments: dict[str, Any], refusal: msgspec.ValidationError) -> dict[str, Any]:
         try:

@@ -106,7 +106,9 @@ class Skill:
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise TypeError(f"the skill returned what cannot be sent as JSON: {error}") from None
         if len(body) > self._largest:
-            raise ValueError(f"the skill's result takes {len(body)} bytes; at most {self._largest} are allowed")
+            raise TooLarge(
+                f"The skill's result takes {len(body):,} bytes, and skills.limits.resultBytes is {self._largest:,}."
+            )
         return body
 
     def _blocking(self, call: Call) -> Any:
@@ -144,6 +146,10 @@ class Skill:
 
 class MissingRun(Exception):
     """The module has no `run` that can be called."""
+
+
+class TooLarge(Exception):
+    """The result is over its limit, which is no crash."""
 
 
 async def _settle() -> None:
@@ -200,11 +206,12 @@ def _sendable(text: str) -> str:
 
 
 def _is_told(error: BaseException) -> bool:
-    """Whether it is the exception with which tools say what is wrong themselves, or a refusal of the hub."""
+    """Whether it is the exception with which tools say what is wrong themselves, a refusal of the hub, or a limit's."""
     if isinstance(error, BaseExceptionGroup):
         return all(map(_is_told, error.exceptions))
     names = [(kind.__module__, kind.__name__) for kind in type(error).__mro__]
-    return getattr(error, REFUSED, False) is True or ("waypost.errors", "ToolError") in names
+    is_refused = isinstance(error, TooLarge) or getattr(error, REFUSED, False) is True
+    return is_refused or ("waypost.errors", "ToolError") in names
 
 
 def _first(error: BaseException) -> BaseException:

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from typing import Final
 
 from waypost.skills.content.ids import INDEX
+from waypost.skills.content.owning import OPERATOR
 from waypost.skills.content.ports import Data, Document, Kind, Shelf, Source
 from waypost.skills.content.records import now
 
+_log: Final = logging.getLogger(__name__)
+
 
 class BorrowingShelf:
-    """What is kept on a shelf, and what sources have; of two under one id, the one that is kept."""
+    """What is kept on a shelf, and what sources have.
+
+    Of two under one id the source's is shown, unless an operator put the other there.
+    """
 
     def __init__(self, shelf: Shelf, sources: Sequence[Source]) -> None:
         self._shelf = shelf
         self._sources = sources
         self._seen: dict[str, Data] | None = None
         """What sources had last, and since when."""
+        self._left_out: set[str] = set()
 
     async def get(self, kind: Kind, key: str) -> Data | None:
-        """What is kept under a key, or what a source has."""
+        """What a source has under a key, or what is kept."""
         found = await self._shelf.get(kind, key)
-        if found is not None or kind != "skills":
+        if kind != "skills" or _is_operators(found) or not self._has(key):
             return found
-        return self._borrowed().get(key)
+        return self._borrowed().get(key, found)
 
     async def put(self, kind: Kind, key: str, value: Data) -> None:
         """Keep something, whatever was there before."""
@@ -34,17 +43,26 @@ class BorrowingShelf:
         return await self._shelf.remove(kind, key)
 
     async def all(self, kind: Kind) -> list[Data]:
-        """Everything that is kept, and everything else that sources have."""
+        """Everything that sources have, and everything else that is kept."""
         kept = await self._shelf.all(kind)
         if kind != "skills":
             return kept
+        borrowed = self._borrowed()
+        left_out = {key for row in kept if (key := row.get("id")) in borrowed and not _is_operators(row)}
+        for key in sorted(left_out - self._left_out):
+            _log.warning("skills: %s is left out as long as the hub itself has another of that name", key)
+        self._left_out = left_out
+        kept = [row for row in kept if row.get("id") not in left_out]
         known = {row.get("id") for row in kept}
-        return kept + [row for key, row in self._borrowed().items() if key not in known]
+        return kept + [row for key, row in borrowed.items() if key not in known]
 
     async def mark(self) -> object:
         """That of what is kept, and what sources have."""
         kept = await self._shelf.mark()
         return None if kept is None else (kept, [tuple(source.documents()) for source in self._sources])
+
+    def _has(self, key: str) -> bool:
+        return any(document.id == key for source in self._sources for document in source.documents())
 
     def _borrowed(self) -> dict[str, Data]:
         seen: dict[str, Data] = {}
@@ -68,3 +86,7 @@ class BorrowingShelf:
             "borrowed": True,
             "home": document.uri,
         }
+
+
+def _is_operators(row: Data | None) -> bool:
+    return row is not None and row.get("owner") == OPERATOR

@@ -31,6 +31,7 @@ class Collection(Generic[R]):
         kind: Kind,
         record: type[R],
         shelf: Shelf,
+        kept: Shelf,
         owners: Owners,
         access: Access,
         written: Written,
@@ -41,6 +42,8 @@ class Collection(Generic[R]):
         self.access = access
         self._record: type[R] = record
         self._shelf = shelf
+        self._kept = kept
+        """The same without what stands elsewhere."""
         self._written = written
         self._is_free = is_free
         self._turns = Turns()
@@ -78,10 +81,12 @@ class Collection(Generic[R]):
             await self._finished(self._put(record))
 
     async def remove(self, key: str, owner: str) -> bool:
-        """Take a record out; whether there was one."""
+        """Take a record out; whether there was one. It may be one that nobody finds, as another stands there."""
         async with self._turns(key):
-            await self._check(key, owner)
-            return await self._finished(self._remove(key))
+            shown = await self.find(key)
+            kept = read(await self._kept.get(self.kind, key), self._record)
+            self.owners.check(_NOUNS[self.kind], kept or shown, owner)
+            return await self._finished(self._remove(key, is_shown=shown is not None and not shown.borrowed))
 
     async def hint(self, key: str, by: Asker) -> str:
         """What somebody who asked for a key in vain may have meant."""
@@ -101,10 +106,10 @@ class Collection(Generic[R]):
         self._written(self.kind, "register", record.key, record)
         return True
 
-    async def _remove(self, key: str) -> bool:
+    async def _remove(self, key: str, *, is_shown: bool) -> bool:
         removed = await self._shelf.remove(self.kind, key)
         self._known = None  # what stands elsewhere under this key may be seen again
-        if removed:
+        if removed and is_shown:
             self._written(self.kind, "unregister", key, None)
         return removed
 

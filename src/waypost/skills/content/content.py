@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from waypost.capabilities.capability import Capability, IsTaken
 from waypost.capabilities.registry import Registry
@@ -18,7 +19,7 @@ from waypost.skills.content.collection import Collection
 from waypost.skills.content.documents import Skills
 from waypost.skills.content.functions import content_functions
 from waypost.skills.content.owning import Owners
-from waypost.skills.content.ports import Changed, Kind, Op, Shelf, Source, Trigger
+from waypost.skills.content.ports import Changed, Kind, Op, Shelf, Source, Trigger, Updated
 from waypost.skills.content.prompts import Prompts
 from waypost.skills.content.records import Prompt, Record, Skill
 from waypost.skills.content.uris import INDEX_URI, skill_uri
@@ -28,7 +29,14 @@ STATE_TIMEOUT: Final = 10.0
 _log: Final = logging.getLogger(__name__)
 
 Name = tuple[Kind, str]
-Updated = Callable[[str], None]
+
+
+class _Seen(NamedTuple):
+    """What is remembered of something that is there."""
+
+    registered_at: str
+    names: tuple[str, ...]
+    """What rules know it by."""
 
 
 class Content:
@@ -44,19 +52,19 @@ class Content:
         trigger: Trigger,
         *,
         registry: Registry | None = None,
-        changed: Changed = lambda kind, op, name: None,
-        updated: Updated = lambda uri: None,
+        changed: Changed = lambda kind, op, name, names: None,
+        updated: Updated = lambda uri, also=(): None,
         owners: Owners | None = None,
         sources: Sequence[Source] = (),
         access: Access | None = None,
         within: float = STATE_TIMEOUT,
     ) -> None:
-        shelf = BorrowingShelf(shelf, sources) if sources else shelf
+        kept, shelf = shelf, BorrowingShelf(shelf, sources) if sources else shelf
         self.owners, self._access = owners or Owners(), access or Access()
         rights = (self.owners, self._access)
         self._shelf = shelf
-        self._skills = Collection("skills", Skill, shelf, *rights, self._written, self._is_free)
-        self._prompts = Collection("prompts", Prompt, shelf, *rights, self._written, self._is_free)
+        self._skills = Collection("skills", Skill, shelf, kept, *rights, self._written, self._is_free)
+        self._prompts = Collection("prompts", Prompt, shelf, kept, *rights, self._written, self._is_free)
         self.skills = Skills(self._skills, trigger, within)
         self.prompts = Prompts(self._prompts, trigger, within)
         self._registry = registry
@@ -66,8 +74,7 @@ class Content:
         self._loading = asyncio.Lock()
         self._standing: list[Capability] = []
         self._rows: dict[Name, Capability] = {}
-        self._records: dict[Name, str] = {}
-        """When each was registered, as far as it was seen."""
+        self._records: dict[Name, _Seen] = {}
         self._mark: object = None
         """What the shelf was like when it was read."""
         self._meanwhile: set[Name] | None = None
@@ -92,21 +99,27 @@ class Content:
         Nothing is read again where nothing can have changed, so that it may be called often.
         """
         async with self._loading:
-            first = not self._is_open
-            self._open()
-            mark = await self._shelf.mark()  # before it is read: what changes meanwhile is read the next time
-            if mark is not None and mark == self._mark:
-                return
-            found, news = await self._seen()
-            self._have({name: found.get(name) for name in news})
+            first, self._is_open = not self._is_open, True
+            try:
+                mark = await self._shelf.mark()  # before it is read: what changes meanwhile is read the next time
+                if mark is not None and mark == self._mark:
+                    return
+                found, news = await self._seen()
+            except BaseException:
+                if first:
+                    self._stand()
+                raise
+            known_by = {name: self._known_by(name, found.get(name)) for name in news}
+            with nullcontext() if self._registry is None else self._registry.as_one_change():
+                if first:
+                    self._stand()
+                self._have({name: found.get(name) for name in news})
             self._mark = mark
             if not first:
-                self._tell(news, found)
+                self._tell(known_by, found)
 
-    def _open(self) -> None:
-        if self._is_open:
-            return
-        self._is_open = True
+    def _stand(self) -> None:
+        """Have what is there whatever is published."""
         self._standing = standing_rows(self.skills)
         if self._registry is not None:
             self._registry.add(self._standing)
@@ -135,26 +148,34 @@ class Content:
 
     def _differences(self, found: dict[Name, Record]) -> list[Name]:
         gone = [name for name in self._records if name not in found]
-        return [*gone, *(name for name, one in found.items() if self._records.get(name) != one.registered_at)]
+        return [*gone, *(name for name, one in found.items() if self._records.get(name) != _seen(one))]
 
-    def _tell(self, news: list[Name], found: dict[Name, Record]) -> None:
-        for kind, name in news:
-            self._announce(kind, "register" if (kind, name) in found else "unregister", name)
+    def _known_by(self, name: Name, record: Record | None) -> tuple[str, ...]:
+        """What rules know something by that is there now, or was until now."""
+        if record is not None:
+            return record.names
+        before = self._records.get(name)
+        return (row_id(*name)[1],) if before is None else before.names
+
+    def _tell(self, news: dict[Name, tuple[str, ...]], found: dict[Name, Record]) -> None:
+        for (kind, name), known_by in news.items():
+            self._announce(kind, "register" if (kind, name) in found else "unregister", name, known_by)
         if any(kind == "skills" for kind, _ in news):
             self._updated(INDEX_URI)
 
     def _written(self, kind: Kind, op: Op, name: str, record: Record | None) -> None:
         if self._meanwhile is not None:
             self._meanwhile.add((kind, name))
+        known_by = self._known_by((kind, name), record)
         self._have({(kind, name): record})
-        self._announce(kind, op, name)
+        self._announce(kind, op, name, known_by)
         if kind == "skills":
             self._updated(INDEX_URI)
 
-    def _announce(self, kind: Kind, op: Op, name: str) -> None:
-        self._changed(kind, op, name)
+    def _announce(self, kind: Kind, op: Op, name: str, known_by: tuple[str, ...]) -> None:
+        self._changed(kind, op, name, known_by)
         if kind == "skills":
-            self._updated(skill_uri(name))
+            self._updated(skill_uri(name), known_by)
 
     def _have(self, news: dict[Name, Record | None]) -> None:
         """Have the rows of these from now on; nothing in the place of a record takes its row out."""
@@ -164,7 +185,7 @@ class Content:
             if record is None:
                 self._records.pop(name, None)
             else:
-                self._records[name] = record.registered_at
+                self._records[name] = _seen(record)
         if self._registry is None:
             return
         new = {
@@ -187,3 +208,7 @@ class Content:
             return True
         table, key = row_id(kind, name)
         return self._registry[table].get(key) in (None, self._rows.get((kind, name)))
+
+
+def _seen(record: Record) -> _Seen:
+    return _Seen(record.registered_at, record.names)

@@ -10,7 +10,9 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final, NoReturn
+from typing import Any, Final
+
+from msgspec import Struct
 
 from waypost.capabilities.capability import Capability, IsTaken
 from waypost.capabilities.context import Caller
@@ -22,16 +24,17 @@ from waypost.skills.content.functions import TRIGGER_TYPES
 from waypost.skills.content.hosting import HUB
 from waypost.skills.content.ports import Data
 from waypost.skills.content.uris import INDEX_URI, skill_uri
-from waypost.workers.frames import RegisterTrigger
+from waypost.workers.frames import RegisterTrigger, TriggerRegistrationResult, failure_in
 from waypost.workers.functions import DEFAULT, Call, Function, hosted
-from waypost.workers.sockets import Refusal, Socket
-from waypost.workers.worker import Worker
+from waypost.workers.listeners import Inside
 from waypost.workers.workers import Workers
 
 _log: Final = logging.getLogger(__name__)
 _HEARS: Final = "mcp::content-changed"
 _PAUSE: Final = 5.0
 """Seconds after which a registry that did not answer is asked again."""
+_MORE: Final = 1.0
+"""Seconds that a registry has beyond those that it gives a function, so that it can tell which did not answer."""
 
 
 class Delegation:
@@ -47,8 +50,7 @@ class Delegation:
         self._stirred = asyncio.Event()
         self._asking: asyncio.Task[None] | None = None
         self._problem = ""
-        self._ear = Worker(Socket(_nobody, set()), name="waypost")
-        """Stands for the hub where a worker is expected; nobody is connected to it."""
+        self._ear = Inside("waypost", HUB, _refused)
         workers.host([hosted(_HEARS, self._heard, metadata={"internal": True})])
 
     def open(self) -> None:
@@ -60,7 +62,7 @@ class Delegation:
     async def close(self) -> None:
         """Show nothing any more."""
         self._workers.exchanged = lambda: None
-        self._workers.triggers.leave(self._ear)
+        self._workers.triggers.unbind_all(self._ear)
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.wait({self._asking})
@@ -119,7 +121,8 @@ class Delegation:
         return {(row.kind, row.id): _yielding(row, owner) for row in rows_of(function_id, answer, self._call)}
 
     async def _call(self, function_id: str, payload: Data, caller: Caller) -> Any:
-        return await self._workers.trigger(function_id, payload, caller, self._workers.settings.state_timeout)
+        within = self._workers.settings.state_timeout + _MORE
+        return await self._workers.trigger(function_id, payload, caller, within)
 
     def _show(self, function_id: str, rows: Rows) -> None:
         """Have these rows in the place of those before."""
@@ -136,5 +139,7 @@ def _yielding(row: Capability, owner: str | None) -> Capability:
     return replace(row, owner=owner, yields=wait)
 
 
-def _nobody(_: object) -> NoReturn:
-    raise Refusal(404, "Nobody answers here.")
+def _refused(message: Struct) -> None:
+    """Tell in the log that a registry does not say when something changes."""
+    if isinstance(message, TriggerRegistrationResult) and (failure := failure_in(message.error)) is not None:
+        _log.warning("changes of %s are not heard of: %s", message.trigger_type, failure.message)

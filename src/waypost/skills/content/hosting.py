@@ -17,16 +17,16 @@ from waypost.errors import InvocationFailed
 from waypost.execution.pipeline import Pipeline
 from waypost.policy.decisions import Policy
 from waypost.skills.content.access import Access
-from waypost.skills.content.capabilities import row_id
 from waypost.skills.content.content import Content
 from waypost.skills.content.functions import TRIGGER_TYPES, told_on_change
 from waypost.skills.content.owning import Owners
-from waypost.skills.content.ports import Asker, Kind, Op, Source
+from waypost.skills.content.ports import Asker, Kind, Op, Source, Updated
 from waypost.skills.content.store_shelf import StoreShelf
 from waypost.stores.store import Store
-from waypost.workers.calling import on_behalf_of
+from waypost.workers.calling import caller_of
 from waypost.workers.failures import UNKNOWN
 from waypost.workers.functions import DEFAULT, Call
+from waypost.workers.triggers import Binding
 from waypost.workers.triggers import Kind as TriggerKind
 from waypost.workers.workers import Workers
 
@@ -40,21 +40,19 @@ def hosted_content(
     pipeline: Pipeline,
     policy: Policy,
     store: Callable[[], Store],
-    updated: Callable[[str], None],
+    updated: Updated,
     sources: Sequence[Source] = (),
 ) -> Content:
     """The registry of a hub: kept in its store, shown to its clients, offered to its workers."""
 
     access = _access(registry, pipeline, policy)
 
-    def changed(kind: Kind, op: Op, name: str) -> None:
-        known_by = row_id(kind, name)[1]
-        told = told_on_change(kind, op, name)
-        workers.triggers.fire(
-            TRIGGER_TYPES[kind].id,
-            told,
-            lambda binding: not _is_hidden(policy, known_by, on_behalf_of(binding.maker.name)),
-        )
+    def changed(kind: Kind, op: Op, name: str, known_by: Sequence[str]) -> None:
+        def may_hear(binding: Binding) -> bool:
+            caller = caller_of(binding.maker)
+            return not any(_is_hidden(policy, one, caller) for one in known_by)
+
+        workers.triggers.fire(TRIGGER_TYPES[kind].id, told_on_change(kind, op, name), may_hear)
 
     settings = workers.settings
     content = Content(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
 from waypost.capabilities.context import Context
@@ -64,8 +64,18 @@ class Source(Protocol):
         """What is there now."""
 
 
-Changed: TypeAlias = Callable[[Kind, Op, str], None]
-"""Hears of every change after it was written and before it is answered; it must not wait for anybody."""
+Changed: TypeAlias = Callable[[Kind, Op, str, Sequence[str]], None]
+"""Hears of every change after it was written and before it is answered, with what rules know by which; it must not wait
+for anybody."""
+
+
+class Updated(Protocol):
+    """Tells whoever subscribed to a URI that what is read there changed."""
+
+    def __call__(self, uri: str, also: Sequence[str] = (), /) -> None:
+        """It is for those who may see it under all of its URIs."""
+
+
 OwnerOf: TypeAlias = Callable[[Call], str]
 """Who makes a call: `worker:<name>`, `operator`, or nothing where nobody knows."""
 NamespaceOf: TypeAlias = Callable[[Call], str | None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -80,7 +80,7 @@ def host_content(worker: Worker, settings: Settings) -> Content:
 
     kinds = {kind: worker.register_trigger_type(told.id, told.description) for kind, told in TRIGGER_TYPES.items()}
 
-    def changed(kind: Kind, op: Op, name: str) -> None:
+    def changed(kind: Kind, op: Op, name: str, _: Sequence[str]) -> None:
         kinds[kind].fire(told_on_change(kind, op, name))
 
     shelf = RemoteShelf(trigger, settings.scopes, within)

@@ -25,21 +25,25 @@ input_schema: dict[str, Any] = {
 }
 
 _LONGEST: Final = 86_400
+_TOOL: Final = "workflow:"
 
 
 def make(settings: CoreSettings) -> Run:
     """The skill; a workflow has the rights of whoever calls the skill."""
 
     async def run(args: Mapping[str, Any], ctx: Context) -> Any:
-        name = text(args, "target_workflow").removeprefix("workflow:").strip()
+        name = text(args, "target_workflow").removeprefix(_TOOL).strip()
         if not name:
             raise ToolError("target_workflow is missing.")
+        tool = ctx.registry.find_tool(name)
+        if tool is not None and tool.id.startswith(_TOOL):
+            name = tool.id.removeprefix(_TOOL)
         ctx.require("workflow_run")
         given = args.get("input")
         within = None if field(args, "timeout") is None else whole(args, "timeout", 1, _LONGEST)
         try:
             async with asyncio.timeout(within):
-                result = await ctx.invoke(f"workflow:{name}", {} if given in (None, "") else {"input": given})
+                result = await ctx.invoke(f"{_TOOL}{name}", {} if given in (None, "") else {"input": given})
         except TimeoutError:
             raise ToolError(f"Workflow {name} did not end within {within} s.") from None
         if result.is_error:

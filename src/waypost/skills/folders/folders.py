@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.registry import Registry
 from waypost.errors import WaypostError
 from waypost.skills.content.uris import skill_uri
 from waypost.skills.folders.documents import Document, documents
-from waypost.skills.folders.problems import Problem, problem
-from waypost.skills.folders.prompts import Prompts, prompts
+from waypost.skills.folders.problems import Problem
+from waypost.skills.folders.prompts import Prompts, prompts, unambiguous
 from waypost.skills.folders.shelf import Shelf, shelved
 from waypost.skills.folders.skills import Snapshot, snapshot
 from waypost.skills.folders.walking import Look
@@ -26,8 +26,12 @@ from waypost.wire.skills import SkillEntry
 _log: Final = logging.getLogger(__name__)
 _MOST_TOLD: Final = 100
 
+T = TypeVar("T")
+Folders = tuple[Iterable[str], Iterable[str]]
+"""Folders of skills, and of prompts."""
 
-class _Seen(NamedTuple):
+
+class Seen(NamedTuple):
     """All folders as they were read."""
 
     skills: dict[Path, Snapshot]
@@ -37,7 +41,7 @@ class _Seen(NamedTuple):
         """One after the other."""
         return [*self.skills.values(), *self.prompts.values()]
 
-    def is_like(self, other: _Seen) -> bool:
+    def is_like(self, other: Seen) -> bool:
         """Whether nothing has changed from one to the other, which are the same folders."""
         return all(new.is_like(old) for new, old in zip(self.all(), other.all(), strict=True))
 
@@ -45,7 +49,7 @@ class _Seen(NamedTuple):
 class _Made(NamedTuple):
     """What folders come to."""
 
-    seen: _Seen
+    seen: Seen
     shelf: Shelf
     prompts: dict[str, Capability]
     problems: tuple[Problem, ...]
@@ -66,7 +70,7 @@ class SkillFolders:
         self._registry = registry
         self._updated = updated
         self._changed = changed
-        self._seen = _Seen({}, {})
+        self._seen = Seen({}, {})
         self._shelf = Shelf()
         self._prompts: dict[str, Capability] = {}
         self._documents: dict[str, Document] | None = None
@@ -87,6 +91,46 @@ class SkillFolders:
         """Serve the prompts in folders."""
         added = {Path(os.path.abspath(folder)): Prompts() for folder in folders}
         self._take_over(self._made(_look(self._seen._replace(prompts={**self._seen.prompts, **added}))))
+
+    @property
+    def rows(self) -> list[Capability]:
+        """Everything that is served."""
+        return [*self._shelf.rows.values(), *self._prompts.values()]
+
+    @property
+    def has_skills(self) -> bool:
+        """Whether there are folders of skills, whatever is in them."""
+        return bool(self._seen.skills)
+
+    async def look(self, old: Folders, new: Folders) -> Seen:
+        """The folders as they are, some of them exchanged for others; what is served goes on being that."""
+        wanted = Seen(
+            _exchanged(self._seen.skills, old[0], new[0], Snapshot()),
+            _exchanged(self._seen.prompts, old[1], new[1], Prompts()),
+        )
+        return await asyncio.to_thread(_look, wanted)
+
+    def leaving(self, seen: Seen) -> list[Capability]:
+        """What has to be out of the registry before `exchange`, so that others can have its names."""
+        skills = self._shelf.rows.values() if seen.skills.keys() != self._seen.skills.keys() else ()
+        return [*skills, *(self._prompts.values() if seen.prompts.keys() != self._seen.prompts.keys() else ())]
+
+    def exchange(self, seen: Seen) -> None:
+        """Serve what was looked at, once what is leaving has left."""
+        before = self._shelf
+        if seen.skills.keys() != self._seen.skills.keys():
+            self._shelf = Shelf()
+        if seen.prompts.keys() != self._seen.prompts.keys():
+            self._prompts = {}
+        self._take_over(self._made(seen, before), before)
+
+    async def follow(self) -> None:
+        """Look after the folders that there are now, and have whoever shows their documents look at them again."""
+        if self._seen.all():
+            self.start()
+        else:
+            await self.stop()
+        await self._told()
 
     def start(self) -> None:
         """Begin to look after the folders, if there are any."""
@@ -143,7 +187,7 @@ class SkillFolders:
             else:
                 self._seen = made
 
-    def _look_again(self, before: _Seen) -> _Made | _Seen:
+    def _look_again(self, before: Seen) -> _Made | Seen:
         """The folders as they are now, and if that is news, what they come to; not done on the loop."""
         seen = _look(before)
         return seen if seen.is_like(before) else self._made(seen)
@@ -164,42 +208,37 @@ class SkillFolders:
             for place in read.directories
         )
 
-    def _made(self, seen: _Seen) -> _Made:
+    def _made(self, seen: Seen, before: Shelf | None = None) -> _Made:
         problems = [one for read in seen.all() for one in read.problems]
         skills = [skill for read in seen.skills.values() for skill in read.skills.values()]
-        shelf = shelved(skills, self._shelf, self._is_foreign, problems)
-        written = self._unambiguous(seen, problems)
+        shelf = shelved(skills, before or self._shelf, self._is_foreign, problems)
+        written = unambiguous(seen.prompts, self._is_taken, problems)
         return _Made(seen, shelf, written, tuple(sorted(set(problems))))
 
-    def _take_over(self, made: _Made) -> None:
-        """Serve what was seen instead of what was seen before."""
-        old = [*self._shelf.rows.values(), *self._prompts.values()]
+    def _take_over(self, made: _Made, served: Shelf | None = None) -> None:
+        """Serve what was seen instead of what was seen before, or what was `served` if that is out already."""
+        old = self.rows
         new = [*made.shelf.rows.values(), *made.prompts.values()]
         kept = {id(row) for row in old} & {id(row) for row in new}
-        before = self._shelf.data
+        before = served or self._shelf
         self._seen, self._shelf, self._prompts = made.seen, made.shelf, made.prompts
         self._documents = None
         known, self._unserved = self._unserved, made.problems
         _tell(self._unserved, known)
         self._registry.replace([row for row in old if id(row) not in kept], [row for row in new if id(row) not in kept])
-        for uri in {**before, **self._shelf.data}:
-            if self._shelf.data.get(uri) is not before.get(uri):
+        self._tell_updates(before)
+
+    def _tell_updates(self, before: Shelf) -> None:
+        """Tell of every file that is not what it was."""
+        for uri in {**before.data, **self._shelf.data}:
+            if self._shelf.data.get(uri) is not before.data.get(uri):
                 self._updated(uri)
 
     def _is_foreign(self, uri: str) -> bool:
         return uri in self._registry[Kind.RESOURCE] and uri not in self._shelf.rows
 
-    def _unambiguous(self, seen: _Seen, problems: list[Problem]) -> dict[str, Capability]:
-        """The prompts by name; one whose name is somebody else's is a problem."""
-        found: dict[str, Capability] = {}
-        for root, read in seen.prompts.items():
-            for place, row in read.capabilities.items():
-                is_foreign = self._registry.is_taken(Kind.PROMPT, row.id) and row.id not in self._prompts
-                if row.id in found or is_foreign:
-                    problems.append(problem(root.joinpath(*place), f"is a second prompt `{row.id}`; rename one"))
-                else:
-                    found[row.id] = row
-        return found
+    def _is_taken(self, prompt: str) -> bool:
+        return self._registry.is_taken(Kind.PROMPT, prompt) and prompt not in self._prompts
 
 
 def _tell(problems: Iterable[Problem], known: Iterable[Problem]) -> None:
@@ -212,9 +251,16 @@ def _tell(problems: Iterable[Problem], known: Iterable[Problem]) -> None:
         _log.warning("%d more files and folders of skills are not served", len(news) - _MOST_TOLD)
 
 
-def _look(seen: _Seen) -> _Seen:
+def _exchanged(known: Mapping[Path, T], old: Iterable[str], new: Iterable[str], unread: T) -> dict[Path, T]:
+    """Folders with what is known of them, some of them exchanged for others."""
+    gone = {Path(os.path.abspath(folder)) for folder in old}
+    stay = {root: read for root, read in known.items() if root not in gone}
+    return stay | {root: known.get(root, unread) for root in (Path(os.path.abspath(folder)) for folder in new)}
+
+
+def _look(seen: Seen) -> Seen:
     """All folders as they are now; what has not changed is not read again."""
-    return _Seen(
+    return Seen(
         {root: snapshot(root, before) for root, before in seen.skills.items()},
         {root: prompts(root, before) for root, before in seen.prompts.items()},
     )

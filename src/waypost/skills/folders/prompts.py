@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +17,7 @@ from waypost.config.nodes import Node
 from waypost.config.templates import check_prompts
 from waypost.errors import DefinitionError
 from waypost.skills.folders.front_matter import check_description, check_name, split
-from waypost.skills.folders.problems import Unfit, problem
+from waypost.skills.folders.problems import Problem, Unfit, problem
 from waypost.skills.folders.walking import Look, Place, is_markdown, read, stem, walk
 
 MOST_PROMPTS: Final = 512
@@ -63,6 +63,20 @@ def prompts(folder: Path, before: Prompts | None = None) -> Prompts:
             problems.append(problem(folder.joinpath(*place), unfit.message))
     directories = frozenset(found.directories)
     return Prompts(capabilities=made, files=files, directories=directories, problems=tuple(sorted(problems)))
+
+
+def unambiguous(
+    folders: Mapping[Path, Prompts], is_taken: Callable[[str], bool], problems: list[Problem]
+) -> dict[str, Capability]:
+    """The prompts of folders by name; one whose name is somebody else's is a problem."""
+    found: dict[str, Capability] = {}
+    for folder, read_there in folders.items():
+        for place, row in read_there.capabilities.items():
+            if row.id in found or is_taken(row.id):
+                problems.append(problem(folder.joinpath(*place), f"is a second prompt `{row.id}`; rename one"))
+            else:
+                found[row.id] = row
+    return found
 
 
 def _prompt(name: str, data: bytes) -> Capability:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from waypost.capabilities.principals import ANONYMOUS, Principal
+from waypost.protocol.failures import STOPPING
 from waypost.transports.http.asgi import JSON, Receive, Scope, Send, headers_of, refuse, respond
 from waypost.transports.http.endpoint import Endpoint
 from waypost.transports.http.gate import Gate, Refusal
@@ -88,7 +90,7 @@ class HttpApp:
             return await self._operate(scope, receive, send, headers, path)
         if self._auth is not None and path in self._auth.metadata_paths and scope["method"] in ("GET", "HEAD"):
             return await respond(send, 200, messages.encode(self._auth.metadata()))
-        return await refuse(send, 404, f"There is nothing at {path}; MCP is at {self._path}.")
+        return await refuse(send, 404, f"There is nothing at {scope['path']}; MCP is at {mounted or ''}{self._path}.")
 
     async def _tell_health(self, scope: Scope, send: Send) -> None:
         if scope["method"] in ("GET", "HEAD"):
@@ -122,7 +124,10 @@ class HttpApp:
             await refuse(send, body.status, body.message)
         elif body is not None:
             request = OperatorRequest(scope, path, headers, principal, body)
-            answer = await self._hub.operate(request)
+            try:
+                answer = await self._hub.operate(request)
+            except asyncio.CancelledError:  # by whoever serves the app, and cannot wait
+                return await refuse(send, 503, STOPPING.message, code=STOPPING.code)
             await respond(send, answer.status, answer.body, ((b"content-type", answer.content_type), *answer.headers))
 
     async def _start(self) -> None:

@@ -15,7 +15,7 @@ from waypost.protocol import batches, legacy, modern
 from waypost.protocol.answers import Outcome
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange
-from waypost.protocol.failures import CALL_FAILED
+from waypost.protocol.failures import CALL_FAILED, STOPPING
 from waypost.protocol.routing import VERSION
 from waypost.protocol.session import LegacySession, SessionOutlet
 from waypost.protocol.streams import EventStream
@@ -107,8 +107,11 @@ class Endpoint:
         exchange = Exchange(message.id, V2026_07_28, reply)  # type: ignore[arg-type]  # requests have one
         exchange.principal = principal
         reply.start(exchange)
-        outcome = await modern.answer(self._engine, message, exchange, headers)
-        status = 200 if outcome is None or not outcome.code else _STATUS.get(outcome.code, 200)
+        try:
+            outcome = await modern.answer(self._engine, message, exchange, headers)
+            status = 200 if outcome is None or not outcome.code else _STATUS.get(outcome.code, 200)
+        except asyncio.CancelledError:  # by whoever serves the app, and cannot wait
+            outcome, status = STOPPING.outcome(exchange.request_id), 503
         ending = self._finish(reply, outcome, status)
         if ending is not None:
             await ending
@@ -133,7 +136,11 @@ class Endpoint:
         exchange = legacy.exchange_for(session, message, reply)
         exchange.principal = principal
         reply.start(exchange)
-        ending = self._finish(reply, await legacy.answer(self._engine, session, message, exchange), 200)
+        try:
+            given = await legacy.answer(self._engine, session, message, exchange)
+        except asyncio.CancelledError:  # by whoever serves the app, and cannot wait
+            given = STOPPING.outcome(exchange.request_id)
+        ending = self._finish(reply, given, 200)
         if ending is not None:
             await ending
 
@@ -224,7 +231,10 @@ class Endpoint:
 
 
 async def _resumed(session: LegacySession, event: str) -> list[tuple[EventStream, int]]:
-    """Where a client goes on that had an event: in its stream, or in what another process left of it."""
+    """Where a client goes on that had an event: in its stream, or in what is left of it.
+
+    A session that came back has a new general stream; whatever became of the old one, its client goes on there.
+    """
     name, _, digits = event.rpartition("_")
     if not _EVENT_NUMBER.fullmatch(digits):
         return []
@@ -233,10 +243,8 @@ async def _resumed(session: LegacySession, event: str) -> list[tuple[EventStream
     if stream is not None:
         return [(stream, number)] if number <= stream.last else []
     left = await session.replay(name, number)
-    if left is None:
-        return []
-    general = [(session.general, session.general.delivered)] if name.startswith("g") else []
-    return [(left, number), *general]
+    general = [(session.general, session.general.delivered)] if session.had_general(name) else []
+    return general if left is None else [(left, number), *general]
 
 
 async def _release_when_gone(receive: Receive, parts: list[tuple[EventStream, int]], reader: object) -> None:

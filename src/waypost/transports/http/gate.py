@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from waypost.transports.http.asgi import Receive
+from waypost.wire.hosts import is_loopback
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 ANY: Final = "*"
@@ -157,6 +158,8 @@ def _accepts(accept: bytes, kind: bytes) -> bool:
 
 
 def bound_hosts(host: str) -> tuple[str, ...]:
-    """The Host names to expect at an address that others can reach, besides the loopback ones; none for loopback."""
+    """The Host names to expect at an address, besides the usual ones of loopback; any where others can reach it."""
     named = f"[{host}]" if ":" in host else host.lower()
-    return () if named in LOOPBACK else (named, ANY)
+    if is_loopback(host):
+        return () if named in LOOPBACK else (named,)
+    return named, ANY

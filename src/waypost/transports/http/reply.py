@@ -10,6 +10,7 @@ from typing import Final
 from waypost.execution.ticker import Ticker, ticker
 from waypost.protocol.answers import Outcome
 from waypost.protocol.exchange import Exchange
+from waypost.protocol.lingering import linger
 from waypost.protocol.session import LegacySession
 from waypost.protocol.streams import EventStream
 from waypost.transports.http.asgi import JSON, Header, Receive, Send, respond
@@ -29,7 +30,18 @@ _LINGER: Final = 0.05
 class Reply:
     """Carries everything that belongs to one request back to its client."""
 
-    __slots__ = ("_pump", "_receive", "_send", "_session", "_stream", "_ticker", "_watch", "due", "exchange")
+    __slots__ = (
+        "__weakref__",
+        "_pump",
+        "_receive",
+        "_send",
+        "_session",
+        "_stream",
+        "_ticker",
+        "_watch",
+        "due",
+        "exchange",
+    )
 
     def __init__(self, send: Send, receive: Receive, session: LegacySession | None = None) -> None:
         self.exchange: Exchange | None = None
@@ -88,7 +100,8 @@ class Reply:
 
     def _open(self) -> EventStream:
         if self._stream is None:
-            self._stream = EventStream("") if self._session is None else self._session.open_stream()
+            asked = None if self.exchange is None else self.exchange.request_id
+            self._stream = EventStream("") if self._session is None else self._session.open_stream(asked)
             prime = self._session is not None and at_least(self._session.version, V2025_11_25)
             self._pump = asyncio.get_running_loop().create_task(
                 pump(self._send, [(self._stream, 0)], numbered=self._session is not None, prime=prime)
@@ -97,6 +110,8 @@ class Reply:
 
     def ring(self) -> None:
         """It does take a while: keep an eye on the client."""
+        if self._session is None:
+            linger(self)
         self._watch = asyncio.get_running_loop().create_task(self._wait_for_end())
 
     async def _wait_for_end(self) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import logging
 import signal
 import socket
 from collections.abc import Awaitable, Callable
@@ -16,7 +19,15 @@ from waypost.transports.http.app import HttpApp
 from waypost.transports.http.connection import Connection
 from waypost.transports.memory_use import settle
 
+_log: Final = logging.getLogger(__name__)
 _GRACE: Final = 5
+"""Seconds for requests to end by themselves when the process stops."""
+_LAST_WORDS: Final = 2
+"""Seconds for those that did not, to be answered that it stops."""
+_ADVICE: Final = {
+    errno.EADDRINUSE: "stop what listens there, or choose another port",
+    errno.EACCES: "choose a port above 1023",
+}
 
 
 class Server(uvicorn.Server):
@@ -49,9 +60,18 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the streams, then stop."""
+        """End the streams, then stop; what takes too long for that is given up."""
         self._closing()
+        giving_up = asyncio.get_running_loop().call_later(_GRACE, self._give_up)
         await super().shutdown(sockets)
+        giving_up.cancel()
+
+    def _give_up(self) -> None:
+        tasks = list(self.server_state.tasks)
+        if tasks:
+            _log.info("the hub stops; requests that did not end within %s s are given up: %d", _GRACE, len(tasks))
+        for task in tasks:
+            task.cancel()
 
 
 def serve(
@@ -76,7 +96,7 @@ def serve(
         proxy_headers=False,
         server_header=False,
         date_header=False,
-        timeout_graceful_shutdown=_GRACE,
+        timeout_graceful_shutdown=_GRACE + _LAST_WORDS,
         log_config=None,
     )
     with closing_socket(listening):
@@ -92,6 +112,13 @@ def listen(host: str, port: int) -> socket.socket:
         listening.bind((host, port))
     except (OSError, OverflowError) as error:
         listening.close()
-        reason = getattr(error, "strerror", None) or error
-        raise WaypostError(f"Cannot listen on {host}:{port}: {reason}.") from None
+        raise WaypostError(f"Cannot listen on {host}:{port}: {_reason(error)}.") from None
     return listening
+
+
+def _reason(error: OSError | OverflowError) -> str:
+    """Why an address cannot be had, and what to do about it."""
+    if not isinstance(error, OSError):
+        return str(error)
+    advice = _ADVICE.get(error.errno or 0, "choose another address")
+    return f"{error.strerror or error}; {advice}"

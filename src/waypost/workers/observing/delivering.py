@@ -16,9 +16,10 @@ from waypost.workers.calling import Calling, caller_of
 from waypost.workers.failures import failure_of
 from waypost.workers.frames import Activation
 from waypost.workers.functions import Call
+from waypost.workers.listeners import Listener
 from waypost.workers.observing.events import Event
 from waypost.workers.observing.observers import Observer
-from waypost.workers.worker import Worker, invocation_id
+from waypost.workers.worker import invocation_id
 
 _log: Final = logging.getLogger(__name__)
 DEEPEST: Final = 8
@@ -38,7 +39,7 @@ class Delivering:
         self._calling = calling
         self._used_up = used_up
         self._tasks: set[asyncio.Task[None]] = set()
-        self._of: Counter[Worker] = Counter()
+        self._of: Counter[Listener] = Counter()
 
     @property
     def running(self) -> int:

@@ -12,6 +12,7 @@ from waypost.capabilities.schemas.validators import Validator
 from waypost.errors import DefinitionError, InvocationFailed
 from waypost.workers.frames import Failure, Given, Observe, encode
 from waypost.workers.functions import DEFAULT, Function
+from waypost.workers.listeners import Listener
 from waypost.workers.observing.filters import Filter
 from waypost.workers.observing.messages import LegacyTrigger, ObserverInfo
 from waypost.workers.observing.paths import ROOTS
@@ -32,7 +33,7 @@ class Observer:
     """That a function wants to hear of the calls of another."""
 
     id: str
-    maker: Worker
+    maker: Listener
     asked: bytes
     """The wish as it came, to know it again."""
     source: tuple[str, str]

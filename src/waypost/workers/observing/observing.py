@@ -18,6 +18,7 @@ from waypost.workers.calling import Calling, call_of, caller_of
 from waypost.workers.failures import failure_of
 from waypost.workers.frames import Failure, InvocationsObserved, InvokeFunction, Observe, ObserverAck, encode
 from waypost.workers.functions import Function, Functions
+from waypost.workers.listeners import Listener
 from waypost.workers.observing.delivering import Delivering
 from waypost.workers.observing.events import Event, event_of
 from waypost.workers.observing.legacy import fitting_args, refusal_of
@@ -53,7 +54,7 @@ class Observing:
         self._revisions = itertools.count(1)
         self._observers: dict[str, Observer] = {}
         self._at: dict[Function, set[Observer]] = {}
-        self._made: dict[Worker, dict[str, Observer]] = {}
+        self._made: dict[Listener, dict[str, Observer]] = {}
         self._named: dict[str, dict[Observer, None]] = {}
         self._left: dict[tuple[str, str], tuple[bytes, int, float | None]] = {}
         self._is_open = False
@@ -108,10 +109,10 @@ class Observing:
             return
         self._begin(observer)
 
-    def unobserve(self, worker: Worker, observer_id: str) -> None:
-        """A worker has seen enough."""
+    def unobserve(self, maker: Listener, observer_id: str) -> None:
+        """A listener has seen enough."""
         observer = self._observers.get(observer_id)
-        if observer is not None and observer.maker is worker:
+        if observer is not None and observer.maker is maker:
             observer.is_dropped = True
             self._end(observer)
 
@@ -180,11 +181,11 @@ class Observing:
         while len(self._left) > MOST:
             del self._left[next(iter(self._left))]
 
-    def _check_room(self, worker: Worker, observer_id: str) -> None:
+    def _check_room(self, maker: Listener, observer_id: str) -> None:
         before = self._observers.get(observer_id)
-        if before is not None and before.maker is not worker:
+        if before is not None and before.maker is not maker:
             raise InvocationFailed(f"The observer {observer_id} is another worker's.", "OBSERVER_ID_IN_USE")
-        if before is None and len(self._made.get(worker, ())) >= MOST:
+        if before is None and len(self._made.get(maker, ())) >= MOST:
             raise InvocationFailed(f"A worker has at most {MOST} observers.", "TOO_MANY_OBSERVERS")
 
     def _begin(self, observer: Observer) -> None:

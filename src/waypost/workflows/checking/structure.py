@@ -7,11 +7,15 @@ from typing import Any
 from waypost.config.findings import KeyPath, quoted
 from waypost.config.workflows import State, Transition, Workflow
 from waypost.workflows.checking.report import Report
+from waypost.workflows.records import PROXY
 from waypost.workflows.resolving import nearest
 
 
 def check_structure(workflow: Workflow, path: KeyPath, report: Report) -> None:
     """Note what is wrong with the form of a workflow."""
+    if path[-1] == PROXY:
+        sentence = f"{quoted(PROXY)} is what single capabilities are used through; call the workflow something else"
+        report.add(path, sentence, "WF005")
     if not workflow.states and not workflow.steps:
         report.add(path, "the workflow has neither `states` nor `steps`; add one of them", "WF001")
     if workflow.states and workflow.steps:

@@ -69,7 +69,7 @@ def class_of_denial(*errors: BaseException | None) -> str:
 
 
 def _class_of(result: Result) -> str:
-    told = _told_class(result.structured)
+    told = result.error_class or _told_class(result.structured)
     if told in _CLASSES:
         return told
     text = result.text

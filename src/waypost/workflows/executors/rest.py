@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 import msgspec
 
 from waypost.config import executors as models
-from waypost.errors import ExecutorFailed
+from waypost.errors import ExecutorFailed, class_of_status
 from waypost.redaction import redacted, secrets_of, without
 from waypost.skills.core.charsets import decoded, kind_of
 from waypost.upstreams.addresses import EgressFailed, EgressRefused
@@ -25,7 +25,6 @@ TOLD: Final = 500
 
 _LOOKED_AT: Final = 8 * TOLD
 _VARIABLE: Final = re.compile(r"\{([^{}/?#]+)\}")
-_CLASSES: Final = {408: "timeout", 504: "timeout", 429: "rate_limited"}
 
 
 class Rest:
@@ -60,7 +59,7 @@ class Rest:
         if fetched.status >= 400:
             raise ExecutorFailed(
                 f"{self._model.connection} answered {fetched.status}{_said(fetched, secrets)}",
-                _class_of(fetched.status),
+                class_of_status(fetched.status),
             )
         return {"status": fetched.status, "body": _data(fetched)}
 
@@ -108,10 +107,6 @@ def _segment(name: str, scope: Scope) -> str:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-def _class_of(status: int) -> str:
-    return _CLASSES.get(status) or ("transient_error" if status >= 500 else "permanent_error")
 
 
 def _content_type(fetched: Fetched) -> str:

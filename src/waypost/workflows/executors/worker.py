@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from waypost.config import executors as models
 from waypost.errors import ExecutorFailed, WaypostError
+from waypost.workers.functions import is_internal
 from waypost.workflows.executors import arguments_of
 from waypost.workflows.executors.capability import failed_call, output_of
 from waypost.workflows.executors.executor import Run, Surroundings
@@ -38,4 +39,6 @@ class Worker:
                     continue
                 raise failed_call(error) from None
             return output_of(self._function, result)
+        if is_internal(self._function):
+            raise ExecutorFailed(f"{self._function} is for workers only; a workflow cannot call it.")
         raise ExecutorFailed(f"Nobody offers {self._function} right now.", "connection_error")

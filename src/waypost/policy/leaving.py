@@ -1,0 +1,38 @@
+"""Who is let in no more, told on the loop that serves them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from waypost.policy.authentication import Authentication
+from waypost.policy.keys import KeyChange, Watcher
+
+_LOOK_EVERY: Final = 1.0
+
+
+class Leaving:
+    """Tells of keys that are taken away, from whichever thread, and of those whose time is over."""
+
+    def __init__(self, auth: Authentication, tell: Watcher) -> None:
+        self._auth = auth
+        self._tell = tell
+        self._loop = asyncio.get_running_loop()
+        self._looking = self._loop.create_task(self._look())
+        auth.watch(self._changed)
+
+    async def stop(self) -> None:
+        """Tell nothing more."""
+        self._auth.watch(None)
+        self._looking.cancel()
+        await asyncio.wait({self._looking})
+
+    def _changed(self, changes: Sequence[KeyChange]) -> None:
+        self._loop.call_soon_threadsafe(self._tell, changes)
+
+    async def _look(self) -> None:
+        """Look at the clock now and then: a timer would not notice when it is set."""
+        while True:
+            await asyncio.sleep(_LOOK_EVERY)
+            self._auth.keys.lapse()

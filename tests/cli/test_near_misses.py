@@ -1,0 +1,59 @@
+"""What a newcomer is told who was nearly right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.operated import Captured, complaint, printed
+from waypost.cli import main
+
+
+def test_the_file_beside_the_shell_is_listed_when_none_is_named(project: Path, capsys: Captured) -> None:
+    assert main(["list"]) == 0
+    assert printed(capsys).startswith("add")
+
+
+@pytest.mark.parametrize("command", ["list", "serve", "check", "store check"])
+def test_where_there_is_no_file_it_is_told_how_to_get_one(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(command.split()) == 1
+
+    said = capsys.readouterr()
+    expected = f"waypost.yaml:1: there is no such file in {tmp_path}; run `waypost init`, or name another [CFG001]\n"
+    assert said.out + said.err == expected
+
+
+def test_an_address_without_its_scheme_is_told_with_it(capsys: Captured) -> None:
+    assert main(["list", "127.0.0.1:8420"]) == 2
+    assert complaint(capsys) == "waypost: 127.0.0.1:8420 is no target; use http://127.0.0.1:8420."
+
+
+@pytest.mark.parametrize("target", ["server.py", "server.py:hub"])
+def test_python_is_not_checked_as_a_configuration(target: str, project: Path, capsys: Captured) -> None:
+    assert main(["check", target]) == 2
+    assert complaint(capsys) == (
+        f"waypost: {target} is Python; `waypost check` is for configuration files such as waypost.yaml."
+    )
+
+
+def test_a_tool_that_is_nearly_right_is_told_the_right_one(project: Path, url: str, capsys: Captured) -> None:
+    for target in ("server.py:hub", "waypost.yaml", url):
+        assert main(["call", target, "ad"]) == 1
+        assert complaint(capsys) == "waypost: Unknown tool: ad; did you mean 'add'?"
+    assert main(["call", "server.py:hub", "skill:nothing_like_it"]) == 1
+    assert complaint(capsys) == "waypost: Unknown skill: nothing_like_it"
+
+
+def test_who_lists_a_gateway_is_told_of_what_is_behind_it(gateway_url: str, capsys: Captured) -> None:
+    assert main(["list", gateway_url]) == 0
+
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == 7
+    found = int(said.err.split()[2])
+    assert said.err == f"... and {found} items behind the gateway; see `waypost search {gateway_url} ''`\n"
+    assert main(["search", gateway_url, ""]) == 0
+    assert len(printed(capsys).splitlines()) == found

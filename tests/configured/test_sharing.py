@@ -1,0 +1,94 @@
+"""Several hubs on one PostgreSQL: each notices by itself what another one changed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.postgres import postgres_server as postgres_server
+from tests.postgres import postgres_url as postgres_url
+from tests.protocol.conftest import asynchronous, until
+from waypost import hub as hub_module
+from waypost.capabilities.capability import Kind
+from waypost.config.workflows import State, Workflow
+from waypost.configured import ConfiguredHub
+from waypost.skills.content.owning import OPERATOR
+from waypost.testing import connect
+
+SKILL = "def run(args):\n    return 'hi'\n"
+
+
+@asynccontextmanager
+async def both(folder: Path, url: str, more: str = "") -> AsyncIterator[tuple[ConfiguredHub, ConfiguredHub]]:
+    """Two hubs of one configuration."""
+    file = folder / "waypost.yaml"
+    file.write_text(f'store: {{url: "{url}"}}\nserver: {{surface: full}}\n{more}')
+    hubs = ConfiguredHub(file), ConfiguredHub(file)
+    try:
+        async with connect(hubs[0]), connect(hubs[1]):
+            yield hubs
+    finally:
+        for hub in hubs:
+            await hub.stop()
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have them look more often."""
+    monkeypatch.setattr(hub_module, "_REFRESH_EVERY", 0.02)
+
+
+def has(hub: ConfiguredHub, kind: Kind, name: str) -> Callable[[], bool]:
+    """Whether a hub offers something."""
+    return lambda: name in hub.registry[kind]
+
+
+@asynchronous
+async def test_a_skill_that_is_unloaded_and_loaded_at_one_hub_is_so_at_the_other(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    (tmp_path / "skills").mkdir()
+    (tmp_path / "skills" / "hi.py").write_text(SKILL)
+    async with both(tmp_path, postgres_url, "skills: {core: [], dynamic: ./skills}\n") as (one, other):
+        assert one.skills is not None
+        is_there = has(other, Kind.TOOL, "skill:hi")
+        assert is_there()
+        await one.skills.unload("hi")
+        await until(lambda: not is_there())
+        await one.skills.load("hi.py")
+        await until(is_there)
+
+
+@asynchronous
+async def test_a_hub_that_had_neither_workflows_nor_documents_notices_the_first_of_another(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    async with both(tmp_path, postgres_url) as (one, other):
+        assert not other.has_workflows
+        model = Workflow(initial_state="s", states={"s": State(terminal=True)})
+        await one.workflows.creating.create("release", model)
+        await one.content.skills.register("team/x", "# X\n\nText.", OPERATOR)
+        await until(has(other, Kind.TOOL, "workflow:release"))
+        await until(has(other, Kind.RESOURCE, "iii://team/x"))
+
+
+@asynchronous
+async def test_a_hub_that_could_not_look_once_looks_again(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with both(tmp_path, postgres_url) as (_, other):
+        looked = asyncio.Event()
+        failures = [RuntimeError("by accident")]
+
+        async def look() -> None:
+            if failures:
+                raise failures.pop()
+            looked.set()
+
+        monkeypatch.setattr(other, "_notice_others", look)
+        await asyncio.wait_for(looked.wait(), 10)
+    assert "what other hubs changed was not noticed" in caplog.text

@@ -1,0 +1,144 @@
+"""That somebody was at a page is told to the client whose call sent them there, and to nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gateway.importers import Json, stdio, write
+from tests.gateway.passers import started
+from tests.protocol.conftest import asynchronous
+from tests.upstreams.conftest import until
+from tests.upstreams.pools import Recorded, listening
+from tests.upstreams.servers import official_pages
+from waypost import RemoteError
+from waypost.configured import ConfiguredHub
+from waypost.gateway.pages import Pages
+from waypost.testing import TestClient, connect
+from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
+
+COMPLETE = "elicitation/complete"
+SHOWS: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}}
+
+reached = pytest.mark.parametrize("transport", ["stdio", "http"])
+
+
+@asynccontextmanager
+async def importing(folder: Path, transport: str) -> AsyncIterator[ConfiguredHub]:
+    """A hub that imports the server."""
+    wanted = [{"connection": "up"}]
+    if transport == "stdio":
+        async with started(write(folder, {"up": stdio("official_pages", version=LATEST_LEGACY)}, wanted)) as hub:
+            yield hub
+        return
+    async with (
+        listening(Recorded(official_pages.build().streamable_http_app(), sessions_only=True)) as url,
+        started(write(folder, {"up": {"kind": "mcp", "url": url}}, wanted)) as hub,
+    ):
+        yield hub
+
+
+def agree(params: Json) -> Json:
+    """Somebody who opens the page."""
+    assert params["elicitationId"] == "now"
+    return {"action": "accept"}
+
+
+@reached
+def test_a_page_of_a_call_that_goes_on(tmp_path: Path, transport: str) -> None:
+    @asynchronous
+    async def told() -> None:
+        async with (
+            importing(tmp_path, transport) as hub,
+            connect(hub, LATEST_LEGACY, elicitation=agree) as ada,
+            connect(hub, LATEST_LEGACY, elicitation=agree) as bob,
+        ):
+            assert (await ada.call_tool("up.log_in")).text == "accept"
+            await ada.assert_notification(COMPLETE, elicitationId="now")
+            await bob.refute_notification(COMPLETE)
+
+    told()
+
+
+async def needs_a_page(client: TestClient) -> None:
+    with pytest.raises(RemoteError) as needed:
+        await client.call_tool("up.read_files")
+    assert needed.value.data["elicitations"][0]["elicitationId"] == "later"
+
+
+@reached
+def test_a_page_that_a_call_needs_to_be_made_again(tmp_path: Path, transport: str) -> None:
+    @asynchronous
+    async def told() -> None:
+        async with (
+            importing(tmp_path, transport) as hub,
+            connect(hub, LATEST_LEGACY, capabilities=SHOWS) as ada,
+            connect(hub, LATEST_LEGACY, capabilities=SHOWS) as bob,
+        ):
+            await needs_a_page(ada)
+            await bob.call_tool("up.confirm")
+            note = await ada.assert_notification(COMPLETE, within=10)
+            assert note["params"] == {"elicitationId": "later"}
+            await bob.call_tool("up.confirm")  # by now, nobody waits for it
+            await ada.refute_notification(COMPLETE)
+            await bob.refute_notification(COMPLETE)
+
+    told()
+
+
+class Followed(Recorded):
+    """An app in front of another one that knows how many streams of sessions were opened."""
+
+    streams = 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def count(message: Any) -> None:
+            self.streams += scope.get("method") == "GET" and message["type"] == "http.response.start"
+            await send(message)
+
+        await super().__call__(scope, receive, count)
+
+
+@asynchronous
+async def test_a_session_of_somebodys_own_hears_of_pages_too(tmp_path: Path) -> None:
+    app = Followed(official_pages.build().streamable_http_app(), sessions_only=True)
+    async with listening(app) as url:
+        far = {"kind": "mcp", "url": url, "credentials": "user"}
+        async with (
+            started(write(tmp_path, {"up": far}, [{"connection": "up"}])) as hub,
+            connect(hub, LATEST_LEGACY, capabilities=SHOWS) as client,
+        ):
+            await hub.workflows.vault.put("anonymous", "up", {"X-Who": "anonymous"})
+            await until(lambda: app.streams == 1)
+            await needs_a_page(client)
+            await until(lambda: app.streams == 2)
+            await client.call_tool("up.confirm")
+            await client.assert_notification(COMPLETE, within=10, elicitationId="later")
+
+
+@asynchronous
+async def test_a_client_without_a_word_for_it_hears_nothing(tmp_path: Path) -> None:
+    def open_page(params: Json) -> Json:
+        assert "elicitationId" not in params
+        return {"action": "accept"}
+
+    async with importing(tmp_path, "stdio") as hub, connect(hub, V2026_07_28, elicitation=open_page) as client:
+        assert (await client.call_tool("up.log_in")).text == "accept"
+        await client.refute_notification(COMPLETE)
+
+
+def test_only_so_many_pages_are_remembered() -> None:
+    class Session:
+        version, session = LATEST_LEGACY, None
+
+    class Ctx:
+        caller = Session()
+
+    pages: Any = Pages()
+    for number in range(1500):
+        pages.show("up", [{"elicitationId": str(number)}, {}, 7], Ctx())
+    assert len(pages._shown) == 1000

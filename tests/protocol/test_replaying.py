@@ -1,0 +1,122 @@
+"""Streams of another process: what is left of them, and how those end whose request was never answered."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.protocol.conftest import Json, asynchronous, notification, request
+from tests.transports.http.conftest import Visitor, browsing
+from waypost import Context, Hub
+from waypost.protocol.replaying import new_life, replay, stream_name
+from waypost.stores.events import StoredEvent
+from waypost.stores.sqlite import SqliteDatabase
+from waypost.stores.store import Store
+from waypost.wire.messages import RequestId, decode, encode
+from waypost.wire.versions import LATEST_LEGACY
+
+BEFORE, NOW = new_life("s"), new_life("s")
+LOST = {"code": -32603, "message": "The hub was stopped before this was answered."}
+NEWS = notification("notifications/message", {"level": "error", "data": "news"})
+ASKED: Json = {"jsonrpc": "2.0", "id": "hub-1", "method": "roots/list"}
+
+
+class Shared(SqliteDatabase):
+    """A database that other hubs use too."""
+
+    @property
+    def is_shared(self) -> bool:
+        return True
+
+
+async def stored(name: str, *said: Json, database: SqliteDatabase | None = None) -> Store:
+    """A store that has what was said on a stream."""
+    store = Store(database or SqliteDatabase())
+    later = time.time() + 60
+    await store.events.append(
+        [StoredEvent("s", name, number, later, encode(message).decode()) for number, message in enumerate(said, 1)]
+    )
+    return store
+
+
+async def left(store: Store, name: str, after: int) -> list[tuple[int, Any]] | None:
+    """The numbered messages that a client hears which had a certain one."""
+    stream = await replay(store, "s", NOW, name, after)
+    if stream is None:
+        return None
+    return [(event.number, decode(event.message)) async for event in stream.follow(after) if event is not None]
+
+
+@pytest.mark.parametrize("request_id", [7, -1, "r", "7", "é/?_-=", ""])
+@asynchronous
+async def test_a_request_whose_process_is_gone_is_answered_with_that(request_id: RequestId) -> None:
+    name = stream_name(BEFORE, 1, request_id)
+    answer = {"jsonrpc": "2.0", "id": request_id, "error": LOST}
+    store = await stored(name, NEWS, ASKED)
+    assert await left(store, name, 0) == [(1, NEWS), (2, ASKED), (3, answer)]
+    assert await left(store, name, 2) == [(3, answer)]
+    assert await left(await stored(name), name, 0) == [(1, answer)]
+
+
+@pytest.mark.parametrize("answer", [{"result": {}}, {"error": {"code": -1, "message": "no"}}])
+@asynchronous
+async def test_a_request_that_was_answered_has_that_answer(answer: Json) -> None:
+    name = stream_name(BEFORE, 1, 7)
+    response = {"jsonrpc": "2.0", "id": 7, **answer}
+    store = await stored(name, NEWS, response)
+    assert await left(store, name, 0) == [(1, NEWS), (2, response)]
+    assert await left(store, name, 2) == []
+
+
+@asynchronous
+async def test_nothing_is_said_for_a_hub_that_may_still_answer() -> None:
+    name = stream_name(BEFORE, 1, 7)
+    assert await left(await stored(name, NEWS, database=Shared()), name, 0) == [(1, NEWS)]
+    name = stream_name(NOW, 1, 7)
+    assert await left(await stored(name, NEWS), name, 0) == [(1, NEWS)]
+
+
+@pytest.mark.parametrize("name", ["s{life}1", "s{life}1.", "s{life}1.%", "s{life}1.e30=", "s{life}1.x", "s1.Nw==", ""])
+@asynchronous
+async def test_nothing_is_known_of_a_stream_that_never_was(name: str) -> None:
+    name = name.format(life=BEFORE)
+    assert await left(await stored("other", NEWS), name, 0) is None
+
+
+@asynchronous
+async def test_nothing_is_known_of_a_stream_of_another_session() -> None:
+    name = stream_name(new_life("another"), 1, 7)
+    assert await left(await stored("other", NEWS), name, 0) is None
+
+
+@pytest.mark.parametrize("request_id", [None, "r" * 100])
+@asynchronous
+async def test_a_stream_that_does_not_say_whose_it_is_just_ends(request_id: RequestId | None) -> None:
+    name = stream_name(BEFORE, 1, request_id)
+    assert len(name) < 20
+    assert await left(await stored(name, NEWS), name, 0) == [(1, NEWS)]
+
+
+@asynchronous
+async def test_a_client_whose_hub_was_killed_during_its_call_is_told_by_the_next(tmp_path: Path) -> None:
+    def hub() -> Hub:
+        made = Hub("hub", version="1", store=f"sqlite:///{tmp_path}/hub.db")
+
+        @made.tool
+        async def wait(ctx: Context) -> str:
+            """Say so, and wait."""
+            await ctx.log("error", "waiting")
+            await asyncio.Event().wait()
+            return "never"
+
+        return made
+
+    async with browsing(hub()) as web, browsing(hub()) as later:
+        visitor = await web.session()
+        call = visitor.open(request("r", "tools/call", {"name": "wait"}))
+        await call.until(lambda: len(call.events()) > 0)
+        primed = call.events()[0].id
+        again = await Visitor(later, visitor.id, LATEST_LEGACY).listen(primed).done()
+        assert again.messages()[-1] == {"jsonrpc": "2.0", "id": "r", "error": LOST}

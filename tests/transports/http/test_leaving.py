@@ -1,0 +1,278 @@
+"""What is open for somebody ends when they are let in no more, without waiting for their next request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.policy.issuer import NOW, Clock
+from tests.protocol.conftest import asynchronous, idle, initialization, request, stateless
+from tests.transports.http.conftest import Call, Web, browsing
+from tests.transports.http.guarded import READER, WRITER, bearer, guarded, sign_in, with_keys
+from waypost import Context, Hub, Session
+from waypost.capabilities.principals import Principal
+from waypost.policy import Authentication, Key, digest
+from waypost.policy.keys import KeyChange
+from waypost.protocol.engine import Engine
+from waypost.wire.versions import LEGACY
+
+PROMPTLY = 3.0
+"""How long an end may take on a machine that is busy with other things."""
+
+LOG_LEVEL = "io.modelcontextprotocol/logLevel"
+OTHER = "wp_" + "o" * 43
+WAIT = {"name": "wait", "arguments": {}}
+
+
+@asynccontextmanager
+async def served(hub: Hub) -> AsyncIterator[tuple[Web, asyncio.Event]]:
+    """A hub with a tool that waits for ever, and an event that says that it was stopped."""
+    stopped = asyncio.Event()
+
+    @hub.tool
+    async def wait(ctx: Context) -> str:
+        """Wait for ever."""
+        await ctx.log("error", "waiting")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+        return "never"
+
+    async with browsing(hub) as web:
+        yield web, stopped
+
+
+async def ended(call: Call) -> Call:
+    """The response, which is over by itself."""
+    async with asyncio.timeout(PROMPTLY):
+        return await call.done()
+
+
+def keys(hub: Hub) -> Authentication:
+    assert hub.auth is not None
+    return hub.auth
+
+
+def listening(web: Web, credential: str) -> Call:
+    wants = {"notifications": {"toolsListChanged": True}}
+    return web.open_modern(stateless(1, "subscriptions/listen", wants), bearer(credential))
+
+
+def waiting(web: Web, credential: str) -> Call:
+    return web.open_modern(stateless(2, "tools/call", WAIT, **{LOG_LEVEL: "info"}), bearer(credential))
+
+
+@pytest.mark.parametrize("version", LEGACY)
+@asynchronous
+async def test_the_stream_of_a_session_ends_with_its_key_and_the_session_is_gone(version: str) -> None:
+    reasons: list[str] = []
+    hub = with_keys()
+
+    @hub.on("terminate")
+    async def over(reason: str, session: Session) -> None:
+        reasons.append(reason)
+
+    async with served(hub) as (web, _):
+        writer, reader = await sign_in(web, WRITER, version), await sign_in(web, READER, version)
+        streams = [await visitor.listen().started() for visitor in (writer, reader)]
+
+        keys(hub).keys.revoke("writer")
+
+        await ended(streams[0])
+        assert hub.engine.sessions.get(writer.id) is None
+        assert hub.engine.sessions.get(reader.id) is not None
+        assert not streams[1].complete
+        assert reasons == ["revoked"]
+
+        keys(hub).keys.add(Key("writer", digest(OTHER)))
+        assert (await writer.post(request(1, "ping"), bearer(OTHER))).status == 404
+
+
+@asynchronous
+async def test_a_listen_stream_ends_with_its_key_and_those_of_others_go_on() -> None:
+    hub = with_keys()
+    async with served(hub) as (web, _):
+        streams = [listening(web, credential) for credential in (WRITER, READER)]
+        for stream in streams:
+            await stream.event()
+
+        keys(hub).keys.revoke("writer")
+
+        await ended(streams[0])
+        await hub.notify_changed("tools")
+        assert (await streams[1].event()).message["method"] == "notifications/tools/list_changed"
+        assert len(hub.engine.broadcast) == 1
+
+
+@asynchronous
+async def test_a_long_call_without_a_session_ends_with_its_key() -> None:
+    hub = with_keys()
+    async with served(hub) as (web, stopped):
+        call = waiting(web, WRITER)
+        await call.event()
+
+        keys(hub).keys.revoke("writer")
+
+        assert len((await ended(call)).messages()) == 1
+        assert stopped.is_set()
+
+
+@asynchronous
+async def test_a_long_call_of_a_session_ends_with_its_key() -> None:
+    hub = with_keys()
+    async with served(hub) as (web, stopped):
+        call = (await sign_in(web, WRITER)).open(request(2, "tools/call", WAIT))
+        await call.event()
+
+        keys(hub).keys.revoke("writer")
+
+        await ended(call)
+        assert stopped.is_set()
+
+
+@asynchronous
+async def test_what_is_open_ends_when_the_time_of_its_key_is_over() -> None:
+    clock = Clock()
+    soon = datetime.fromtimestamp(NOW, UTC) + timedelta(seconds=10)
+    hub = guarded(Authentication([Key("guest", digest(WRITER), expires=soon)], clock=clock))
+    async with served(hub) as (web, _):
+        visitor, stream = await sign_in(web, WRITER), listening(web, WRITER)
+        own = await visitor.listen().started()
+        await stream.event()
+
+        clock.now += 11
+
+        await ended(stream)
+        await ended(own)
+        assert hub.engine.sessions.get(visitor.id) is None
+
+
+@asynchronous
+async def test_a_key_of_the_store_takes_what_it_opened_with_it() -> None:
+    hub = with_keys()
+    async with served(hub) as (web, _):
+        made = await hub.keys.create("made")
+        visitor, stream = await sign_in(web, made), listening(web, made)
+        await stream.event()
+
+        await hub.keys.revoke("made")
+
+        await ended(stream)
+        assert hub.engine.sessions.get(visitor.id) is None
+
+
+@asynchronous
+async def test_what_was_opened_without_a_key_ends_when_that_is_not_allowed_any_more() -> None:
+    hub = guarded(Authentication())
+    async with served(hub) as (web, _):
+        visitor = await web.session()
+        stream = await visitor.listen().started()
+
+        keys(hub).exchange(Authentication(anonymous=False))
+
+        await ended(stream)
+        assert hub.engine.sessions.get(visitor.id) is None
+
+
+@asynchronous
+async def test_a_session_goes_on_with_another_key_of_the_same_id_and_the_stream_of_the_first_ends() -> None:
+    old, new = (Key("ci", digest(credential)) for credential in (WRITER, READER))
+    hub = guarded(Authentication([old]))
+    async with served(hub) as (web, stopped):
+        visitor = await sign_in(web, WRITER)
+        stream, call = await visitor.listen().started(), visitor.open(request(2, "tools/call", WAIT))
+        await call.event()
+
+        keys(hub).exchange(Authentication([new]))
+
+        await ended(stream)
+        await ended(call)
+        assert stopped.is_set()
+        visitor.headers.update(bearer(READER))
+        assert (await visitor.post(request(3, "ping"))).status == 200
+        assert (await visitor.listen().started()).status == 200
+
+
+@asynchronous
+async def test_a_key_with_other_rights_keeps_what_is_open_which_goes_by_the_new_ones() -> None:
+    hub = guarded(Authentication([Key("ci", digest(WRITER), scopes=("notes:read",))]))
+
+    @hub.resource("notes://news", subscribable=True, scopes=["notes:read"])
+    async def news() -> str:
+        """News for some."""
+        return "news"
+
+    async with served(hub) as (web, _):
+        wants = {"notifications": {"resourceSubscriptions": ["notes://open", "notes://news"]}}
+        stream = web.open_modern(stateless(1, "subscriptions/listen", wants), bearer(WRITER))
+        await stream.event()
+
+        keys(hub).exchange(Authentication([Key("ci", digest(WRITER))]))
+        await idle()
+        await hub.notify_resource_updated("notes://news")
+        await hub.notify_resource_updated("notes://open")
+
+        assert (await stream.event()).message["params"]["uri"] == "notes://open"
+        assert not stream.complete
+
+
+@asynchronous
+async def test_a_reload_that_keeps_a_key_keeps_what_is_open() -> None:
+    hub = guarded(Authentication([Key("ci", digest(WRITER))]))
+    async with served(hub) as (web, _):
+        stream = listening(web, WRITER)
+        await stream.event()
+
+        keys(hub).exchange(Authentication([Key("ci", digest(WRITER)), Key("more", digest(READER))]))
+        await idle()
+        await hub.notify_changed("tools")
+
+        assert (await stream.event()).message["method"] == "notifications/tools/list_changed"
+        keys(hub).keys.revoke("ci")
+        await ended(stream)
+
+
+@asynchronous
+async def test_calls_end_with_a_key_whose_rights_were_changed_while_they_ran() -> None:
+    hub = guarded(Authentication([Key("ci", digest(WRITER), roles=("agent",))]))
+    async with served(hub) as (web, _):
+        calls = [waiting(web, WRITER), (await sign_in(web, WRITER)).open(request(2, "tools/call", WAIT))]
+        for call in calls:
+            await call.event()
+
+        keys(hub).exchange(Authentication([Key("ci", digest(WRITER))]))
+        await idle()
+        assert not any(call.complete for call in calls)
+        keys(hub).keys.revoke("ci")
+
+        for call in calls:
+            await ended(call)
+
+
+class Fickle(Authentication):
+    """Lets somebody in and changes its mind while their request is being read."""
+
+    engine: Engine
+
+    def known(self, headers: Mapping[bytes, bytes]) -> Principal | None:
+        found = super().known(headers)
+        if found is not None:
+            self.engine.recognise([KeyChange(found, None, ended=True)])
+        return found
+
+
+@asynchronous
+async def test_nothing_that_lasts_is_opened_by_a_request_whose_key_went_while_it_was_read() -> None:
+    auth = Fickle([Key("writer", digest(WRITER))])
+    hub = guarded(auth)
+    auth.engine = hub.engine
+    async with served(hub) as (web, _):
+        answers = [await ended(listening(web, WRITER)), await web.post(initialization(), bearer(WRITER))]
+
+        assert {answer.json["error"]["message"] for answer in answers} == {"The key of this request is refused by now."}
+        assert len(hub.engine.sessions) == len(hub.engine.broadcast) == 0

@@ -1,0 +1,140 @@
+"""What becomes of requests that run when the process is asked to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, MutableMapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.protocol.conftest import Json, asynchronous, stateless, until
+from tests.transports.http.conftest import BOTH, parse_event, routing
+from waypost import Hub
+from waypost.transports.http.app import OperatorAnswer, OperatorRequest
+
+SERVED = Path(__file__).parents[1] / "served.py"
+PATIENCE = 10.0
+IMPATIENT = f"""
+import runpy, sys, logging
+from waypost.transports.http import server
+server._GRACE = 0.2
+logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+sys.argv = [{str(SERVED)!r}, "http"]
+runpy.run_path({str(SERVED)!r}, run_name="__main__")
+"""
+
+
+class Stopping:
+    """A hub that another process serves, and soon no more."""
+
+    def __init__(self, process: asyncio.subprocess.Process, url: str, client: aiohttp.ClientSession) -> None:
+        self.process = process
+        self.url = url
+        self.client = client
+
+    def call(self, message: Json) -> asyncio.Task[tuple[int, str, str]]:
+        """Ask; what comes is the status, the kind of body, and the body."""
+        return asyncio.create_task(self._call(message))
+
+    async def _call(self, message: Json) -> tuple[int, str, str]:
+        known = {name: value for name, value in routing(message).items() if value is not None}
+        headers = {"accept": BOTH, "content-type": "application/json", **known}
+        async with self.client.post(self.url, data=json.dumps(message), headers=headers) as response:
+            return response.status, response.content_type, await response.text()
+
+    async def end(self, stop: signal.Signals = signal.SIGTERM) -> list[str]:
+        """Ask it to stop, and wait; gives what it said."""
+        self.process.send_signal(stop)
+        async with asyncio.timeout(PATIENCE):
+            _, said = await self.process.communicate()
+        assert self.process.returncode == 0
+        return said.decode().splitlines()
+
+
+@asynccontextmanager
+async def impatient() -> AsyncIterator[Stopping]:
+    """A hub that gives requests little time when it stops."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", IMPATIENT), stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+    )
+    assert process.stderr is not None
+    try:
+        found = re.search(r"http://127\.0\.0\.1:\d+/mcp", (await process.stderr.readline()).decode())
+        assert found is not None
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=PATIENCE)) as client:
+            yield Stopping(process, found[0], client)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+def call(tool: str, meta: dict[str, Any] | None = None, **arguments: Any) -> Json:
+    return stateless(7, "tools/call", {"name": tool, "arguments": arguments}, **(meta or {}))
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+@asynchronous
+async def test_a_call_that_takes_too_long_is_answered_that_the_hub_stops(stop: signal.Signals, tmp_path: Path) -> None:
+    async with impatient() as hub:
+        pending = hub.call(call("watched", folder=str(tmp_path)))
+        await until((tmp_path / "began").exists)
+        said = await hub.end(stop)
+
+        status, kind, body = await pending
+        assert (status, kind) == (503, "application/json")
+        assert json.loads(body) == {
+            "jsonrpc": "2.0",
+            "id": 7,
+            "error": {"code": -32603, "message": "The hub is stopping."},
+        }
+        assert said == ["INFO the hub stops; requests that did not end within 0.2 s are given up: 1"]
+        assert (tmp_path / "stopped").exists()
+
+
+@asynchronous
+async def test_a_call_that_has_said_something_is_answered_on_its_stream(tmp_path: Path) -> None:
+    async with impatient() as hub:
+        message = call("staged", {"io.modelcontextprotocol/logLevel": "debug"}, folder=str(tmp_path))
+        pending = hub.call(message)
+        await until((tmp_path / "began").exists)
+        await hub.end()
+
+        status, kind, body = await pending
+        assert (status, kind) == (200, "text/event-stream")
+        last = parse_event(body.removesuffix("\n\n").rpartition("\n\n")[2]).message
+        assert (last["id"], last["error"]["message"]) == (7, "The hub is stopping.")
+
+
+@asynchronous
+async def test_who_looks_after_the_hub_is_answered_that_it_stops_too() -> None:
+    began = asyncio.Event()
+    sent: list[MutableMapping[str, Any]] = []
+
+    class Busy(Hub):
+        async def operate(self, request: OperatorRequest) -> OperatorAnswer:
+            began.set()
+            return await asyncio.Future[OperatorAnswer]()
+
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.request", "body": b""}
+
+    async def send(event: MutableMapping[str, Any]) -> None:
+        sent.append(event)
+
+    scope = {"type": "http", "method": "GET", "path": "/api/openapi.json", "headers": [(b"host", b"localhost")]}
+    serving = asyncio.create_task(Busy("busy", version="1").asgi()(scope, receive, send))
+    await began.wait()
+    serving.cancel()
+    await serving
+
+    assert sent[0]["status"] == 503
+    assert json.loads(sent[1]["body"])["error"]["message"] == "The hub is stopping."

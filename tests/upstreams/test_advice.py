@@ -1,0 +1,144 @@
+"""A server that cannot be used for one of the usual reasons is one sentence: what, where, and what to do about it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.protocol.conftest import asynchronous
+from tests.upstreams.conftest import a_port_without_a_server, answering, response
+from tests.upstreams.pools import listening, official_app, pooled
+from waypost.config.executors import McpConnection
+from waypost.errors import RemoteError
+from waypost.upstreams import advice
+from waypost.upstreams.unavailable import UpstreamUnavailable
+
+HTML = b"<html>Welcome</html>"
+
+
+async def said_of(connection: McpConnection, within: float = 5.0) -> str:
+    """What an operator reads about a server that fails, which is what a caller reads."""
+    async with pooled(connection, start=within) as pool:
+        with pytest.raises((UpstreamUnavailable, RemoteError)) as caught:
+            await pool.list_tools("up")
+        said = str(caught.value)
+        assert pool.standing("up").reason == said
+    assert "\n" not in said
+    assert said.count('"up"') == 1
+    assert said.endswith(".")
+    return said
+
+
+@pytest.mark.parametrize(
+    ("answer", "what", "to_do"),
+    [
+        (response(b"", status="401 Unauthorized"), "answered 401: Unauthorized", "a credential that it takes"),
+        (response(b'{"error": "Old token."}', status="401 No"), "answered 401: Old token; ", "headers"),
+        (response(HTML, status="403 Forbidden", kind="text/html"), "answered 403: Forbidden", "that suffices"),
+        (response(HTML, status="404 Not Found", kind="text/html"), "answered 404: Not Found", "a path such as /mcp"),
+        (response(b"", status="405 Method Not Allowed"), "answered 405: Method Not Allowed", "take messages by POST"),
+        (response(b"{}", status="500 Internal Server Error"), "answered 500: Internal Server Error", "its log"),
+        (response(HTML, status="502 Bad Gateway", kind="text/html"), "answered 502: Bad Gateway", "its log"),
+        (response(b"", status="429 Too Many Requests"), "answered 429: Too Many Requests", "later"),
+        (response(b"", status="301 Moved"), "answered 301, which leads elsewhere", "set its url to where it leads"),
+        (response(HTML, kind="text/html"), "answered 200 with text/html, which is not MCP", "correct its url"),
+        (response(b'{"hello": 1}'), "without an answer", "its url is that of an MCP server"),
+        (response(b"nonsense"), "without an answer", "its url is that of an MCP server"),
+        (b"", "closed without a response", "begin with https:"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", "what it answers is not HTTP", "correct the port in its url"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_an_answer_that_is_none(answer: bytes, what: str, to_do: str) -> None:
+    @asynchronous
+    async def told() -> None:
+        async def write(_body: bytes, writer: asyncio.StreamWriter) -> None:
+            writer.write(answer)
+            await writer.drain()
+
+        async with answering(write) as url:
+            said = await said_of(McpConnection(url=url))
+            assert what in said
+            assert to_do in said
+            assert url not in said
+
+    told()
+
+
+@pytest.mark.parametrize(
+    ("url", "what", "to_do"),
+    [
+        ("http://127.0.0.1:{port}/mcp", "the connection was refused", "start its server, or correct its url"),
+        ("http://no-such-host.invalid/mcp", "its name is not known", "correct the host in its url"),
+        ("localhost:3000/mcp", "the address makes no sense", "has to look like https://host/mcp"),
+        ("https://127.0.0.1:{web}/mcp", "it does not speak TLS", "its url has to begin with http:"),
+    ],
+)
+def test_an_address_that_is_wrong(url: str, what: str, to_do: str) -> None:
+    @asynchronous
+    async def told() -> None:
+        async with listening(official_app()) as web:
+            place = url.format(port=a_port_without_a_server(), web=web.split(":")[2].split("/")[0])
+            said = await said_of(McpConnection(url=place))
+        assert said.startswith('The connection "up" cannot be reached: ')
+        assert what in said
+        assert to_do in said
+
+    told()
+
+
+def test_a_certificate_that_nobody_trusts() -> None:
+    said = advice.unreached("up", "its certificate is not trusted: self-signed certificate")
+    assert said.endswith("self-signed certificate; let SSL_CERT_FILE name a file with the authority that signed it.")
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "what", "to_do"),
+    [
+        ("no-such-program", [], "cannot start no-such-program: there is no such program", "correct its command"),
+        (__file__, [], "it may not be executed", "who may execute it"),
+        (sys.executable, ["-c", "import nowhere_at_all"], "exit code 1: ModuleNotFoundError: No module", "its command"),
+        ("true", [], "ended with the exit code 0", "look whether its command, with its args"),
+        ("echo", ["Hello."], "exit code 0: Hello", "look whether its command, with its args"),
+        ("sh", ["-c", "kill -9 $$"], "was killed by the signal 9", "look whether its command, with its args"),
+    ],
+)
+def test_a_program_that_is_wrong(command: str, args: list[str], what: str, to_do: str) -> None:
+    @asynchronous
+    async def told() -> None:
+        said = await said_of(McpConnection(command=command, args=args))
+        assert what in said
+        assert to_do in said
+
+    told()
+
+
+@asynchronous
+async def test_a_program_that_says_nothing_or_something_else(tmp_path: Path) -> None:
+    for command in ("cat > /dev/null", "while read line; do echo '{\"a\": 1}'; done", "yes"):
+        said = await said_of(McpConnection(command="sh", args=["-c", command]), within=0.5)
+        assert "did not answer within 0.5 s of its start" in said
+        assert "whether its command is that of an MCP server" in said
+    said = await said_of(McpConnection(command="cat", working_directory=str(tmp_path / "gone")))
+    assert said == f'The connection "up" cannot start cat: its workingDirectory {tmp_path / "gone"} is not there.'
+
+
+@asynchronous
+async def test_the_last_words_of_a_program_tell_no_secret() -> None:
+    crash = ["-c", "import os, sys; print('No entry with', os.environ['PASS'], file=sys.stderr); sys.exit(2)"]
+    said = await said_of(McpConnection(command=sys.executable, args=crash, env={"PASS": "hush-hush"}))
+    assert "exit code 2: No entry with [REDACTED]" in said
+
+
+def test_people_with_credentials_of_their_own_are_told_how_to_give_them() -> None:
+    own = McpConnection(url="http://x/mcp", credentials="user")
+    assert "`waypost upstreams login up` gives" in advice.refused("up", own, 401, "Unauthorized")
+
+
+def test_a_long_story_is_cut() -> None:
+    said = advice.refused("up", McpConnection(url="http://x/mcp"), 500, "Oh.\n" * 200)
+    assert said.startswith('The server of the connection "up" answered 500: Oh. Oh. ')
+    assert len(said) < 300
