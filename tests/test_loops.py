@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import selectors
 from collections.abc import Callable, Coroutine, Iterator
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -27,14 +27,14 @@ class Sleeps(selectors.DefaultSelector):
 
 
 class Time:
-    """A clock that goes on by a step whenever somebody looks."""
+    """A clock that goes on by so many vigils whenever somebody looks."""
 
-    def __init__(self, step: float) -> None:
+    def __init__(self) -> None:
         self.now = 0.0
-        self.step = step
+        self.step = 1.0
 
     def __call__(self) -> float:
-        self.now += self.step
+        self.now += self.step * loops._AWAKE
         return self.now
 
 
@@ -50,6 +50,16 @@ def play(selector: Sleeps) -> Iterator[Callable[[Coroutine[Any, Any, None]], Non
     loop.close()
 
 
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
+    clock = Time()
+    monkeypatch.setattr(loops, "perf_counter", clock)
+    return clock
+
+
+Play = Callable[[Coroutine[Any, Any, None]], None]
+
+
 async def answered(vigil: Vigil) -> None:
     """Wait for an answer that takes a few milliseconds."""
     loop = asyncio.get_running_loop()
@@ -59,11 +69,23 @@ async def answered(vigil: Vigil) -> None:
     await answer
 
 
-Play = Callable[[Coroutine[Any, Any, None]], None]
+async def in_vain(vigil: Vigil) -> None:
+    """Begin to wait for an answer that never comes."""
+    vigil.keep(asyncio.get_running_loop().create_future())
 
 
-def test_nobody_sleeps_while_a_vigil_is_kept(play: Play, selector: Sleeps, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "perf_counter", Time(0))
+def waits_without(vigil: Vigil, play: Play, clock: Time) -> int:
+    """How many waits have no vigil before the next one, which is in vain."""
+    for number in itertools.count():
+        before = clock.now
+        play(in_vain(vigil))
+        if clock.now > before:
+            return number
+    raise AssertionError
+
+
+def test_nobody_sleeps_while_a_vigil_is_kept(play: Play, selector: Sleeps, clock: Time) -> None:
+    clock.step = 0
     vigil = Vigil()
     for _ in range(10):
         play(answered(vigil))
@@ -71,50 +93,37 @@ def test_nobody_sleeps_while_a_vigil_is_kept(play: Play, selector: Sleeps, monke
     assert selector.sleeps == 0
 
 
-def test_the_loop_sleeps_when_there_is_no_vigil(play: Play, selector: Sleeps) -> None:
+def test_the_loop_sleeps_when_there_is_no_vigil(play: Play, selector: Sleeps, clock: Time) -> None:
     vigil = Vigil()
-    vigil._rest = 1
+    play(in_vain(vigil))
+    clock.step = 0
     play(answered(vigil))
 
     assert selector.sleeps > 0
 
 
-def test_a_vigil_ends_when_its_time_is_over(play: Play, selector: Sleeps, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Time(loops._AWAKE / 3)
-    monkeypatch.setattr(loops, "perf_counter", clock)
+def test_a_vigil_ends_when_its_time_is_over(play: Play, selector: Sleeps, clock: Time) -> None:
+    clock.step = 1 / 3
+    play(answered(Vigil()))
 
-    async def wait() -> None:
-        Vigil().keep(asyncio.get_running_loop().create_future())
-        await asyncio.sleep(0.01)
-
-    play(wait())
     assert selector.sleeps > 0
     assert clock.now < 3 * loops._AWAKE
 
 
-def test_after_vigils_in_vain_there_are_fewer_and_fewer(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "perf_counter", Time(loops._AWAKE))
-    looks: list[int] = []
+def test_after_vigils_in_vain_there_are_fewer_and_fewer(play: Play, clock: Time) -> None:
     vigil = Vigil()
+    rests = [waits_without(vigil, play, clock) for _ in range(13)]
 
-    async def wait(number: int) -> None:
-        before = loops.perf_counter.now  # type: ignore[attr-defined]  # it is ours
-        vigil.keep(asyncio.get_running_loop().create_future())
-        await asyncio.sleep(0)
-        if loops.perf_counter.now > before:  # type: ignore[attr-defined]
-            looks.append(number)
-
-    for number in range(4000):
-        play(wait(number))
-
-    assert looks[:5] == [0, 3, 8, 17, 34]
-    assert max(later - one for one, later in pairwise(looks)) == loops._LONGEST_REST + 1
+    assert rests == [0, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024, 1024]
 
 
-def test_one_answer_in_time_makes_up_for_all_in_vain(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_answer_in_time_makes_up_for_all_in_vain(play: Play, clock: Time) -> None:
     vigil = Vigil()
-    vigil._in_vain = 512
-    monkeypatch.setattr(loops, "perf_counter", Time(0))
+    assert [waits_without(vigil, play, clock) for _ in range(3)] == [0, 2, 4]
+    for _ in range(8):
+        play(in_vain(vigil))
+    clock.step = 0
     play(answered(vigil))
+    clock.step = 1
 
-    assert vigil._in_vain == 1
+    assert [waits_without(vigil, play, clock) for _ in range(3)] == [0, 2, 4]

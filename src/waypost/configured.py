@@ -11,7 +11,7 @@ import logging
 import signal
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -142,9 +142,7 @@ class ConfiguredHub(Hub):
     def _live_skills(self) -> LiveSection:
         from waypost.skills.live_section import LiveSection
 
-        return LiveSection(
-            self._skill_section, lambda: self.folders, lambda: self._pipeline.timeout, lambda: bool(self._watchers)
-        )
+        return LiveSection(self._skill_section, lambda: self.folders, lambda: bool(self._watchers))
 
     def _skill_section(self, settings: config.Skills) -> SkillSection:
         from waypost.skills.section import SkillSection
@@ -188,16 +186,17 @@ class ConfiguredHub(Hub):
             try:
                 loaded, built = await asyncio.to_thread(read, self.loaded.path)
                 capabilities = [*built.capabilities, *self._exposed(built)]
+                governing = rules(loaded.config.policies)
                 auth = self._new_authentication(loaded.config.auth)
                 draft = await self._draft_skills(loaded.config.skills)
             except WaypostError as error:
                 _log.error("the configuration was not reloaded: %s", error)
                 return False
             was_there = self.imports is not None
-            with self.registry.as_one_change():
+            with self._telling(governing), self.registry.as_one_change():
                 try:
                     self._exchange(loaded.config, capabilities, draft)
-                    changed = self._govern(rules(loaded.config.policies))
+                    self._govern(governing)
                 except DefinitionError as error:
                     _log.error("the configuration was not reloaded: %s", error)
                     if draft is not None:
@@ -214,8 +213,6 @@ class ConfiguredHub(Hub):
                 await self.imports.start()
             if draft is not None and draft.seen is not None and self._watchers:
                 await self.folders.follow()
-            for kind in changed:
-                await self.notify_changed(kind)
             self._record_reload()
             _log.info("the configuration was reloaded")
             return True
@@ -281,14 +278,22 @@ class ConfiguredHub(Hub):
         if self.has_workflows:
             self.workflows.start()
 
-    def _govern(self, new: list[Rule]) -> list[ListKind]:
-        """Have other rules; the lists that look different to somebody now."""
+    def _telling(self, new: list[Rule]) -> AbstractContextManager[None]:
+        """How changes are told: to everybody where the rules change too, as the old ones may have shown what leaves."""
+        old = self.guard.policy.rules
+        is_same = len(new) == len(old) and all(rule in old for rule in new)
+        return nullcontext() if is_same else self.engine.broadcast.to_everybody()
+
+    def _govern(self, new: list[Rule]) -> None:
+        """Have other rules, and tell of the lists that look different to somebody now."""
         policy = self.guard.policy
         people = onlookers([*policy.rules, *new])
         listed = {name: [row.id for kind in kinds for row in self._listed(kind)] for name, kinds in _LISTS.items()}
         before = {name: hidden(policy, people, ids) for name, ids in listed.items()}
         policy.replace(new)
-        return [name for name, ids in listed.items() if hidden(policy, people, ids) != before[name]]
+        for name, ids in listed.items():
+            if hidden(policy, people, ids) != before[name]:
+                self.engine.broadcast.list_changed(name)
 
     def _listed(self, kind: Kind) -> Iterator[Capability]:
         """What clients find in a list, where nothing is kept from them."""
@@ -331,8 +336,11 @@ class ConfiguredHub(Hub):
         await super().stop()
 
     async def _watch_files(self) -> None:
-        async for _ in config.changes(lambda: self.loaded.watched, self._stop_watching):
-            await self.reload()
+        is_sound = True
+        async for changed in config.changes(lambda: self.loaded.watched, self._stop_watching):
+            # A file that only lies beside the others may be what a file with a mistake wants to include.
+            if not is_sound or not {*changed, *(path.parent for path in changed)}.isdisjoint(self.loaded.watched):
+                is_sound = await self.reload()
 
     async def _watch_hangups(self) -> None:
         while True:
@@ -362,6 +370,6 @@ def authentication(auth: config.Auth | None) -> Authentication | None:
     """Who may use the hub, as the section `auth` says."""
     if auth is None:
         return None
-    from waypost.policy.section import authentication as as_said
+    from waypost.policy import section
 
-    return as_said(auth)
+    return section.authentication(auth)

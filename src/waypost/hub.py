@@ -252,7 +252,7 @@ class Hub(Parts, Registering, Lifecycle):
 
     def _watch_leaving(self) -> None:
         """Have everything end that is open for who is let in no more."""
-        if self.auth is not None and self._leaving is None:
+        if self.auth is not None and (self._leaving is None or not self._leaving.is_here):
             from waypost.policy.leaving import Leaving
 
             self._leaving = Leaving(self.auth, self.engine.recognise)
@@ -299,12 +299,13 @@ class Hub(Parts, Registering, Lifecycle):
         """Notice again and again what other hubs on the same store changed."""
         while True:
             await asyncio.sleep(_REFRESH_EVERY)
-            try:
-                await self._notice_others()
-            except StoreError:
-                continue  # it is away, which is told elsewhere
-            except Exception:
-                _log.exception("what other hubs changed was not noticed")
+            for notice in self._to_notice():
+                try:
+                    await notice()
+                except StoreError:
+                    continue  # it is away, which is told elsewhere
+                except Exception:
+                    _log.exception("what other hubs changed was not noticed")
 
     async def _stop_refreshing(self) -> None:
         if self._refreshing is not None:

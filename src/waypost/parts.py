@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -13,7 +13,7 @@ from waypost.capabilities.registry import Registry
 from waypost.execution.pipeline import Pipeline
 from waypost.policy.guard import PolicyGuard
 from waypost.protocol.engine import Engine
-from waypost.stores.definitions import Left, left_in
+from waypost.stores.definitions import left_in
 from waypost.stores.secrets import hub_secret
 from waypost.stores.store import Store
 
@@ -191,26 +191,28 @@ class Parts:
         if "content" in self.__dict__:
             await self.content.load()
 
-    async def _notice_others(self) -> None:
-        """Have what other hubs on the same store made, changed, approved or removed."""
+    def _to_notice(self) -> Iterator[Callable[[], Awaitable[None]]]:
+        """How to have what other hubs on the same store made, changed, approved or removed, each for itself."""
         if "keys" in self.__dict__:
-            await self.keys.refresh()
-        has_all = self.has_workflows and "content" in self.__dict__
-        left = Left(workflows=False, content=False) if has_all else await left_in(self.store)
+            yield self.keys.refresh
+        yield self._notice_workflows
+        yield self._notice_content
+        if self.skills is not None:
+            yield self.skills.refresh
+        if self.imports is not None:
+            yield self.imports.refresh
+
+    async def _notice_workflows(self) -> None:
         if self.has_workflows:
             await self.workflows.creating.load()
-        elif left.workflows:
+        elif (await left_in(self.store)).workflows:
             await self.workflows.open(created=True)
             if self._takes_up_runs:
                 self.workflows.start()
-        if left.content and self.keeps_content:
+
+    async def _notice_content(self) -> None:
+        if "content" in self.__dict__ or (self.keeps_content and (await left_in(self.store)).content):
             await self.content.load()
-        else:
-            await self._refresh_content()
-        if self.skills is not None:
-            await self.skills.refresh()
-        if self.imports is not None:
-            await self.imports.refresh()
 
     async def _close_parts(self) -> None:
         """Let go of whatever was made."""

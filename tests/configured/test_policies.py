@@ -6,10 +6,12 @@ import asyncio
 
 import pytest
 
-from tests.configured.conftest import CONFIG, Folder, using
+from tests.configured.conftest import CONFIG, ERAS, KIT, Folder, listening, more, using
 from waypost import RemoteError
 
 RULE = "policies:\n  - {name: quiet, type: mcp_restriction, config: {tool_pattern: speak}}\n"
+SPOKEN = (KIT + more("whisper"), "")
+HUSHED = (KIT, RULE.replace("speak}}", "whisper}, hide: true}"))
 
 
 @pytest.mark.parametrize(
@@ -76,5 +78,26 @@ def test_rules_that_stay_keep_what_they_counted(folder: Folder) -> None:
             assert await hub.reload()
             with pytest.raises(RemoteError, match="rate limit exceeded: max 1/3600s"):
                 await client.call_tool("speak")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("before", "after"), [(SPOKEN, HUSHED), (HUSHED, SPOKEN)], ids=["goes", "comes"])
+@pytest.mark.parametrize("version", ERAS)
+def test_who_loses_or_finds_a_tool_by_a_reload_that_hides_or_shows_it_too_is_told_once(
+    before: tuple[str, str], after: tuple[str, str], version: str, folder: Folder
+) -> None:
+    def write(kit: str, policies: str) -> None:
+        folder.write("tools.py", kit)
+        folder.write("waypost.yaml", CONFIG + policies)
+
+    async def scenario() -> None:
+        write(*before)
+        hub = folder.hub()
+        async with using(hub, version) as client, listening(client):
+            write(*after)
+            assert await hub.reload()
+            await client.assert_notification("tools/list_changed")
+            await client.refute_notification("tools/list_changed")
 
     asyncio.run(scenario())

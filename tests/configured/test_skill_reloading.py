@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from aiohttp import web
 
 from tests.configured.conftest import CONFIG, ERAS, Folder, listening, names, using
 from tests.protocol.conftest import asynchronous, until
+from tests.skills.core.calling import serving
 from waypost.capabilities.capability import Kind
 from waypost.configured import ConfiguredHub
 from waypost.skills.refusals import SkillRefused
@@ -205,6 +207,55 @@ async def test_a_call_that_runs_ends_on_what_it_began_with(folder: Folder) -> No
             gate.touch()
         assert call.result() == "waited"
         await until(lambda: not old.pool.pids)
+
+
+@asynchronous
+async def test_a_call_that_runs_is_waited_for_however_little_time_calls_have_now(folder: Folder) -> None:
+    here, asked = asyncio.Event(), asyncio.Event()
+
+    async def late(request: web.BaseRequest) -> web.Response:
+        asked.set()
+        await here.wait()
+        return web.Response(text="late")
+
+    section = "skills: {core: [api_request], dynamic: ./made, allowPrivate: true}\n"
+    async with serving(late) as base, reloading(folder, section) as desk, asyncio.TaskGroup() as group:
+        old, gate = desk.hub._live_skills.section, folder.path / "gate"
+        assert old is not None and old.dynamic is not None
+        folder.write("made/slow.py", SLOW)
+        await old.dynamic.load("slow.py")
+        pool = old.dynamic.pool
+        calls = [group.create_task(desk.call("slow", str(gate))), group.create_task(desk.call("api_request", base))]
+        await asked.wait()
+        await until(lambda: pool._busy)
+
+        assert await desk.reload("mcp: {toolTimeoutMs: 1}\nskills: {core: [], dynamic: ./made, timeoutMs: 20000}\n")
+
+        assert await desk.call("echo") == "in"  # in a new process, which takes longer than that
+        here.set()
+        assert '"late"' in await calls[1]
+        assert old._egress._http is not None
+        gate.touch()
+        assert await calls[0] == "waited"
+        await until(lambda: old._egress._http is None and not pool.pids)
+
+
+@asynchronous
+async def test_a_stop_ends_calls_that_run_on_what_was_exchanged(folder: Folder) -> None:
+    async with reloading(folder, "skills: {core: [], dynamic: ./made}\n") as desk:
+        folder.write("made/slow.py", SLOW)
+        assert desk.hub.skills is not None
+        await desk.hub.skills.load("slow.py")
+        pool = desk.hub.skills.pool
+        call = asyncio.create_task(desk.call("slow", "never"))
+        await until(lambda: pool._busy)
+        assert await desk.reload("skills: {core: [shell]}\n")
+        assert pool.pids
+
+        await desk.hub._live_skills.close()
+
+        assert not pool.pids
+        assert "killed by SIGKILL" in await call
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,40 @@ def test_watching_goes_on_after_a_bad_file(folder: Folder, caplog: pytest.LogCap
     asyncio.run(scenario())
 
 
+def test_a_file_that_has_nothing_to_do_with_the_configuration_changes_nothing(folder: Folder) -> None:
+    hub = folder.hub()
+
+    async def scenario() -> None:
+        async with using(hub) as client, listening(client):
+            before = hub.loaded
+            folder.write("notes.yaml", "mine: own")
+            folder.write("waypost.yaml", CONFIG)
+            folder.write("tools.py", KIT + more("whisper"))
+            await client.assert_notification("tools/list_changed", within=DEADLINE)
+            loaded = hub.loaded
+            assert loaded is not before
+            folder.write("notes.yaml", "mine: still")
+            await asyncio.sleep(1.5)  # as long as a change takes to be noticed, and more
+            assert hub.loaded is loaded
+
+    asyncio.run(scenario())
+
+
+def test_a_file_that_a_mistake_is_about_is_noticed_where_it_appears(
+    folder: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub = folder.hub()
+
+    async def scenario() -> None:
+        async with using(hub) as client:
+            folder.write("waypost.yaml", CONFIG + "include: [more.yaml]\n")
+            await until(lambda: "not reloaded" in caplog.text, 4)
+            folder.write("more.yaml", "prompts: {hello: {template: Hello}}\n")
+            await client.assert_notification("prompts/list_changed", within=4)
+
+    asyncio.run(scenario())
+
+
 def test_a_hub_that_is_started_again_watches_again(folder: Folder) -> None:
     hub = folder.hub()
 

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.gateway.importers import Json, stdio, write
 from tests.gateway.passers import downstream, started, transports, upstream
 from tests.protocol.conftest import asynchronous
@@ -18,8 +20,15 @@ from tests.upstreams.servers.curious import Dated
 from tests.upstreams.servers.tasking import tasking
 from waypost import RemoteError
 from waypost.configured import ConfiguredHub
+from waypost.protocol import tasks
 from waypost.testing import connect
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
+
+
+@pytest.fixture(autouse=True)
+def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub whose tools run as tasks, where it runs here, wants to be asked often how they stand."""
+    monkeypatch.setattr(tasks, "_POLL_MS", 20)
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from tests.hub.samples import ERAS, Arithmetic, Greet, Readme, Shout, empty, hearing, ids, names, resource_at
-from waypost import DefinitionError, RemoteError
+from waypost import DefinitionError, Hub, RemoteError
 from waypost.capabilities.capability import Kind
 from waypost.testing import connect
 from waypost.wire.versions import LATEST_LEGACY
@@ -61,6 +61,26 @@ def test_removed_tools_are_gone_and_told_once(version: str) -> None:
             with pytest.raises(RemoteError, match="Unknown tool: add") as caught:
                 await client.call_tool("add", {"a": 1, "b": 2})
             assert caught.value.code == -32602
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("version", ERAS)
+def test_who_sees_a_tool_by_another_name_is_told_even_if_the_one_that_took_it_is_hidden(version: str) -> None:
+    hub = Hub("changing", version="1", names="portable").add(Shout, name="a.b")
+
+    def hidden() -> str:
+        """Only for some."""
+        return "hidden"
+
+    async def scenario() -> None:
+        async with hearing(hub, version) as client:
+            assert names(await client.list_tools()) == ["a_b"]
+            hub.tool(hidden, name="a_b", scopes=["more"])
+            await client.assert_notification("tools/list_changed")
+            await client.refute_notification("tools/list_changed")
+            (moved,) = names(await client.list_tools())
+            assert moved.startswith("a_b_")
 
     asyncio.run(scenario())
 

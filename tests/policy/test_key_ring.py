@@ -205,6 +205,45 @@ async def test_another_hub_on_the_store_hears_of_keys_when_it_looks() -> None:
         assert (other.who(key), other.who(again)) == (None, Principal("ci", ("lead",)))
 
 
+@pytest.mark.parametrize("value", [{"x": 1}, {"id": "bad", "hash": "none"}])
+@asynchronous
+async def test_a_key_that_cannot_be_read_keeps_nobody_from_hearing_of_others(value: object) -> None:
+    async with ring() as one:
+        other = Ring(one.ring._store())
+        old = await one.ring.create("ci")
+        await other.ring.refresh()
+        await one.ring._store().keys.put("bad", value, 0)
+        await one.ring.revoke("ci")
+        new = await one.ring.create("dev")
+        await other.ring.refresh()
+
+        assert (other.who(old), other.who(new)) == (None, Principal("dev"))
+
+
+@asynchronous
+async def test_a_key_that_cannot_be_read_may_be_replaced_and_not_revoked() -> None:
+    async with ring() as one:
+        await one.ring._store().keys.put("ci", {"x": 1}, 0)
+        with pytest.raises(UnknownCapability):
+            await one.ring.revoke("ci")
+
+        assert one.who(await one.ring.create("ci")) == Principal("ci")
+
+
+@asynchronous
+async def test_a_key_is_revoked_for_good_even_if_that_cannot_be_told() -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("by accident")
+
+    async with ring() as one:
+        await one.ring.create("ci")
+        one.keys.on_change = fail
+        with pytest.raises(RuntimeError):
+            await one.ring.revoke("ci")
+
+        assert [entry.revoked_at for entry in await one.ring.entries()] == [NOW]
+
+
 @asynchronous
 async def test_a_key_replaced_between_two_looks_is_replaced() -> None:
     async with ring() as one:

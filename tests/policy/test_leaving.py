@@ -126,3 +126,11 @@ async def test_nothing_is_told_once_it_stopped() -> None:
     auth.keys.revoke("ci")
     await idle()
     assert not told.changes
+
+
+def test_it_stops_where_the_loop_it_was_made_in_is_closed() -> None:
+    async def begin() -> Leaving:
+        return Leaving(Authentication(), Told())
+
+    leaving = asyncio.run(begin())
+    asyncio.run(leaving.stop())

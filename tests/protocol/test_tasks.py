@@ -382,3 +382,16 @@ def test_a_result_that_says_it_failed_is_a_failed_task_only_for_sessions() -> No
     assert legacy_task(failed)["status"] == "failed"
     assert detailed_task(failed)["status"] == "completed"
     assert legacy_task(record(status="completed", result=DONE))["status"] == "completed"
+
+
+@asynchronous
+async def test_a_task_whose_time_is_over_while_the_hub_stops_says_so_of_itself_alone() -> None:
+    bench = Bench()
+    late, other = [await bench.run(hang) for _ in range(2)]
+    await idle()
+    bench.tasks.stop()
+    late.expire()
+    for task in (late, other):
+        await task.ended.wait()
+        assert task.record.status == "failed"
+    assert other.record.status_message == "The server was stopped while the task was running."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import threading
 import warnings
 from pathlib import Path
 from typing import Any, ClassVar
@@ -69,11 +69,15 @@ async def test_a_trigger_of_ours_calls_a_function_of_theirs() -> None:
         await theirs.until_heard({"n": 1})
 
 
-class Slow(dict[str, Any]):
-    """Keeps what it is given a while later."""
+class Late(dict[str, Any]):
+    """Keeps what it is given no sooner than it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may = threading.Event()
 
     def __setitem__(self, key: str, value: Any) -> None:
-        time.sleep(0.1)
+        assert self.may.wait(10)
         super().__setitem__(key, value)
 
 
@@ -90,13 +94,16 @@ async def test_a_trigger_of_theirs_is_bound_although_they_offer_it_before_they_c
 
     async with at_work(hub), working(hub) as ours, sdk(address(hub)) as theirs:
         await theirs.trigger("engine::functions::list")
-        theirs.worker._trigger_types = Slow()
+        known = theirs.worker._trigger_types = Late()
         ours.register_trigger("theirs::tick", "ours::tick")
         await settled(ours)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             kind = {"id": "theirs::tick", "description": "Ticks."}
-            await asyncio.to_thread(theirs.worker.register_trigger_type, kind, Ticks())
+            async with asyncio.TaskGroup() as group:
+                group.create_task(asyncio.to_thread(theirs.worker.register_trigger_type, kind, Ticks()))
+                await until(lambda: any(one.id == "theirs::tick" for one in hub.workers.triggers.kinds))
+                known.may.set()
         await until(lambda: bound == ["ours::tick"])
 
 

@@ -195,6 +195,24 @@ async def test_a_writer_hears_that_nobody_reads_and_that_it_was_closed() -> None
 
 
 @asynchronous
+async def test_the_other_side_hears_of_an_end_that_was_closed_before_it_was_used() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub), working(hub) as one:
+        nothing = await one.create_channel()
+        await nothing.writer.close()
+        assert await nothing.reader.read_all() == b""
+
+        unread = await one.create_channel()
+        await unread.reader.close()
+        with pytest.raises(InvocationFailed) as refused:
+            for _ in range(200):
+                await unread.writer.write(b"x" * 65536)
+        assert refused.value.code == "channel_closed"
+        await unread.writer.close()
+        await unread.writer.close()
+
+
+@asynchronous
 async def test_an_end_that_is_taken_or_gone_cannot_be_opened() -> None:
     async with two() as (_, one, other):
         seen: list[Any] = []

@@ -7,6 +7,7 @@ import pytest
 from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import WORK, Bench, Json, bench, flow
 from tests.workflows.test_unknown_outcomes import crash
+from waypost.workflows import recovery
 from waypost.workflows.chaining import Chains, Outcome
 from waypost.workflows.moves import Taken
 
@@ -79,11 +80,12 @@ async def test_what_goes_on_by_itself_waits_for_what_it_calls(monkeypatch: pytes
 
 
 @asynchronous
-async def test_what_never_comes_is_not_waited_for_without_end() -> None:
+async def test_what_never_comes_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     async with bench(definition(LATE)) as b:
         told = await b.start()
         await crash(b, told)
         assert (await b.get(told))["status"] == "executing"
-        b.engine.recovery._patient_until = 0.0
+        monkeypatch.setattr(recovery, "PATIENCE", 0.0)
+        b.engine.recovery.begin()
         seen = await b.once(told, lambda seen: "lastError" in seen.data)
         assert seen["lastError"]["message"] == "Unknown tool: late"

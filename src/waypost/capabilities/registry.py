@@ -148,9 +148,9 @@ class Registry:
             arriving[key] = self._waiting.pop(key)
         for kind, name in leaving:
             self._drop(kind, name)
-        for row in arriving.values():
-            self._put(row)
-        self._publish(_different(leaving, arriving))
+        moved = [self._put(row) for row in arriving.values()]
+        respelled = [row for row in moved if row is not None and not row.hidden]
+        self._publish(_different(leaving, arriving) + respelled)
 
     def is_taken(self, kind: Kind, name: str) -> bool:
         """Whether something has a name that makes room for nobody."""
@@ -198,25 +198,27 @@ class Registry:
         """What has a name and is not about to leave it."""
         return None if key in leaving else self.tables[key[0]].get(key[1])
 
-    def _put(self, capability: Capability) -> None:
+    def _put(self, capability: Capability) -> Capability | None:
+        """Add a row; gives the one that is spelled in another way from now on."""
         self.tables[capability.kind].put(capability)
-        if capability.kind is Kind.TOOL:
-            self._publish_portable(capability.id)
+        return self._publish_portable(capability.id) if capability.kind is Kind.TOOL else None
 
     def _drop(self, kind: Kind, key: str) -> None:
         self.tables[kind].pop(key)
         if kind is Kind.TOOL:
             self._portable.pop(self._portable_of.pop(key, key), None)
 
-    def _publish_portable(self, name: str) -> None:
+    def _publish_portable(self, name: str) -> Capability | None:
         if is_portable(name):
             # A name that is portable by itself keeps it; whoever borrowed it moves aside.
             borrower = self._portable.get(name)
             self._claim(name, name)
             if borrower is not None and borrower != name:
                 self._claim(borrower, self._free(borrower))
+                return self.tools.get(borrower)
         else:
             self._claim(name, self._free(name))
+        return None
 
     def _claim(self, name: str, spelled: str) -> None:
         self._portable[spelled] = name

@@ -83,9 +83,10 @@ def data_directory(given: argparse.Namespace) -> Path:
 def _serve(hub: Hub, host: str, port: int, file: Path) -> None:
     """Serve over HTTP, and say where: on stderr for people, in the data directory for programs of the same user."""
     from waypost.policy import Key, digest, new_key
+    from waypost.policy.keys import HUB
 
     key = new_key()
-    hub.authentication.admit(Key("hub", digest(key), roles=("admin",)))
+    hub.authentication.admit(Key(HUB, digest(key), roles=("admin",)))
     left: list[Note] = []
     other = neighbour(file)
 

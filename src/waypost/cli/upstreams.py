@@ -34,7 +34,7 @@ def register(commands: Any) -> None:
         "trust definitions as they are now, and release those that were held back",
         "waypost upstreams approve github push",
     )
-    approving.add_argument("connection", metavar="CONNECTION", help="the connection of the server")
+    _about(approving)
     approving.add_argument("tool", metavar="TOOL", nargs="?", help="one tool, by its own name (default: all)")
     approving.add_argument(
         "--sha256",
@@ -49,7 +49,11 @@ def register(commands: Any) -> None:
         "end the session with a server when its calls are done, and begin a new one",
         "waypost upstreams restart github",
     )
-    restarting.add_argument("connection", metavar="CONNECTION", help="the connection of the server")
+    _about(restarting)
+    _register_credentials(actions)
+
+
+def _register_credentials(actions: Any) -> None:
     entering = add_action(
         actions,
         "login",
@@ -57,7 +61,7 @@ def register(commands: Any) -> None:
         "keep what somebody shows at a server whose sessions are not shared",
         "waypost upstreams login github --principal ada --header 'Authorization: Bearer ...'",
     )
-    entering.add_argument("connection", metavar="CONNECTION", help="the connection of the server")
+    _about(entering)
     entering.add_argument("--principal", required=True, help="who shows it; `hub` for asking what the server offers")
     entering.add_argument(
         "--header",
@@ -74,8 +78,12 @@ def register(commands: Any) -> None:
         "forget what somebody shows at a server",
         "waypost upstreams logout github --principal ada",
     )
-    leaving.add_argument("connection", metavar="CONNECTION", help="the connection of the server")
+    _about(leaving)
     leaving.add_argument("--principal", required=True, help="whose credential is forgotten")
+
+
+def _about(command: argparse.ArgumentParser) -> None:
+    command.add_argument("connection", metavar="CONNECTION", help="the connection of the server")
 
 
 def _header(text: str) -> tuple[str, str]:

@@ -50,6 +50,10 @@ class Bulkheads:
         finally:
             self._waiting -= 1
 
+    def return_to(self, who: str) -> None:
+        """Take a place again that was given back while somebody else was to act: nobody waits in line twice."""
+        self._running[who] = self._running.get(who, 0) + 1
+
     def leave(self, who: str) -> None:
         """Give a place back, to the next in line if there is one."""
         if self._lines and self._is_handed_on(who):

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Final
 
 from waypost.errors import DeadlineExceeded
+from waypost.execution.bulkheads import Bulkheads
 from waypost.execution.ticker import ticker
 from waypost.loops import running_task
 
@@ -18,11 +19,13 @@ _INSIST_AFTER: Final = 0.1
 class Deadline:
     """Cancels the current task when time is up, again and again if it does not listen, and says so."""
 
-    __slots__ = ("_cancels", "_left", "_pauses", "_seconds", "_task", "_ticker", "due")
+    __slots__ = ("_cancels", "_left", "_pauses", "_places", "_seconds", "_task", "_ticker", "_who", "due")
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, places: Bulkheads | None = None, who: str | None = None) -> None:
         self.due = 0.0
         self._seconds = seconds
+        self._places = places
+        self._who = who
         self._cancels = 0
         self._pauses = 0
 
@@ -39,10 +42,12 @@ class Deadline:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Stand still while somebody else is to act; pauses may overlap."""
+        """Stand still, and leave the place to others, while somebody else is to act; pauses may overlap."""
         if self._pauses == 0:
             self._left = max(0.0, self.due - self._ticker.loop.time())
             self._ticker.discard(self)
+            if self._places is not None and self._who is not None:
+                self._places.leave(self._who)
         self._pauses += 1
         try:
             yield
@@ -50,6 +55,8 @@ class Deadline:
             self._pauses -= 1
             if self._pauses == 0:
                 self._ticker.add(self, self._left)
+                if self._places is not None and self._who is not None:
+                    self._places.return_to(self._who)
 
     def ring(self) -> None:
         """Time is up: stop the work, and look again whether it did stop."""

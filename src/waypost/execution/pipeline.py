@@ -49,19 +49,11 @@ _log: Final = logging.getLogger(__name__)
 class Pipeline:
     """Runs capabilities of one registry."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        services: Services,
-        *,
-        timeout: float,
-        pool: Pool | None = None,
-        places: Bulkheads | None = None,
-    ) -> None:
+    def __init__(self, registry: Registry, services: Services, *, timeout: float, places: Bulkheads) -> None:
         self.registry = registry
         self.timeout = timeout
-        self.pool = Pool() if pool is None else pool
-        self.places = Bulkheads() if places is None else places
+        self.pool = Pool()
+        self.places = places
         self.guard: Guard | None = None
         self.secrets: tuple[str, ...] = ()
         """Values that no error of a tool may tell."""
@@ -99,10 +91,10 @@ class Pipeline:
             admitted = tool.arguments.admit(arguments)
             seconds = tool.timeout or longest or self.timeout
             if tool.is_async and not tracing.is_on():
-                with Deadline(seconds) as deadline:
+                with Deadline(seconds, self.places, place) as deadline:
                     value = await tool.handler(admitted, Context(caller, self._services, deadline, tool))
             else:
-                value = await self._run(tool, admitted, caller, seconds)
+                value = await self._run(tool, admitted, caller, seconds, place)
             result = shape(value) if unopened else opened(shape(value))
             if tool.output is not None:
                 check_output(tool, result)
@@ -187,27 +179,28 @@ class Pipeline:
     async def _placed(self, capability: Capability, admitted: Any, caller: Caller, longest: float | None) -> Any:
         """Run it in a place of its caller's."""
         if caller.chain.depth:
-            return await _sound(self._run(capability, admitted, caller, longest))
+            return await _sound(self._run(capability, admitted, caller, longest, None))
         who = caller.principal.id
         if not self.places.try_enter(who):
             await self.places.enter(who)
         try:
-            return await _sound(self._run(capability, admitted, caller, longest))
+            return await _sound(self._run(capability, admitted, caller, longest, who))
         finally:
             self.places.leave(who)
 
     def _run(
-        self, capability: Capability, admitted: Any, caller: Caller, seconds: float | None = None
+        self, capability: Capability, admitted: Any, caller: Caller, seconds: float | None, place: str | None
     ) -> Coroutine[Any, Any, Any]:
         run = self._traced if tracing.is_on() else self._supervised
-        return run(capability, admitted, caller, seconds or capability.timeout or self.timeout)
+        deadline = Deadline(seconds or capability.timeout or self.timeout, self.places, place)
+        return run(capability, admitted, caller, deadline)
 
-    async def _traced(self, capability: Capability, admitted: Any, caller: Caller, seconds: float) -> Any:
+    async def _traced(self, capability: Capability, admitted: Any, caller: Caller, deadline: Deadline) -> Any:
         with tracing.span(f"run {capability.id}", {"waypost.capability": capability.id}):
-            return await self._supervised(capability, admitted, caller, seconds)
+            return await self._supervised(capability, admitted, caller, deadline)
 
-    async def _supervised(self, capability: Capability, admitted: Any, caller: Caller, seconds: float) -> Any:
-        with Deadline(seconds) as deadline:
+    async def _supervised(self, capability: Capability, admitted: Any, caller: Caller, deadline: Deadline) -> Any:
+        with deadline:
             context = Context(caller, self._services, deadline, capability)
             if capability.is_async:
                 return await capability.handler(admitted, context)

@@ -126,10 +126,10 @@ class Forwarded:
                 self._connection,
                 shown,
                 self._meta,
-                None if take is None else Told(take),
-                passing,
-                self._ctx.principal.id,
-                partial(self._asked, name=name),
+                told=None if take is None else Told(take),
+                party=passing,
+                principal=self._ctx.principal.id,
+                ask=partial(self._asked, name=name),
             )
         )
 

@@ -24,7 +24,7 @@ class Pages:
         """Remember who was sent to pages of a server; whether there is anything to hear about them."""
         if ctx.caller.version != V2025_11_25:  # no other has a word for it
             return False
-        known = [found for page in pages if isinstance(found := _id_of(page), str)]
+        known = [found for page in pages if (found := _id_of(page)) is not None]
         for one in known:
             self._shown[connection, one] = ctx.caller.session
         for oldest in list(self._shown)[: max(0, len(self._shown) - _MOST)]:
@@ -33,13 +33,15 @@ class Pages:
 
     def done(self, connection: str, page: Any) -> None:
         """Tell whoever was sent to a page that something was done there."""
-        session = self._shown.pop((connection, str(_id_of(page))), None)
-        if session is None:
+        known = _id_of(page)
+        session = None if known is None else self._shown.pop((connection, known), None)
+        if known is None or session is None:
             return
-        telling = asyncio.get_running_loop().create_task(session.send_elicitation_complete(str(_id_of(page))))
+        telling = asyncio.get_running_loop().create_task(session.send_elicitation_complete(known))
         self._telling.add(telling)
         telling.add_done_callback(self._telling.discard)
 
 
-def _id_of(page: Any) -> Any:
-    return page.get("elicitationId") if isinstance(page, dict) else None
+def _id_of(page: Any) -> str | None:
+    found = page.get("elicitationId") if isinstance(page, dict) else None
+    return found if isinstance(found, str) else None

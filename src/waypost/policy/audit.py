@@ -15,6 +15,7 @@ import secrets
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
@@ -237,7 +238,7 @@ class AuditLog:
         while self._waiting:
             if len(self._waiting) < _AT_ONCE and not self._stopping:
                 await asyncio.sleep(_GATHER)
-            some = [self._waiting[place] for place in range(min(_AT_ONCE, len(self._waiting)))]
+            some = list(islice(self._waiting, _AT_ONCE))
             try:
                 await self._writer.write(some)
             except (StoreError, Busy, OSError) as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from fnmatch import fnmatchcase
 from typing import Final
 
 import msgspec
@@ -77,10 +76,9 @@ class Policy:
             return ALLOWED
         for rule, one in self._of(question):
             try:
-                # All but who asks was looked at before.
-                is_for_all = not (rule.principals or rule.roles)
-                is_asked = (is_for_all or rule.concerns(question)) and (one.is_steady or not steady)
-                reason = one.deny(question, counts) if is_asked else None
+                if not rule.is_for(question.principal) or (steady and not one.is_steady):
+                    continue
+                reason = one.deny(question, counts)
             except Exception as error:
                 _log.exception("the policy %s failed", rule.name)
                 reason = f"policy '{rule.name}' failed: {type(error).__name__}"
@@ -92,7 +90,7 @@ class Policy:
         """Whether a rule that hides what it denies denies this to a client, or to whoever else comes by a chain."""
         question = Question(principal, capability, chain)
         return any(
-            rule.hide and one.is_steady and rule.concerns(question) and one.deny(question, False) is not None
+            rule.hide and one.is_steady and rule.is_for(principal) and one.deny(question, False) is not None
             for rule, one in self._of(question)
         )
 
@@ -104,10 +102,6 @@ class Policy:
             if len(self._relevant) >= _MOST_KNOWN:
                 self._relevant.clear()
             found = self._relevant[key] = tuple(
-                (rule, one)
-                for rule, one in self._compiled
-                if (not rule.callers or question.chain.type in rule.callers)
-                and (not rule.capabilities or any(fnmatchcase(question.capability, name) for name in rule.capabilities))
-                and one.may_deny(question)
+                (rule, one) for rule, one in self._compiled if rule.is_about(question) and one.may_deny(question)
             )
         return found

@@ -196,7 +196,7 @@ class PolicyGuard:
                 chain.depth,
                 chain.run,
                 permit.digest,
-                round(seconds * 1000, 3),
+                int(seconds * 1e6) / 1000,
                 outcome,
             )
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -12,8 +13,10 @@ import msgspec
 from waypost.errors import DefinitionError, StoreError, UnknownCapability
 from waypost.policy.keys import Key, Keys, digest, new_key
 from waypost.stores import tables
+from waypost.stores.documents import Document
 from waypost.stores.store import Store
 
+_log: Final = logging.getLogger(__name__)
 _PAGE: Final = 1000
 _KIND: Final = tables.KEYS.name
 
@@ -65,7 +68,10 @@ class KeyRing:
                 self._refuse(key_id)
         for entry in good.values():
             if entry.id not in self._accepted:
-                self._accept(entry)
+                try:
+                    self._accept(entry)
+                except DefinitionError as error:
+                    _log.warning("a key in the store is not accepted: %s", error.message)
         self._revision = revision
 
     async def create(
@@ -86,7 +92,8 @@ class KeyRing:
         if key_id not in self._accepted and any(known.id == key_id for known in self._keys):
             raise StoreError(f"The configuration has a key for {key_id}; choose another id.")
         found = await self._store().keys.get(key_id)
-        if found is not None and _entry(found.value).is_good(self._clock()):
+        known = None if found is None else _readable(found)
+        if known is not None and known.is_good(self._clock()):
             raise StoreError(f"There is a key for {key_id} already; revoke it first.")
         await self._store().keys.put(key_id, msgspec.to_builtins(entry), 0 if found is None else found.version)
         self._refuse(key_id)
@@ -96,20 +103,23 @@ class KeyRing:
     async def revoke(self, key_id: str) -> None:
         """Refuse a key from now on."""
         found = await self._store().keys.get(key_id)
-        if found is None or _entry(found.value).revoked_at is not None:
+        known = None if found is None else _readable(found)
+        if found is None or known is None or known.revoked_at is not None:
             raise UnknownCapability(f"There is no key for {key_id} that could be revoked.")
-        self._refuse(key_id)
-        entry = msgspec.structs.replace(_entry(found.value), revoked_at=self._clock())
-        await self._store().keys.put(key_id, msgspec.to_builtins(entry), found.version)
+        try:
+            self._refuse(key_id)
+        finally:  # whatever comes of telling it
+            entry = msgspec.structs.replace(known, revoked_at=self._clock())
+            await self._store().keys.put(key_id, msgspec.to_builtins(entry), found.version)
 
     async def entries(self) -> list[KeyEntry]:
-        """All keys there ever were, by id."""
-        entries: list[KeyEntry] = []
-        while page := await self._store().keys.page(entries[-1].id if entries else "", _PAGE):
-            entries += [_entry(document.value) for document in page]
+        """All keys there ever were, by id, but for what cannot be read as one."""
+        documents: list[Document] = []
+        while page := await self._store().keys.page(documents[-1].id if documents else "", _PAGE):
+            documents += page
             if len(page) < _PAGE:
                 break
-        return entries
+        return [entry for entry in map(_readable, documents) if entry is not None]
 
     def _accept(self, entry: KeyEntry) -> None:
         self._keys.add(self._as_key(entry))
@@ -128,5 +138,9 @@ class KeyRing:
         return Key(entry.id, entry.hash, entry.roles, entry.permissions, entry.scopes, expires)
 
 
-def _entry(value: Any) -> KeyEntry:
-    return msgspec.convert(value, KeyEntry)
+def _readable(document: Document) -> KeyEntry | None:
+    try:
+        return msgspec.convert(document.value, KeyEntry)
+    except msgspec.ValidationError as error:
+        _log.warning("the key %s in the store cannot be read: %s", document.id, error)
+        return None

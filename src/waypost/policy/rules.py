@@ -67,13 +67,16 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     hide: bool = False
     """Whether what it denies is not listed either."""
 
-    def concerns(self, question: Question) -> bool:
-        """Whether the rule has anything to do with a question."""
-        return (
-            (not self.principals or question.principal.id in self.principals)
-            and (not self.roles or not set(self.roles).isdisjoint(question.principal.roles))
-            and (not self.callers or question.chain.type in self.callers)
-            and (not self.capabilities or any(fnmatchcase(question.capability, one) for one in self.capabilities))
+    def is_for(self, principal: Principal) -> bool:
+        """Whether it holds for somebody."""
+        return (not self.principals or principal.id in self.principals) and (
+            not self.roles or not set(self.roles).isdisjoint(principal.roles)
+        )
+
+    def is_about(self, question: Question) -> bool:
+        """Whether it is about what somebody wants to do, whoever that is."""
+        return (not self.callers or question.chain.type in self.callers) and (
+            not self.capabilities or any(fnmatchcase(question.capability, one) for one in self.capabilities)
         )
 
 

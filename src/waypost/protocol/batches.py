@@ -10,7 +10,9 @@ from msgspec import UNSET
 from waypost.capabilities.principals import Principal
 from waypost.errors import InvalidRequest, ProtocolError
 from waypost.protocol import legacy
+from waypost.protocol.answers import Outcome
 from waypost.protocol.engine import Engine
+from waypost.protocol.failures import STOPPING
 from waypost.protocol.session import LegacySession
 from waypost.protocol.streams import Outlet
 from waypost.wire import messages
@@ -24,6 +26,7 @@ class Batch(msgspec.Struct):
     requests: list[Message]
     notices: list[Message]
     refusals: list[bytes]
+    answers: list[asyncio.Task[Outcome | None]] = []
 
     @property
     def wants_answer(self) -> bool:
@@ -51,11 +54,27 @@ async def answer(
     engine: Engine, session: LegacySession, batch: Batch, outlet: Outlet, principal: Principal | None = None
 ) -> bytes:
     """The responses to a batch as one array; empty if there is none because its requests were cancelled."""
+    loop = asyncio.get_running_loop()
     exchanges = [legacy.exchange_for(session, message, outlet) for message in batch.requests]
     for exchange in exchanges:
         exchange.principal = principal or session.principal
     pairs = zip(batch.requests, exchanges, strict=True)
-    outcomes = await asyncio.gather(*(legacy.answer(engine, session, *pair) for pair in pairs))
-    answered = [outcome.payload for outcome in outcomes if outcome is not None]
-    told = [*batch.refusals, *answered]
+    batch.answers = [loop.create_task(legacy.answer(engine, session, *pair)) for pair in pairs]
+    return _array(batch, await asyncio.gather(*batch.answers))
+
+
+def stopped(batch: Batch) -> bytes:
+    """The responses to a batch whose answer was cancelled: to what did not end, that the hub stops."""
+    pairs = zip(batch.requests, batch.answers, strict=True)
+    return _array(
+        batch,
+        [
+            STOPPING.outcome(message.id) if answer.cancelled() else answer.result()  # type: ignore[arg-type]  # requests have one
+            for message, answer in pairs
+        ],
+    )
+
+
+def _array(batch: Batch, outcomes: list[Outcome | None]) -> bytes:
+    told = [*batch.refusals, *(outcome.payload for outcome in outcomes if outcome is not None)]
     return b"[" + b",".join(told) + b"]" if told else b""

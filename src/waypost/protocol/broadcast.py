@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -59,6 +60,7 @@ class Broadcast:
         self._may_hear = may_hear
         self._subscriptions: set[Subscription] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._held: set[ListKind] | None = None
         self.on_interest: Callable[[], None] | None = None
         sessions.on_subscriptions = self.interest_changed
 
@@ -92,27 +94,48 @@ class Broadcast:
 
     def registry_changed(self, change: Change, shows: Callable[[Principal, Capability], bool]) -> None:
         """One change of the registry: one notification per list that looks different, for those who can see that."""
-        for kind in sorted({_LISTS[kind] for kind in change.kinds}):
+        kinds = {_LISTS[kind] for kind in change.kinds}
+        if self._held is not None:
+            self._held |= kinds
+            return
+        for kind in sorted(kinds):
             rows = [row for row in change.rows if _LISTS[row.kind] == kind]
             self._on_loop(partial(self._list_changed, kind, partial(_sees_any, rows, shows)))
 
     def list_changed(self, kind: ListKind) -> None:
         """Tell everybody that a list changed."""
         check_list(kind)
+        if self._held is not None:
+            self._held.add(kind)
+            return
         self._on_loop(lambda: self._list_changed(kind, lambda _: True))
+
+    @contextmanager
+    def to_everybody(self) -> Iterator[None]:
+        """Tell everybody once of each list that changes inside, when it is over."""
+        held = self._held = set[ListKind]()
+        try:
+            yield
+        finally:
+            self._held = None
+            for kind in sorted(held):
+                self.list_changed(kind)
 
     def resource_updated(self, uri: str, also: Sequence[str] = ()) -> None:
         """Tell those who subscribed to `uri`, and may see it under all of its URIs, that it changed."""
         self._on_loop(lambda: self._resource_updated(uri, (uri, *also)))
 
     def recognise(self, changes: Mapping[int, KeyChange]) -> None:
-        """Go by the new rights of those who listen; who is let in no more has nothing to hear."""
+        """Go by the new rights of those who listen, and tell them; who is let in no more has nothing to hear."""
         for subscription in self._subscriptions:
             change = changes.get(id(subscription.principal))
             if change is not None and change.ended:
                 subscription.stream.close()
             elif change is not None and change.now is not None:
                 subscription.principal = change.now
+        differing = {id(change.now) for change in changes.values() if change.now not in (None, change.was)}
+        for kind in sorted(set(_LISTS.values())) if differing else ():
+            self._list_changed(kind, lambda principal: id(principal) in differing)
 
     def close(self) -> None:
         """End every listen stream."""

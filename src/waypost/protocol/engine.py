@@ -152,9 +152,12 @@ class Engine:
         by_identity = {id(change.was): change for change in changes}
         self.sessions.recognise(by_identity)
         self.broadcast.recognise(by_identity)
-        recognise(lingering(), by_identity)
-        later = asyncio.get_running_loop().call_later
-        later(_JUST_BEGUN, lambda: recognise(lingering(), by_identity))
+        self._recognise_running(by_identity)
+        asyncio.get_running_loop().call_later(_JUST_BEGUN, self._recognise_running, by_identity)
+
+    def _recognise_running(self, changes: Mapping[int, KeyChange]) -> None:
+        recognise(lingering(), changes)
+        self.tasks.recognise(changes)
 
     async def _sweep(self) -> None:
         while True:

@@ -62,6 +62,7 @@ class Exchange:
         "meta",
         "outlet",
         "principal",
+        "refused",
         "request_id",
         "task",
         "version",
@@ -77,6 +78,7 @@ class Exchange:
         self.principal = ANONYMOUS
         self.chain: Chain = FROM_OUTSIDE
         self.cancelled = False
+        self.refused = False
         self.task: asyncio.Task[Any] | None = None
         self._session = session
         self._told: float | None = None
@@ -127,10 +129,15 @@ class Exchange:
         return other
 
     def cancel(self) -> None:
-        """Stop working on it; there will be no answer."""
+        """Stop working on it."""
         self.cancelled = True
         if self.task is not None:
             self.task.cancel()
+
+    def refuse(self) -> None:
+        """Stop working on it, because who sent it is let in no more."""
+        self.refused = True
+        self.cancel()
 
     def begin(self) -> None:
         """Work starts in the current task; if the client gave up before that, it ends right away."""

@@ -50,6 +50,8 @@ class Failure(msgspec.Struct, frozen=True):
 
 STOPPING: Final = Failure(INTERNAL_ERROR, "The hub is stopping.")
 """What a client is told whose request was given up because the hub stops."""
+REFUSED: Final = Failure(INTERNAL_ERROR, "The key of this request is refused by now.")
+"""What a client is told whose request was given up because its key was taken away."""
 
 
 def failure(error: Exception, version: str) -> Failure:

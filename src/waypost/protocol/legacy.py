@@ -16,7 +16,7 @@ from waypost.protocol.answers import Outcome, legacy_body
 from waypost.protocol.dispatch import dispatch, find
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange
-from waypost.protocol.failures import INTERNAL_ERROR, Failure, failure
+from waypost.protocol.failures import INTERNAL_ERROR, REFUSED, Failure, failure
 from waypost.protocol.session import LegacySession
 from waypost.protocol.streams import Outlet
 from waypost.wire import messages, params
@@ -83,15 +83,15 @@ async def answer(engine: Engine, session: LegacySession, message: Message, excha
             exchange.meta = given.meta
         done = await dispatch(engine, name, method, message.params, given, exchange)
         if exchange.was_cancelled():
-            return _stopped(session, request_id)
+            return _stopped(session, exchange)
         return Outcome(messages.result(request_id, legacy_body(done)))
     except asyncio.CancelledError:
         if not exchange.was_cancelled():
             raise
-        return _stopped(session, request_id)
+        return _stopped(session, exchange)
     except Exception as error:
         if exchange.was_cancelled():
-            return _stopped(session, request_id)
+            return _stopped(session, exchange)
         return failed(error, request_id, session.version)
     finally:
         exchange.end()
@@ -99,9 +99,11 @@ async def answer(engine: Engine, session: LegacySession, message: Message, excha
             del session.running[request_id]
 
 
-def _stopped(session: LegacySession, request_id: RequestId) -> Outcome | None:
-    """The response to a request that was stopped: none when its client wanted that, an error when the session ended."""
-    return Failure(INTERNAL_ERROR, TERMINATING).outcome(request_id) if session.ended else None
+def _stopped(session: LegacySession, exchange: Exchange) -> Outcome | None:
+    """The response to a request that was stopped: none when its client wanted that, else an error."""
+    if session.ended:
+        return Failure(INTERNAL_ERROR, TERMINATING).outcome(exchange.request_id)
+    return REFUSED.outcome(exchange.request_id) if exchange.refused else None
 
 
 def failed(error: Exception, request_id: RequestId | None, version: str) -> Outcome:

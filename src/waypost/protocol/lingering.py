@@ -44,6 +44,6 @@ def recognise(exchanges: Iterable[Exchange], changes: Mapping[int, KeyChange]) -
     for exchange in exchanges:
         change = changes.get(id(exchange.principal))
         if change is not None and change.ended:
-            exchange.cancel()
+            exchange.refuse()
         elif change is not None and change.now is not None:
             exchange.principal = change.now

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from waypost.capabilities.asking import Question
+from waypost.capabilities.principals import Principal
 from waypost.errors import NoAnswer, StaleVersion, StoreUnavailable
 from waypost.protocol.failures import failure
 from waypost.protocol.streams import Outlet
@@ -44,8 +45,11 @@ class Keeper(Protocol):
 class LiveTask:
     """Work that runs as a task."""
 
-    def __init__(self, record: TaskRecord, keeper: Keeper, version: str, owner: str | None = None) -> None:
+    def __init__(
+        self, record: TaskRecord, keeper: Keeper, version: str, principal: Principal, owner: str | None = None
+    ) -> None:
         self.record = record
+        self.principal = principal
         self.owner = owner
         """The session that started it, the only one that is sent what it asks."""
         self.work: asyncio.Task[dict[str, Any]] | None = None
@@ -131,7 +135,14 @@ class LiveTask:
 
     def expire(self) -> None:
         """Stop the work because its time is over."""
-        self._ends_as["status_message"] = f"The task was stopped: its time, {self.record.ttl_ms} ms, was over."
+        self._end_because(f"its time, {self.record.ttl_ms} ms, was over")
+
+    def refuse(self) -> None:
+        """Stop the work because who started it is let in no more."""
+        self._end_because("its key is refused by now")
+
+    def _end_because(self, why: str) -> None:
+        self._ends_as = {**self._ends_as, "status_message": f"The task was stopped: {why}."}
         self._stop_work()
 
     def lose(self) -> None:

@@ -15,7 +15,7 @@ from waypost.protocol.answers import Outcome
 from waypost.protocol.dispatch import dispatch
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import SILENT, Exchange, wanted_level
-from waypost.protocol.failures import failure
+from waypost.protocol.failures import REFUSED, failure
 from waypost.protocol.methods import Method
 from waypost.protocol.modern_methods import METHODS
 from waypost.protocol.rounds import Rounds
@@ -43,7 +43,7 @@ def is_modern_request(message: Message) -> bool:
 async def answer(
     engine: Engine, message: Message, exchange: Exchange, headers: Mapping[bytes, bytes] | None = None
 ) -> Outcome | None:
-    """The response to a stateless request, error or not; `None` if it was cancelled."""
+    """The response to a stateless request, error or not; `None` if its client cancelled it."""
     request_id = exchange.request_id
     name: str = message.method  # type: ignore[assignment]  # requests have one
     rounds = None
@@ -56,7 +56,7 @@ async def answer(
             exchange.asker = rounds = _rounds(engine, name, given, exchange)
         done = await dispatch(engine, name, method, message.params, given, exchange)
         if exchange.was_cancelled():
-            return None
+            return _stopped(exchange)
         if rounds is not None and rounds.is_asking:
             return _question(engine, rounds, request_id)
         cacheable = method is not None and method.cacheable
@@ -64,19 +64,24 @@ async def answer(
     except asyncio.CancelledError:
         if not exchange.was_cancelled():
             raise
-        return None
+        return _stopped(exchange)
     except Exception as error:
         if exchange.was_cancelled():
-            return None
+            return _stopped(exchange)
         if rounds is not None and rounds.is_asking and not isinstance(error, ProtocolError):
             return _question(engine, rounds, request_id)
         return failure(error, V2026_07_28).outcome(request_id)
     except BaseException as error:
         if rounds is None or not is_input_needed(error):
             raise
-        return None if exchange.was_cancelled() else _question(engine, rounds, request_id)
+        return _stopped(exchange) if exchange.was_cancelled() else _question(engine, rounds, request_id)
     finally:
         exchange.end()
+
+
+def _stopped(exchange: Exchange) -> Outcome | None:
+    """The response to a request that was stopped: none when its client wanted that."""
+    return REFUSED.outcome(exchange.request_id) if exchange.refused else None
 
 
 def _question(engine: Engine, rounds: Rounds, request_id: RequestId) -> Outcome:

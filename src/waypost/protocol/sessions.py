@@ -16,6 +16,7 @@ import msgspec
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.errors import Busy, InvalidRequest, StaleVersion, StoreError, StoreUnavailable
 from waypost.protocol.exchange import SILENT
+from waypost.protocol.failures import REFUSED
 from waypost.protocol.session import LegacySession, SessionHost
 from waypost.wire.definitions import Implementation
 
@@ -124,7 +125,7 @@ class Sessions:
     def check_let_in(self, principal: Principal) -> None:
         """Refuse who was let in when the request began and is no more, before anything opens that lasts."""
         if self._has_left(principal):
-            raise InvalidRequest("The key of this request is refused by now.")
+            raise InvalidRequest(REFUSED.message)
 
     def _has_left(self, principal: Principal) -> bool:
         return any(gone is principal for gone in self._left)

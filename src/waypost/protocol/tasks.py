@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import nullcontext, suppress
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
@@ -25,6 +25,9 @@ from waypost.protocol.streams import Outlet
 from waypost.protocol.task_views import now
 from waypost.stores.store import Store
 from waypost.stores.tasks import TaskRecord
+
+if TYPE_CHECKING:
+    from waypost.policy.keys import KeyChange
 
 _log: Final = logging.getLogger(__name__)
 
@@ -85,7 +88,7 @@ class Tasks:
             expires_at=time.time() + 2 * ttl / 1000,
             holder=self._holder,
         )
-        task = self._live[record.id] = LiveTask(record, self, version, owner)
+        task = self._live[record.id] = LiveTask(record, self, version, principal, owner)
         try:
             await self._begin_to_beat()
             task.record = await self._host.store.tasks.save(record)
@@ -182,6 +185,15 @@ class Tasks:
             self._beaten = float("-inf")
             with suppress(StoreUnavailable):
                 await self._host.store.holders.leave(self._holder)
+
+    def recognise(self, changes: Mapping[int, KeyChange]) -> None:
+        """Stop the work of who is let in no more; that of who has another key, or other rights, goes on."""
+        for task in tuple(self._live.values()):
+            change = changes.get(id(task.principal))
+            if change is not None and change.now is None:
+                task.refuse()
+            elif change is not None and change.now is not None:
+                task.principal = change.now
 
     def stop(self) -> None:
         """Stop all work; what it comes to is still written."""

@@ -10,6 +10,7 @@ from waypost.capabilities.context import Context, Handler
 from waypost.capabilities.functions import make_tool
 from waypost.capabilities.options import ToolOptions
 from waypost.capabilities.results import Result, shape
+from waypost.skills.calls import Calls
 from waypost.skills.core import CORE, CoreSkill
 from waypost.skills.core.settings import CoreSettings
 from waypost.skills.declarations import Declaration
@@ -20,15 +21,20 @@ OWNER = "core"
 
 
 def core_tools(
-    names: Collection[str] | None, settings: CoreSettings, timeout: float | None, *, sanitize: bool = False
+    names: Collection[str] | None,
+    settings: CoreSettings,
+    timeout: float | None,
+    calls: Calls,
+    *,
+    sanitize: bool = False,
 ) -> list[Capability]:
     """The tools of the skills that are wanted: those named, else all but the shell."""
     wanted = {skill.name for skill in CORE} - {"shell"} if names is None else set(names)
-    return [_tool(skill, settings, timeout, sanitize) for skill in CORE if skill.name in wanted]
+    return [_tool(skill, settings, timeout, calls, sanitize) for skill in CORE if skill.name in wanted]
 
 
-def _tool(skill: CoreSkill, settings: CoreSettings, timeout: float | None, sanitize: bool) -> Capability:
-    run = _handler(skill, settings)
+def _tool(skill: CoreSkill, settings: CoreSettings, timeout: float | None, calls: Calls, sanitize: bool) -> Capability:
+    run = calls.counted(_handler(skill, settings))
     declared = Declaration(
         description=skill.description,
         version=skill.version,

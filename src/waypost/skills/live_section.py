@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from typing import NamedTuple
+from weakref import WeakSet
 
 from waypost.capabilities.capability import Capability
 from waypost.config import Skills
@@ -23,21 +23,21 @@ class Draft(NamedTuple):
 
 
 class LiveSection:
-    """What the section asks for now; `longest` is how many seconds any tool may run, `is_serving` whether any does."""
+    """What the section asks for now; `is_serving` tells whether anybody can call it."""
 
     def __init__(
         self,
         make: Callable[[Skills], SkillSection],
         folders: Callable[[], SkillFolders],
-        longest: Callable[[], float],
         is_serving: Callable[[], bool],
     ) -> None:
         self._make = make
         self._folders = folders
-        self._longest = longest
         self._settings: Skills | None = None
         self._is_serving = is_serving
-        self._ending: dict[asyncio.Task[None], SkillSection] = {}
+        self._retired: WeakSet[SkillSection] = WeakSet()
+        """Those on which calls may run, which hold them."""
+        self._ending: set[asyncio.Task[None]] = set()
         self.section: SkillSection | None = None
 
     def begin(self, settings: Skills) -> SkillSection:
@@ -52,13 +52,9 @@ class LiveSection:
 
     async def close(self) -> None:
         """End all processes and connections, of earlier sections too."""
-        sections = [*self._ending.values(), *(() if self.section is None else (self.section,))]
-        for task in list(self._ending):
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-        for section in sections:
+        for section in (*self._retired, *(() if self.section is None else (self.section,))):
             await section.close()
+        await asyncio.gather(*self._ending)
 
     async def draft(self, settings: Skills | None) -> Draft | None:
         """What another section comes to, all of it ready; nothing where it is the same. Nobody sees a difference yet.
@@ -107,15 +103,15 @@ class LiveSection:
             await draft.section.close()
 
     def _end_later(self, section: SkillSection) -> None:
-        """End what a section has open once no call can run any more that began on it."""
+        """End what a section has open once no call runs any more that began on it."""
 
-        async def end() -> None:
-            await asyncio.sleep(section.longest or self._longest())
-            await section.close()
+        def end() -> None:
+            task = asyncio.get_running_loop().create_task(section.close())
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
 
-        task = asyncio.get_running_loop().create_task(end())
-        self._ending[task] = section
-        task.add_done_callback(lambda done: self._ending.pop(done, None))
+        self._retired.add(section)
+        section.calls.when_over(end)
 
 
 def _folders(settings: Skills | None) -> Folders:

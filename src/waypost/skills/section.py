@@ -11,6 +11,7 @@ from waypost.capabilities.capability import Capability
 from waypost.capabilities.registry import Registry
 from waypost.config import SkillLimits, Skills
 from waypost.skills.answers import ReadResource
+from waypost.skills.calls import Calls
 from waypost.skills.core import CORE
 from waypost.skills.core.settings import CoreSettings
 from waypost.skills.core_tools import core_tools
@@ -45,7 +46,8 @@ class SkillSection:
             data_directory=data,
             timeout=timeout or _TIMEOUT,
         )
-        self.core = core_tools(settings.core, surroundings, timeout, sanitize=settings.sanitize)
+        self.calls = Calls()
+        self.core = core_tools(settings.core, surroundings, timeout, self.calls, sanitize=settings.sanitize)
         self.dynamic: SkillSet | None = None
         if settings.dynamic is not None:
             self.dynamic = SkillSet(
@@ -59,11 +61,10 @@ class SkillSection:
                 autoload=settings.autoload,
                 sanitize=settings.sanitize,
                 read_resource=read_resource,
+                calls=self.calls,
                 exchanged=exchanged,
             )
         self._watches = settings.watch
-        self.longest = timeout
-        """How many seconds a skill may run, where that is set."""
         self._watching: asyncio.Task[None] | None = None
         self._stop_watching = asyncio.Event()
 

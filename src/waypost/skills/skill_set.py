@@ -17,6 +17,7 @@ from waypost.config.watching import changes
 from waypost.errors import StaleVersion
 from waypost.skills import files, records
 from waypost.skills.answers import Answers, ReadResource
+from waypost.skills.calls import Calls
 from waypost.skills.declarations import PERMISSIONS, Declaration, examined
 from waypost.skills.files import Source
 from waypost.skills.limits import Limits
@@ -60,6 +61,7 @@ class SkillSet:
         autoload: bool = True,
         sanitize: bool = False,
         read_resource: ReadResource | None = None,
+        calls: Calls | None = None,
         alert: Callable[[str], None] = _log.warning,
         exchanged: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -74,6 +76,7 @@ class SkillSet:
         self._autoload = autoload
         self._sanitize = sanitize
         self._read_resource = read_resource
+        self._calls = calls or Calls()
         self._alert = alert
         self._exchanged = exchanged
         self._serving: dict[str, _Serving] = {}
@@ -275,12 +278,13 @@ class SkillSet:
                 f"{source.file} changed since it was loaded; look at it, then reload the skill {kept.name}.",
             )
         self._check_free(kept.name)
-        declaration = await asyncio.to_thread(examined, source, self.known)
-        self._serve(kept, declaration, _program(source, declaration))
+        await self._serve_source(kept, source)
 
     async def _carry_over(self, kept: Kept) -> None:
         """Serve what another set serves, whatever its file holds by now."""
-        source = files.source(kept.name, kept.record.file, kept.record.source)
+        await self._serve_source(kept, files.source(kept.name, kept.record.file, kept.record.source))
+
+    async def _serve_source(self, kept: Kept, source: Source) -> None:
         declaration = await asyncio.to_thread(examined, source, self.known)
         self._serve(kept, declaration, _program(source, declaration))
 
@@ -325,7 +329,8 @@ class SkillSet:
 
     def _serve(self, kept: Kept, declaration: Declaration, program: Program) -> None:
         """Exchange the tool in one step; calls that run end on the version they began on."""
-        run = handler(program, self.pool, Answers(kept.name, self._store, self._read_resource))
+        answers = Answers(kept.name, self._store, self._read_resource)
+        run = self._calls.counted(handler(program, self.pool, answers))
         if self._sanitize and declaration.external:
             run = cleaning(run)
         tool = dynamic_tool(kept.name, declaration, run, revision=kept.revision, timeout=self._timeout)

@@ -43,7 +43,7 @@ def refused(name: str, connection: McpConnection, status: int, said: str) -> str
         advice = "put a credential that it takes into the headers of the connection"
         if connection.credentials == "user":
             advice = f"`waypost upstreams login {name}` gives somebody a credential"
-    return f'The server of the connection "{name}" answered {status}: {one_line(said)}; {advice}.'
+    return f'The server of the connection "{name}" answered {status}: {_one_line(said)}; {advice}.'
 
 
 def led_elsewhere(name: str, status: int) -> str:
@@ -92,11 +92,11 @@ def not_started(name: str, connection: McpConnection, error: OSError | ValueErro
 
 def ended(how: str, remark: str, has_spoken: bool) -> str:
     """How a program ended, with the last it said about that."""
-    told = f"{how}: {one_line(remark)}" if remark else how
+    told = f"{how}: {_one_line(remark)}" if remark else how
     return told if has_spoken else f"{told}; look whether its command, with its args, is that of an MCP server"
 
 
-def one_line(text: str) -> str:
+def _one_line(text: str) -> str:
     """The beginning of a text, to stand inside a sentence."""
     line = " ".join(text.split())
     return (line if len(line) <= _LONGEST else f"{line[:_LONGEST]}...").rstrip(". ")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -50,20 +50,15 @@ class Client(Conversation):
         return welcome
 
     async def request(
-        self,
-        method: str,
-        params: dict[str, Any] | None = None,
-        *,
-        meta: dict[str, Any] | None = None,
-        party: Party | None = None,
+        self, method: str, params: dict[str, Any] | None = None, *, meta: dict[str, Any] | None = None
     ) -> Reply:
         """Send a request and wait for its result, answering what the server asks; an error is a `RemoteError`."""
-        call = self._questions.calls.begin(party) if method in NAMED else None
+        call = self.calls.begin(None) if method in NAMED else None
         try:
             return await self._answered(method, dict(params or {}), meta)
         finally:
             if call is not None:
-                self._questions.calls.end(call)
+                self.calls.end(call)
 
     async def _answered(self, method: str, given: dict[str, Any], meta: dict[str, Any] | None) -> Reply:
         for _ in range(_MOST_ROUNDS):
@@ -116,19 +111,17 @@ class Client(Conversation):
         arguments: dict[str, Any] | None = None,
         *,
         meta: dict[str, Any] | None = None,
-        party: Party | None = None,
-        answers: Mapping[str, Any] | None = None,
     ) -> Reply:
-        """Call a tool; `answers` are to what it asked in an earlier round."""
-        given = {"name": name, "arguments": arguments or {}, **(answers or {})}
+        """Call a tool."""
+        given = {"name": name, "arguments": arguments or {}}
         try:
-            return await self.request("tools/call", given, meta=meta, party=party)
+            return await self.request("tools/call", given, meta=meta)
         except RemoteError as error:
             if error.code != _HEADER_MISMATCH or name in self._headers:
                 raise
         # The tool wants some arguments repeated as headers; which ones stands in its definition.
         await self.list_tools()
-        return await self.request("tools/call", given, meta=meta, party=party)
+        return await self.request("tools/call", given, meta=meta)
 
     async def read_resource(self, uri: str) -> Reply:
         """Read a resource."""
@@ -173,12 +166,12 @@ class Client(Conversation):
             if mine and note["method"] == "notifications/subscriptions/acknowledged":
                 acknowledged.set_result(note["params"]["notifications"])
 
-        self._listeners.append(wait_for_it)
+        stop_listening = self.listen_to(wait_for_it)
         ended = self.send_request(request_id, "subscriptions/listen", {"notifications": wanted})
         try:
             yield await self._first(acknowledged, ended)
         finally:
-            self._listeners.remove(wait_for_it)
+            stop_listening()
             await self.cancel(request_id)
 
     async def _first(self, acknowledged: asyncio.Future[Reply], ended: asyncio.Future[Reply]) -> Reply:
@@ -199,21 +192,24 @@ async def relay(
     party: Party | None = None,
 ) -> dict[str, Any]:
     """Make a request for somebody else: the result as it came, with whatever the server asks, or the task it became."""
-    call = client._questions.calls.begin(party) if method in NAMED else None
+    call = client.calls.begin(party) if method in NAMED else None
     try:
-        for left in reversed(range(_MOST_LESSONS + 1)):
+        lessons = 0
+        while True:
+            as_task = method == "tools/call" and params["name"] in client._tasked
             try:
-                as_task = method == "tools/call" and params["name"] in client._tasked
                 if as_task:
                     return await _begun(client, params, meta or _NO_META)
                 return await relayed(client, method, params, meta)
             except RemoteError as error:
-                if method != "tools/call" or not left or not await _is_learned(client, params["name"], as_task, error):
+                if method != "tools/call" or lessons == _MOST_LESSONS:
                     raise
-        raise AssertionError
+                if not await _is_learned(client, params["name"], as_task, error):
+                    raise
+            lessons += 1
     finally:
         if call is not None:
-            client._questions.calls.end(call)
+            client.calls.end(call)
 
 
 async def _begun(client: Client, params: dict[str, Any], meta: dict[str, Any]) -> dict[str, Any]:
@@ -233,14 +229,14 @@ async def _begun(client: Client, params: dict[str, Any], meta: dict[str, Any]) -
     def leave() -> None:
         see_off(client, stop)
 
-    client._leaving.add(leave)
+    client.before_closing.add(leave)
     try:
         return await asyncio.shield(beginning)
     except asyncio.CancelledError:
         leave()
         raise
     finally:
-        client._leaving.discard(leave)
+        client.before_closing.discard(leave)
 
 
 async def _is_learned(client: Client, name: str, as_task: bool, error: RemoteError) -> bool:

@@ -65,6 +65,8 @@ class Conversation:
     ) -> None:
         self.version = version
         self._questions = Questions(answers)
+        self.calls = self._questions.calls
+        """Those under way, as far as it matters whom the server asks."""
         self.capabilities = {**declared(self._questions.answers), **(capabilities or {})}
         self._session_capabilities = session_capabilities or {}
         self.log_level = log_level
@@ -82,8 +84,8 @@ class Conversation:
         self._tasked: set[str] = set()
         self._serving: set[asyncio.Task[None]] = set()
         self._parting: set[asyncio.Task[None]] = set()
-        self._leaving: set[Callable[[], None]] = set()
-        """What is to be done before the link is closed."""
+        self.before_closing: set[Callable[[], None]] = set()
+        """What is still to be begun before the link is closed."""
 
     async def close(self) -> None:
         """Stop waiting for anything and close the link."""
@@ -97,9 +99,10 @@ class Conversation:
             future.cancel()
         await self._link.close()
 
-    def listen_to(self, listener: Listener) -> None:
-        """Have every notification handed to `listener`."""
+    def listen_to(self, listener: Listener) -> Callable[[], None]:
+        """Have every notification handed to `listener`, until what is given back is called."""
         self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
 
     def send_request(
         self,
@@ -247,6 +250,11 @@ class Conversation:
             future.set_result(shape(said))
 
 
+def has_round_trips(client: Conversation) -> bool:
+    """Whether each request is on its way alone, so that one may fail and the next one reach the server."""
+    return client._link.round_trips
+
+
 def abandon(client: Conversation, error: Exception) -> None:
     """Let everything that waits for a server fail, because no answer can come any more."""
     for future, _ in client._waiting.values():
@@ -263,7 +271,7 @@ def see_off(client: Conversation, work: Callable[[], Awaitable[Any]]) -> None:
 
 async def part(client: Conversation) -> None:
     """Let a server hear what is still to be said, for a moment."""
-    for leave in tuple(client._leaving):
+    for leave in tuple(client.before_closing):
         leave()
     if client._parting:
         await asyncio.wait(client._parting, timeout=_PARTING)

@@ -130,7 +130,9 @@ class Upstreams(Listener):
         try:
             answer = await self._use(connection, work, principal)
             task = task_of(answer) if waits and method == "tools/call" else None
-            return answer if task is None else await self.pursue(connection, task, meta, told, party, principal)
+            if task is None:
+                return answer
+            return await self.pursue(connection, task, meta, told=told, party=party, principal=principal)
         finally:
             if token:
                 del self._progress[connection, token]
@@ -140,9 +142,10 @@ class Upstreams(Listener):
         connection: str,
         task: dict[str, Any],
         meta: Mapping[str, Any],
-        told: Told | None = None,
-        party: Party | None = None,
-        principal: str | None = None,
+        *,
+        told: Told | None,
+        party: Party | None,
+        principal: str | None,
         ask: Ask | None = None,
     ) -> dict[str, Any]:
         """Wait for what a task comes to; `ask` answers what one of the newest era asks, `party` all others."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 from waypost.errors import RemoteError
 from waypost.upstreams.calls import Party
 from waypost.upstreams.client import Client, relayed
-from waypost.upstreams.conversation import see_off
+from waypost.upstreams.conversation import has_round_trips, see_off
 from waypost.upstreams.replies import Reply
 from waypost.upstreams.tasks import declaring
 from waypost.upstreams.unavailable import UpstreamUnavailable
@@ -38,11 +38,11 @@ async def pursued(
     client: Client, task: Data, meta: Mapping[str, Any], party: Party | None, ask: Ask | None, say: Say | None
 ) -> Data:
     """What came of a task; whoever stops waiting for it cancels it."""
-    call = client._questions.calls.begin(party, task["taskId"])
+    call = client.calls.begin(party, task["taskId"])
     try:
         return await _Pursuit(client, task["taskId"], meta, ask, say).result(task)
     finally:
-        client._questions.calls.end(call)
+        client.calls.end(call)
 
 
 class _Pursuit:
@@ -62,8 +62,8 @@ class _Pursuit:
 
     async def result(self, task: Data) -> Data:
         """Wait until it has ended."""
-        self._client.listen_to(self._hear)
-        self._client._leaving.add(self._cancel)
+        stop_listening = self._client.listen_to(self._hear)
+        self._client.before_closing.add(self._cancel)
         try:
             while True:
                 self._report(task)
@@ -80,8 +80,8 @@ class _Pursuit:
             self._cancel()
             raise
         finally:
-            self._client._leaving.discard(self._cancel)
-            self._client._listeners.remove(self._hear)
+            self._client.before_closing.discard(self._cancel)
+            stop_listening()
 
     async def _outcome(self, task: Data) -> Data:
         """What a task that has ended came to; one of a session that asks does so while its result is waited for."""
@@ -112,14 +112,15 @@ class _Pursuit:
 
     async def _look(self) -> Data:
         """How it stands; a server that cannot be reached for a moment is asked again."""
-        for left in reversed(range(_LOOKS)):
+        failed = 0
+        while True:
             try:
                 return await self._soon("tasks/get")
             except (UpstreamUnavailable, TimeoutError):
-                if not left or not self._client._link.round_trips:
+                failed += 1
+                if failed == _LOOKS or not has_round_trips(self._client):
                     raise
             await asyncio.sleep(_POLL)
-        raise AssertionError
 
     async def _pause(self, task: Data) -> None:
         """Wait as long as the server wants to be left alone, or until it says that there is news."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
 from msgspec import Raw, Struct
@@ -217,10 +217,10 @@ class Attached:
         """Send what the engine is told again anyway when the worker connects the next time."""
         self._aside_soon(self._connection.send(frame))
 
-    def _aside_soon(self, work: Any) -> None:
+    def _aside_soon(self, work: Coroutine[Any, Any, Any]) -> None:
         _begun(work, self._aside)
 
-    def _tend(self, work: Any) -> None:
+    def _tend(self, work: Coroutine[Any, Any, None]) -> None:
         _begun(work, self._tending)
 
     def _finish(self, why: InvocationFailed) -> None:
@@ -252,7 +252,7 @@ async def until_set(event: asyncio.Event) -> None:
     await event.wait()
 
 
-def _begun(work: Any, tasks: set[asyncio.Task[Any]]) -> None:
+def _begun(work: Coroutine[Any, Any, Any], tasks: set[asyncio.Task[Any]]) -> None:
     task = running_loop().create_task(work)
     tasks.add(task)
     task.add_done_callback(tasks.discard)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 from urllib.parse import quote
@@ -68,6 +69,7 @@ class _End:
         self._channels = channels
         self._ref = ref
         self._turn = asyncio.Lock()
+        self._opening = asyncio.Lock()
         self._socket: ClientConnection | None = None
         self._is_closed = False
 
@@ -77,14 +79,22 @@ class _End:
 
     async def _close(self) -> None:
         async with self._turn:
-            self._is_closed = True
-            if self._socket is not None:
-                await self._channels.shut(self._socket)
+            await self._let_go()
+
+    async def _let_go(self) -> None:
+        """Close it; one that was never used is opened for that, or the other side would not hear of it."""
+        if self._socket is None and not self._is_closed:
+            with suppress(InvocationFailed):
+                await self._opened()
+        self._is_closed = True
+        if self._socket is not None:
+            await self._channels.shut(self._socket)
 
     async def _opened(self) -> ClientConnection:
-        if self._socket is None:
-            self._socket = await self._channels.open(self._ref)
-        return self._socket
+        async with self._opening:
+            if self._socket is None:
+                self._socket = await self._channels.open(self._ref)
+            return self._socket
 
 
 class ChannelWriter(_End):
@@ -132,7 +142,7 @@ class ChannelReader(_End):
 
     def close(self) -> Answer[None]:
         """Read no more; the writer hears of it."""
-        return self._channels.home.start(self._stop())
+        return self._channels.home.start(self._let_go())
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
@@ -170,14 +180,9 @@ class ChannelReader(_End):
 
     async def _ended(self, closed: ConnectionClosed) -> None:
         is_lost = not self._is_closed and (closed.rcvd is None or closed.rcvd.code != _OVER)
-        await self._stop()
+        await self._let_go()
         if is_lost:
             raise InvocationFailed("The channel was lost before its end.", "channel_closed")
-
-    async def _stop(self) -> None:
-        self._is_closed = True
-        if self._socket is not None:
-            await self._channels.shut(self._socket)
 
     def _hear(self, message: str) -> None:
         for callback in self._hears:

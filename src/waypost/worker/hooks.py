@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from waypost.errors import DefinitionError, InvocationFailed
 from waypost.worker.shapes import request_format
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 Delivery: TypeAlias = Literal["auto", "owner"]
 Hook: TypeAlias = "Callable[[Observer], Awaitable[None] | None]"
-_LEFT_OUT: Any = object()
-_FIELDS = ("delivery", "args_format", "legacy_trigger_type", "allow", "on_observer_added", "on_observer_removed")
+_LEFT_OUT: Final[Any] = object()
+_FIELDS: Final = ("delivery", "args_format", "legacy_trigger_type", "allow", "on_observer_added", "on_observer_removed")
 
 
 class ObserveRejection(InvocationFailed):

@@ -63,6 +63,11 @@ class Observer:
         self._owned = owned
         self.update(told)
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether it hears of events: it is active, and nobody has begun to refuse it."""
+        return self.is_active and self.rejection is None
+
     def update(self, told: Known) -> None:
         """Take over what may change about it."""
         self.filters: dict[str, Any] = told.filters or {}
@@ -151,24 +156,24 @@ class Owned:
     def emit(self, observer: Observer, event: Any) -> bool:
         """Hand an event to an observer, from any thread."""
         self._require_owner("emit")
-        if not self._is_active(observer):
+        if not observer.is_heard:
             return False
         parts = self._parts(event)
         if not observer.wants(parts):
             return False
         call = current.get()
-        is_own = call is not None and call.function_id == self.function_id
+        own = call if call is not None and call.function_id == self.function_id else None
         traceparent, baggage = trace_context()
         item = {
             "function_id": self.function_id,
             "namespace": self._namespace,
-            "invocation_id": call.invocation_id if call is not None and is_own else str(uuid.uuid4()),
+            "invocation_id": str(uuid.uuid4()) if own is None else own.invocation_id,
             "matched": [observer.id],
             "status": "success",
             **parts,
             "started_at_ms": int(time.time() * 1000),
             "duration_ms": 0,
-            "observe_depth": (call.observe_depth or 0) if call is not None else 0,
+            "observe_depth": 0 if call is None else call.observe_depth or 0,
             "traceparent": traceparent,
             "baggage": baggage,
         }
@@ -179,7 +184,7 @@ class Owned:
     def call(self, observer: Observer, payload: Any, timeout_ms: int | None) -> Answer[Any]:
         """Call the function of an observer, from any thread."""
         self._require_owner("call")
-        if not self._is_active(observer):
+        if not observer.is_heard:
             raise InvocationFailed(f"The observer {observer.id} is not active.", "OBSERVER_NOT_ACTIVE")
         if not observer.wants(self._parts(payload)):
             raise InvocationFailed(f"The filters of the observer {observer.id} are against it.", "FILTERS_NOT_MATCHED")
@@ -201,9 +206,6 @@ class Owned:
                 f"{self.function_id} is not delivered by its owner, so {what} is not for its observers.",
                 "NOT_OWNER_DELIVERED",
             )
-
-    def _is_active(self, observer: Observer) -> bool:
-        return observer.is_active and observer.rejection is None
 
     def _parts(self, event: Any) -> dict[str, Raw]:
         """What observers see of an event: who caused it is who called the function, or who works here."""

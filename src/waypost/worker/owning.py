@@ -53,9 +53,9 @@ class Owning:
     def take(self, frame: News) -> None:
         """Hear of the observers of a function."""
         owned = self._rows.get(frame.id if isinstance(frame, Announced) else frame.function_id)
+        if owned is None:
+            return
         match frame:
-            case _ if owned is None:
-                return
             case Announced():
                 owned.announced(frame)
             case Added():

@@ -46,7 +46,8 @@ class Reporting:
         self._waiting: list[Event] = []
         self._bytes = 0
         self._missed = 0
-        self._is_due = False
+        self._is_flushing = False
+        """Whether `flush` is about to be called."""
 
     def put(self, item: dict[str, Any], event: Raw, is_due: Callable[[], bool]) -> None:
         """Send an event soon, or when the worker is connected; from any thread."""
@@ -57,14 +58,14 @@ class Reporting:
                 return
             self._waiting.append(Event(item, size, is_due))
             self._bytes += size
-            is_due_already, self._is_due = self._is_due, True
-        if not is_due_already:
+            was_flushing, self._is_flushing = self._is_flushing, True
+        if not was_flushing:
             self._home.soon(lambda: running_loop().call_soon(self.flush))
 
     def flush(self) -> None:
         """Send what the engine can take now."""
         with self._lock:
-            self._is_due = False
+            self._is_flushing = False
             going: list[Event] = []
             staying: list[Event] = []
             for event in self._waiting:

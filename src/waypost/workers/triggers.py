@@ -328,7 +328,7 @@ class Triggers:
 
 
 def _is_early(worker: Worker) -> bool:
-    """Whether a worker is on the Python SDK."""
+    """Whether a worker offers kinds before it can take bindings, as those on the Python SDK do."""
     telemetry = worker.about.get("telemetry")
     framework = telemetry.get("framework") if isinstance(telemetry, dict) else None
     return worker.about.get("runtime") == "python" and framework != "waypost"

@@ -34,7 +34,7 @@ from waypost.workflows.executors.executor import Surroundings
 from waypost.workflows.finding import Finding
 from waypost.workflows.gates import Gates
 from waypost.workflows.holders import this_process
-from waypost.workflows.library import CANONICAL, Library
+from waypost.workflows.library import Library, tool_name
 from waypost.workflows.live import Live
 from waypost.workflows.moves import Moves, Request, Taken
 from waypost.workflows.needs import Needs
@@ -174,7 +174,7 @@ class Engine:
             raise WorkflowRefused("The hub is about to stop; start it again later.", "DRAINING")
         definition = self.finding.find(definition_id, None if authorised or inside else caller)
         if not authorised:
-            self.check_policy(f"{CANONICAL}{definition.id}", caller, begins=True)
+            self.check_policy(tool_name(definition.id), caller, begins=True)
         if not definition.model.enabled:
             raise WorkflowRefused(f"Workflow {definition.id} is disabled", "WORKFLOW_DISABLED")
         return definition
@@ -265,12 +265,12 @@ class Engine:
         if transition == RESUME:
             if live.body.halted is None:
                 raise WorkflowRefused("There is nothing to resume.", "INVALID_TRANSITION")
-            self.check_policy(f"{CANONICAL}{live.definition.id}", caller)
+            self.check_policy(tool_name(live.definition.id), caller)
             return await self._goes_on(Taken(landing.resumed(live)), caller, request)
         submitting.check_entered(live)
         plan = submitting.found(live, transition)
         submitting.check_actor(plan, caller.principal)
-        self.check_policy(f"{CANONICAL}{live.definition.id}", caller)
+        self.check_policy(tool_name(live.definition.id), caller)
         arguments = submitting.admitted(plan, arguments)
         submitting.check_guards(live, plan, caller.principal, arguments)
         taken = await self.moves.take(live, transition, arguments, caller, request=request)
@@ -305,7 +305,7 @@ class Engine:
             which = f" of {transition}" if transition else ""
             raise WorkflowRefused(f"There is no unknown outcome{which} to resolve.", "INVALID_TRANSITION")
         if how == "retry":
-            self.check_policy(f"{CANONICAL}{live.definition.id}", caller)
+            self.check_policy(tool_name(live.definition.id), caller)
             executing = msgspec.structs.replace(held, kind="executing", holder=self.moves.holder)
             taken = await self.moves.run(await self.moves.reserve(live, executing), caller)
         elif how == "succeeded":

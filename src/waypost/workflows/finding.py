@@ -5,7 +5,7 @@ from __future__ import annotations
 from waypost.capabilities.context import Caller
 from waypost.errors import WorkflowRefused
 from waypost.workflows.definition import Definition
-from waypost.workflows.library import CANONICAL, Library
+from waypost.workflows.library import CANONICAL, Library, tool_name
 from waypost.workflows.rights import Rights
 
 
@@ -28,11 +28,11 @@ class Finding:
     def find(self, name: str, caller: Caller | None = None) -> Definition:
         """A definition by one of its names; what is kept from a caller is as unknown as what never was."""
         found = self._library.get(self.id_of(name))
-        if found is not None and (caller is None or not self._rights.is_hidden(f"{CANONICAL}{found.id}", caller)):
+        if found is not None and (caller is None or not self._rights.is_hidden(tool_name(found.id), caller)):
             return found
         near = [one for one in self._library.nearest(name.removeprefix(CANONICAL)) if self._is_told(one, caller)]
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         raise WorkflowRefused(f"Unknown workflow {name!r}.{hint}", "UNKNOWN_ID", nearest=near)
 
     def _is_told(self, name: str, caller: Caller | None) -> bool:
-        return caller is None or self._rights.finds(f"{CANONICAL}{name}", caller)
+        return caller is None or self._rights.finds(tool_name(name), caller)

@@ -21,6 +21,11 @@ CANONICAL: Final = "workflow:"
 """What the name of a workflow's tool begins with; the rest is the id of its definition."""
 
 
+def tool_name(definition_id: str) -> str:
+    """The name of the tool that runs a workflow."""
+    return f"{CANONICAL}{definition_id}"
+
+
 class Pinned(msgspec.Struct, frozen=True):
     """A definition as the store keeps it."""
 

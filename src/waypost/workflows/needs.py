@@ -8,7 +8,7 @@ from typing import Any, Final
 from waypost.skills.tools import tool_name as skill_name
 from waypost.workflows import explaining
 from waypost.workflows.definition import Definition
-from waypost.workflows.library import CANONICAL
+from waypost.workflows.library import tool_name
 from waypost.workflows.live import Live
 from waypost.workflows.records import ENTER
 from waypost.workflows.rights import Rights
@@ -52,7 +52,7 @@ class Needs:
                 case "worker":
                     yield self._function(name) or name
                 case "workflow":
-                    yield f"{CANONICAL}{name}"
+                    yield tool_name(name)
                 case _:
                     yield name
         elif "kind" not in told and "on_missing_skill" in told:

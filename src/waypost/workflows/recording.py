@@ -11,6 +11,7 @@ from waypost.capabilities.context import Caller
 from waypost.errors import PolicyDenied, WorkflowRefused
 from waypost.policy.audit import AuditLog, Record
 from waypost.workflows.landing import Landing
+from waypost.workflows.library import tool_name
 from waypost.workflows.live import Live
 
 
@@ -61,7 +62,11 @@ class Recorder:
         if audit is not None:
             audit.add(
                 Record(
-                    *(time.time(), caller.principal.id, chain.type, name, "deny"),
+                    time.time(),
+                    caller.principal.id,
+                    chain.type,
+                    name,
+                    "deny",
                     reason=error.message,
                     rule=error.rule,
                     caller=chain.caller,
@@ -93,8 +98,7 @@ class Recorder:
     ) -> None:
         audit = self._audit()
         if audit is not None:
-            name = f"workflow:{live.definition.id}"
-            told = reason[:500]
+            name, told = tool_name(live.definition.id), reason[:500]
             audit.add(
                 Record(
                     time.time(), principal, caller_type, name, word, action, told, rule, run=live.id, outcome=outcome

@@ -10,14 +10,14 @@ from waypost.capabilities.registry import Registry
 from waypost.errors import PolicyDenied
 from waypost.policy.guard import PolicyGuard
 from waypost.wire.definitions import ToolDefinition
-from waypost.workflows.library import CANONICAL
+from waypost.workflows.library import tool_name
 from waypost.workflows.records import PROXY
 
 _GONE: Final = Capability(
     kind=Kind.TOOL, id="", definition=ToolDefinition(""), handler=lambda _, __: None, is_async=False
 )
 """Stands in for what is not there: an instance may outlive its workflow, and the rules about it still hold."""
-_SINGLE: Final = f"{CANONICAL}{PROXY}"
+_SINGLE: Final = tool_name(PROXY)
 """What a single capability is used through, which is what rules are asked about."""
 
 

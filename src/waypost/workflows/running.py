@@ -19,16 +19,11 @@ from waypost.workflows.chaining import Outcome
 from waypost.workflows.definition import Definition
 from waypost.workflows.engine import Engine
 from waypost.workflows.landing import new_id
-from waypost.workflows.library import CANONICAL
+from waypost.workflows.library import tool_name
 from waypost.workflows.steps import GIVEN
 from waypost.workflows.tools import OWNER, told
 
 Data = dict[str, Any]
-
-
-def tool_name(definition_id: str) -> str:
-    """The name of the tool that runs a workflow."""
-    return f"{CANONICAL}{definition_id}"
 
 
 def run_tool(engine: Engine, definition: Definition) -> Capability:

@@ -11,7 +11,7 @@ from waypost.redaction import HIDDEN
 from waypost.workflows import explaining
 from waypost.workflows.callers import for_workflow
 from waypost.workflows.definition import Definition, TransitionPlan
-from waypost.workflows.library import CANONICAL
+from waypost.workflows.library import tool_name
 from waypost.workflows.live import Live
 from waypost.workflows.needs import Needs, step
 from waypost.workflows.records import PROXY
@@ -36,20 +36,19 @@ class Sight:
 
     def _names(self, definition: Definition) -> Iterator[str]:
         if definition.id != PROXY:
-            yield f"{CANONICAL}{definition.id}"
+            yield tool_name(definition.id)
             return
         for plan in definition.state(definition.initial).transitions.values():
             yield from self._needs.of(plan.model.executor)
 
     def check(self, definition: Definition) -> None:
         """Refuse a workflow that rules are always against."""
-        name = f"{CANONICAL}{definition.id}"
-        if reason := self._rights.against(name, self._caller, steady=True):
+        if reason := self._rights.against(tool_name(definition.id), self._caller, steady=True):
             raise WorkflowRefused(reason, DENIED, nearest=[])
 
     def definition(self, found: Definition) -> Data:
         """A workflow as a whole, and why it would not be started now."""
-        reason = self._rights.against(f"{CANONICAL}{found.id}", self._caller)
+        reason = self._rights.against(tool_name(found.id), self._caller)
         return explaining.definition(found) | _denial(reason)
 
     def transition(self, found: Definition, name: str) -> Data:
@@ -81,8 +80,7 @@ class Sight:
 
     def _against(self, definition: Definition, plan: TransitionPlan, state: str, run: str = "") -> str:
         """Why rules would not let a transition be taken: what they say of the workflow, or of what it runs."""
-        name = "" if definition.id == PROXY else f"{CANONICAL}{definition.id}"
-        if name and (reason := self._rights.against(name, self._caller)):
+        if definition.id != PROXY and (reason := self._rights.against(tool_name(definition.id), self._caller)):
             return reason
         inside = for_workflow(self._caller, definition.id, run)
         for used in (*self._needs.of(plan.model.executor), *step(definition, state)):

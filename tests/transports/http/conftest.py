@@ -69,6 +69,9 @@ class Call:
         self._parts = list(body)
         self._sent = 0
         self._read = 0
+        self.more = asyncio.Event()
+        """Cleared while the rest of the body is still to come."""
+        self.more.set()
         self._news = asyncio.Event()
         self._gone = asyncio.Event()
         self.task = asyncio.create_task(self._run(app, scope))
@@ -81,6 +84,8 @@ class Call:
 
     async def _receive(self) -> Json:
         if self._sent < len(self._parts) and not self._gone.is_set():
+            if self._sent:
+                await self.more.wait()
             self._sent += 1
             more = self._sent < len(self._parts)
             return {"type": "http.request", "body": self._parts[self._sent - 1], "more_body": more}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -12,12 +13,13 @@ import pytest
 from tests.policy.issuer import NOW, Clock
 from tests.protocol.conftest import asynchronous, idle, initialization, request, stateless
 from tests.transports.http.conftest import Call, Web, browsing
-from tests.transports.http.guarded import READER, WRITER, bearer, guarded, sign_in, with_keys
+from tests.transports.http.guarded import KEYS, READER, WRITER, bearer, guarded, sign_in, with_keys
 from waypost import Context, Hub, Session
 from waypost.capabilities.principals import Principal
 from waypost.policy import Authentication, Key, digest
 from waypost.policy.keys import KeyChange
 from waypost.protocol.engine import Engine
+from waypost.protocol.failures import REFUSED
 from waypost.wire.versions import LEGACY
 
 PROMPTLY = 3.0
@@ -118,7 +120,7 @@ async def test_a_long_call_without_a_session_ends_with_its_key() -> None:
 
         keys(hub).keys.revoke("writer")
 
-        assert len((await ended(call)).messages()) == 1
+        assert (await ended(call)).messages()[-1]["error"]["message"] == REFUSED.message
         assert stopped.is_set()
 
 
@@ -191,7 +193,7 @@ async def test_a_session_goes_on_with_another_key_of_the_same_id_and_the_stream_
         keys(hub).exchange(Authentication([new]))
 
         await ended(stream)
-        await ended(call)
+        assert (await ended(call)).messages()[-1]["error"]["message"] == REFUSED.message
         assert stopped.is_set()
         visitor.headers.update(bearer(READER))
         assert (await visitor.post(request(3, "ping"))).status == 200
@@ -219,6 +221,26 @@ async def test_a_key_with_other_rights_keeps_what_is_open_which_goes_by_the_new_
 
         assert (await stream.event()).message["params"]["uri"] == "notes://open"
         assert not stream.complete
+
+
+@asynchronous
+async def test_who_gets_other_rights_is_told_that_lists_changed_and_nobody_else_is() -> None:
+    other = Key("other", digest(READER))
+    hub = guarded(Authentication([Key("ci", digest(WRITER)), other]))
+    async with served(hub) as (web, _):
+        streams = [listening(web, credential) for credential in (WRITER, READER)]
+        for stream in streams:
+            await stream.event()
+        own = await (await sign_in(web, WRITER)).listen().started()
+
+        keys(hub).exchange(Authentication([Key("ci", digest(WRITER), scopes=("notes:write",)), other]))
+
+        async with asyncio.timeout(PROMPTLY):
+            assert (await streams[0].event()).message["method"] == "notifications/tools/list_changed"
+            told = [(await own.event()).message["method"] for _ in range(3)]
+        assert sorted(told) == [f"notifications/{kind}/list_changed" for kind in ("prompts", "resources", "tools")]
+        keys(hub).keys.revoke("other")
+        assert b"list_changed" not in (await ended(streams[1])).body
 
 
 @asynchronous
@@ -274,5 +296,52 @@ async def test_nothing_that_lasts_is_opened_by_a_request_whose_key_went_while_it
     async with served(hub) as (web, _):
         answers = [await ended(listening(web, WRITER)), await web.post(initialization(), bearer(WRITER))]
 
-        assert {answer.json["error"]["message"] for answer in answers} == {"The key of this request is refused by now."}
+        assert {answer.json["error"]["message"] for answer in answers} == {REFUSED.message}
         assert len(hub.engine.sessions) == len(hub.engine.broadcast) == 0
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/api/v1/keys"])
+@asynchronous
+async def test_a_request_whose_key_went_while_its_body_came_is_not_let_in(path: str) -> None:
+    hub = guarded(Authentication([Key("admin", digest(WRITER), roles=("admin",)), *KEYS[1:]]))
+    asked = {"id": "mine"} if path != "/mcp" else initialization()
+    body = json.dumps(asked).encode()
+    async with served(hub) as (web, _):
+        call = web.open("POST", (body[:5], body[5:]), bearer(WRITER), path)
+        call.more.clear()
+        await idle()
+
+        keys(hub).keys.revoke("admin")
+        await idle()
+        call.more.set()
+
+        assert (await ended(call)).status == 401
+        assert len(hub.engine.sessions) == len(await hub.keys.entries()) == 0
+
+
+def test_what_is_open_in_a_second_loop_ends_with_its_key() -> None:
+    hub = with_keys()
+
+    @asynchronous
+    async def again() -> None:
+        await hub.start()
+        async with served(hub) as (web, _):
+            made = await hub.keys.create("made")
+            stream = listening(web, made)
+            await stream.event()
+
+            await hub.keys.revoke("made")
+
+            await ended(stream)
+
+    asyncio.run(hub.start())
+    again()
+
+
+def test_a_key_is_revoked_when_the_loop_is_closed_that_would_be_told() -> None:
+    hub = with_keys()
+    asyncio.run(hub.start())
+
+    keys(hub).keys.revoke("writer")
+
+    assert [key.id for key in keys(hub).keys] == ["reader"]

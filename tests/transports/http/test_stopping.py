@@ -15,10 +15,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.protocol.conftest import Json, asynchronous, stateless, until
-from tests.transports.http.conftest import BOTH, parse_event, routing
+from tests.protocol.conftest import Json, asynchronous, idle, request, stateless, until
+from tests.transports.http.conftest import BOTH, browsing, parse_event, routing
 from waypost import Hub
 from waypost.transports.http.app import OperatorAnswer, OperatorRequest
+from waypost.wire.versions import LEGACY, V2025_03_26
 
 SERVED = Path(__file__).parents[1] / "served.py"
 PATIENCE = 10.0
@@ -138,3 +139,46 @@ async def test_who_looks_after_the_hub_is_answered_that_it_stops_too() -> None:
 
     assert sent[0]["status"] == 503
     assert json.loads(sent[1]["body"])["error"]["message"] == "The hub is stopping."
+
+
+def waiting() -> tuple[Hub, asyncio.Event]:
+    """A hub with a tool that waits for ever, and an event that says that it began."""
+    hub, began = Hub("waiting", version="1"), asyncio.Event()
+
+    @hub.tool
+    async def wait() -> str:
+        """Wait for ever."""
+        began.set()
+        return await asyncio.Future[str]()
+
+    return hub, began
+
+
+WAIT = request(1, "tools/call", {"name": "wait", "arguments": {}})
+STOPS = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32603, "message": "The hub is stopping."}}
+
+
+@pytest.mark.parametrize("version", LEGACY)
+@asynchronous
+async def test_a_call_of_a_session_is_answered_that_the_hub_stops_with_the_status_that_says_so(version: str) -> None:
+    hub, began = waiting()
+    async with browsing(hub) as web:
+        call = (await web.session(version)).open(WAIT)
+        await began.wait()
+        call.task.cancel()
+        await call.task
+
+    assert (call.status, call.json) == (503, STOPS)
+
+
+@asynchronous
+async def test_what_is_still_open_of_a_batch_is_answered_that_the_hub_stops() -> None:
+    hub, began = waiting()
+    async with browsing(hub) as web:
+        call = (await web.session(V2025_03_26)).open([WAIT, request(2, "ping")])
+        await began.wait()
+        await idle()
+        call.task.cancel()
+        await call.task
+
+    assert (call.status, call.json) == (503, [STOPS, {"jsonrpc": "2.0", "id": 2, "result": {}}])

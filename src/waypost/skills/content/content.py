@@ -59,7 +59,8 @@ class Content:
         access: Access | None = None,
         within: float = STATE_TIMEOUT,
     ) -> None:
-        kept, shelf = shelf, BorrowingShelf(shelf, sources) if sources else shelf
+        kept = shelf
+        shelf = BorrowingShelf(kept, sources) if sources else kept
         self.owners, self._access = owners or Owners(), access or Access()
         rights = (self.owners, self._access)
         self._shelf = shelf

@@ -12,7 +12,7 @@ from waypost.skills.folders.problems import Problem
 from waypost.skills.folders.prompts import prompts, unambiguous
 from waypost.skills.folders.shelf import Shelf, shelved
 from waypost.skills.folders.skills import snapshot
-from waypost.skills.folders.walking import Look
+from waypost.skills.folders.walking import Look, absolute
 
 Setting = tuple[str, int]
 """Which of the folders of skills or of prompts."""
@@ -25,7 +25,7 @@ def problems(
 
     Prompts whose names are `taken` are defined elsewhere.
     """
-    named = list(map(_absolute, of_skills))
+    named = list(map(absolute, of_skills))
     read = {folder: snapshot(folder) for folder in named}
     shared: list[Problem] = []
     skills = [skill for one in read.values() for skill in one.skills.values()]
@@ -33,7 +33,7 @@ def problems(
     if as_documents:
         documents(shelf.skills.values(), shared)
     yield from ((("folders", named.index(folder)), one) for folder, one in _told(read, shared))
-    named, shared = list(map(_absolute, of_prompts)), []
+    named, shared = list(map(absolute, of_prompts)), []
     written = {folder: prompts(folder) for folder in named}
     unambiguous(written, lambda name: name in taken, shared)
     yield from ((("prompts", named.index(folder)), one) for folder, one in _told(written, shared))
@@ -50,7 +50,3 @@ def _told(looks: Mapping[Path, Look], shared: Iterable[Problem]) -> Iterator[tup
         found[max(around, key=lambda folder: len(homes[folder]))].add(one)
     for folder, told in found.items():
         yield from ((folder, one) for one in sorted(told))
-
-
-def _absolute(folder: str) -> Path:
-    return Path(os.path.abspath(folder))

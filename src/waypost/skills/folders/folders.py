@@ -18,7 +18,7 @@ from waypost.skills.folders.problems import Problem
 from waypost.skills.folders.prompts import Prompts, prompts, unambiguous
 from waypost.skills.folders.shelf import Shelf, shelved
 from waypost.skills.folders.skills import Snapshot, snapshot
-from waypost.skills.folders.walking import Look
+from waypost.skills.folders.walking import Look, absolute
 from waypost.skills.folders.watching import stirrings
 from waypost.wire.definitions import ResourceDefinition
 from waypost.wire.skills import SkillEntry
@@ -84,12 +84,12 @@ class SkillFolders:
 
     def add(self, *folders: str | os.PathLike[str]) -> None:
         """Serve the skills in folders."""
-        added = {Path(os.path.abspath(folder)): Snapshot() for folder in folders}
+        added = {absolute(folder): Snapshot() for folder in folders}
         self._take_over(self._made(_look(self._seen._replace(skills={**self._seen.skills, **added}))))
 
     def add_prompts(self, *folders: str | os.PathLike[str]) -> None:
         """Serve the prompts in folders."""
-        added = {Path(os.path.abspath(folder)): Prompts() for folder in folders}
+        added = {absolute(folder): Prompts() for folder in folders}
         self._take_over(self._made(_look(self._seen._replace(prompts={**self._seen.prompts, **added}))))
 
     @property
@@ -253,9 +253,9 @@ def _tell(problems: Iterable[Problem], known: Iterable[Problem]) -> None:
 
 def _exchanged(known: Mapping[Path, T], old: Iterable[str], new: Iterable[str], unread: T) -> dict[Path, T]:
     """Folders with what is known of them, some of them exchanged for others."""
-    gone = {Path(os.path.abspath(folder)) for folder in old}
+    gone = set(map(absolute, old))
     stay = {root: read for root, read in known.items() if root not in gone}
-    return stay | {root: known.get(root, unread) for root in (Path(os.path.abspath(folder)) for folder in new)}
+    return stay | {root: known.get(root, unread) for root in map(absolute, new)}
 
 
 def _look(seen: Seen) -> Seen:

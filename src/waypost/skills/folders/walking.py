@@ -40,6 +40,11 @@ class File(msgspec.Struct, frozen=True, eq=False):
     """Whether a later change is sure to show in the stamp."""
 
 
+def absolute(folder: str | os.PathLike[str]) -> Path:
+    """Where a folder is, whatever the working directory becomes; links in it stay what they are."""
+    return Path(os.path.abspath(folder))
+
+
 def size_in(stamp: Stamp) -> int:
     """How many bytes a file had when it was looked at."""
     return stamp[2]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.protocol.failures import STOPPING
-from waypost.transports.http.asgi import JSON, Receive, Scope, Send, headers_of, refuse, respond
+from waypost.transports.http.asgi import Receive, Scope, Send, headers_of, refuse, respond
+from waypost.transports.http.callers import authenticated
 from waypost.transports.http.endpoint import Endpoint
 from waypost.transports.http.gate import Gate, Refusal
 from waypost.wire import messages
@@ -82,7 +83,7 @@ class HttpApp:
         if path == self._path:
             principal = ANONYMOUS if self._auth is None else self._auth.known(headers)
             if principal is None:
-                principal = await self._authenticated(send, headers)
+                principal = await authenticated(self._auth, send, headers)
             return None if principal is None else await self._endpoint(scope, receive, send, headers, principal)
         if path == "/health":
             return await self._tell_health(scope, send)
@@ -98,28 +99,19 @@ class HttpApp:
         else:
             await refuse(send, 405, f"{scope['method']} is not allowed here.", headers=((b"allow", b"GET"),))
 
-    async def _authenticated(self, send: Send, headers: dict[bytes, bytes]) -> Principal | None:
-        """Who is calling; nobody, when they were turned away."""
-        from waypost.policy import Unauthorized
-
-        if self._auth is None:
-            return ANONYMOUS
-        try:
-            return await self._auth.authenticate(headers)
-        except Unauthorized as error:
-            challenge = () if error.challenge is None else ((b"www-authenticate", error.challenge.encode()),)
-            await respond(send, error.status, messages.encode(error.body), (JSON, *challenge))
-            return None
-
     async def _operate(
         self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes], path: str
     ) -> None:
         """Serve those who look after the hub."""
         is_open = path in _OPEN and b"authorization" not in headers
-        principal = ANONYMOUS if is_open else await self._authenticated(send, headers)
+        principal = ANONYMOUS if is_open else await authenticated(self._auth, send, headers)
         if principal is None:
             return
         body = await self._gate.body(receive)
+        if isinstance(body, bytes) and not is_open:
+            principal = await authenticated(self._auth, send, headers)
+            if principal is None:
+                return  # let in when the body began to come, and no more
         if isinstance(body, Refusal):
             await refuse(send, body.status, body.message)
         elif body is not None:

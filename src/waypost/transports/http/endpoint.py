@@ -20,6 +20,7 @@ from waypost.protocol.routing import VERSION
 from waypost.protocol.session import LegacySession, SessionOutlet
 from waypost.protocol.streams import EventStream
 from waypost.transports.http.asgi import JSON, Header, Receive, Scope, Send, refuse, respond
+from waypost.transports.http.callers import authenticated
 from waypost.transports.http.gate import Gate, Refusal
 from waypost.transports.http.reply import Reply, gone, pump
 from waypost.transports.http.whole import whole_body
@@ -74,6 +75,10 @@ class Endpoint:
             if taken is None:
                 return None
             body = taken
+            known = principal if self._auth is None else await authenticated(self._auth, send, headers)
+            if known is None:
+                return None  # let in when the body began to come, and no more
+            principal = known
         version = headers.get(VERSION)
         if version is not None and version.strip(b" \t") not in _LEGACY_HEADERS:
             return await self._post_modern(receive, send, headers, principal, body)
@@ -137,10 +142,10 @@ class Endpoint:
         exchange.principal = principal
         reply.start(exchange)
         try:
-            given = await legacy.answer(self._engine, session, message, exchange)
+            given, status = await legacy.answer(self._engine, session, message, exchange), 200
         except asyncio.CancelledError:  # by whoever serves the app, and cannot wait
-            given = STOPPING.outcome(exchange.request_id)
-        ending = self._finish(reply, given, 200)
+            given, status = STOPPING.outcome(exchange.request_id), 503
+        ending = self._finish(reply, given, status)
         if ending is not None:
             await ending
 
@@ -166,8 +171,11 @@ class Endpoint:
         if not batch.wants_answer:
             return await respond(send, 202, headers=())
         reply = Reply(send, receive, session)
-        payload = await batches.answer(self._engine, session, batch, reply, principal)
-        ending = reply.finish(Outcome(payload) if payload else None, 200)
+        try:
+            payload, status = await batches.answer(self._engine, session, batch, reply, principal), 200
+        except asyncio.CancelledError:  # by whoever serves the app, and cannot wait
+            payload, status = batches.stopped(batch), 503
+        ending = reply.finish(Outcome(payload) if payload else None, status)
         if ending is not None:
             await ending
 

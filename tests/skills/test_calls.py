@@ -1,0 +1,48 @@
+"""What is to be ended after the last call is ended then, and not before."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from tests.protocol.conftest import asynchronous, idle
+from waypost.capabilities.context import Context
+from waypost.loops import awaited
+from waypost.skills.calls import Calls
+
+CTX = cast(Context, None)
+
+
+async def wait_for(gate: Any, ctx: Context) -> None:
+    """A handler that ends when it is told to."""
+    await gate.wait()
+
+
+@asynchronous
+async def test_the_last_of_several_calls_is_waited_for_and_one_that_comes_late_too() -> None:
+    calls, ended = Calls(), list[str]()
+    run, first, second = calls.counted(wait_for), asyncio.Event(), asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        running = [group.create_task(awaited(run(gate, CTX))) for gate in (first, second)]
+        await idle()
+        calls.when_over(lambda: ended.append("end"))
+        first.set()
+        await running[0]
+        assert ended == []
+        running[1].cancel()
+    assert ended == ["end"]
+
+    await run(first, CTX)
+    assert ended == ["end", "end"]
+
+
+@asynchronous
+async def test_without_calls_nothing_is_waited_for_and_a_call_that_fails_is_over() -> None:
+    calls, ended = Calls(), list[str]()
+    calls.when_over(lambda: ended.append("end"))
+    assert ended == ["end"]
+    with pytest.raises(AttributeError):
+        await calls.counted(wait_for)("no gate", CTX)
+    assert ended == ["end", "end"]
