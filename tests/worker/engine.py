@@ -10,7 +10,7 @@ from typing import Any
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 
-from tests.workers.wire import Json, address
+from tests.workers.wire import Json, address, at_work, hub_for_workers
 from waypost import Hub
 from waypost.worker import InvocationFailed, Reconnecting, Worker, register_worker
 
@@ -22,6 +22,14 @@ async def working(hub: Hub, name: str = "one", **options: Any) -> AsyncIterator[
     """A worker of a hub, which is let go at the end."""
     async with register_worker(address(hub), name=name, **{"reconnecting": AT_ONCE, **options}) as worker:
         yield worker
+
+
+@asynccontextmanager
+async def owner_and_seer(**options: Any) -> AsyncIterator[tuple[Hub, Worker, Worker]]:
+    """A hub at work, a worker whose functions are observed, and one that observes them."""
+    hub = hub_for_workers(**options)
+    async with at_work(hub), working(hub, "owner") as owner, working(hub, "seer") as seer:
+        yield hub, owner, seer
 
 
 async def settled(worker: Worker) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.protocol.conftest import asynchronous, until
-from tests.worker.engine import AT_ONCE, failure, scripted, settled, threaded, working
+from tests.worker.engine import AT_ONCE, failure, owner_and_seer, scripted, settled, threaded, working
 from tests.workers.wire import address, at_work, hub_for_workers, wired
 from waypost import Hub
 from waypost.errors import DefinitionError
@@ -59,8 +59,7 @@ class Party:
 @asynccontextmanager
 async def party(**options: Any) -> AsyncIterator[Party]:
     """A hub with both."""
-    hub = hub_for_workers(**options)
-    async with at_work(hub), working(hub, "owner") as owner, working(hub, "seer") as seer:
+    async with owner_and_seer(**options) as (hub, owner, seer):
         together = Party(hub, owner, seer)
         await together.begin()
         yield together

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.protocol.conftest import asynchronous, until
-from tests.worker.engine import AT_ONCE, failure, scripted, settled, threaded, working
+from tests.worker.engine import AT_ONCE, failure, owner_and_seer, scripted, settled, threaded, working
 from tests.workers.wire import address, at_work, hub_for_workers
 from waypost import Hub
 from waypost.errors import DefinitionError
@@ -94,8 +94,7 @@ class Bench:
 @asynccontextmanager
 async def bench() -> AsyncIterator[Bench]:
     """A hub with both."""
-    hub = hub_for_workers()
-    async with at_work(hub), working(hub, "owner") as owner, working(hub, "seer") as seer:
+    async with owner_and_seer() as (hub, owner, seer):
         together = Bench(hub, owner, seer)
         await together.begin()
         yield together

@@ -24,6 +24,7 @@ from waypost.version import __version__
 WITHIN: Final = 30.0
 MOST_BYTES: Final = 10 * 1024 * 1024
 REDIRECTS: Final = 5
+_CONNECTIONS: Final = 100
 
 Lookup = Callable[[str, int], Awaitable[list[str]]]
 """All addresses of a name, as text."""
@@ -71,12 +72,10 @@ class Egress:
         *,
         lookup: Lookup | None = None,
         tls: ssl.SSLContext | None = None,
-        connections: int = 100,
     ) -> None:
         self.allow_private = allow_private
         self._lookup = lookup or resolved
         self._tls = tls
-        self._connections = connections
         self._http: aiohttp.ClientSession | None = None
 
     async def request(
@@ -134,7 +133,7 @@ class Egress:
                 resolver=_CheckedResolver(self._lookup, self.allow_private),
                 use_dns_cache=False,
                 ssl=self._tls or True,
-                limit=self._connections,
+                limit=_CONNECTIONS,
             )
             self._http = aiohttp.ClientSession(
                 connector=connector,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import ssl
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final
@@ -68,10 +67,9 @@ class HttpLink:
 
     round_trips: Final = True
 
-    def __init__(self, url: str, headers: dict[str, str] | None = None, *, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, url: str, headers: dict[str, str] | None = None) -> None:
         self._url = url
         self._headers = headers or {}
-        self._tls = tls
         self._session_id: bytes | None = None
         self._pool: Pool | None = None
         self._receive: Callable[[bytes], None] = lambda _: None
@@ -88,7 +86,7 @@ class HttpLink:
         except HttpError as problem:
             raise self.failure(problem) from None
         self._target = self.address.target.encode()
-        self._pool = Pool(self.address, tls=self._tls)
+        self._pool = Pool(self.address)
 
     def begin(
         self,

@@ -27,6 +27,7 @@ class Served(Protocol):
     async def operate(self, request: OperatorRequest) -> OperatorAnswer: ...
 
 
+_MCP: Final = "/mcp"
 _OPEN: Final = ("/metrics", "/api/openapi.json")
 """Paths that may be asked for without a key; whether they are answered is another question."""
 
@@ -53,14 +54,11 @@ class OperatorAnswer(NamedTuple):
 class HttpApp:
     """Serves one hub over HTTP."""
 
-    def __init__(
-        self, hub: Served, endpoint: Endpoint, gate: Gate, auth: Authentication | None, path: str = "/mcp"
-    ) -> None:
+    def __init__(self, hub: Served, endpoint: Endpoint, gate: Gate, auth: Authentication | None) -> None:
         self._hub = hub
         self._auth = auth
         self._endpoint = endpoint
         self._gate = gate
-        self._path = path
         self._started = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -80,7 +78,7 @@ class HttpApp:
         path = scope["path"]
         if mounted := scope.get("root_path"):
             path = path.removeprefix(mounted)
-        if path == self._path:
+        if path == _MCP:
             principal = ANONYMOUS if self._auth is None else self._auth.known(headers)
             if principal is None:
                 principal = await authenticated(self._auth, send, headers)
@@ -91,7 +89,7 @@ class HttpApp:
             return await self._operate(scope, receive, send, headers, path)
         if self._auth is not None and path in self._auth.metadata_paths and scope["method"] in ("GET", "HEAD"):
             return await respond(send, 200, messages.encode(self._auth.metadata()))
-        return await refuse(send, 404, f"There is nothing at {scope['path']}; MCP is at {mounted or ''}{self._path}.")
+        return await refuse(send, 404, f"There is nothing at {scope['path']}; MCP is at {mounted or ''}{_MCP}.")
 
     async def _tell_health(self, scope: Scope, send: Send) -> None:
         if scope["method"] in ("GET", "HEAD"):

@@ -46,10 +46,10 @@ PATIENCE: Final = 35.0
 class Observing:
     """All observers of a hub."""
 
-    def __init__(self, functions: Functions, calling: Calling, *, patience: float = PATIENCE) -> None:
+    def __init__(self, functions: Functions, calling: Calling) -> None:
         self._functions = functions
         self._calling = calling
-        self.patience = patience
+        self.patience = PATIENCE
         self._delivering = Delivering(calling, self._used_up)
         self._revisions = itertools.count(1)
         self._observers: dict[str, Observer] = {}
