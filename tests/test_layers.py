@@ -35,7 +35,7 @@ HOUSE = (
     {"buses"},
     {"config"},
     {"wire"},
-    {"corked", "errors", "loops", "nearest", "redaction", "version"},
+    {"corked", "errors", "loops", "redaction", "suggestions", "version"},
 )
 """The rooms from top to bottom; a room knows the rooms below it."""
 

@@ -20,9 +20,9 @@ from waypost.capabilities.toolkits import Toolkit, tool_options
 from waypost.config import references
 from waypost.config.findings import KeyPath
 from waypost.errors import DefinitionError, StoreError
-from waypost.nearest import did_you_mean
 from waypost.policy.rules import Rule, decider
 from waypost.stores import places
+from waypost.suggestions import did_you_mean
 from waypost.wire.hosts import is_loopback
 
 if TYPE_CHECKING:

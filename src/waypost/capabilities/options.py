@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from waypost.capabilities.naming import check_name
 from waypost.errors import DefinitionError
-from waypost.nearest import did_you_mean
+from waypost.suggestions import did_you_mean
 from waypost.wire.definitions import ToolAnnotations
 
 

@@ -13,7 +13,7 @@ import msgspec
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.naming import is_portable, portable, told_apart
 from waypost.errors import DefinitionError, UnknownPrompt, UnknownResource, UnknownTool
-from waypost.nearest import did_you_mean, likely
+from waypost.suggestions import did_you_mean, preselect
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -290,7 +290,7 @@ class Registry:
         found = self.tables[Kind.PROMPT].get(name)
         if found is None:
             known = [row.id for row in self.tables[Kind.PROMPT] if not row.hidden and shows(row)]
-            hint = did_you_mean(name, likely(name, known), "; ", quoted=lambda one: f'"{one}"')
+            hint = did_you_mean(name, preselect(name, known), "; ", quote=lambda one: f'"{one}"')
             raise UnknownPrompt(f"Unknown prompt: {name}{hint}")
         return found
 

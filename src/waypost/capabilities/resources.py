@@ -19,7 +19,7 @@ from waypost.capabilities.schemas.forms import Arguments
 from waypost.capabilities.text_arguments import TextArguments
 from waypost.capabilities.uri_templates import UriTemplate
 from waypost.errors import DefinitionError
-from waypost.nearest import did_you_mean
+from waypost.suggestions import did_you_mean
 from waypost.wire.content import Annotations, BlobContents, Contents, EmbeddedResource, TextContents, contents
 from waypost.wire.definitions import ResourceDefinition, TemplateDefinition
 

@@ -17,7 +17,7 @@ from waypost.cli.remote import KEY
 from waypost.cli.targets import add_target, key_for, open_client
 from waypost.cli.usage import json_object
 from waypost.errors import RemoteError, WaypostError
-from waypost.nearest import did_you_mean, likely
+from waypost.suggestions import did_you_mean, preselect
 
 if TYPE_CHECKING:
     from waypost.hub import Hub
@@ -212,7 +212,7 @@ async def _unknown(client: Client, given: argparse.Namespace, told: str) -> Wayp
     """What is said about a tool that is not there, with the nearest that is."""
     sections = await catalog(client, given.hub)
     known = [_name(entry) for section in ("tools", "items") for entry in sections.get(section, ())]
-    return WaypostError(told + did_you_mean(given.name, likely(given.name, known), "; "))
+    return WaypostError(told + did_you_mean(given.name, preselect(given.name, known), "; "))
 
 
 async def call(client: Client, given: argparse.Namespace) -> int:

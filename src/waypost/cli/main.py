@@ -28,7 +28,7 @@ from waypost.cli import (
 )
 from waypost.cli.usage import WrongUsage
 from waypost.errors import ConfigError, WaypostError
-from waypost.nearest import did_you_mean
+from waypost.suggestions import did_you_mean
 from waypost.version import __version__
 
 OK, FAILED, USAGE = 0, 1, 2

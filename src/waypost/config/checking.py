@@ -14,7 +14,7 @@ from waypost.config.findings import listed, quoted
 from waypost.config.flowgate import translated
 from waypost.config.nodes import UNKNOWN, Node
 from waypost.config.scalars import resolve
-from waypost.nearest import did_you_mean
+from waypost.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -95,7 +95,7 @@ def _camel(name: str) -> str:
 def _unknown_key(key: str, known: list[str]) -> str:
     by_plain = {name.lower(): name for name in known}
     meant = key.replace("_", "").lower()
-    hint = did_you_mean(meant, by_plain, quoted=lambda plain: quoted(by_plain[plain])) or f"use {listed(known)}"
+    hint = did_you_mean(meant, by_plain, quote=lambda plain: quoted(by_plain[plain])) or f"use {listed(known)}"
     return f"the key {quoted(key)} is unknown; {hint}"
 
 
@@ -123,7 +123,7 @@ def _no_tag(node: Node, entries: dict[str, Node], tags: dict[str, str], path: Ke
     if field not in entries:
         return node.finding((*path, field), f"the key {quoted(field)} is missing; add it", "CFG014")
     given = entries[field]
-    hint = did_you_mean(str(given.value), tags, quoted=quoted) or f"use {listed(list(tags))}"
+    hint = did_you_mean(str(given.value), tags, quote=quoted) or f"use {listed(list(tags))}"
     return given.finding((*path, field), f"the {field} {quoted(str(given.value))} is unknown; {hint}", "CFG013")
 
 
@@ -194,7 +194,7 @@ def _misfit(node: Node, error: msgspec.ValidationError, annotation: Annotation, 
     sentence = _WHERE.sub("", str(error))
     words = shapes.choices(annotation)
     if sentence.startswith("Invalid enum value"):
-        hint = did_you_mean(str(node.value), words, "; ", quoted=quoted)
+        hint = did_you_mean(str(node.value), words, "; ", quote=quoted)
         return node.finding(path, f"expected {listed(words)}{hint}", "CFG013")
     if "matching regex" in sentence and (form := shapes.form(annotation)):
         return node.finding(path, f"expected {form}", "CFG013")

@@ -22,7 +22,7 @@ import msgspec
 from waypost.capabilities.chain import CallerType, Chain
 from waypost.capabilities.principals import Principal
 from waypost.errors import DefinitionError
-from waypost.nearest import nearest
+from waypost.suggestions import find_nearest
 
 _MOST_WINDOWS: Final = 100_000
 _PARTS: Final = {"principal": "principal.id", "capability": "capability", "permission": "permission"}
@@ -306,7 +306,7 @@ def _given(written: Mapping[str, Any], config: type[_Config]) -> dict[str, Any]:
     for key, value in written.items():
         name = _snake_case(key)
         if name not in config.__struct_fields__:
-            near = nearest(name, config.__struct_fields__)
+            near = find_nearest(name, config.__struct_fields__)
             raise ValueError(f"there is no key {key!r}" + (f"; {near[0]!r} may be meant" if near else ""))
         if name in given:
             raise ValueError(f"{name} is given in both of its spellings; keep one of the two")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from waypost.errors import DefinitionError, UnknownCapability
-from waypost.nearest import did_you_mean
+from waypost.suggestions import did_you_mean
 
 
 class SkillRefused(DefinitionError):

@@ -11,8 +11,8 @@ import msgspec
 
 from waypost.config.workflows import Workflow
 from waypost.errors import StaleVersion, StoreDamaged
-from waypost.nearest import nearest
 from waypost.stores.store import Store
+from waypost.suggestions import find_nearest
 from waypost.workflows.definition import Definition
 from waypost.workflows.executors.executor import Surroundings
 
@@ -66,7 +66,7 @@ class Library:
 
     def nearest(self, name: str) -> list[str]:
         """Names that somebody may have meant."""
-        return nearest(name, self._current, most=3, alike=0.5)
+        return find_nearest(name, self._current, limit=3, cutoff=0.5)
 
     async def pin(self, definition: Definition) -> None:
         """Make sure that instances will find a definition again."""

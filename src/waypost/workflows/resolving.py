@@ -12,7 +12,7 @@ from waypost.config.executors import CapabilityCall, Executor, Parallel, Pipelin
 from waypost.config.findings import quoted
 from waypost.config.workflows import Capability, Guard, Schema, State, Transition, Workflow
 from waypost.errors import DefinitionError
-from waypost.nearest import did_you_mean
+from waypost.suggestions import did_you_mean
 
 Capabilities = Mapping[str, Capability]
 _Item = TypeVar("_Item")
@@ -37,7 +37,7 @@ def resolve_capability(name: str, capabilities: Capabilities) -> Capability:
 def nearest(name: str, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown name: the one that may be meant, or those there are."""
     names = sorted(known)
-    if hint := did_you_mean(name, names, quoted=quoted):
+    if hint := did_you_mean(name, names, quote=quoted):
         return hint
     if not names:
         return "there are none"

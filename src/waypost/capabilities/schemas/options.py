@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from waypost.capabilities.schemas.problems import location
 from waypost.capabilities.schemas.validators import MAX_DEPTH, Validator
 from waypost.errors import DefinitionError
-from waypost.nearest import did_you_mean
+from waypost.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from waypost.nearest import LONGEST, likely, nearest
 from waypost.skills.content.refusals import quoted
+from waypost.suggestions import MAX_COMPARED_CHARACTERS, find_nearest, preselect
 
 _MOST: Final = 3
 
@@ -22,9 +22,9 @@ def did_you_mean(wanted: str, known: Iterable[str]) -> str:
 
 def meant(wanted: str, known: Iterable[str]) -> list[str]:
     """Up to three of the known, those that look most alike first, then those with the same last part."""
-    wanted = wanted[:LONGEST].lower()
-    candidates = likely(wanted, known)
+    wanted = wanted[:MAX_COMPARED_CHARACTERS].lower()
+    candidates = preselect(wanted, known)
     last = wanted.rpartition("/")[2]
-    alike = nearest(wanted, candidates, most=_MOST)
+    alike = find_nearest(wanted, candidates, limit=_MOST)
     same = sorted(one for one in candidates if one.rpartition("/")[2] == last or one.rpartition("/")[0] == wanted)
     return list(dict.fromkeys([*alike, *(one for one in same if wanted)]))[:_MOST]
