@@ -1,4 +1,4 @@
-"""The house: dependencies point down the list of rooms, and every module is short and says what it is."""
+"""The house: dependencies point down the list of rooms, and every module has a docstring and a bounded length."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FLOOR = {room: floor for floor, rooms in enumerate(HOUSE) for room in rooms}
 FRONT_DOORS = {"__init__", "__main__"}
 """The package itself and `python -m waypost` stand before the house and may use all of it."""
 
-LONGEST = 400
+MAX_MODULE_LINES = 700
 
 
 class Import(NamedTuple):
@@ -127,13 +127,13 @@ def test_an_import_that_points_up_is_found_wherever_it_stands(
 
 
 @pytest.mark.parametrize("file", MODULES, ids=lambda file: str(file.relative_to(SOURCE)))
-def test_a_module_is_short_and_says_what_it_is(file: Path) -> None:
+def test_a_module_has_a_docstring_and_at_most_700_lines(file: Path) -> None:
     text = file.read_text()
     said = ast.get_docstring(ast.parse(text))
 
     assert said
     assert text.startswith('"""')
-    assert len(text.splitlines()) <= LONGEST
+    assert len(text.splitlines()) <= MAX_MODULE_LINES
 
 
 def test_every_folder_is_a_package() -> None:
