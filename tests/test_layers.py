@@ -33,7 +33,7 @@ HOUSE = (
     {"queues"},
     {"stores"},
     {"buses"},
-    {"config"},
+    {"config", "settings"},
     {"wire"},
     {"corked", "errors", "loops", "redaction", "suggestions", "version"},
 )

@@ -117,12 +117,12 @@ class ConfiguredHub(Hub):
             return []
         return self._exposures.tools(built.offers, self.workflows.engine.library.surroundings)
 
-    def _define(self, settings: config.Config) -> None:
+    def _define(self, settings: config.Settings) -> None:
         """Have the workflows that a configuration asks for."""
         if settings.workflows or self.has_workflows:
             self.workflows.define(settings.workflows, settings.capabilities, settings.connections)
 
-    def _import(self, settings: config.Config) -> None:
+    def _import(self, settings: config.Settings) -> None:
         """Take over the tools of the servers that a configuration names."""
         if self.imports is None:
             if not any(isinstance(one, McpConnection) for one in settings.connections.values()):
@@ -250,7 +250,7 @@ class ConfiguredHub(Hub):
         if "gateway" in self.__dict__:
             self.gateway.rank(ranking)
 
-    def _warn_of(self, settings: config.Config) -> None:
+    def _warn_of(self, settings: config.Settings) -> None:
         """Say what of a new configuration has no effect yet."""
         for section in _AT_START:
             if getattr(settings, section) != getattr(self.loaded.config, section):
@@ -263,7 +263,7 @@ class ConfiguredHub(Hub):
                 Record(time.time(), "hub", "console", "config", "allow", "config.reloaded", told, outcome="ok")
             )
 
-    def _exchange(self, settings: config.Config, capabilities: list[Capability], draft: Draft | None) -> None:
+    def _exchange(self, settings: config.Settings, capabilities: list[Capability], draft: Draft | None) -> None:
         """Offer what a configuration asks for, all of it or nothing."""
         leaving = [] if draft is None else self._live_skills.leaving(draft)
         arriving = [] if draft is None or draft.section is None else draft.section.rows

@@ -2,27 +2,29 @@
 
 from waypost.config.findings import CODES, Finding
 from waypost.config.loading import Loaded, check, examine, load, refuse
-from waypost.config.models import (
+from waypost.config.schemas import schema
+from waypost.config.watching import changes
+from waypost.settings import (
     Anonymous,
     Audit,
     Auth,
     AuthKey,
     Bus,
-    Config,
     Mcp,
     OAuth,
     Policy,
     PromptArgument,
     PromptTemplate,
     Server,
+    Settings,
     SkillLimits,
     Skills,
     Store,
     ToolkitUse,
     Workers,
 )
-from waypost.config.schemas import schema
-from waypost.config.watching import changes
+
+Config = Settings
 
 __all__ = [
     "CODES",
@@ -40,6 +42,7 @@ __all__ = [
     "PromptArgument",
     "PromptTemplate",
     "Server",
+    "Settings",
     "SkillLimits",
     "Skills",
     "Store",

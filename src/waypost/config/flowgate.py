@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from waypost.config.findings import listed, quoted
-from waypost.config.models import Audit, Config, Store
 from waypost.config.workflows import OnTimeout, State, Workflow
+from waypost.settings import Audit, Settings, Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Translation = Callable[[Entries, list[Finding], KeyPath], Entries]
 
 IDLE: Final[dict[type[Struct], dict[str, str]]] = {
-    Config: {"discovery": "everything but connections can be found, and `search.ranking` says how"},
+    Settings: {"discovery": "everything but connections can be found, and `search.ranking` says how"},
     Audit: {
         "path": "the file is `audit.jsonl` in the data directory",
         "rotation": "the file is not rotated by the hub",
@@ -106,7 +106,7 @@ def _store(entries: Entries, findings: list[Finding], path: KeyPath) -> Entries:
 
 
 ALSO: Final[dict[type[Struct], dict[str, dict[str, object]]]] = {
-    Config: {
+    Settings: {
         "version": {
             "anyOf": [
                 {"type": "string", "pattern": f"^{_FIRST.pattern}$"},
@@ -119,4 +119,4 @@ ALSO: Final[dict[type[Struct], dict[str, dict[str, object]]]] = {
 }
 """JSON Schemas of what is translated, by key."""
 
-_TRANSLATIONS: Final[dict[type[Struct], Translation]] = {Config: _version, Audit: _sink, Store: _store}
+_TRANSLATIONS: Final[dict[type[Struct], Translation]] = {Settings: _version, Audit: _sink, Store: _store}

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from waypost.config.checking import plain, recognise
 from waypost.config.environment import expand
 from waypost.config.findings import quoted, quoted_file
-from waypost.config.models import Config
 from waypost.config.names import Name
 from waypost.config.nodes import Node
 from waypost.config.source import read
+from waypost.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,7 +70,7 @@ class _Gatherer:
         node = read(path, self.findings)
         if node is None:
             return Node({}, str(path), 1)
-        node = recognise(expand(node, self.environ, self.findings), Config, self.findings)
+        node = recognise(expand(node, self.environ, self.findings), Settings, self.findings)
         if not isinstance(node.value, dict):
             return node
         own = replace(node, value={key: child for key, child in node.value.items() if key != "include"})

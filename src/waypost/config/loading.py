@@ -13,12 +13,12 @@ from waypost.config import references
 from waypost.config.checking import build, plain
 from waypost.config.executors import RestConnection
 from waypost.config.includes import gather
-from waypost.config.models import Config, ToolkitUse
 from waypost.config.rules import check_bus, check_key_set, check_skills, check_timeouts, check_toolkits
 from waypost.config.secrets import secrets
 from waypost.config.sound import LeftOut, Sound
 from waypost.config.templates import check_prompts
 from waypost.errors import ConfigError
+from waypost.settings import Settings, ToolkitUse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from waypost.config.nodes import Node
 
 
-_SECTIONS: Final = tuple(one.encode_name for one in msgspec.structs.fields(Config))
+_SECTIONS: Final = tuple(one.encode_name for one in msgspec.structs.fields(Settings))
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """A configuration, where it came from, and what to watch for changes: its files, toolkits and include folders."""
 
-    config: Config
+    config: Settings
     path: Path
     files: tuple[Path, ...]
     warnings: tuple[Finding, ...]
@@ -82,7 +82,7 @@ def examine(path: Path, environ: Mapping[str, str] | None = None) -> tuple[Loade
     findings: list[Finding] = []
     gathered = gather(path, os.environ if environ is None else environ, findings)
     root = gathered.root
-    data = plain(root, Config, findings)
+    data = plain(root, Settings, findings)
     check_bus(root, findings)
     check_key_set(root, findings)
     check_skills(root, findings)
@@ -103,12 +103,12 @@ def examine(path: Path, environ: Mapping[str, str] | None = None) -> tuple[Loade
     return loaded, findings
 
 
-def _built(root: Node, sound: Sound, findings: list[Finding]) -> Config | None:
+def _built(root: Node, sound: Sound, findings: list[Finding]) -> Settings | None:
     """The configuration without what is wrong in it, which some structs only tell when they are made."""
     sound.leave_out(findings, _SECTIONS)
     while True:
         told, tried = len(findings), dict(sound.data)
-        config: Config | None = build(root, sound.data, Config, findings)
+        config: Settings | None = build(root, sound.data, Settings, findings)
         if config is not None:
             return config
         sound.leave_out(findings[told:], _SECTIONS)
@@ -116,12 +116,12 @@ def _built(root: Node, sound: Sound, findings: list[Finding]) -> Config | None:
             return None
 
 
-def _documents(config: Config) -> list[Path]:
+def _documents(config: Settings) -> list[Path]:
     """The documents that say what the APIs of connections can do."""
     apis = (one for one in config.connections.values() if isinstance(one, RestConnection))
     return [Path(api.openapi) for api in apis if api.openapi is not None]
 
 
-def _toolkit_files(config: Config) -> list[Path]:
+def _toolkit_files(config: Settings) -> list[Path]:
     uses = [entry.use if isinstance(entry, ToolkitUse) else entry for entry in config.toolkits]
     return [file for use in uses if (file := references.file_of(use))]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from waypost.config import references
 from waypost.config.findings import quoted, quoted_file
-from waypost.config.models import DEFAULT_BUS
+from waypost.settings import DEFAULT_BUS
 
 if TYPE_CHECKING:
     from waypost.config.findings import Finding, KeyPath

@@ -9,8 +9,8 @@ import msgspec
 
 from waypost.config import flowgate, shapes
 from waypost.config.executors import Connection, Executor
-from waypost.config.models import Config
 from waypost.config.workflows import Guard
+from waypost.settings import Settings
 
 _VARIABLE: Final = {
     "type": "string",
@@ -23,7 +23,7 @@ _KIND: Final = "kind"
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of a configuration file: editors offer the keys in camelCase and accept whatever else loads."""
-    (reference,), definitions = msgspec.json.schema_components([Config], ref_template="#/$defs/{name}")
+    (reference,), definitions = msgspec.json.schema_components([Settings], ref_template="#/$defs/{name}")
     told_apart = {name for union in (Connection, Executor, Guard) for name in _told_apart(union)}
     for name, definition in definitions.items():
         _close(name, definition, name in told_apart)

@@ -12,10 +12,10 @@ import msgspec
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.prompts import prompt_from_template
 from waypost.config.findings import Finding
-from waypost.config.models import PromptArgument
 from waypost.config.nodes import Node
 from waypost.config.templates import check_prompts
 from waypost.errors import DefinitionError
+from waypost.settings import PromptArgument
 from waypost.skills.folders.front_matter import check_description, check_name, split
 from waypost.skills.folders.problems import Problem, Unfit, problem
 from waypost.skills.folders.walking import Look, Place, is_markdown, read, stem, walk

@@ -1,4 +1,4 @@
-"""The settings of a configuration file; each section is one field of `Config` with its own model."""
+"""The settings of a hub, one frozen struct per section; a configuration file decodes into the same structs."""
 
 from typing import Annotated, Any, Literal
 
@@ -316,7 +316,7 @@ class Workers(Struct, frozen=True, kw_only=True, rename="camel"):
     ] = []
 
 
-class Config(Struct, frozen=True, kw_only=True, rename="camel"):
+class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
     """A whole configuration."""
 
     version: Annotated[Literal["1"], Meta(description="The version of the file's format.")] = "1"
