@@ -194,7 +194,7 @@ def failing(error: Exception, monkeypatch: pytest.MonkeyPatch) -> int:
     def run(_given: argparse.Namespace) -> int:
         raise error
 
-    monkeypatch.setattr("waypost.cli.checking.run_schema", run)
+    monkeypatch.setattr("waypost.cli.check.run_schema", run)
     return main(["schema"])
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.operated import AGENT, Captured, complaint, printed
 from tests.cli.shell import serving
 from waypost.cli import main
-from waypost.cli.remote import is_same_place
+from waypost.cli.client import is_same_place
 
 SERVER = f"""\
 from waypost import Context, Hub

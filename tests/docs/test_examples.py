@@ -13,7 +13,7 @@ import pytest
 from tests.docs import exercises_capabilities, exercises_gateway, exercises_policy, exercises_proxy, exercises_running
 from tests.docs.exercises import EXERCISES
 from tests.docs.pages import EXAMPLE_FILES, EXAMPLES, name
-from waypost.cli.targets import load_hub
+from waypost.cli.target import load_hub
 from waypost.testing import connect
 from waypost.wire.versions import ALL
 

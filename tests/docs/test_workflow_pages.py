@@ -21,7 +21,7 @@ from tests.docs import exercises_gateway, exercises_workflows
 from tests.docs.exercises import EXERCISES
 from tests.docs.pages import DOCS, EXAMPLES, ROOT, Block, blocks
 from waypost import Hub
-from waypost.cli.targets import load_hub
+from waypost.cli.target import load_hub
 from waypost.config import Config, executors, workflows
 from waypost.testing import connect
 from waypost.workflows import Child, Parallel, State, Transition, Workflow, live

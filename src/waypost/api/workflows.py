@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+import asyncio
+import re
+from collections.abc import Coroutine
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
-from waypost.api.operated import Operated
-from waypost.api.routing import Route
+from waypost.api.routing import Operated, Operator, Route
+from waypost.capabilities.absent import Absent
+from waypost.capabilities.chain import Chain
+from waypost.capabilities.context import Caller
 from waypost.config.workflows import Workflow
 from waypost.errors import InvalidParams, WorkflowRefused
+from waypost.redaction import cleared, secrets_of
 from waypost.workflows import explaining, graph
+from waypost.workflows.answers import Answer, moment
+from waypost.workflows.approvals import workflow_of
+from waypost.workflows.chaining import Outcome
 from waypost.workflows.creating import Created
 from waypost.workflows.definition import Definition
+from waypost.workflows.engine import Engine
+from waypost.workflows.live import ADMIN, Live
+from waypost.workflows.runs import MOST_HISTORY, Page, Runs, shown
 
 Format = Literal["mermaid", "dot", "svg"]
 Written = Annotated[dict[str, Any], Meta(description="A workflow as the configuration file has it.")]
@@ -209,7 +221,7 @@ _WRITTEN: Final = {
 _DOCUMENT: Final = WorkflowDocument(1, {"name": "release", **_WRITTEN}, [])
 _PLACE: Final = "/api/v1/workflows"
 
-ROUTES: Final = (
+WORKFLOW_ROUTES: Final = (
     Route("GET", _PLACE, list_workflows, "All workflows", answer=WorkflowRows([_ROW])),
     Route("POST", _PLACE, create_workflow, "Make a workflow", 201, NewWorkflow("release", _WRITTEN), _CHANGE),
     Route("POST", f"{_PLACE}/import", import_workflow, "Make a workflow from a document", 201, _DOCUMENT, _CHANGE),
@@ -239,5 +251,300 @@ ROUTES: Final = (
         draw_workflow,
         "A picture of a workflow",
         answer=Drawing("mermaid", "stateDiagram-v2\n"),
+    ),
+)
+
+
+PATIENCE: Final = 20.0
+"""Seconds for which an answer waits until an instance has gone on; it goes on all the same."""
+_ON_THE_WAY: Final = frozenset({"EXECUTOR_FAILED", "CHAIN_FAILED", "CHAIN_DEPTH_EXCEEDED"})
+"""Errors of what followed: what was asked for is done."""
+_DATA: Final = frozenset({"context", "input", "arguments", "error", "lastError", "approval", "delta"})
+"""What programs, agents and people gave."""
+_ID: Final = re.compile("wf_[0-9a-f]{24}")
+
+Text = Annotated[str, Meta(max_length=2000)]
+Name = Annotated[str, Meta(min_length=1, max_length=512)]
+_Result = TypeVar("_Result")
+
+
+Status = Literal[
+    "waiting_for_action",
+    "waiting_for_approval",
+    "waiting_for_workflow",
+    "executing",
+    "going_on",
+    "unknown_outcome",
+    "chain_failed",
+    "succeeded",
+    "failed",
+    "cancelled",
+    "timed_out",
+]
+"""What runs are doing or waiting for, or how they ended."""
+
+
+class RunQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which runs are wanted."""
+
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    before: str = ""
+    principal: Name | None = None
+    definition: Name | None = None
+    status: Status | None = None
+
+
+class HistoryQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which part of a history is wanted."""
+
+    limit: Annotated[int, Meta(ge=1, le=MOST_HISTORY)] = MOST_HISTORY
+    after: Annotated[int, Meta(ge=0)] = 0
+
+
+class Cancellation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why a run is to end."""
+
+    reason: Text = ""
+
+
+class Resolution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"how": "as"}):
+    """What became of a transition whose outcome nobody knows."""
+
+    how: Literal["retry", "succeeded", "failed"]
+    output: Any = None
+
+
+Run = dict[str, Any]
+"""How a run stands; the same as `workflow.get` tells, and more."""
+
+
+async def list_runs(hub: Operated, query: RunQuery) -> Page:
+    """The newest runs, or those before them."""
+    if query.before and not _ID.fullmatch(query.before):
+        raise InvalidParams("The cursor in `before` is none that was given out.")
+    return await _runs(hub).list(
+        principal=query.principal,
+        definition=query.definition,
+        status=query.status,
+        before=query.before,
+        limit=query.limit,
+    )
+
+
+async def show_run(hub: Operated, id: str, query: HistoryQuery, by: Operator) -> Run:
+    """A run and its history."""
+    answer = await _runs(hub).show(id, caller_of(by, id), after=query.after, limit=query.limit)
+    return _done(hub, answer)
+
+
+async def cancel_run(hub: Operated, id: str, body: Cancellation, by: Operator) -> Run:
+    """End a run where it stands."""
+    return _done(hub, await hub.workflows.engine.cancel(id, caller_of(by, id), body.reason))
+
+
+async def resolve_run(hub: Operated, id: str, body: Resolution, by: Operator) -> Run:
+    """Say what became of a transition whose outcome nobody knows."""
+    if body.output is not None and body.how != "succeeded":
+        raise InvalidParams("There is only an `output` where it has `succeeded`.")
+    engine, caller = hub.workflows.engine, caller_of(by, id)
+    _done(hub, await engine.get(id, caller))
+    live = await engine.seen(id, by.principal)
+    move = "" if live.held is None else live.held.move
+    answer = await patiently(
+        engine, engine.submit(id, live.version, move, {}, caller, resolve=body.how, output=body.output)
+    )
+    if answer is None:
+        answer = await engine.get(id, caller)
+    return _done(hub, answer)
+
+
+def caller_of(by: Operator, run: str) -> Caller:
+    """Whoever asks, as one who acts in a workflow."""
+    return Absent(by.principal, Chain(by.via, "console", 0, run))
+
+
+async def patiently(engine: Engine, work: Coroutine[Any, Any, _Result]) -> _Result | None:
+    """What something comes to, or nothing when that takes long; it goes on when whoever asked leaves."""
+    task = engine.spawn(_caught(work))
+    done, _ = await asyncio.wait({task}, timeout=PATIENCE)
+    if not done:
+        return None
+    result: _Result | WorkflowRefused = task.result()
+    if isinstance(result, WorkflowRefused):
+        raise result
+    return result
+
+
+async def _caught(work: Coroutine[Any, Any, _Result]) -> _Result | WorkflowRefused:
+    """A refusal is for whoever asked, not for the log."""
+    try:
+        return await work
+    except WorkflowRefused as error:
+        return error
+
+
+def _runs(hub: Operated) -> Runs:
+    return Runs(hub.workflows.engine, lambda: hub.store)
+
+
+def _done(hub: Operated, answer: Answer) -> Run:
+    """What was done, without secrets; a refusal is an error."""
+    error: dict[str, Any] = answer.data.get("error") or {}
+    if answer.refused and error["code"] not in _ON_THE_WAY:
+        raise WorkflowRefused(error["message"], error["code"])
+    connections = hub.workflows.connections.values()
+    given = [getattr(one, name, {}) for one in connections for name in ("env", "headers")]
+    told: Run = _clear(shown(answer.data), (*hub.guard.secrets, *secrets_of(*given)))
+    return told
+
+
+def _clear(value: Any, secrets: tuple[str, ...]) -> Any:
+    """An answer whose data holds no secrets; names stay what they are, even where a secret is such a word."""
+    if isinstance(value, dict):
+        return {name: (cleared if name in _DATA else _clear)(item, secrets) for name, item in value.items()}
+    return [_clear(item, secrets) for item in value] if isinstance(value, list) else value
+
+
+_RUN: Final = {
+    "workflowId": "wf_0199a1b2c3d4e5f60718293a",
+    "definitionId": "release",
+    "state": "review",
+    "version": 3,
+    "status": "waiting_for_action",
+    "principal": "ci",
+    "startedAt": "2029-01-01T00:00:00.000Z",
+}
+_STANDING: Final = {**_RUN, "context": {"tests": True}, "links": []}
+_ENTRY: Final = {
+    "version": 1,
+    "at": "2029-01-01T00:00:00.000Z",
+    "transition": "$start",
+    "from": None,
+    "to": "draft",
+    "by": "ci",
+    "delta": {},
+}
+
+RUN_ROUTES: Final = (
+    Route("GET", "/api/v1/runs", list_runs, "The newest runs", answer=Page([_RUN], "wf_0199a1b2c3d4e5f60718293a")),
+    Route("GET", "/api/v1/runs/{id}", show_run, "A run and its history", answer={**_STANDING, "history": [_ENTRY]}),
+    Route(
+        "POST",
+        "/api/v1/runs/{id}/cancel",
+        cancel_run,
+        "End a run where it stands",
+        example=Cancellation("it is not needed any more"),
+        answer={**_STANDING, "status": "cancelled"},
+    ),
+    Route(
+        "POST",
+        "/api/v1/runs/{id}/resolve",
+        resolve_run,
+        "Say what became of a transition whose outcome nobody knows",
+        example=Resolution("succeeded", {"ok": True}),
+        answer=_STANDING,
+    ),
+)
+
+
+class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why, and the digest of what was seen, if that is to be compared."""
+
+    reason: Text = ""
+    digest: Annotated[str, Meta(max_length=200)] | None = None
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """What waits for somebody, the oldest first."""
+
+    approvals: list[dict[str, Any]]
+
+
+class Decided(msgspec.Struct, frozen=True, rename="camel"):
+    """What was decided, and how the run stands; `error` is what went wrong behind it."""
+
+    id: str
+    decision: Literal["approved", "rejected"]
+    workflow_id: str
+    state: str
+    version: int
+    status: str
+    error: dict[str, Any] | None = None
+
+
+async def list_approvals(hub: Operated, by: Operator) -> Waiting:
+    """What waits for whoever asks; an operator sees all of it."""
+    found = await hub.workflows.engine.gates.waiting()
+    roles = by.principal.roles
+    return Waiting([_told(one) for one in found if one["role"] in roles or ADMIN in roles])
+
+
+async def approve(hub: Operated, id: str, body: Decision, by: Operator) -> Decided:
+    """Say yes."""
+    gates = hub.workflows.engine.gates
+    return await _decided(hub, id, "approved", gates.approve(id, by.principal, by.via, body.reason, body.digest))
+
+
+async def reject(hub: Operated, id: str, body: Decision, by: Operator) -> Decided:
+    """Say no."""
+    gates = hub.workflows.engine.gates
+    return await _decided(hub, id, "rejected", gates.reject(id, by.principal, by.via, body.reason, body.digest))
+
+
+async def _decided(
+    hub: Operated, id: str, word: Literal["approved", "rejected"], work: Coroutine[Any, Any, Outcome]
+) -> Decided:
+    engine = hub.workflows.engine
+    outcome = await patiently(engine, work)
+    live: Live | None = outcome.live if outcome is not None else await engine.shelf.get(workflow_of(id))
+    assert live is not None
+    failure = None if outcome is None or word == "rejected" else outcome.error
+    return Decided(id, word, live.id, live.state.name, live.version, live.status, failure)
+
+
+def _told(approval: dict[str, Any]) -> dict[str, Any]:
+    given = [{**one, "at": moment(one["at"])} for one in approval["given"]]
+    return {**approval, "given": given}
+
+
+_APPROVAL_ID: Final = "ap_0199a1b2c3d4e5f60718293a_5f0c41aa7b21"
+_WAITING: Final = {
+    "id": _APPROVAL_ID,
+    "workflowId": "wf_0199a1b2c3d4e5f60718293a",
+    "definitionId": "release",
+    "state": "review",
+    "transition": "ship",
+    "requestedBy": "ci",
+    "requestedAt": "2029-01-01T00:00:00.000Z",
+    "expiresAt": "2029-01-08T00:00:00.000Z",
+    "role": "human",
+    "queue": "default",
+    "needed": 1,
+    "given": [],
+    "prompt": "Ship it?",
+    "presents": {"service": "shop"},
+    "digest": "sha256:41aa",
+}
+_DONE: Final = Decided(_APPROVAL_ID, "approved", "wf_0199a1b2c3d4e5f60718293a", "shipped", 4, "succeeded")
+
+APPROVAL_ROUTES: Final = (
+    Route("GET", "/api/v1/approvals", list_approvals, "What waits for people", answer=Waiting([_WAITING]), open=True),
+    Route(
+        "POST",
+        "/api/v1/approvals/{id}/approve",
+        approve,
+        "Approve",
+        example=Decision("looks good", "sha256:41aa"),
+        answer=_DONE,
+        open=True,
+    ),
+    Route(
+        "POST",
+        "/api/v1/approvals/{id}/reject",
+        reject,
+        "Reject",
+        example=Decision("not on a Friday"),
+        answer=msgspec.structs.replace(_DONE, decision="rejected", state="review", status="waiting_for_action"),
+        open=True,
     ),
 )

@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any, Final
 
-from waypost.cli.remote import Remote, add_action, group, print_json, print_table, segment
+from waypost.cli.client import Remote, add_action, group, print_json, print_table, segment
 
 _WIDEST: Final = 120
 

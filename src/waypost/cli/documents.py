@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from waypost.cli.remote import Remote, add_action, group, print_json, print_table
+from waypost.cli.client import Remote, add_action, group, print_json, print_table
 from waypost.errors import WaypostError
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from waypost.capabilities.surfaces import SEVEN
-from waypost.cli.remote import KEY
-from waypost.cli.targets import add_target, key_for, open_client
-from waypost.cli.usage import json_object
+from waypost.cli.arguments import json_object
+from waypost.cli.client import KEY
+from waypost.cli.target import add_target, key_for, open_client
 from waypost.errors import RemoteError, WaypostError
 from waypost.suggestions import did_you_mean, preselect
 

@@ -8,8 +8,8 @@ import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from waypost.cli.remote import Remote, add_action, group, print_json, print_table, segment
-from waypost.cli.usage import key_id, name
+from waypost.cli.arguments import key_id, name
+from waypost.cli.client import Remote, add_action, group, print_json, print_table, segment
 
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _SPAN: Final = re.compile(r"([1-9][0-9]{0,4})([mhdw])")

@@ -7,7 +7,7 @@ import logging
 import sys
 from datetime import UTC, datetime
 
-from waypost.cli.remote import visible
+from waypost.cli.client import visible
 from waypost.redaction import redacted
 
 

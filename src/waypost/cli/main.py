@@ -9,24 +9,24 @@ from typing import Any, NoReturn
 
 from waypost.cli import (
     approvals,
-    auditing,
-    checking,
-    graphing,
+    audit,
+    check,
+    graph,
+    init,
     inspecting,
     keys,
-    policies,
+    policy,
     prompts,
     runs,
-    serving,
-    simulating,
+    serve,
+    simulate,
     skills,
     skills_worker,
-    starting,
-    storing,
+    store,
     upstreams,
     workers,
 )
-from waypost.cli.usage import WrongUsage
+from waypost.cli.arguments import WrongUsage
 from waypost.errors import ConfigError, WaypostError
 from waypost.suggestions import did_you_mean
 from waypost.version import __version__
@@ -60,8 +60,8 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"waypost {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
     for group in (
-        *(serving, inspecting, checking, graphing, simulating, starting, storing, skills_worker),
-        *(skills, prompts, workers, upstreams, runs, approvals, keys, policies, auditing),
+        *(serve, inspecting, check, graph, simulate, init, store, skills_worker),
+        *(skills, prompts, workers, upstreams, runs, approvals, keys, policy, audit),
     ):
         group.register(commands)
     return top
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = given.run(given)
     except ConfigError as error:
-        for line in map(checking.told, error.findings) if error.findings else (str(error),):
+        for line in map(check.told, error.findings) if error.findings else (str(error),):
             sys.stderr.write(f"{line}\n")
         return FAILED
     except WrongUsage as error:

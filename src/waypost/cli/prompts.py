@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from waypost.cli.remote import Remote, add_action, group, print_json, print_table, segment
+from waypost.cli.client import Remote, add_action, group, print_json, print_table, segment
 
 
 def register(commands: Any) -> None:

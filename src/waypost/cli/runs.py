@@ -7,8 +7,8 @@ import json
 import sys
 from typing import Any, Final
 
-from waypost.cli.remote import Remote, add_action, group, print_json, print_table, segment
-from waypost.cli.usage import WrongUsage
+from waypost.cli.arguments import WrongUsage
+from waypost.cli.client import Remote, add_action, group, print_json, print_table, segment
 
 STATUSES: Final = (
     *("waiting_for_action", "waiting_for_approval", "waiting_for_workflow", "executing", "going_on"),

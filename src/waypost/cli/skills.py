@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from waypost.cli import documents
-from waypost.cli.remote import Action, Remote, add_action, group, print_json, print_table, segment
+from waypost.cli.client import Action, Remote, add_action, group, print_json, print_table, segment
 
 
 def register(commands: Any) -> None:

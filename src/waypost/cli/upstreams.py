@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from waypost.cli.remote import Remote, add_action, group, print_json, print_table, segment, visible
+from waypost.cli.client import Remote, add_action, group, print_json, print_table, segment, visible
 
 
 def register(commands: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from waypost.cli.remote import Remote, add_action, group, print_json, print_table
+from waypost.cli.client import Remote, add_action, group, print_json, print_table
 
 
 def register(commands: Any) -> None:

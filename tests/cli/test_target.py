@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.shell import waypost
 from waypost import Hub, WaypostError
-from waypost.cli.targets import is_config, is_url, load_hub, open_client
+from waypost.cli.target import is_config, is_url, load_hub, open_client
 from waypost.configured import ConfiguredHub
 
 

@@ -7,8 +7,8 @@ import json
 import sys
 from typing import Any
 
-from waypost.cli.remote import Remote, add_action, group, print_json, print_table
-from waypost.cli.usage import json_object
+from waypost.cli.arguments import json_object
+from waypost.cli.client import Remote, add_action, group, print_json, print_table
 
 
 def register(commands: Any) -> None:

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from waypost.cli import graphing
+from waypost.cli import graph as command
 from waypost.cli.main import Parser
 from waypost.errors import ConfigError, WaypostError
 
@@ -27,7 +27,7 @@ workflows:
 
 def graph(*arguments: str) -> int:
     top = Parser()
-    graphing.register(top.add_subparsers(parser_class=Parser))
+    command.register(top.add_subparsers(parser_class=Parser))
     given = top.parse_args(["graph", *arguments])
     code: int = given.run(given)
     return code
@@ -77,5 +77,5 @@ def test_an_unknown_format_is_wrong_usage(config: str, capsys: Captured) -> None
 
 def test_help_has_an_example() -> None:
     commands = argparse.ArgumentParser().add_subparsers()
-    graphing.register(commands)
+    command.register(commands)
     assert "example: waypost graph" in commands.choices["graph"].format_help()

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from waypost.cli.serving import data_directory
-from waypost.cli.targets import DEFAULT, LOCAL, is_config, load_hub
+from waypost.cli.serve import data_directory
+from waypost.cli.target import DEFAULT, LOCAL, is_config, load_hub
 from waypost.errors import StoreDamaged, WaypostError
 from waypost.stores import migrations, places
 from waypost.stores.sqlite import SqliteDatabase

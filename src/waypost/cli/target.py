@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from waypost.cli.remote import KEY, NOTE, is_same_place, read_note
-from waypost.cli.usage import WrongUsage
+from waypost.cli.arguments import WrongUsage
+from waypost.cli.client import KEY, NOTE, is_same_place, read_note
 from waypost.errors import RemoteError, WaypostError
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from waypost.cli.targets import DEFAULT
-from waypost.cli.usage import WrongUsage
+from waypost.cli.arguments import WrongUsage
+from waypost.cli.target import DEFAULT
 
 if TYPE_CHECKING:
     from waypost.config import Finding

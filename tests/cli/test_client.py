@@ -19,7 +19,7 @@ import pytest
 from tests.cli.operated import AGENT, Captured, complaint, note_of, operated
 from tests.cli.shell import waypost
 from waypost.cli import main
-from waypost.cli.remote import Note, Remote, neighbour, print_table, read_note, remove_note, write_note
+from waypost.cli.client import Note, Remote, neighbour, print_table, read_note, remove_note, write_note
 from waypost.errors import WaypostError
 
 LIST = ["keys", "list"]

@@ -1,15 +1,14 @@
-"""Markdown skills and prompts that workers and people published, and the workers themselves."""
+"""Tools: which there are, and whose they are."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Meta
 
-from waypost.api.operated import Operated
-from waypost.api.routing import Route
+from waypost.api.routing import Operated, Route, Skills
 from waypost.capabilities.capability import Capability, Kind
 from waypost.errors import InvalidParams, InvocationFailed, UnknownCapability
 from waypost.skills.content.content import Content
@@ -19,6 +18,108 @@ from waypost.skills.content.owning import OPERATOR
 from waypost.skills.content.uris import skill_uri
 from waypost.wire.definitions import PromptDefinition
 from waypost.workers.builtins import about
+
+
+class ToolRow(msgspec.Struct, frozen=True):
+    """A tool of the catalog."""
+
+    name: str
+    owner: str | None = None
+    category: str | None = None
+    hidden: bool = False
+
+
+class ToolRows(msgspec.Struct, frozen=True):
+    """All tools, hidden ones too, by name."""
+
+    tools: list[ToolRow]
+
+
+async def list_tools(hub: Operated) -> ToolRows:
+    """All tools."""
+    return ToolRows([ToolRow(row.id, row.owner, row.category, row.hidden) for row in hub.registry.tools])
+
+
+TOOL_ROUTES: Final = (
+    Route(
+        "GET", "/api/v1/tools", list_tools, "All tools", answer=ToolRows([ToolRow("skill:greet", "dynamic", "Skills")])
+    ),
+)
+
+
+class SkillFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of the skills directory."""
+
+    file: Annotated[str, Meta(min_length=1, max_length=1024)]
+
+
+class SkillRows(msgspec.Struct, frozen=True):
+    """All skills."""
+
+    skills: list[dict[str, Any]]
+
+
+class SkillChange(msgspec.Struct, frozen=True):
+    """What became of a skill."""
+
+    skill: dict[str, Any]
+
+
+async def list_skills(hub: Operated) -> SkillRows:
+    """All skills, core and dynamic."""
+    return SkillRows([_row(skill) for skill in await _skills(hub).listing()])
+
+
+async def load_skill(hub: Operated, body: SkillFile) -> SkillChange:
+    """Take a file in as a skill."""
+    return SkillChange(_row(await _skills(hub).load(body.file)))
+
+
+async def create_skill(hub: Operated, name: str) -> SkillChange:
+    """Write a file to start from."""
+    return SkillChange(_row(await _skills(hub).create(name), name))
+
+
+async def reload_skill(hub: Operated, name: str) -> SkillChange:
+    """Take the file of a skill in again."""
+    return SkillChange(_row(await _skills(hub).reload(name), name))
+
+
+async def rollback_skill(hub: Operated, name: str) -> SkillChange:
+    """Go back to the version before."""
+    return SkillChange(_row(await _skills(hub).rollback(name), name))
+
+
+async def unload_skill(hub: Operated, name: str) -> SkillChange:
+    """Take a skill out; its file stays."""
+    return SkillChange(_row(await _skills(hub).unload(name), name))
+
+
+def _skills(hub: Operated) -> Skills:
+    if hub.skills is None:
+        raise UnknownCapability("This hub has no executable skills; its configuration has no section `skills`.")
+    return hub.skills
+
+
+def _row(told: Any, name: str = "") -> dict[str, Any]:
+    """What is told about a skill, whichever form it has."""
+    plain = msgspec.to_builtins(told, enc_hook=str)
+    if isinstance(plain, dict):
+        return plain if "name" in plain or not name else {"name": name, **plain}
+    return {"name": name or str(plain)} if plain is None or not name else {"name": name, "file": str(plain)}
+
+
+_SKILL: Final = {"name": "greet", "type": "dynamic", "version": "1.1.0", "permissions": ["web_read"]}
+_CHANGE: Final = SkillChange(_SKILL)
+
+SKILL_ROUTES: Final = (
+    Route("GET", "/api/v1/skills", list_skills, "All skills", answer=SkillRows([_SKILL])),
+    Route("POST", "/api/v1/skills", load_skill, "Load a skill", 201, SkillFile("greet.py"), _CHANGE),
+    Route("POST", "/api/v1/skills/{name}", create_skill, "Write a skill to start from", 201, answer=_CHANGE),
+    Route("DELETE", "/api/v1/skills/{name}", unload_skill, "Unload a skill", answer=SkillChange({"name": "greet"})),
+    Route("POST", "/api/v1/skills/{name}/reload", reload_skill, "Load the file of a skill again", answer=_CHANGE),
+    Route("POST", "/api/v1/skills/{name}/rollback", rollback_skill, "Go back to the version before", answer=_CHANGE),
+)
 
 
 class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -162,15 +263,15 @@ async def _prompts(hub: Operated) -> list[PromptRow]:
     """All prompts by name; those that clients find come before others of the same names."""
     found = list(hub.registry[Kind.PROMPT])
     if not hub.keeps_content:
-        return [_row(prompt) for prompt in found]
+        return [_prompt_row(prompt) for prompt in found]
     content = hub.content
     stale = {row["name"] for row in (await content.prompts.list())["prompts"] if row["stale"]}
-    shown = [_row(one, one.id in stale and content.stands("prompts", one.id)) for one in found]
+    shown = [_prompt_row(one, one.id in stale and content.stands("prompts", one.id)) for one in found]
     left_out = [msgspec.convert({**row, "left_out": True}, PromptRow) for row in await content.prompts.left_out()]
     return sorted([*shown, *left_out], key=lambda row: row.name)
 
 
-def _row(prompt: Capability, stale: bool = False) -> PromptRow:
+def _prompt_row(prompt: Capability, stale: bool = False) -> PromptRow:
     definition = prompt.definition
     assert isinstance(definition, PromptDefinition)
     return PromptRow(
@@ -187,7 +288,7 @@ _LISTED: Final = {**_DOCUMENT, "bytes": 512, "owner": "worker:mailer", "stale": 
 _PROMPT: Final = PromptRow("greet", "Compose a greeting.", [{"name": "name", "required": True}], "worker:mailer")
 _WORKER: Final = {"id": "6f1c", "name": "mailer", "namespace": "default", "functions": ["mail::send"]}
 
-ROUTES: Final = (
+CONTENT_ROUTES: Final = (
     Route("GET", "/api/v1/documents", list_documents, "All markdown skills", answer=DocumentRows([_LISTED])),
     Route(
         "POST",

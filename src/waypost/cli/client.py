@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
-from waypost.cli.usage import WrongUsage
+from waypost.cli.arguments import WrongUsage
 from waypost.errors import WaypostError
 from waypost.stores import places
 

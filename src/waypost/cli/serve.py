@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from waypost.cli.arguments import port
+from waypost.cli.client import NOTE, Note, neighbour, remove_note, write_note
 from waypost.cli.logs import log_to_stderr
-from waypost.cli.remote import NOTE, Note, neighbour, remove_note, write_note
-from waypost.cli.targets import DEFAULT, LOCAL, is_config, load_hub
-from waypost.cli.usage import port
+from waypost.cli.target import DEFAULT, LOCAL, is_config, load_hub
 from waypost.errors import WaypostError
 from waypost.stores import places
 

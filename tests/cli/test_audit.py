@@ -37,7 +37,7 @@ def test_entries_are_shown_the_newest_last(served: Serving, capsys: Captured) ->
 def test_more_entries_than_a_page_holds_are_fetched_page_by_page(
     served: Serving, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("waypost.cli.auditing._PAGE", 2)
+    monkeypatch.setattr("waypost.cli.audit._PAGE", 2)
     for _ in range(4):
         use(served.url, "add", {"a": 1, "b": 2}, AGENT)
     assert main(["audit", "tail", "--limit", "5", "--json"]) == 0

@@ -7,7 +7,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from waypost.cli.remote import Remote, add_action, group, print_json, print_table
+from waypost.cli.client import Remote, add_action, group, print_json, print_table
 
 _PAGE: Final = 1000
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from waypost.cli.remote import Remote, add_options, find, print_json, segment
+from waypost.cli.client import Remote, add_options, find, print_json, segment
 from waypost.cli.runs import count
 from waypost.errors import WaypostError
 
