@@ -10,7 +10,7 @@ import pytest
 from tests.api.conftest import AGENT, operating
 from tests.api.releasing import releasing
 from tests.protocol.conftest import asynchronous
-from waypost.api.runs import Status
+from waypost.api.workflows import Status
 from waypost.cli.runs import STATUSES
 from waypost.config.executors import CliConnection
 

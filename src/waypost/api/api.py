@@ -1,4 +1,4 @@
-"""From a request of an operator to its answer."""
+"""The HTTP API of a running hub: authorises a request, finds its route and answers it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from urllib.parse import parse_qsl, quote
 
 import msgspec
 
-from waypost.api import approvals, audit, content, keys, policies, runs, skills, tools, upstreams, workflows
+from waypost.api import audit, catalog, keys, policies, upstreams, workflows
 from waypost.api.metrics import CONTENT_TYPE, exposition, measured
 from waypost.api.openapi import document
-from waypost.api.routing import VIAS, Found, Operated, Operator, Routes
+from waypost.api.routing import VIAS, Failure, Found, Operated, Operator, Routes
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.errors import (
     DefinitionError,
@@ -58,13 +58,6 @@ class Answer(msgspec.Struct, frozen=True):
     headers: tuple[Header, ...] = ()
 
 
-class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is answered when something is not done."""
-
-    error: str
-    code: str = ""
-
-
 def answered(value: Any, status: int = 200) -> Answer:
     """A value as JSON."""
     return Answer(status, msgspec.json.encode(value))
@@ -92,8 +85,12 @@ METRICS: Final = "/metrics"
 OPENAPI: Final = "/api/openapi.json"
 ROUTES: Final = Routes(
     route
-    for part in (keys, policies, audit, skills, content, tools, upstreams, workflows, runs, approvals)
-    for route in part.ROUTES
+    for routes in (
+        *(keys.ROUTES, policies.ROUTES, audit.ROUTES),
+        *(catalog.SKILL_ROUTES, catalog.CONTENT_ROUTES, catalog.TOOL_ROUTES),
+        *(upstreams.ROUTES, workflows.WORKFLOW_ROUTES, workflows.RUN_ROUTES, workflows.APPROVAL_ROUTES),
+    )
+    for route in routes
 )
 VIA: Final = b"waypost-via"
 """The header in which a program of the hub's own says which it is."""

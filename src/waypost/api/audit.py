@@ -10,8 +10,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from waypost.api.operated import Operated
-from waypost.api.routing import Route
+from waypost.api.routing import Operated, Route
 from waypost.errors import InvalidParams
 from waypost.policy.verification import Verdict, verify
 from waypost.stores.audit import LAST, AuditEntry, Place

@@ -1,4 +1,4 @@
-"""Tools: which there are, and whose they are."""
+"""What a hub offers: tools, executable skills, documents and prompts, and the workers connected to it."""
 
 from __future__ import annotations
 

@@ -9,8 +9,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from waypost.api.operated import Operated
-from waypost.api.routing import Route
+from waypost.api.routing import Operated, Route
 from waypost.errors import DefinitionError, InvalidParams, StoreError
 from waypost.policy.key_ring import KeyEntry
 from waypost.policy.keys import HUB, Key

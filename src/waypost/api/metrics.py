@@ -1,4 +1,4 @@
-"""How a hub is: what `/metrics` tells, as data."""
+"""The metrics of a hub, as JSON and in the Prometheus text format (version 0.0.4)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from waypost.api.operated import Operated
+from waypost.api.routing import Operated
 from waypost.capabilities.capability import Kind
 from waypost.capabilities.principals import Principal
 from waypost.errors import StoreError

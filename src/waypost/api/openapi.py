@@ -7,9 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from waypost.api.answers import Failure
 from waypost.api.metrics import Metrics
-from waypost.api.routing import Route, Routes
+from waypost.api.routing import Failure, Route, Routes
 from waypost.version import __version__
 
 _REF: Final = "#/components/schemas/{name}"

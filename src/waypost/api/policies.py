@@ -7,8 +7,7 @@ from typing import Annotated, Any, Final, Literal, cast
 import msgspec
 from msgspec import Meta
 
-from waypost.api.operated import Operated
-from waypost.api.routing import Route
+from waypost.api.routing import Operated, Route
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.chain import FROM_OUTSIDE, Chain
 from waypost.capabilities.context import Caller

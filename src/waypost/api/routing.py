@@ -1,4 +1,4 @@
-"""Routes: a method and a path, who answers there, and what is said about it in the OpenAPI document."""
+"""Routes: a method, a path and the handler that answers there, and what handlers receive."""
 
 from __future__ import annotations
 
@@ -147,6 +147,13 @@ class Operated(Protocol):
     def workers(self) -> Workers: ...
     @property
     def workflows(self) -> Workflows: ...
+
+
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is answered when something is not done."""
+
+    error: str
+    code: str = ""
 
 
 Via = Literal["http", "cli", "console"]

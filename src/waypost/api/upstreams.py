@@ -8,8 +8,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from waypost.api.operated import Operated, Operator
-from waypost.api.routing import Route
+from waypost.api.routing import Operated, Operator, Route
 from waypost.config.executors import McpConnection
 from waypost.errors import InvalidParams, UnknownCapability
 from waypost.gateway.importing import Imports

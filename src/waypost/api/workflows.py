@@ -1,4 +1,4 @@
-"""Workflows: which definitions there are, how they look, and making and changing them while the hub runs."""
+"""Workflow definitions, their instances, and the approvals that instances wait for."""
 
 from __future__ import annotations
 
