@@ -24,8 +24,8 @@ from benchmarks.stores.dbos import DBOS, Dbos
 from benchmarks.stores.moves import Mover
 from benchmarks.stores.sqlite_peers import AioSqlite, GroupLoop, RawLoop
 from benchmarks.stores.waypost_store import WaypostStore
+from waypost.loops import freeze_gc
 from waypost.stores.sqlite import SqliteDatabase
-from waypost.transports.memory_use import settle
 
 IN_FLIGHT = (1, 16, 64)
 MOST = 64
@@ -61,7 +61,7 @@ def run(settings: Settings) -> Report:
         except Exception as error:
             report.fail(POSTGRES, _reason(error))
         fleet = _Fleet(report, runner, contenders)
-        settle()  # as a hub does when it has started; all contenders of this process gain
+        freeze_gc()  # as a hub does when it has started; all contenders of this process gain
         stack.callback(fleet.close)
         for count in (MOST,) if settings.quick else IN_FLIGHT:
             for _ in range(settings.rounds):

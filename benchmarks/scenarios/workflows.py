@@ -18,8 +18,8 @@ from benchmarks.stores.dbos import DBOS, Dbos
 from benchmarks.stores.engine_moves import EngineMoves
 from benchmarks.stores.moves import Mover, name_of
 from benchmarks.stores.waypost_store import WaypostStore
+from waypost.loops import freeze_gc
 from waypost.stores.sqlite import SqliteDatabase
-from waypost.transports.memory_use import settle
 
 IN_FLIGHT = 64
 OWN_STORE = "its store"
@@ -65,7 +65,7 @@ async def _measure(report: Report, scratch: Path, settings: Settings, dbos: Dbos
         await mover.open()
     try:
         clients = {name: Clients(mover) for name, mover in movers.items()}
-        settle()  # as a hub does when it has started; both gain
+        freeze_gc()  # as a hub does when it has started; both gain
         for _ in range(settings.rounds):
             for name, some in clients.items():
                 await asyncio.wait_for(_drive(report, name, some, settings), PATIENCE)

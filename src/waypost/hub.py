@@ -29,7 +29,7 @@ from waypost.policy.audit import writer as audit_writer
 from waypost.policy.guard import stand_guard, tokens_under
 from waypost.policy.rules import Rule
 from waypost.protocol.engine import Engine, EngineSettings, Hook
-from waypost.protocol.sealing import Seal
+from waypost.protocol.rounds import Seal
 from waypost.registering import Registering
 from waypost.stores import places
 from waypost.stores.definitions import left_in

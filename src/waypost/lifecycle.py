@@ -12,7 +12,7 @@ from waypost.errors import CallError, DefinitionError
 from waypost.protocol import dispatch, methods
 from waypost.protocol.engine import Engine, Hook
 from waypost.protocol.exchange import Exchange
-from waypost.protocol.listing import Page
+from waypost.protocol.lists import Page
 from waypost.protocol.session import LegacySession
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -7,6 +7,7 @@ than everything else a small call does. One loop runs in a thread at a time, so 
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import sys
 from threading import get_ident
@@ -79,3 +80,13 @@ class Vigil:
 async def awaited(value: Any) -> Any:
     """What a function came to that may or may not be asynchronous."""
     return await value if inspect.isawaitable(value) else value
+
+
+_ALLOCATIONS_BETWEEN_LOOKS: Final = 5_000
+
+
+def freeze_gc() -> None:
+    """Set aside what lives as long as the process, so that collections only walk what requests leave behind."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_ALLOCATIONS_BETWEEN_LOOKS)

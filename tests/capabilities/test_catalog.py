@@ -8,7 +8,7 @@ import pytest
 
 from tests.capabilities.client import call, connected, listed, new_hub, request, text
 from waypost import Catalog, Context, Hub, Prompt, Resource, Tool, Toolkit, tool
-from waypost.protocol.listing import Page
+from waypost.protocol.lists import Page
 
 
 class Files(Toolkit):

@@ -16,9 +16,9 @@ from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.registry import Change, Registry
 from waypost.capabilities.uri_templates import UriTemplate
 from waypost.errors import UnknownResource
-from waypost.protocol.listing import Listing
-from waypost.wire.cursors import cursor_after, key_before
+from waypost.protocol.lists import Listing
 from waypost.wire.definitions import PromptDefinition, ResourceDefinition, TemplateDefinition, ToolDefinition
+from waypost.wire.params import cursor_after, key_before
 
 
 def nothing(args: object, ctx: object) -> None: ...

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 import aiohttp
 
-from waypost.protocol.task_views import TASKS_EXTENSION
+from waypost.protocol.tasks import TASKS_EXTENSION
 from waypost.wire.params import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from waypost.wire.versions import V2025_11_25, V2026_07_28
 

@@ -13,7 +13,7 @@ from tests.docs.exercises import names, of, refusal
 from tests.docs.pages import EXAMPLES, blocks
 from tests.transports.http.conftest import Web
 from waypost import Hub
-from waypost.protocol.task_views import TASKS_EXTENSION
+from waypost.protocol.tasks import TASKS_EXTENSION
 from waypost.testing import TestClient, connect
 from waypost.upstreams.questions import Answerer
 from waypost.wire.versions import V2025_11_25, V2026_07_28, is_modern

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from waypost.execution.ticker import TICK, Ticker, ticker
+from waypost.execution.deadline import TICK, Ticker, ticker
 
 
 class Bell:

@@ -9,7 +9,7 @@ from tests.gateway.passers import importing, red, started, upstream
 from tests.protocol.conftest import asynchronous
 from tests.upstreams.conftest import until
 from waypost import Context
-from waypost.protocol.sealing import Seal
+from waypost.protocol.rounds import Seal
 from waypost.testing import connect
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 

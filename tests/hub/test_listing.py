@@ -22,7 +22,7 @@ from tests.hub.samples import (
 )
 from waypost import Context, DefinitionError, Hub
 from waypost.capabilities.capability import Capability
-from waypost.protocol.listing import Page
+from waypost.protocol.lists import Page
 from waypost.testing import connect
 from waypost.wire.versions import ALL, V2026_07_28
 

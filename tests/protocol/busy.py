@@ -9,7 +9,7 @@ import pytest
 
 from tests.protocol.conftest import Json
 from waypost import Context, Hub, InvalidParams, RemoteError, ToolError
-from waypost.protocol.task_views import TASKS_EXTENSION
+from waypost.protocol.tasks import TASKS_EXTENSION
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import ALL, V2025_11_25, is_modern
 

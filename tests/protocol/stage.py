@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tests.protocol.conftest import Json, idle
 from waypost import Context, Hub, Session, ToolError
-from waypost.execution.ticker import ticker
+from waypost.execution.deadline import ticker
 from waypost.protocol.session import LegacySession
 
 FORM: Final[Json] = {"name": {"type": "string"}}

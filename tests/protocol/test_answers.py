@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from waypost.protocol.answers import EMPTY, Answer, ModernBody, extend, legacy_body
+from waypost.protocol.responses import EMPTY, Answer, ModernBody, extend, legacy_body
 from waypost.wire.definitions import Implementation
 from waypost.wire.params import SERVER_INFO
 

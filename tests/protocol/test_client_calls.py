@@ -22,8 +22,7 @@ from waypost import Context, Hub
 from waypost.capabilities.asking import Question
 from waypost.capabilities.session import Session
 from waypost.errors import CapabilityNotSupported, NoAnswer, RemoteError, SchemaNotAllowed
-from waypost.protocol.client_calls import ClientCalls
-from waypost.protocol.session import LegacySession
+from waypost.protocol.session import ClientCalls, LegacySession
 from waypost.testing import TestClient, connect
 from waypost.wire import messages
 from waypost.wire.messages import Message, decode, encode

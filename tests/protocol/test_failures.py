@@ -20,7 +20,7 @@ from waypost.errors import (
     UnknownTool,
     UnsupportedVersion,
 )
-from waypost.protocol.failures import failure
+from waypost.protocol.responses import failure
 from waypost.wire.versions import ALL, LEGACY, V2026_07_28
 
 

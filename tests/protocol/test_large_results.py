@@ -17,9 +17,9 @@ from waypost.capabilities.principals import Principal
 from waypost.errors import StoreUnavailable, UnknownResource
 from waypost.policy import Authentication, Key, digest
 from waypost.protocol import large_results
-from waypost.protocol.answers import Answer
 from waypost.protocol.large_results import ADDRESS, KEPT_FOR, SHARE, LargeResults
-from waypost.protocol.task_views import TASKS_EXTENSION
+from waypost.protocol.responses import Answer
+from waypost.protocol.tasks import TASKS_EXTENSION
 from waypost.stores.places import MEMORY, database
 from waypost.stores.requests import RequestRecord
 from waypost.stores.store import Store

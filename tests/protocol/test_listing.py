@@ -10,8 +10,8 @@ from tests.protocol.conftest import Json, asynchronous, in_session, request, sta
 from waypost import Hub
 from waypost.capabilities.capability import Capability, Kind
 from waypost.errors import InvalidParams
-from waypost.protocol.listing import Listing
-from waypost.wire.cursors import cursor_after, key_before
+from waypost.protocol.lists import Listing
+from waypost.wire.params import cursor_after, key_before
 from waypost.wire.versions import ALL, V2024_11_05, V2025_11_25, V2026_07_28
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.protocol.conftest import Json, RequestId, assorted_hub, asynchronous, in_session, request, stateless
 from waypost import Audio, Context, DefinitionError, Hub, ResourceLink, Result, Text, ToolError
 from waypost.capabilities.capability import Capability, Kind
-from waypost.protocol.listing import Page
+from waypost.protocol.lists import Page
 from waypost.protocol.methods import as_page
 from waypost.wire.versions import LEGACY, V2024_11_05, V2025_03_26, V2025_06_18
 

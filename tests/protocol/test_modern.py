@@ -8,7 +8,7 @@ from tests.protocol.conftest import CLIENT, Json, assorted_hub, asynchronous, co
 from waypost import Context, Hub
 from waypost.errors import HeaderMismatch, InvalidParams, MethodNotFound, ProtocolError, UnsupportedVersion
 from waypost.protocol import modern
-from waypost.protocol.modern_methods import METHODS
+from waypost.protocol.dispatch import MODERN
 from waypost.wire import messages
 from waypost.wire.params import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, LOG_LEVELS, PROTOCOL_VERSION, SERVER_INFO
 from waypost.wire.versions import LEGACY, V2026_07_28
@@ -215,7 +215,7 @@ def test_checks_come_in_the_order_of_the_protocol(
 def test_a_request_that_agrees_with_its_headers_is_admitted() -> None:
     parsed = messages.parse(messages.encode(deploying()))
     method, given = modern.admit(assorted_hub().engine, parsed, headers(region="eu"))
-    assert method is METHODS["tools/call"]
+    assert method is MODERN["tools/call"]
     assert given.arguments == {"region": "eu"}
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.protocol.conftest import Json, asynchronous, notification, request
 from tests.transports.http.conftest import Visitor, browsing
 from waypost import Context, Hub
-from waypost.protocol.replaying import new_life, replay, stream_name
+from waypost.protocol.streams import new_life, replay, stream_name
 from waypost.stores.events import StoredEvent
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store

@@ -335,7 +335,7 @@ def test_a_state_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         hub, _ = asking_hub()
         now = 1_000_000.0
-        monkeypatch.setattr("waypost.protocol.sealing.time.time", lambda: now)
+        monkeypatch.setattr("waypost.protocol.rounds.time.time", lambda: now)
         async with connected(hub) as peer:
             state = (await ask(peer, call("greet", {})))["requestState"]
             now += 601

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.protocol.conftest import Json, assorted_hub
 from waypost.errors import HeaderMismatch
-from waypost.protocol.routing import check, check_parameters, decode
+from waypost.protocol.modern import check_headers, check_parameter_headers, decode_header
 from waypost.wire.versions import V2026_07_28
 
 HEADER = b"mcp-name"
@@ -34,7 +34,7 @@ def wrapped(text: str | bytes) -> bytes:
     ],
 )
 def test_a_value_is_read_plain_or_unwrapped(value: bytes, text: str) -> None:
-    assert decode(value, HEADER) == text
+    assert decode_header(value, HEADER) == text
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_value_is_read_plain_or_unwrapped(value: bytes, text: str) -> None:
     ],
 )
 def test_a_marker_on_one_side_or_in_other_letters_is_taken_literally(value: bytes) -> None:
-    assert decode(value, HEADER) == value.decode()
+    assert decode_header(value, HEADER) == value.decode()
 
 
 @pytest.mark.parametrize(
@@ -80,19 +80,19 @@ def test_a_marker_on_one_side_or_in_other_letters_is_taken_literally(value: byte
 )
 def test_base64_that_is_not_canonical_text_is_refused(packed: bytes) -> None:
     with pytest.raises(HeaderMismatch, match="mcp-name"):
-        decode(b"=?base64?%b?=" % packed, HEADER)
+        decode_header(b"=?base64?%b?=" % packed, HEADER)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_text_survives_the_wrapping(text: str) -> None:
-    assert decode(wrapped(text), HEADER) == text
+    assert decode_header(wrapped(text), HEADER) == text
 
 
 @given(st.binary(max_size=24))
 def test_no_bytes_do_worse_than_a_refusal(value: bytes) -> None:
     for candidate in (value, b"=?base64?%b?=" % value):
         try:
-            decode(candidate, HEADER)
+            decode_header(candidate, HEADER)
         except HeaderMismatch as error:
             assert error.code == -32020
 
@@ -105,22 +105,22 @@ AGREEING = headers(mcp_protocol_version=V2026_07_28.encode(), mcp_method=b"tools
 
 
 def test_headers_that_agree_pass() -> None:
-    check(AGREEING, V2026_07_28, "tools/call", "add")
-    check(AGREEING | headers(mcp_name=b" add\t", mcp_method=b" tools/call"), V2026_07_28, "tools/call", "add")
-    check(AGREEING | headers(mcp_name=wrapped("ünï")), V2026_07_28, "tools/call", "ünï")
-    check(AGREEING | headers(mcp_name=wrapped("add")), V2026_07_28, "tools/call", "add")
+    check_headers(AGREEING, V2026_07_28, "tools/call", "add")
+    check_headers(AGREEING | headers(mcp_name=b" add\t", mcp_method=b" tools/call"), V2026_07_28, "tools/call", "add")
+    check_headers(AGREEING | headers(mcp_name=wrapped("ünï")), V2026_07_28, "tools/call", "ünï")
+    check_headers(AGREEING | headers(mcp_name=wrapped("add")), V2026_07_28, "tools/call", "add")
 
 
 def test_the_name_is_not_looked_at_where_there_is_none() -> None:
-    check(headers(mcp_protocol_version=b"x", mcp_method=b"tools/list"), "x", "tools/list", None)
-    check(headers(mcp_protocol_version=b"x", mcp_method=b"tools/list", mcp_name=b"y"), "x", "tools/list", None)
+    check_headers(headers(mcp_protocol_version=b"x", mcp_method=b"tools/list"), "x", "tools/list", None)
+    check_headers(headers(mcp_protocol_version=b"x", mcp_method=b"tools/list", mcp_name=b"y"), "x", "tools/list", None)
 
 
 @pytest.mark.parametrize("name", list(AGREEING))
 def test_a_missing_routing_header_is_refused_by_name(name: bytes) -> None:
     given = {other: value for other, value in AGREEING.items() if other != name}
     with pytest.raises(HeaderMismatch, match=f"{name.decode()} is missing"):
-        check(given, V2026_07_28, "tools/call", "add")
+        check_headers(given, V2026_07_28, "tools/call", "add")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_missing_routing_header_is_refused_by_name(name: bytes) -> None:
 )
 def test_a_routing_header_that_says_something_else_is_refused(name: bytes, value: bytes) -> None:
     with pytest.raises(HeaderMismatch, match=name.decode()):
-        check(AGREEING | {name: value}, V2026_07_28, "tools/call", "add")
+        check_headers(AGREEING | {name: value}, V2026_07_28, "tools/call", "add")
 
 
 def parameters(**values: bytes) -> dict[bytes, bytes]:
@@ -174,7 +174,7 @@ def parameters(**values: bytes) -> dict[bytes, bytes]:
     ],
 )
 def test_parameter_headers_that_agree_with_the_arguments_pass(given: dict[bytes, bytes], arguments: Json) -> None:
-    check_parameters(given, DEPLOY, arguments)
+    check_parameter_headers(given, DEPLOY, arguments)
 
 
 @pytest.mark.parametrize(
@@ -214,26 +214,26 @@ def test_parameter_headers_that_disagree_with_the_arguments_are_refused(
     given: dict[bytes, bytes], arguments: Json
 ) -> None:
     with pytest.raises(HeaderMismatch, match="mcp-param-"):
-        check_parameters(given, DEPLOY, arguments)
+        check_parameter_headers(given, DEPLOY, arguments)
 
 
 def test_a_tool_without_header_parameters_ignores_them() -> None:
-    check_parameters(parameters(region=b"eu"), assorted_hub().registry.tool("add"), {"a": 1, "b": 2})
+    check_parameter_headers(parameters(region=b"eu"), assorted_hub().registry.tool("add"), {"a": 1, "b": 2})
 
 
 @given(st.integers(-(2**53) + 1, 2**53 - 1), st.sampled_from(["{}", "{}.0", "{}.00"]))
 def test_integers_are_compared_as_numbers(number: int, written: str) -> None:
     text = written.format(number).encode()
-    check_parameters(parameters(size=text), DEPLOY, {"size": number})
+    check_parameter_headers(parameters(size=text), DEPLOY, {"size": number})
     with pytest.raises(HeaderMismatch):
-        check_parameters(parameters(size=text), DEPLOY, {"size": number + 1})
+        check_parameter_headers(parameters(size=text), DEPLOY, {"size": number + 1})
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.text(st.characters(exclude_categories=["Cs"])))
 def test_text_passes_exactly_when_it_is_the_same(header: str, argument: str) -> None:
     def passes(arguments: dict[str, Any]) -> bool:
         try:
-            check_parameters(parameters(region=wrapped(header)), DEPLOY, arguments)
+            check_parameter_headers(parameters(region=wrapped(header)), DEPLOY, arguments)
         except HeaderMismatch:
             return False
         return True

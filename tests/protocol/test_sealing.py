@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from waypost.errors import InvalidParams
-from waypost.protocol.sealing import Seal, binding
+from waypost.protocol.rounds import Seal, binding
 
 MINE = binding("ada", "tools/call", "deploy", {"env": "prod"})
 
@@ -87,7 +87,7 @@ def test_something_added_is_noticed(change: str) -> None:
 
 def test_what_was_sealed_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000_000.0
-    monkeypatch.setattr("waypost.protocol.sealing.time.time", lambda: now)
+    monkeypatch.setattr("waypost.protocol.rounds.time.time", lambda: now)
     seal = Seal()
     text = seal.close(1, MINE)
     now += 599

@@ -9,10 +9,9 @@ from tests.protocol.conftest import asynchronous, idle
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.errors import Busy
 from waypost.protocol.exchange import Exchange
-from waypost.protocol.recording import Recorder
 from waypost.protocol.session import LegacySession
 from waypost.protocol.sessions import Sessions
-from waypost.protocol.streams import Event, EventStream
+from waypost.protocol.streams import Event, EventStream, Recorder
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
 from waypost.wire.definitions import Implementation

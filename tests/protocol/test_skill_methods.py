@@ -9,8 +9,7 @@ import pytest
 from tests.contract.conftest import asynchronous
 from waypost import Hub, RemoteError
 from waypost.testing import connect
-from waypost.wire.definitions import ResourceDefinition
-from waypost.wire.skills import SkillEntry, SkillFile
+from waypost.wire.definitions import ResourceDefinition, SkillEntry, SkillFile
 from waypost.wire.versions import ALL, V2025_11_25, V2026_07_28
 
 EXTENSION = "io.modelcontextprotocol/skills"

@@ -10,8 +10,8 @@ from tests.protocol.conftest import asynchronous, cancelled, connected, stateles
 from waypost import Context
 from waypost.capabilities.asking import Question
 from waypost.errors import CapabilityNotSupported
-from waypost.protocol.task_calls import TaskAsker
-from waypost.protocol.task_views import RELATED_TASK, TASKS_EXTENSION
+from waypost.protocol.task_methods import TaskAsker
+from waypost.protocol.tasks import RELATED_TASK, TASKS_EXTENSION
 from waypost.testing import connect
 from waypost.wire.params import CLIENT_CAPABILITIES
 from waypost.wire.versions import V2025_11_25

@@ -7,7 +7,7 @@ import pytest
 from tests.protocol.busy import QUICKLY, WITHOUT_TASKS, accepted, busy_hub, reached, refusal, served
 from tests.protocol.conftest import Json, asynchronous, idle
 from waypost import Hub
-from waypost.protocol.task_views import RELATED_TASK
+from waypost.protocol.tasks import RELATED_TASK
 from waypost.testing import connect
 from waypost.wire.versions import V2025_11_25
 

@@ -9,7 +9,7 @@ from tests.protocol.conftest import Json, asynchronous, idle
 from waypost import Hub
 from waypost.capabilities.principals import Principal
 from waypost.protocol import task_methods
-from waypost.protocol.task_views import RELATED_TASK, TASKS_EXTENSION
+from waypost.protocol.tasks import RELATED_TASK, TASKS_EXTENSION
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.statements import Query
 from waypost.stores.store import Store

@@ -9,8 +9,8 @@ from tests.protocol.conftest import CLIENT, Json, asynchronous, notification, re
 from tests.transports.http.conftest import Call, Visitor, Web, browsing
 from waypost import NoAnswer
 from waypost.capabilities.asking import Question
-from waypost.protocol.task_calls import SessionTaskAsker
-from waypost.protocol.task_views import RELATED_TASK
+from waypost.protocol.task_methods import SessionTaskAsker
+from waypost.protocol.tasks import RELATED_TASK
 from waypost.wire.versions import V2025_11_25
 
 WHO = Question("elicitation/create", {"message": "Who?"}, {})

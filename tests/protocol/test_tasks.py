@@ -10,9 +10,7 @@ from waypost.capabilities.asking import Question
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.errors import Busy, InvalidParams
 from waypost.protocol import tasks as module
-from waypost.protocol.live_tasks import LiveTask
-from waypost.protocol.task_views import detailed_task, legacy_task, modern_task, now
-from waypost.protocol.tasks import Tasks
+from waypost.protocol.tasks import LiveTask, Tasks, detailed_task, legacy_task, modern_task, now
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
 from waypost.stores.tasks import TaskRecord

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from waypost.protocol import routing
+from waypost.protocol import modern
 from waypost.upstreams.header_values import header_value
 
 
@@ -22,7 +22,7 @@ def test_a_header_value_survives_the_trip(text: str) -> None:
 
     assert value.isascii()
     assert value.isprintable()
-    assert routing.decode(value.encode(), b"mcp-name") == text
+    assert modern.decode_header(value.encode(), b"mcp-name") == text
 
 
 @given(st.text(alphabet=st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waypost.errors import InvalidParams
-from waypost.wire.cursors import cursor_after, key_before
+from waypost.wire.params import cursor_after, key_before
 
 KEYS = st.text(st.characters(exclude_categories=["Cs"]))
 

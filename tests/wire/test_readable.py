@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waypost.wire.content import Text
-from waypost.wire.readable import encode_readable, readable
+from waypost.wire.messages import encode_readable, readable
 
 
 @pytest.mark.parametrize(

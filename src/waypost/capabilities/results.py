@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from waypost.wire.content import CONTENT_TYPES, Block, EmbeddedResource, Text, as_block
-from waypost.wire.readable import readable
+from waypost.wire.messages import readable
 
 _BARE: Final = frozenset({bool, int, float})
 

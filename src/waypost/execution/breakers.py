@@ -8,7 +8,7 @@ from math import ceil
 from typing import Final
 
 from waypost.errors import CircuitOpen
-from waypost.wire.readable import readable
+from waypost.wire.messages import readable
 
 FAILURES: Final = 3
 PAUSE: Final = 300.0

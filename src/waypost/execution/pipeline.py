@@ -11,7 +11,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from math import isfinite
-from typing import Any, Final
+from time import perf_counter
+from typing import Any, Final, Protocol
 
 from waypost.capabilities.asking import is_input_needed
 from waypost.capabilities.capability import Capability
@@ -37,11 +38,41 @@ from waypost.execution import tracing
 from waypost.execution.bulkheads import Bulkheads
 from waypost.execution.counters import Counters
 from waypost.execution.deadline import Deadline
-from waypost.execution.guard import Guard
 from waypost.execution.pool import Pool
 from waypost.loops import awaited
 from waypost.redaction import redacted, without
 from waypost.wire.content import Contents
+
+
+class Permit:
+    """That something may run now, and what is needed to put its end on record."""
+
+    __slots__ = ("action", "began", "caller", "digest", "name", "probes")
+
+    def __init__(self, name: str, caller: Caller, action: str) -> None:
+        self.name = name
+        self.caller = caller
+        self.action = action
+        self.began = perf_counter()
+        self.digest = ""
+        """Of its arguments as they came, for the record."""
+        self.probes = False
+        """Whether it is to find out if a circuit may be closed again."""
+
+
+class Guard(Protocol):
+    """Stands before every execution, and hears how it ended."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it has anything to say about what asks for no permissions."""
+
+    def enter(self, capability: Capability, name: str, caller: Caller, action: str, arguments: Any) -> Permit:
+        """Let it run; `PolicyDenied`, `CircuitOpen` or `Busy` say why not."""
+
+    def leave(self, permit: Permit, error: BaseException | None, *, is_error: bool = False) -> None:
+        """It has ended: well, with an error it tells about itself, or with an exception."""
+
 
 _log: Final = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from waypost.capabilities.schemas.forms import RawForm
 from waypost.errors import InvalidParams, WorkflowRefused
 from waypost.gateway.directory import PAGE, Allowed, Directory
 from waypost.gateway.items import Item
-from waypost.wire.cursors import cursor_after, key_before
+from waypost.wire.params import cursor_after, key_before
 from waypost.workflows.answers import Answer, nowhere
 from waypost.workflows.tools import Forgiving, told
 

@@ -31,7 +31,7 @@ from waypost.errors import (
 )
 from waypost.execution.breakers import Breakers
 from waypost.execution.counters import Counters
-from waypost.execution.guard import Permit
+from waypost.execution.pipeline import Permit
 from waypost.policy.audit import AuditLog, Record
 from waypost.policy.capability_tokens import CapabilityTokens, TokenRefused
 from waypost.policy.decisions import Decision, Policy

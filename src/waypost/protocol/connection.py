@@ -10,11 +10,11 @@ from msgspec import UNSET
 
 from waypost.errors import InvalidParams, ProtocolError
 from waypost.loops import running_loop
-from waypost.protocol import batches, legacy, modern
-from waypost.protocol.answers import Outcome
-from waypost.protocol.batches import Batch
+from waypost.protocol import legacy, modern
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange
+from waypost.protocol.legacy import Batch
+from waypost.protocol.responses import Outcome
 from waypost.protocol.session import LegacySession
 from waypost.wire import messages, params
 from waypost.wire.messages import Message, RequestId
@@ -143,13 +143,13 @@ class Connection:
             exchange.cancel()
 
     def _receive_batch(self, data: bytes) -> None:
-        batch = batches.read(self._session, data)
+        batch = legacy.read_batch(self._session, data)
         for message in batch.notices:
             self._take(message)
         if batch.wants_answer and self._session is not None:
             self._spawn(self._answer_batch(self._session, batch))
 
     async def _answer_batch(self, session: LegacySession, batch: Batch) -> None:
-        payload = await batches.answer(self._engine, session, batch, self)
+        payload = await legacy.answer_batch(self._engine, session, batch, self)
         if payload:
             self._write(payload)

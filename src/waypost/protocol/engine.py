@@ -18,25 +18,41 @@ from waypost.capabilities.registry import Change, Registry
 from waypost.errors import StoreError, WaypostError
 from waypost.execution.pipeline import Pipeline
 from waypost.loops import awaited
-from waypost.protocol.answers import ModernBody
 from waypost.protocol.broadcast import Broadcast
+from waypost.protocol.exchange import lingering, recognise
 from waypost.protocol.large_results import LargeResults
-from waypost.protocol.lingering import lingering, recognise
-from waypost.protocol.listing import Listing
-from waypost.protocol.recording import Recorder
-from waypost.protocol.sealing import Seal
+from waypost.protocol.lists import Listing
+from waypost.protocol.responses import ModernBody
+from waypost.protocol.rounds import Seal
 from waypost.protocol.session import LegacySession
 from waypost.protocol.sessions import Sessions
-from waypost.protocol.skill_source import SETTINGS, SKILLS_EXTENSION, SkillSource
-from waypost.protocol.task_views import TASKS_EXTENSION, status_notification
-from waypost.protocol.tasks import Tasks
+from waypost.protocol.streams import Recorder
+from waypost.protocol.tasks import TASKS_EXTENSION, Tasks, status_notification
 from waypost.stores.store import Store
 from waypost.wire import versions
-from waypost.wire.definitions import Implementation
+from waypost.wire.definitions import Implementation, ResourceDefinition, SkillEntry
 from waypost.wire.versions import LATEST_LEGACY
 
 if TYPE_CHECKING:
     from waypost.policy.keys import KeyChange
+
+
+SKILLS_EXTENSION: Final = "io.modelcontextprotocol/skills"
+SKILLS_SETTINGS: Final = {"directoryRead": True}
+
+
+class SkillSource(Protocol):
+    """Skills whose files are resources of the registry."""
+
+    def entries(self) -> Sequence[SkillEntry]:
+        """Every skill, in the order of the URIs."""
+
+    def entry(self, uri: str) -> SkillEntry | None:
+        """The skill whose SKILL.md has this URI."""
+
+    def children(self, uri: str) -> Sequence[ResourceDefinition] | None:
+        """What lies in a directory, in the order of the URIs; nothing where there is no such directory."""
+
 
 Hook = Callable[..., Awaitable[Any] | Any]
 
@@ -344,7 +360,7 @@ class Engine:
         elif self.has_task_tools and version == versions.V2025_11_25:
             derived["tasks"] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
         if self.skills is not None and self.skills.entries():
-            derived.setdefault("extensions", {})[SKILLS_EXTENSION] = SETTINGS
+            derived.setdefault("extensions", {})[SKILLS_EXTENSION] = SKILLS_SETTINGS
         return derived
 
     def _can_complete(self) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from math import isfinite
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from weakref import WeakSet
 
 from msgspec import UNSET
 
@@ -22,6 +24,10 @@ from waypost.wire.definitions import Implementation
 from waypost.wire.messages import RequestId
 from waypost.wire.params import LOG_LEVELS, RequestMeta
 from waypost.wire.versions import V2025_03_26, at_least
+
+if TYPE_CHECKING:
+    from waypost.policy.keys import KeyChange
+
 
 SILENT: Final = len(LOG_LEVELS)
 """A log level above all others: nothing is sent."""
@@ -249,3 +255,39 @@ def progress_message(token: int | str, value: float, total: float | None, messag
     if message is not None and at_least(version, V2025_03_26):
         params["message"] = message
     return messages.notification("notifications/progress", params)
+
+
+class Waiting(Protocol):
+    """Whoever waits for the answer to a request."""
+
+    @property
+    def exchange(self) -> Exchange | None: ...
+
+
+class _Here(threading.local):
+    def __init__(self) -> None:
+        self.waiting: WeakSet[Waiting] = WeakSet()
+
+
+_here = _Here()
+"""One loop runs in a thread at a time. Only what takes a while is put down, so that other requests cost nothing."""
+
+
+def linger(waiting: Waiting) -> None:
+    """A request takes a while; it is forgotten with whoever waits for it."""
+    _here.waiting.add(waiting)
+
+
+def lingering() -> list[Exchange]:
+    """What runs on the loop of this thread, for whichever hub."""
+    return [waiting.exchange for waiting in _here.waiting if waiting.exchange is not None]
+
+
+def recognise(exchanges: Iterable[Exchange], changes: Mapping[int, KeyChange]) -> None:
+    """End requests of who is let in no more, and go by the new rights of others; who sent them is told by identity."""
+    for exchange in exchanges:
+        change = changes.get(id(exchange.principal))
+        if change is not None and change.ended:
+            exchange.refuse()
+        elif change is not None and change.now is not None:
+            exchange.principal = change.now

@@ -11,7 +11,7 @@ from typing import Final
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.results import Result, failure
 from waypost.errors import StoreError, UnknownResource
-from waypost.protocol.answers import Answer, legacy_body
+from waypost.protocol.responses import Answer, legacy_body
 from waypost.stores.requests import RequestRecord
 from waypost.stores.store import Store
 from waypost.wire.content import Contents, ResourceLink, Text, contents

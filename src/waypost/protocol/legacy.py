@@ -6,23 +6,23 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
 from msgspec import UNSET
 
 from waypost.capabilities.asking import Question
 from waypost.capabilities.principals import ANONYMOUS, Principal
-from waypost.errors import InvalidParams, InvalidRequest, MethodNotFound
+from waypost.errors import InvalidParams, InvalidRequest, MethodNotFound, ProtocolError
 from waypost.loops import awaited
-from waypost.protocol.answers import Outcome, legacy_body
 from waypost.protocol.dispatch import dispatch, find
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange
-from waypost.protocol.failures import INTERNAL_ERROR, REFUSED, Failure, failure
+from waypost.protocol.responses import INTERNAL_ERROR, REFUSED, STOPPING, Failure, Outcome, failure, legacy_body
 from waypost.protocol.session import LegacySession
 from waypost.protocol.streams import Outlet
 from waypost.wire import messages, params
 from waypost.wire.definitions import Implementation
 from waypost.wire.messages import Message, RequestId, decode
-from waypost.wire.versions import LATEST_LEGACY, V2025_06_18, V2025_11_25, at_least, negotiate
+from waypost.wire.versions import LATEST_LEGACY, V2025_03_26, V2025_06_18, V2025_11_25, at_least, negotiate
 
 NOT_INITIALIZED: Final = "Server not initialized"
 TERMINATING: Final = "Session terminating"
@@ -166,3 +166,63 @@ def exchange_for(session: LegacySession, message: Message, outlet: Outlet) -> Ex
     exchange.asker = SessionAsker(session, outlet)
     exchange.principal = session.principal
     return exchange
+
+
+class Batch(msgspec.Struct):
+    """What came at once: requests, messages that want no answer, and the responses to what is neither."""
+
+    requests: list[Message]
+    notices: list[Message]
+    refusals: list[bytes]
+    answers: list[asyncio.Task[Outcome | None]] = []
+
+    @property
+    def wants_answer(self) -> bool:
+        """Whether there is anything to say to it."""
+        return bool(self.requests or self.refusals)
+
+
+def read_batch(session: LegacySession | None, data: bytes) -> Batch:
+    """The batch in `data`; a version without batches, and what is none, is a `ProtocolError`."""
+    if session is None or session.version != V2025_03_26:
+        raise InvalidRequest("Batches are part of version 2025-03-26 only; send one message at a time.")
+    batch = Batch([], [], [])
+    for part in messages.parse_batch(data):
+        try:
+            message = messages.parse(part)
+        except ProtocolError as error:
+            batch.refusals.append(failed(error, messages.readable_id(part), session.version).payload)
+            continue
+        is_request = message.method is not UNSET and message.id is not UNSET
+        (batch.requests if is_request else batch.notices).append(message)
+    return batch
+
+
+async def answer_batch(
+    engine: Engine, session: LegacySession, batch: Batch, outlet: Outlet, principal: Principal | None = None
+) -> bytes:
+    """The responses to a batch as one array; empty if there is none because its requests were cancelled."""
+    loop = asyncio.get_running_loop()
+    exchanges = [exchange_for(session, message, outlet) for message in batch.requests]
+    for exchange in exchanges:
+        exchange.principal = principal or session.principal
+    pairs = zip(batch.requests, exchanges, strict=True)
+    batch.answers = [loop.create_task(answer(engine, session, *pair)) for pair in pairs]
+    return _array(batch, await asyncio.gather(*batch.answers))
+
+
+def answer_stopped_batch(batch: Batch) -> bytes:
+    """The responses to a batch whose answer was cancelled: to what did not end, that the hub stops."""
+    pairs = zip(batch.requests, batch.answers, strict=True)
+    return _array(
+        batch,
+        [
+            STOPPING.outcome(message.id) if answer_batch.cancelled() else answer_batch.result()  # type: ignore[arg-type]  # requests have one
+            for message, answer_batch in pairs
+        ],
+    )
+
+
+def _array(batch: Batch, outcomes: list[Outcome | None]) -> bytes:
+    told = [*batch.refusals, *(outcome.payload for outcome in outcomes if outcome is not None)]
+    return b"[" + b",".join(told) + b"]" if told else b""

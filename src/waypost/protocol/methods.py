@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
@@ -27,32 +28,25 @@ from waypost.errors import (
 from waypost.execution.deadline import Deadline
 from waypost.execution.pipeline import check_output, failed_call
 from waypost.loops import awaited
-from waypost.protocol.answers import EMPTY, Answer
+from waypost.protocol.broadcast import Subscription
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange, wanted_level
 from waypost.protocol.large_results import ADDRESS
-from waypost.protocol.listing import WIRE_KEYS, Page
-from waypost.protocol.session import LegacySession
-from waypost.protocol.task_calls import call_as_task, may_be_task
-from waypost.wire import downgrade, params, versions
+from waypost.protocol.lists import WIRE_KEYS, Page
+from waypost.protocol.responses import EMPTY, Answer
+from waypost.protocol.session import session_of
+from waypost.protocol.streams import EventStream
+from waypost.protocol.task_methods import call_as_task, may_be_task, require_extension
+from waypost.protocol.tasks import detailed_task
+from waypost.stores.tasks import TaskRecord
+from waypost.wire import downgrade, messages, params, versions
 from waypost.wire.content import Text
-from waypost.wire.messages import decode, encode
-from waypost.wire.readable import encode_readable, readable
+from waypost.wire.messages import decode, encode, encode_readable, readable
+from waypost.wire.params import SUBSCRIPTION_ID
+from waypost.wire.versions import V2026_07_28
 
 _MOST_COMPLETIONS: Final = 100
 _MOST_SUBSCRIPTIONS: Final = 10_000
-
-Run: TypeAlias = Callable[[Engine, Any, Exchange], Awaitable[Answer]]
-
-
-class Method(msgspec.Struct, frozen=True, kw_only=True):
-    """One method: what it takes, who has it, what it answers."""
-
-    params: type[params.Params]
-    run: Run
-    capability: str | None = None
-    cacheable: bool = False
-    name_field: str | None = None
 
 
 class _ToolResult(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -138,7 +132,9 @@ def tool_answer(result: Result, version: str) -> Answer:
         return Answer(encode_json(told), result.meta)
 
 
-def _list(kind: Kind) -> Run:
+def list_method(kind: Kind) -> Callable[[Engine, params.List, Exchange], Awaitable[Answer]]:
+    """`tools/list`, `prompts/list`, `resources/list` or `resources/templates/list`"""
+
     async def run(engine: Engine, given: params.List, exchange: Exchange) -> Answer:
         hook = engine.hooks(f"list_{kind.value}")
         if hook is None and (engine.registry[kind].scoped or engine.hides):
@@ -258,8 +254,8 @@ async def ping(_engine: Engine, _given: params.Params, _exchange: Exchange) -> A
 
 async def set_level(_engine: Engine, given: params.SetLevel, exchange: Exchange) -> Answer:
     """`logging/setLevel`"""
-    session(exchange).log_level = wanted_level(given.level)
-    await session(exchange).save()
+    session_of(exchange).log_level = wanted_level(given.level)
+    await session_of(exchange).save()
     return EMPTY
 
 
@@ -268,11 +264,11 @@ async def subscribe(engine: Engine, given: params.Subscribe, exchange: Exchange)
     if not engine.offers_subscriptions:
         raise MethodNotFound("Method not found: resources/subscribe")
     _check_reach(engine, given.uri, exchange)
-    if len(session(exchange).subscriptions) >= _MOST_SUBSCRIPTIONS:
+    if len(session_of(exchange).subscriptions) >= _MOST_SUBSCRIPTIONS:
         raise InvalidParams(f"A session may subscribe to {_MOST_SUBSCRIPTIONS} resources; unsubscribe from some.")
-    session(exchange).subscriptions.add(given.uri)
+    session_of(exchange).subscriptions.add(given.uri)
     engine.broadcast.interest_changed()
-    await session(exchange).save()
+    await session_of(exchange).save()
     return EMPTY
 
 
@@ -288,36 +284,68 @@ async def unsubscribe(engine: Engine, given: params.Subscribe, exchange: Exchang
     """`resources/unsubscribe`"""
     if not engine.offers_subscriptions:
         raise MethodNotFound("Method not found: resources/unsubscribe")
-    session(exchange).subscriptions.discard(given.uri)
+    session_of(exchange).subscriptions.discard(given.uri)
     engine.broadcast.interest_changed()
-    await session(exchange).save()
+    await session_of(exchange).save()
     return EMPTY
 
 
-def session(exchange: Exchange) -> LegacySession:
-    """The session behind an exchange that has one."""
-    found = exchange.session
-    assert isinstance(found, LegacySession)
-    return found
+_LISTEN_BACKLOG: Final = 1024
 
 
-SHARED: Final[dict[str, Method]] = {
-    "tools/call": Method(params=params.CallTool, run=call_tool, capability="tools", name_field="name"),
-    "tools/list": Method(params=params.List, run=_list(Kind.TOOL), capability="tools", cacheable=True),
-    "prompts/list": Method(params=params.List, run=_list(Kind.PROMPT), capability="prompts", cacheable=True),
-    "prompts/get": Method(params=params.GetPrompt, run=get_prompt, capability="prompts", name_field="name"),
-    "resources/list": Method(params=params.List, run=_list(Kind.RESOURCE), capability="resources", cacheable=True),
-    "resources/templates/list": Method(
-        params=params.List, run=_list(Kind.TEMPLATE), capability="resources", cacheable=True
-    ),
-    "resources/read": Method(params=params.ReadResource, run=read_resource, cacheable=True, name_field="uri"),
-    "completion/complete": Method(params=params.Complete, run=complete, capability="completions"),
-}
+async def discover(engine: Engine, _given: params.Params, _exchange: Exchange) -> Answer:
+    """`server/discover`"""
+    body: dict[str, Any] = {
+        "supportedVersions": list(engine.versions),
+        "capabilities": engine.capabilities(V2026_07_28),
+    }
+    if engine.instructions is not None:
+        body["instructions"] = engine.instructions
+    return Answer(encode(body))
 
-LEGACY: Final[dict[str, Method]] = {
-    **SHARED,
-    "ping": Method(params=params.Params, run=ping),
-    "logging/setLevel": Method(params=params.SetLevel, run=set_level, capability="logging"),
-    "resources/subscribe": Method(params=params.Subscribe, run=subscribe, capability="resources"),
-    "resources/unsubscribe": Method(params=params.Subscribe, run=unsubscribe, capability="resources"),
-}
+
+async def listen(engine: Engine, given: params.Listen, exchange: Exchange) -> Answer:
+    """`subscriptions/listen`"""
+    engine.sessions.check_let_in(exchange.principal)
+    honoured = await _honoured(engine, given.notifications, exchange)
+    stream = EventStream("listen", _LISTEN_BACKLOG)
+    subscription = Subscription(exchange.request_id, honoured, stream, exchange.principal)
+    tag = {SUBSCRIPTION_ID: exchange.request_id}
+
+    def tell(record: TaskRecord) -> None:
+        if record.id in honoured.task_ids:
+            subscription.notify("notifications/tasks", **detailed_task(record))
+
+    endings = (engine.broadcast.subscribe(subscription), engine.tasks.watch(tell))
+    try:
+        acknowledged = {"_meta": tag, "notifications": honoured}
+        await exchange.outlet.send(messages.notification("notifications/subscriptions/acknowledged", acknowledged))
+        async for event in stream.follow(0):
+            if event is not None:
+                await exchange.outlet.send(event.message)
+    finally:
+        for end in endings:
+            end()
+    return Answer(EMPTY.body, tag)
+
+
+async def _honoured(engine: Engine, wanted: params.ListenFilter, exchange: Exchange) -> params.ListenFilter:
+    """The part of a wish that this server's declared capabilities cover and the caller may see."""
+    return params.ListenFilter(
+        tools_list_changed=wanted.tools_list_changed and engine.offers_list_changed("tools"),
+        prompts_list_changed=wanted.prompts_list_changed and engine.offers_list_changed("prompts"),
+        resources_list_changed=wanted.resources_list_changed and engine.offers_list_changed("resources"),
+        resource_subscriptions=wanted.resource_subscriptions if engine.offers_subscriptions else [],
+        task_ids=await _own_tasks(engine, wanted.task_ids, exchange),
+    )
+
+
+async def _own_tasks(engine: Engine, wanted: list[str], exchange: Exchange) -> list[str]:
+    if not wanted:
+        return []
+    require_extension(exchange)
+    own = []
+    for task_id in wanted:
+        with suppress(InvalidParams):
+            own.append((await engine.tasks.find(task_id, exchange.principal)).id)
+    return own

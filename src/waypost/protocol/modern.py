@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
+import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, Final
 
 from msgspec import UNSET, UnsetType
 
 from waypost.capabilities.asking import is_input_needed
-from waypost.errors import InvalidParams, MethodNotFound, ProtocolError, UnsupportedVersion
-from waypost.protocol import routing
-from waypost.protocol.answers import Outcome
-from waypost.protocol.dispatch import dispatch
+from waypost.capabilities.capability import Capability
+from waypost.capabilities.headers import HeaderParameter
+from waypost.errors import HeaderMismatch, InvalidParams, MethodNotFound, ProtocolError, UnsupportedVersion
+from waypost.protocol.dispatch import MODERN, Method, dispatch
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import SILENT, Exchange, wanted_level
-from waypost.protocol.failures import REFUSED, failure
-from waypost.protocol.methods import Method
-from waypost.protocol.modern_methods import METHODS
-from waypost.protocol.rounds import Rounds
-from waypost.protocol.sealing import binding
+from waypost.protocol.responses import REFUSED, Outcome, failure
+from waypost.protocol.rounds import Rounds, binding
 from waypost.wire import params
 from waypost.wire.messages import Message, RequestId
 from waypost.wire.params import CLIENT_CAPABILITIES, PROTOCOL_VERSION, RequestMeta
@@ -103,7 +104,7 @@ def _rounds(engine: Engine, method: str, given: params.Round, exchange: Exchange
 def admit(engine: Engine, message: Message, headers: Mapping[bytes, bytes] | None) -> tuple[Method | None, Any]:
     """The method and its parameters, after every check of the envelope in the order the protocol wants."""
     name: str = message.method  # type: ignore[assignment]  # requests have one
-    method = METHODS.get(name)
+    method = MODERN.get(name)
     given: Any
     problem = None
     try:
@@ -112,7 +113,7 @@ def admit(engine: Engine, message: Message, headers: Mapping[bytes, bytes] | Non
         given, problem = params.read(message.params, params.Params), error
     version = _version(given.meta)
     if headers is not None:
-        routing.check(headers, version, name, _about(method, message, given))
+        check_headers(headers, version, name, _about(method, message, given))
     if version not in engine.modern_versions:
         raise UnsupportedVersion(
             f"Protocol version {version} is not supported here.",
@@ -121,7 +122,7 @@ def admit(engine: Engine, message: Message, headers: Mapping[bytes, bytes] | Non
     if headers is not None and engine.registry.tools.headed and name == "tools/call" and problem is None:
         tool = engine.registry.find_tool(given.name)
         if tool is not None and tool.headers:
-            routing.check_parameters(headers, tool, given.arguments or {})
+            check_parameter_headers(headers, tool, given.arguments or {})
     if method is not None and not (method.capability is None or engine.offers(method.capability)):
         method = None
     if method is None and engine.hooks("request") is None:
@@ -156,3 +157,87 @@ def _introduce(engine: Engine, exchange: Exchange, meta: RequestMeta) -> None:
     if meta.log_level is not UNSET:
         level = wanted_level(meta.log_level)
         exchange.log_level = level if engine.offers("logging") else SILENT
+
+
+VERSION: Final = b"mcp-protocol-version"
+METHOD: Final = b"mcp-method"
+NAME: Final = b"mcp-name"
+PARAMETER: Final = b"mcp-param-"
+
+_NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+_OPEN: Final = b"=?base64?"
+_CLOSE: Final = b"?="
+
+REPEATED: Final = b"=?base64?given more than once?="
+"""What stands for a header that is given more than once: no value of a body is ever equal to it."""
+
+
+def check_headers(headers: Mapping[bytes, bytes], version: str, method: str, name: str | None) -> None:
+    """Refuse a request whose version, method or name differ between headers and body."""
+    if (
+        headers.get(VERSION) == version.encode()
+        and headers.get(METHOD) == method.encode()
+        and (name is None or headers.get(NAME) == name.encode())
+    ):
+        return
+    _expect(headers, VERSION, version)
+    _expect(headers, METHOD, method)
+    if name is not None:
+        _expect(headers, NAME, name)
+
+
+def check_parameter_headers(headers: Mapping[bytes, bytes], tool: Capability, arguments: Mapping[str, Any]) -> None:
+    """Refuse a call whose `Mcp-Param-*` headers differ from its arguments."""
+    for parameter in tool.headers:
+        header = PARAMETER + parameter.header.encode()
+        expected = _argument(arguments, parameter)
+        given = headers.get(header)
+        if expected is None and given is None:
+            continue
+        if expected is None or given is None:
+            where = "arguments" if expected is None else "headers"
+            raise HeaderMismatch(f"{header.decode()} is missing from the {where}.")
+        if not _agrees(decode_header(given, header), expected, parameter.type):
+            raise HeaderMismatch(f"{header.decode()} does not match the argument {'.'.join(parameter.path)}.")
+
+
+def _expect(headers: Mapping[bytes, bytes], header: bytes, value: str) -> None:
+    given = headers.get(header)
+    if given is None:
+        raise HeaderMismatch(f"The header {header.decode()} is missing.")
+    if decode_header(given, header) != value:
+        raise HeaderMismatch(f"The header {header.decode()} does not match the body.")
+
+
+def decode_header(value: bytes, header: bytes) -> str:
+    """The text of a header value, which may be wrapped in base64."""
+    value = value.strip(b" \t")
+    if value == REPEATED:
+        raise HeaderMismatch(f"The header {header.decode('latin-1')} is given more than once.")
+    if not (value.startswith(_OPEN) and value.endswith(_CLOSE) and len(value) >= len(_OPEN) + len(_CLOSE)):
+        return value.decode("latin-1")
+    packed = value[len(_OPEN) : -len(_CLOSE)]
+    try:
+        raw = base64.b64decode(packed, validate=True)
+        if base64.b64encode(raw) == packed:
+            return raw.decode()
+    except (binascii.Error, ValueError):
+        pass
+    raise HeaderMismatch(f"The header {header.decode('latin-1')} is not valid base64 of UTF-8 text.")
+
+
+def _argument(arguments: Mapping[str, Any], parameter: HeaderParameter) -> Any:
+    value: Any = arguments
+    for name in parameter.path:
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(name)
+    return value
+
+
+def _agrees(text: str, expected: Any, kind: str) -> bool:
+    if kind == "integer" and isinstance(expected, (int, float)) and not isinstance(expected, bool):
+        return _NUMBER.fullmatch(text) is not None and Decimal(text) == expected
+    if isinstance(expected, bool):
+        return text == ("true" if expected else "false")
+    return text == str(expected)

@@ -16,7 +16,7 @@ import msgspec
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.errors import Busy, InvalidRequest, StaleVersion, StoreError, StoreUnavailable
 from waypost.protocol.exchange import SILENT
-from waypost.protocol.failures import REFUSED
+from waypost.protocol.responses import REFUSED
 from waypost.protocol.session import LegacySession, SessionHost
 from waypost.wire.definitions import Implementation
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from waypost.capabilities.capability import Kind
 from waypost.errors import InvalidParams
-from waypost.protocol.answers import Answer
-from waypost.protocol.engine import Engine
+from waypost.protocol.engine import Engine, SkillSource
 from waypost.protocol.exchange import Exchange
-from waypost.protocol.methods import Method
-from waypost.protocol.skill_source import SkillSource
+from waypost.protocol.responses import Answer
 from waypost.wire import downgrade, params
-from waypost.wire.cursors import cursor_after, key_before
-from waypost.wire.definitions import ResourceDefinition
+from waypost.wire.definitions import DIRECTORY, ResourceDefinition, SkillEntry
 from waypost.wire.messages import encode
-from waypost.wire.skills import DIRECTORY, SkillEntry
+from waypost.wire.params import cursor_after, key_before
 
 Item = TypeVar("Item", SkillEntry, ResourceDefinition)
 
@@ -107,12 +104,3 @@ def _files(engine: Engine, uri: str) -> Iterator[str]:
             yield from _files(engine, child.uri)
         else:
             yield child.uri
-
-
-METHODS: Final[dict[str, Method]] = {
-    "skills/list": Method(params=params.List, run=list_skills, capability="skills", cacheable=True),
-    "skills/get": Method(params=params.SkillUri, run=get_skill, capability="skills", cacheable=True),
-    "resources/directory/read": Method(
-        params=params.ReadDirectory, run=read_directory, capability="skills", cacheable=True
-    ),
-}

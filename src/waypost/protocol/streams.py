@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+import secrets
+import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from functools import partial
+from hashlib import sha256
 from itertools import islice
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
+from msgspec import UNSET, UnsetType
+
+from waypost.errors import StoreError
+from waypost.protocol.responses import INTERNAL_ERROR, Failure
+from waypost.stores.events import StoredEvent
+from waypost.stores.store import Store
+from waypost.wire.messages import RequestId, encode
 
 _log: Final = logging.getLogger(__name__)
 
@@ -161,3 +174,111 @@ class EventStream:
             return []
         first = self._events[0].number
         return list(islice(self._events, max(0, self._read + 1 - first), None))
+
+
+_MOST_WAITING: Final = 10_000
+_AT_ONCE: Final = 500
+
+
+class RecordingHost(Protocol):
+    """What a recorder needs of the engine."""
+
+    @property
+    def store(self) -> Store: ...
+    def background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]: ...
+
+
+class Recorder:
+    """One line of messages on their way to the store."""
+
+    def __init__(self, host: RecordingHost, kept: float) -> None:
+        self._host = host
+        self._kept = kept
+        self._waiting: deque[StoredEvent] = deque(maxlen=_MOST_WAITING)
+        self._writing = False
+
+    def for_session(self, session_id: str) -> Record | None:
+        """What records the streams of a session; nothing when the store would not outlive them."""
+        return partial(self._record, session_id) if self._host.store.database.lasts else None
+
+    def _record(self, session_id: str, stream: str, number: int, message: bytes) -> None:
+        expires_at = time.time() + self._kept
+        self._waiting.append(StoredEvent(session_id, stream, number, expires_at, message.decode()))
+        if not self._writing:
+            self._writing = True
+            self._host.background(self._write())
+
+    async def _write(self) -> None:
+        try:
+            while self._waiting:
+                some = [self._waiting.popleft() for _ in range(min(_AT_ONCE, len(self._waiting)))]
+                await self._host.store.events.append(some)
+        except StoreError as error:
+            self._waiting.clear()
+            _log.warning("messages of streams are not kept: %s", error.message)
+        finally:
+            self._writing = False
+
+
+_LOST: Final = Failure(INTERNAL_ERROR, "The hub was stopped before this was answered.")
+_LONGEST_ID: Final = 64
+_NAME: Final = re.compile(r"s[0-9a-f]{12}[0-9]+\.([A-Za-z0-9_=-]+)")
+
+
+class _Message(msgspec.Struct):
+    method: str | UnsetType = UNSET
+
+
+def new_life(session_id: str) -> str:
+    """What the names of streams have in common in one life of a session, and in no other."""
+    random = secrets.token_hex(4)
+    return random + _mark(session_id, random)
+
+
+def is_own(session_id: str, name: str) -> bool:
+    """Whether a stream of that name was the session's, in whichever life."""
+    return name[9:13] == _mark(session_id, name[1:9])
+
+
+def _mark(session_id: str, random: str) -> str:
+    return sha256(f"{session_id} {random}".encode()).hexdigest()[:4]
+
+
+def stream_name(life: str, number: int, request_id: RequestId | None) -> str:
+    """What the stream of a request is called: its events say which request it was, whatever becomes of the process."""
+    name = f"s{life}{number}"
+    asked = b"" if request_id is None else encode(request_id)
+    return f"{name}.{urlsafe_b64encode(asked).decode()}" if 0 < len(asked) <= _LONGEST_ID else name
+
+
+async def replay(store: Store, session_id: str, life: str, name: str, after: int) -> EventStream | None:
+    """What the store has of a stream behind a number; none if nothing is known of it.
+
+    A request that was not answered in another life of the session never will be, and is told so; where other hubs use
+    the store, one of them may be about to answer it.
+    """
+    log = store.events
+    kept = await log.after(session_id, name, max(after - 1, 0), limit=KEPT_EVENTS)
+    events = [event for event in kept if event[0] > after]
+    is_past = is_own(session_id, name) and not name.startswith(f"s{life}") and not store.database.is_shared
+    is_over = len(kept) == KEPT_EVENTS or (kept and _is_answer(kept[-1][1]))
+    request_id = _asked(name) if is_past and not is_over else None
+    if request_id is not None:
+        last = kept[-1][0] if kept else after
+        events.append((last + 1, _LOST.response(request_id)))
+    if not (events or kept or await log.after(session_id, name, 0, limit=1)):
+        return None
+    return EventStream.replayed(name, after, events)
+
+
+def _asked(name: str) -> RequestId | None:
+    """The request that a stream belonged to, where its name says so."""
+    found = _NAME.fullmatch(name)
+    try:
+        return None if found is None else msgspec.json.decode(urlsafe_b64decode(found[1]), type=int | str)
+    except (ValueError, msgspec.MsgspecError):
+        return None
+
+
+def _is_answer(message: bytes) -> bool:
+    return msgspec.json.decode(message, type=_Message).method is UNSET

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO, Final, Protocol
 
+from waypost.loops import freeze_gc
 from waypost.protocol.connection import Connection
 from waypost.protocol.engine import Engine
-from waypost.transports.memory_use import settle
 from waypost.wire import messages
 
 _log: Final = logging.getLogger(__name__)
@@ -219,7 +219,7 @@ def run(hub: ServedOnStdio, stdout: BinaryIO | None = None) -> None:
 
     async def main() -> None:
         await hub.start()
-        settle()
+        freeze_gc()
         try:
             stopped = await serve(hub.engine, sys.stdin.buffer, kept, max_line=hub.max_body)
         finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -102,3 +102,23 @@ class Implementation(msgspec.Struct, rename="camel", omit_defaults=True):
     description: str | UnsetType = UNSET
     website_url: str | UnsetType = UNSET
     icons: list[Any] | UnsetType = UNSET
+
+
+DIRECTORY: Final = "inode/directory"
+"""What kind of data a directory is."""
+
+
+class SkillFile(msgspec.Struct, frozen=True):
+    """One file of a skill: its digest and size are those of the bytes that a read gives."""
+
+    uri: str
+    digest: str
+    size: int
+
+
+class SkillEntry(msgspec.Struct, frozen=True):
+    """A skill: the URI of its SKILL.md, that file's front matter as it stands there, and all of its files."""
+
+    uri: str
+    frontmatter: dict[str, Any]
+    resources: list[SkillFile]

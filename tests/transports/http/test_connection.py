@@ -19,9 +19,8 @@ from uvicorn.server import ServerState
 from tests.protocol.conftest import until
 from waypost import Hub
 from waypost.transports.http.asgi import Receive, Scope, Send
-from waypost.transports.http.connection import Connection
+from waypost.transports.http.fast_uvicorn import Connection, Turn
 from waypost.transports.http.server import listen
-from waypost.transports.http.whole import Turn
 
 pytestmark = pytest.mark.anyio
 KEPT = 1

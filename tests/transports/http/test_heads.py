@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from waypost.transports.http.heads import Heads
+from waypost.transports.http.fast_uvicorn import Heads
 
 
 def scope(*headers: tuple[bytes, bytes], **more: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from waypost.capabilities.principals import Principal
 from waypost.policy import Authentication, Key, digest
 from waypost.policy.keys import KeyChange
 from waypost.protocol.engine import Engine
-from waypost.protocol.failures import REFUSED
+from waypost.protocol.responses import REFUSED
 from waypost.wire.versions import LEGACY
 
 PROMPTLY = 3.0

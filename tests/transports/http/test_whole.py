@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from waypost.transports.http.whole import _head
+from waypost.transports.http.fast_uvicorn import _head
 
 
 def test_the_head_of_a_response_ends_where_the_length_stands() -> None:

@@ -20,8 +20,7 @@ from waypost.skills.folders.shelf import Shelf, shelved
 from waypost.skills.folders.skills import Snapshot, snapshot
 from waypost.skills.folders.walking import Look, absolute
 from waypost.skills.folders.watching import stirrings
-from waypost.wire.definitions import ResourceDefinition
-from waypost.wire.skills import SkillEntry
+from waypost.wire.definitions import ResourceDefinition, SkillEntry
 
 _log: Final = logging.getLogger(__name__)
 _MOST_TOLD: Final = 100

@@ -11,8 +11,7 @@ from waypost.capabilities.context import Context
 from waypost.skills.folders.problems import Problem, problem
 from waypost.skills.folders.skills import SKILL_FILE, Skill, mime_type, text_of, uri_of
 from waypost.skills.folders.walking import Place
-from waypost.wire.definitions import ResourceDefinition
-from waypost.wire.skills import DIRECTORY, SkillEntry
+from waypost.wire.definitions import DIRECTORY, ResourceDefinition, SkillEntry
 
 
 class Shelf(msgspec.Struct, eq=False):

@@ -13,7 +13,7 @@ import msgspec
 from waypost.skills.folders.front_matter import check_skill, split
 from waypost.skills.folders.problems import Unfit, problem
 from waypost.skills.folders.walking import LARGEST, MIB, File, Found, Look, Place, read, size_in, walk
-from waypost.wire.skills import SkillEntry, SkillFile
+from waypost.wire.definitions import SkillEntry, SkillFile
 
 SKILL_FILE: Final = "SKILL.md"
 SCHEME: Final = "skill://"

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from waypost.capabilities.principals import ANONYMOUS, Principal
-from waypost.protocol.failures import STOPPING
+from waypost.protocol.responses import STOPPING
 from waypost.transports.http.asgi import Receive, Scope, Send, headers_of, refuse, respond
-from waypost.transports.http.callers import authenticated
 from waypost.transports.http.endpoint import Endpoint
-from waypost.transports.http.gate import Gate, Refusal
+from waypost.transports.http.gate import Gate, Refusal, authenticated
 from waypost.wire import messages
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Final, TypeAlias
 
-from waypost.protocol.routing import REPEATED
+from waypost.protocol.modern import REPEATED
 from waypost.wire import messages
 
 Scope: TypeAlias = MutableMapping[str, Any]

@@ -11,19 +11,17 @@ from msgspec import UNSET
 
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.errors import Busy, InvalidRequest, ParseError, ProtocolError, StoreUnavailable
-from waypost.protocol import batches, legacy, modern
-from waypost.protocol.answers import Outcome
+from waypost.protocol import legacy, modern
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange
-from waypost.protocol.failures import CALL_FAILED, STOPPING
-from waypost.protocol.routing import VERSION
+from waypost.protocol.modern import VERSION
+from waypost.protocol.responses import CALL_FAILED, STOPPING, Outcome
 from waypost.protocol.session import LegacySession, SessionOutlet
 from waypost.protocol.streams import EventStream
 from waypost.transports.http.asgi import JSON, Header, Receive, Scope, Send, refuse, respond
-from waypost.transports.http.callers import authenticated
-from waypost.transports.http.gate import Gate, Refusal
+from waypost.transports.http.fast_uvicorn import whole_body
+from waypost.transports.http.gate import Gate, Refusal, authenticated
 from waypost.transports.http.reply import Reply, gone, pump
-from waypost.transports.http.whole import whole_body
 from waypost.wire import messages
 from waypost.wire.messages import Message
 from waypost.wire.versions import LATEST_LEGACY, LEGACY, V2026_07_28
@@ -163,7 +161,7 @@ class Endpoint:
         if session is None:
             return None
         try:
-            batch = batches.read(session, body)
+            batch = legacy.read_batch(session, body)
         except ProtocolError as error:
             return await _malformed(send, error, body)
         for message in batch.notices:
@@ -172,9 +170,9 @@ class Endpoint:
             return await respond(send, 202, headers=())
         reply = Reply(send, receive, session)
         try:
-            payload, status = await batches.answer(self._engine, session, batch, reply, principal), 200
+            payload, status = await legacy.answer_batch(self._engine, session, batch, reply, principal), 200
         except asyncio.CancelledError:  # by whoever serves the app, and cannot wait
-            payload, status = batches.stopped(batch), 503
+            payload, status = legacy.answer_stopped_batch(batch), 503
         ending = reply.finish(Outcome(payload) if payload else None, status)
         if ending is not None:
             await ending

@@ -6,12 +6,18 @@ import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from waypost.transports.http.asgi import Receive
+from waypost.capabilities.principals import ANONYMOUS, Principal
+from waypost.transports.http.asgi import JSON, Receive, Send, respond
+from waypost.wire import messages
 from waypost.wire.hosts import is_loopback
+
+if TYPE_CHECKING:
+    from waypost.policy import Authentication
+
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 ANY: Final = "*"
@@ -163,3 +169,17 @@ def bound_hosts(host: str) -> tuple[str, ...]:
     if is_loopback(host):
         return () if named in LOOPBACK else (named,)
     return named, ANY
+
+
+async def authenticated(auth: Authentication | None, send: Send, headers: Mapping[bytes, bytes]) -> Principal | None:
+    """Who is calling; nobody, when they were turned away."""
+    from waypost.policy import Unauthorized
+
+    if auth is None:
+        return ANONYMOUS
+    try:
+        return await auth.authenticate(headers)
+    except Unauthorized as error:
+        challenge = () if error.challenge is None else ((b"www-authenticate", error.challenge.encode()),)
+        await respond(send, error.status, messages.encode(error.body), (JSON, *challenge))
+        return None

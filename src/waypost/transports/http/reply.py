@@ -7,14 +7,13 @@ from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from waypost.execution.ticker import Ticker, ticker
-from waypost.protocol.answers import Outcome
-from waypost.protocol.exchange import Exchange
-from waypost.protocol.lingering import linger
+from waypost.execution.deadline import Ticker, ticker
+from waypost.protocol.exchange import Exchange, linger
+from waypost.protocol.responses import Outcome
 from waypost.protocol.session import LegacySession
 from waypost.protocol.streams import EventStream
 from waypost.transports.http.asgi import JSON, Header, Receive, Send, respond
-from waypost.transports.http.whole import send_whole
+from waypost.transports.http.fast_uvicorn import send_whole
 from waypost.wire.versions import V2025_11_25, at_least
 
 EVENT_HEADERS: Final = [

@@ -15,9 +15,9 @@ from typing import Final
 import uvicorn
 
 from waypost.errors import WaypostError
+from waypost.loops import freeze_gc
 from waypost.transports.http.app import HttpApp
-from waypost.transports.http.connection import Connection
-from waypost.transports.memory_use import settle
+from waypost.transports.http.fast_uvicorn import Connection
 
 _log: Final = logging.getLogger(__name__)
 _GRACE: Final = 5
@@ -49,7 +49,7 @@ class Server(uvicorn.Server):
         """Open what is needed, start listening, then say where."""
         await self._opening()
         await super().startup(sockets)
-        settle()
+        freeze_gc()
         if self.started:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             self._ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")

@@ -12,8 +12,8 @@ import msgspec
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.registry import Registry
 from waypost.wire import downgrade, messages
-from waypost.wire.cursors import cursor_after, key_before
 from waypost.wire.definitions import Definition
+from waypost.wire.params import cursor_after, key_before
 
 WIRE_KEYS: Final = {
     Kind.TOOL: "tools",
