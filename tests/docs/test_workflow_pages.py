@@ -26,9 +26,8 @@ from waypost.config import Config, executors, workflows
 from waypost.testing import connect
 from waypost.workflows import Child, Parallel, State, Transition, Workflow, live
 from waypost.workflows.expressions import compile_expression
-from waypost.workflows.mapping import compile_mapping
 from waypost.workflows.records import WAITING, body_of
-from waypost.workflows.scope import GUARD_ROOTS, NESTED_ROOTS, OUTPUT_ROOTS, Scope
+from waypost.workflows.scope import GUARD_ROOTS, NESTED_ROOTS, OUTPUT_ROOTS, Scope, compile_mapping
 from waypost.workflows.tools import workflow_tools
 
 SOURCE: Final = ROOT / "src" / "waypost" / "workflows"

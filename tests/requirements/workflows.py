@@ -177,10 +177,10 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
             "config/test_includes.py::test_maps_merge_deeply_and_the_including_file_wins",
             "config/test_includes.py::test_lists_concatenate_included_files_first_in_sorted_order",
             "config/test_includes.py::test_a_cycle_is_an_error_where_it_closes",
-            "workflows/test_resolving.py::test_an_entry_takes_over_from_what_it_wraps",
-            "workflows/test_resolving.py::test_an_entry_that_comes_to_nothing_is_refused",
-            "workflows/test_resolving.py::test_entries_inside_of_executors_bring_their_guards_to_the_transition",
-            "workflows/test_resolving.py::test_entries_in_a_fallback_are_put_in_place_with_their_guards",
+            "workflows/test_resolution.py::test_an_entry_takes_over_from_what_it_wraps",
+            "workflows/test_resolution.py::test_an_entry_that_comes_to_nothing_is_refused",
+            "workflows/test_resolution.py::test_entries_inside_of_executors_bring_their_guards_to_the_transition",
+            "workflows/test_resolution.py::test_entries_in_a_fallback_are_put_in_place_with_their_guards",
         ),
     ),
     25: (
@@ -208,12 +208,12 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
         "A definition and a transition are told without effects and without secrets; a name that stands in several "
         "states is told for each, and an instance adds what is allowed.",
         (
-            "workflows/test_explaining.py::test_a_definition_is_told_as_a_whole",
-            "workflows/test_explaining.py::test_a_transition_is_told_with_everything_it_takes",
-            "workflows/test_explaining.py::test_a_name_that_stands_in_several_states_is_told_for_each",
-            "workflows/test_explaining.py::test_with_an_instance_it_tells_what_is_allowed_and_why_not",
-            "workflows/test_explaining.py::test_it_changes_nothing_even_where_a_timeout_is_due",
-            "workflows/test_explaining.py::test_secrets_are_not_told",
+            "workflows/test_explanations.py::test_a_definition_is_told_as_a_whole",
+            "workflows/test_explanations.py::test_a_transition_is_told_with_everything_it_takes",
+            "workflows/test_explanations.py::test_a_name_that_stands_in_several_states_is_told_for_each",
+            "workflows/test_explanations.py::test_with_an_instance_it_tells_what_is_allowed_and_why_not",
+            "workflows/test_explanations.py::test_it_changes_nothing_even_where_a_timeout_is_due",
+            "workflows/test_explanations.py::test_secrets_are_not_told",
         ),
     ),
     29: (

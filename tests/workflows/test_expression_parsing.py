@@ -7,9 +7,8 @@ import re
 import pytest
 
 from waypost.errors import DefinitionError
-from waypost.workflows.expression_parsing import And, Compare, Literal, Not, Or
-from waypost.workflows.expressions import compile_expression
-from waypost.workflows.paths import parse_path
+from waypost.workflows.expressions import And, Compare, Literal, Not, Or, compile_expression
+from waypost.workflows.scope import parse_path
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waypost.workflows.expression_parsing import And, Compare, Literal, Node, Not, Or, parse, render
-from waypost.workflows.expressions import compile_expression, equal
-from waypost.workflows.paths import MISSING, Path, parse_path
-from waypost.workflows.scope import GUARD_ROOTS, Scope
+from waypost.workflows.expressions import And, Compare, Literal, Node, Not, Or, compile_expression, equal, parse, render
+from waypost.workflows.scope import GUARD_ROOTS, MISSING, Path, Scope, parse_path
 
 NAMES = st.sampled_from(["a", "b", "c"])
 SCALARS = (

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waypost.errors import DefinitionError
-from waypost.workflows.expression_parsing import parse, render
-from waypost.workflows.expressions import Failure, compile_expression
+from waypost.workflows.expressions import Failure, compile_expression, parse, render
 from waypost.workflows.scope import GUARD_ROOTS, OUTPUT_ROOTS, Scope
 
 CONTEXT: dict[str, Any] = {

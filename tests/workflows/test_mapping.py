@@ -12,9 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waypost.errors import DefinitionError
-from waypost.workflows.mapping import compile_mapping, compile_template
-from waypost.workflows.paths import MISSING
-from waypost.workflows.scope import GUARD_ROOTS, NESTED_ROOTS, Scope
+from waypost.workflows.scope import GUARD_ROOTS, MISSING, NESTED_ROOTS, Scope, compile_mapping, compile_template
 
 SCOPE = Scope(
     {"tries": 2, "price": 2.5, "name": "ann", "null": None, "flag": True, "list": [1, {"a": "ö"}], "huge": 10**400},

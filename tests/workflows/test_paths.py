@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waypost.errors import DefinitionError
-from waypost.workflows.paths import MISSING, Path, is_path, parse_path
-from waypost.workflows.scope import GUARD_ROOTS, Scope
+from waypost.workflows.scope import GUARD_ROOTS, MISSING, Path, Scope, is_path, parse_path
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),

@@ -12,7 +12,7 @@ import pytest
 from tests.workflows.conftest import flow, model
 from waypost.capabilities.schemas.validators import Validator
 from waypost.workflows.definition import Definition
-from waypost.workflows.generating import Interests, Maker, sampled
+from waypost.workflows.samples import Interests, Maker, sampled
 from waypost.workflows.simulation import ISOLATED, Report, simulate
 
 END = {"terminal": True}

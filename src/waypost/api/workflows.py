@@ -17,7 +17,7 @@ from waypost.capabilities.context import Caller
 from waypost.config.workflows import Workflow
 from waypost.errors import InvalidParams, WorkflowRefused
 from waypost.redaction import cleared, secrets_of
-from waypost.workflows import explaining, graph
+from waypost.workflows import explanations, graph
 from waypost.workflows.answers import Answer, moment
 from waypost.workflows.approvals import workflow_of
 from waypost.workflows.chaining import Outcome
@@ -107,7 +107,7 @@ async def list_workflows(hub: Operated) -> WorkflowRows:
 async def show_workflow(hub: Operated, id: str) -> dict[str, Any]:
     """A workflow: its states, its transitions and its input."""
     found = _known(hub, id)
-    return {**msgspec.to_builtins(_row(hub, found)), **explaining.definition(found)}
+    return {**msgspec.to_builtins(_row(hub, found)), **explanations.definition(found)}
 
 
 async def draw_workflow(hub: Operated, id: str, query: GraphQuery) -> Drawing:

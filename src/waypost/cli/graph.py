@@ -32,7 +32,7 @@ def run_graph(given: argparse.Namespace) -> int:
     """Print the picture."""
     from waypost.config import load
     from waypost.workflows import graph
-    from waypost.workflows.resolving import nearest
+    from waypost.workflows.resolution import nearest
 
     workflows = load(Path(given.config)).config.workflows
     workflow = workflows.get(given.workflow)

@@ -83,7 +83,7 @@ def load_definition(file: str, name: str) -> Definition:
     """A workflow of a configuration file, ready to be looked at and unable to reach anything."""
     from waypost.config import load
     from waypost.workflows.definition import Definition
-    from waypost.workflows.resolving import nearest, resolve
+    from waypost.workflows.resolution import nearest, resolve
     from waypost.workflows.simulation import ISOLATED
 
     settings = load(Path(file)).config

@@ -13,7 +13,7 @@ from waypost.errors import DefinitionError
 from waypost.gateway.offers import Offer, name_of, offer
 from waypost.gateway.remembered import last_offered
 from waypost.workflows.checking.references import called_names, may_bring
-from waypost.workflows.resolving import nearest
+from waypost.workflows.resolution import nearest
 
 MOST_TOLD: Final = 10
 """How many operations of one document are told one by one."""

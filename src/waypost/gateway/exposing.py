@@ -27,7 +27,7 @@ from waypost.gateway.offers import Data, Offer
 from waypost.wire.content import Audio, Block, EmbeddedResource, Image, ResourceLink, Text
 from waypost.wire.versions import is_modern
 from waypost.workflows.callers import Unasked
-from waypost.workflows.defaults import with_defaults
+from waypost.workflows.definition import with_defaults
 from waypost.workflows.executors.building import is_idempotent, supervise
 from waypost.workflows.executors.executor import Run, Surroundings
 from waypost.workflows.executors.reliability import Supervised

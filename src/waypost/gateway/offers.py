@@ -9,7 +9,7 @@ from msgspec import Struct
 from waypost.config import workflows as models
 from waypost.config.executors import Executor, Noop, Reliability, Rest
 from waypost.config.proxy import Expose
-from waypost.workflows.resolving import Capabilities, resolve_capability
+from waypost.workflows.resolution import Capabilities, resolve_capability
 
 Data = dict[str, Any]
 NOTHING: Final[Data] = {"type": "object", "properties": {}, "additionalProperties": False}

@@ -21,7 +21,7 @@ from waypost.gateway.directory import Directory
 from waypost.gateway.exposing import Exposed
 from waypost.gateway.items import Item
 from waypost.policy.guard import PolicyGuard
-from waypost.workflows import explaining
+from waypost.workflows import explanations
 from waypost.workflows.answers import Answer, nowhere, standing
 from waypost.workflows.definition import Definition
 from waypost.workflows.engine import Engine
@@ -80,12 +80,12 @@ class Proxies:
     def explain(self, transition: str, caller: Caller) -> Answer:
         """Tell what it is for any capability, or what its transition does with one."""
         if not transition:
-            return Answer(explaining.definition(self._engine.library.compiled(PROXY, ANY)))
+            return Answer(explanations.definition(self._engine.library.compiled(PROXY, ANY)))
         try:
             tool = self._tool(transition, caller, steady=True)
         except WorkflowRefused as error:
             return _refusal(error, transition)
-        return Answer(explaining.transition(self._definition(tool), tool.id))
+        return Answer(explanations.transition(self._definition(tool), tool.id))
 
     def _tool(self, name: Any, caller: Caller, *, steady: bool = False) -> Capability:
         """A capability that the caller may use: now, or by the rules that always say the same."""

@@ -12,8 +12,8 @@ from waypost.capabilities.principals import Principal
 from waypost.errors import WorkflowRefused
 from waypost.workflows.definition import TransitionPlan
 from waypost.workflows.live import ADMIN, SYSTEM, Live
-from waypost.workflows.paths import MISSING
 from waypost.workflows.records import RESUME, Held
+from waypost.workflows.scope import MISSING
 
 Data = dict[str, Any]
 

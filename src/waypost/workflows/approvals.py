@@ -13,8 +13,8 @@ from typing import Any
 from waypost.workflows.answers import moment
 from waypost.workflows.definition import Action
 from waypost.workflows.live import Live
-from waypost.workflows.paths import MISSING
 from waypost.workflows.records import Approval, Held, digest
+from waypost.workflows.scope import MISSING
 
 Data = dict[str, Any]
 

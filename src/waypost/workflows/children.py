@@ -24,8 +24,8 @@ from waypost.workflows.definition import Action
 from waypost.workflows.executors.capability import class_of_denial
 from waypost.workflows.live import Live
 from waypost.workflows.moves import Moves, Taken
-from waypost.workflows.paths import MISSING
 from waypost.workflows.records import Held, Parent
+from waypost.workflows.scope import MISSING
 from waypost.workflows.shelf import Shelf
 
 DEEPEST: Final = 8

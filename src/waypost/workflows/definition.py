@@ -6,6 +6,7 @@ what is pinned into the store, so that an instance goes on by the definition it 
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Protocol
@@ -20,11 +21,36 @@ from waypost.workflows.executors.building import is_idempotent, supervise
 from waypost.workflows.executors.executor import Surroundings
 from waypost.workflows.executors.reliability import Supervised
 from waypost.workflows.guards import CompiledGuard, Guards, compile_guard, compile_guards
-from waypost.workflows.mapping import Template, compile_mapping, compile_template
 from waypost.workflows.records import ENTER, digest
-from waypost.workflows.scope import GUARD_ROOTS, OUTPUT_ROOTS, Scope
+from waypost.workflows.scope import GUARD_ROOTS, OUTPUT_ROOTS, Scope, Template, compile_mapping, compile_template
 from waypost.workflows.step_running import supervised_step
 from waypost.workflows.steps import COMPLETED, FAILED, RUN, Walk, Written, input_schema, leads
+
+
+def with_defaults(schema: dict[str, Any] | None, value: Any) -> Any:
+    """The value with the defaults of its schema where it says nothing, at any depth; the value itself stays."""
+    if not schema:
+        return value
+    if isinstance(value, dict):
+        properties = schema.get("properties")
+        return value if not isinstance(properties, dict) else _filled(properties, value)
+    items = schema.get("items")
+    if isinstance(value, list) and isinstance(items, dict):
+        return [with_defaults(items, item) for item in value]
+    return value
+
+
+def _filled(properties: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]:
+    filled = dict(value)
+    for name, schema in properties.items():
+        if not isinstance(schema, dict):
+            continue
+        if name in filled:
+            filled[name] = with_defaults(schema, filled[name])
+        elif "default" in schema:
+            filled[name] = with_defaults(schema, deepcopy(schema["default"]))
+    return filled
+
 
 HUMAN_EVIDENCE: Final = "human_approval"
 CHILD_EVIDENCE: Final = "workflow_result"

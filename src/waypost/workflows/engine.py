@@ -23,12 +23,12 @@ from waypost.errors import ExecutorFailed, PolicyDenied, StaleVersion, WorkflowR
 from waypost.policy.audit import AuditLog
 from waypost.stores.requests import RequestRecord
 from waypost.stores.store import Store
-from waypost.workflows import answers, explaining, landing, submitting
+from waypost.workflows import answers, explanations, landing, submitting
+from waypost.workflows.access import Dependencies, Rights
 from waypost.workflows.answers import Answer
 from waypost.workflows.chaining import Chains, Outcome
 from waypost.workflows.children import Children
-from waypost.workflows.defaults import with_defaults
-from waypost.workflows.definition import Definition
+from waypost.workflows.definition import Definition, with_defaults
 from waypost.workflows.ending import PATIENCE, Ending
 from waypost.workflows.executors.executor import Surroundings
 from waypost.workflows.finding import Finding
@@ -37,11 +37,9 @@ from waypost.workflows.holders import this_process
 from waypost.workflows.library import Library, tool_name
 from waypost.workflows.live import Live
 from waypost.workflows.moves import Moves, Request, Taken
-from waypost.workflows.needs import Needs
 from waypost.workflows.recording import Recorder
 from waypost.workflows.records import PROXY, RESUME, START, Parent, digest
 from waypost.workflows.recovery import Recovery
-from waypost.workflows.rights import Rights
 from waypost.workflows.shelf import Shelf
 from waypost.workflows.sight import Sight
 
@@ -93,7 +91,7 @@ class Engine:
         self.children.moves, self.children.chains = self.moves, self.chains
         self.gates = Gates(store, self.shelf, self.moves, self.chains, self.recorder)
         self.ending = Ending(self.shelf, self.moves, self._tasks)
-        self._needs = Needs(rights, surroundings.function)
+        self._needs = Dependencies(rights, surroundings.function)
         self.recovery = Recovery(
             self.shelf, self.moves, self.chains, self.gates, self.spawn, self._end, self._needs.are_met
         )
@@ -355,7 +353,7 @@ class Engine:
         try:
             if workflow_id:
                 live = await self.seen(workflow_id, caller.principal)
-                explaining.check_instance(live, self.finding.id_of(definition_id))
+                explanations.check_instance(live, self.finding.id_of(definition_id))
                 definition, told = live.definition, sight.allowed(live)
                 if not sight.finds(definition):
                     return Answer({"definitionId": definition.id, **told})

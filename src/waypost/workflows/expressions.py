@@ -1,34 +1,320 @@
-"""Expressions such as `$.context.tests == true && $.context.coverage >= 80`: compiled once, then asked often.
+"""Expressions such as `$.context.tests == true && $.context.coverage >= 80`: parsed, compiled, evaluated, rendered.
 
-Values are compared as JSON: a missing path is null, booleans are not numbers, 1 equals 1.0, lists and objects are equal
-when all of them is. `<` and its like compare two numbers or two texts; `contains` finds a text in a text or a value in
-a list, `in` is the same the other way round. Whatever does not fit its operator is false, and nothing raises.
+    any   = every { "||" every }
+    every = one { "&&" one }
+    one   = "!" one | "(" any ")" | operand [ operator operand ]
+
+An operand is a path, a JSON literal or a list of literals; texts stand in double or single quotes.
+
+Values are compared as JSON: a missing path is null, booleans are not numbers, 1 equals 1.0, lists and objects are
+compared by value. `<` and its like compare two numbers or two texts; `contains` finds a text in a text or a value in a
+list, `in` is the same the other way round. An operand that does not fit its operator makes the comparison false;
+evaluation never raises.
 """
 
 from __future__ import annotations
 
+import json
 import operator
-from collections.abc import Callable, Set
+import re
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from waypost.workflows.expression_parsing import (
-    ORDERED,
-    And,
-    Compare,
-    Literal,
-    Node,
-    Not,
-    Operand,
-    Or,
-    matcher,
-    parse,
-    paths_of,
-    render,
-)
-from waypost.workflows.paths import MISSING, Path
-from waypost.workflows.scope import GUARD_ROOTS, Scope
+from waypost.capabilities.schemas.validators import Validator
+from waypost.errors import DefinitionError
+from waypost.workflows.scope import GUARD_ROOTS, LONGEST, MISSING, Path, Scope, Unreadable, quoted, scan_path, scan_text
+
+DEEPEST: Final = 64
+"""How deep parentheses, negations and lists may be nested."""
+ORDERED: Final = frozenset(("<", "<=", ">", ">="))
+OPERATORS: Final = ORDERED | {"==", "!=", "starts_with", "contains", "in", "matches"}
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A value that stands in the expression itself."""
+
+    value: Any = field(compare=False)
+    text: str
+    """The value as JSON; what makes two literals equal, since to Python `true` is 1."""
+
+    @classmethod
+    def of(cls, value: Any) -> Literal:
+        """The literal of a JSON value."""
+        return cls(value, json.dumps(value, ensure_ascii=False))
+
+
+Operand: TypeAlias = Literal | Path
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Two operands and what is to be between them."""
+
+    op: str
+    left: Operand
+    right: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """Holds when its part does not."""
+
+    part: Node
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """Holds when all parts do; there are at least two."""
+
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """Holds when one of the parts does; there are at least two."""
+
+    parts: tuple[Node, ...]
+
+
+Node: TypeAlias = And | Or | Not | Compare | Literal | Path
+"""A part of an expression; an operand by itself holds if it is `true`."""
+
+
+def parse(text: str, roots: Set[str]) -> Node:
+    """The tree of an expression, whose paths begin with one of `roots`."""
+    try:
+        if len(text) > LONGEST:
+            raise Unreadable(LONGEST, f"it is longer than {LONGEST} characters")
+        parser = _Parser(list(_tokens(text, roots)))
+        tree = parser.any(0)
+        parser.expect_end()
+        return tree
+    except Unreadable as error:
+        raise error.within("expression", text) from None
+
+
+def render(node: Node) -> str:
+    """The text of a tree, which reads as the same tree."""
+    match node:
+        case And(parts):
+            return " && ".join(_wrapped(part, And | Or) for part in parts)
+        case Or(parts):
+            return " || ".join(_wrapped(part, Or) for part in parts)
+        case Not(part):
+            return f"!{_wrapped(part, And | Or | Compare)}"
+        case Compare(op, left, right):
+            return f"{left.text} {op} {right.text}"
+        case _:
+            return node.text
+
+
+def paths_of(node: Node) -> Iterator[Path]:
+    """The paths in a tree, from left to right."""
+    match node:
+        case Path():
+            yield node
+        case And(parts) | Or(parts):
+            for part in parts:
+                yield from paths_of(part)
+        case Not(part):
+            yield from paths_of(part)
+        case Compare(_, left, right):
+            yield from paths_of(left)
+            yield from paths_of(right)
+
+
+def matcher(pattern: str) -> Callable[[Any], bool]:
+    """Whether a text has a place that fits a regular expression, in time linear in the text whatever the pattern."""
+    return Validator({"type": "string", "pattern": pattern}).is_valid
+
+
+def _wrapped(node: Node, loose: Any) -> str:
+    return f"({render(node)})" if isinstance(node, loose) else render(node)
+
+
+class _Token(NamedTuple):
+    kind: str
+    """`operator`, `operand`, `end`, or the symbol itself."""
+    text: str
+    at: int
+    operand: Operand | None = None
+
+
+_SPACE: Final = re.compile(r"\s*")
+_SYMBOL: Final = re.compile(r"&&|\|\||[!=<>]=|[<>!()\[\],]")
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?(?![\w.])", re.ASCII)
+_WORD: Final = re.compile(r"\w+")
+_CONSTANTS: Final = {"true": True, "false": False, "null": None}
+_MEANT: Final = {"=": "==", "&": "&&", "|": "||", "and": "&&", "or": "||", "not": "!"}
+
+
+def _tokens(text: str, roots: Set[str]) -> Iterator[_Token]:
+    at = 0
+    while (at := _after_space(text, at)) < len(text):
+        token, at = _token(text, at, roots)
+        yield token
+    yield _Token("end", "the end", at)
+
+
+def _after_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def _token(text: str, at: int, roots: Set[str]) -> tuple[_Token, int]:
+    if text[at] == "$":
+        path, end = scan_path(text, at, roots)
+        return _Token("operand", path.text, at, path), end
+    if text[at] in "\"'":
+        value, end = scan_text(text, at)
+        return _Token("operand", text[at:end], at, Literal.of(value)), end
+    if found := _SYMBOL.match(text, at):
+        return _Token("operator" if found[0] in OPERATORS else found[0], found[0], at), found.end()
+    if found := _NUMBER.match(text, at):
+        return _Token("operand", found[0], at, Literal.of(_number(found))), found.end()
+    if found := _WORD.match(text, at):
+        return _word(found[0], at), found.end()
+    raise Unreadable(at, _unknown(text[at]))
+
+
+def _number(found: re.Match[str]) -> int | float:
+    if found[1] is None and found[2] is None:
+        return int(found[0])
+    value = float(found[0])
+    if value in (float("inf"), float("-inf")):
+        raise Unreadable(found.start(), f"the number {found[0]} is too large")
+    return value
+
+
+def _word(word: str, at: int) -> _Token:
+    if word in OPERATORS:
+        return _Token("operator", word, at)
+    if word in _CONSTANTS:
+        return _Token("operand", word, at, Literal.of(_CONSTANTS[word]))
+    raise Unreadable(at, _unknown(word))
+
+
+def _unknown(text: str) -> str:
+    if text.lower() in _MEANT:
+        return f"{quoted(text)} means nothing here; write {_MEANT[text.lower()]}"
+    return f"{quoted(text)} means nothing here; texts stand in quotes, and paths begin with `$.`"
+
+
+class _Parser:
+    def __init__(self, tokens: list[_Token]) -> None:
+        self._tokens = tokens
+        self._next = 0
+
+    def any(self, depth: int) -> Node:
+        parts = [self._every(depth)]
+        while self._take("||"):
+            parts.append(self._every(depth))
+        return parts[0] if len(parts) == 1 else Or(tuple(parts))
+
+    def expect_end(self) -> None:
+        token = self._tokens[self._next]
+        if token.kind == "operator":
+            raise Unreadable(token.at, "a comparison has one operator, between two operands; join several with &&")
+        if token.kind != "end":
+            raise Unreadable(token.at, f"&&, || or the end is missing before {quoted(token.text)}")
+
+    def _every(self, depth: int) -> Node:
+        parts = [self._one(depth)]
+        while self._take("&&"):
+            parts.append(self._one(depth))
+        return parts[0] if len(parts) == 1 else And(tuple(parts))
+
+    def _one(self, depth: int) -> Node:
+        if self._take("!"):
+            return Not(self._one(self._deeper(depth)))
+        if self._take("("):
+            inner = self.any(self._deeper(depth))
+            self._expect(")", "a closing parenthesis")
+            return inner
+        return self._comparison(depth)
+
+    def _comparison(self, depth: int) -> Node:
+        left = self._operand(depth)
+        operator = self._take("operator")
+        if operator is None:
+            return left
+        right = self._operand(depth)
+        _check_types(operator.text, left, right, operator.at)
+        return Compare(operator.text, left, right)
+
+    def _operand(self, depth: int) -> Operand:
+        if self._take("["):
+            return self._list(self._deeper(depth))
+        return self._expect("operand", "a path or a value").operand  # type: ignore[return-value]
+
+    def _list(self, depth: int) -> Literal:
+        values: list[Any] = []
+        while not self._take("]"):
+            if values:
+                self._expect(",", "a comma or a closing bracket")
+            at = self._tokens[self._next].at
+            item = self._operand(depth)
+            if isinstance(item, Path):
+                raise Unreadable(at, "a list holds values, not paths")
+            values.append(item.value)
+        return Literal.of(values)
+
+    def _deeper(self, depth: int) -> int:
+        if depth >= DEEPEST:
+            raise Unreadable(self._tokens[self._next].at, f"it is nested deeper than {DEEPEST} levels")
+        return depth + 1
+
+    def _take(self, kind: str) -> _Token | None:
+        token = self._tokens[self._next]
+        if token.kind != kind:
+            return None
+        self._next += 1
+        return token
+
+    def _expect(self, kind: str, name: str) -> _Token:
+        taken = self._take(kind)
+        if taken is None:
+            token = self._tokens[self._next]
+            found = token.text if token.kind == "end" else quoted(token.text)
+            raise Unreadable(token.at, f"{name} is missing before {found}")
+        return taken
+
+
+def _check_types(op: str, left: Operand, right: Operand, at: int) -> None:
+    """Refuse a value that its operator can never use."""
+    if op in ORDERED:
+        _check_type(left, (int, float, str), f"{op} compares numbers or texts", at)
+        _check_type(right, (int, float, str), f"{op} compares numbers or texts", at)
+    elif op == "starts_with":
+        _check_type(left, (str,), "starts_with compares texts", at)
+        _check_type(right, (str,), "starts_with compares texts", at)
+    elif op in ("contains", "in"):
+        _check_type(left if op == "contains" else right, (str, list), f"{op} looks into a text or a list", at)
+    elif op == "matches":
+        _check_type(left, (str,), "matches looks at a text", at)
+        _check_pattern(right, at)
+
+
+def _check_type(operand: Operand, types: tuple[type, ...], rule: str, at: int) -> None:
+    if isinstance(operand, Literal) and type(operand.value) not in types:
+        raise Unreadable(at, f"{rule}, not {operand.text}")
+
+
+def _check_pattern(operand: Operand, at: int) -> None:
+    # A pattern out of the data would have to be compiled by whoever waits for the answer.
+    if not (isinstance(operand, Literal) and isinstance(operand.value, str)):
+        raise Unreadable(at, "matches needs a regular expression in quotes on its right side")
+    if "\b" in operand.value:
+        raise Unreadable(at, r"`\b` in quotes is a backspace; write `\\b` for the edge of a word")
+    try:
+        matcher(operand.value)
+    except DefinitionError:
+        why = "is not a regular expression without look-around and back-references"
+        raise Unreadable(at, f"{operand.text} {why}") from None
+
 
 Test = Callable[[Scope], bool]
 Relation = Callable[[Any, Any], bool]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from waypost.capabilities.context import Caller
 from waypost.errors import WorkflowRefused
+from waypost.workflows.access import Rights
 from waypost.workflows.definition import Definition
 from waypost.workflows.library import CANONICAL, Library, tool_name
-from waypost.workflows.rights import Rights
 
 
 class Finding:

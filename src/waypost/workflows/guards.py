@@ -14,10 +14,19 @@ import msgspec
 from waypost.config import workflows as models
 from waypost.errors import DefinitionError
 from waypost.redaction import HIDDEN, is_secret_name
-from waypost.workflows.expression_parsing import And, Compare, Literal, Node, Not, Or, paths_of, render
-from waypost.workflows.expressions import Expression, compile_expression
-from waypost.workflows.paths import MISSING, Path, quoted
-from waypost.workflows.scope import GUARD_ROOTS, Proof, Scope
+from waypost.workflows.expressions import (
+    And,
+    Compare,
+    Expression,
+    Literal,
+    Node,
+    Not,
+    Or,
+    compile_expression,
+    paths_of,
+    render,
+)
+from waypost.workflows.scope import GUARD_ROOTS, MISSING, Path, Proof, Scope, quoted
 
 DEEPEST: Final = 64
 """How deep guards may be nested."""

@@ -15,12 +15,10 @@ from waypost.capabilities.principals import Principal
 from waypost.config import workflows as models
 from waypost.errors import WaypostError
 from waypost.redaction import HIDDEN
-from waypost.workflows.defaults import with_defaults
-from waypost.workflows.definition import Definition, TransitionPlan
+from waypost.workflows.definition import Definition, TransitionPlan, with_defaults
 from waypost.workflows.guards import CompiledGuard, compile_guard
-from waypost.workflows.paths import MISSING, Path
 from waypost.workflows.records import CANCEL, ENTER, START, TIMEOUT, digest
-from waypost.workflows.scope import Proof, Scope
+from waypost.workflows.scope import MISSING, Path, Proof, Scope
 
 Data = dict[str, Any]
 Verdict = Literal["allowed", "refused", "not_known"]

@@ -22,7 +22,7 @@ from waypost.redaction import HIDDEN, is_secret_name, redacted
 from waypost.stores.store import Store
 from waypost.workflows.answers import moment
 from waypost.workflows.engine import Engine
-from waypost.workflows.explaining import hidden
+from waypost.workflows.explanations import hidden
 from waypost.workflows.live import Live
 
 LIST: Final = "list"

@@ -12,7 +12,7 @@ from waypost.stores.instances import HistoryEntry, Instance, Note
 from waypost.stores.store import Store
 from waypost.workflows.answers import Answer, moment
 from waypost.workflows.engine import Engine
-from waypost.workflows.explaining import hidden
+from waypost.workflows.explanations import hidden
 from waypost.workflows.live import Live
 
 MOST_HISTORY: Final = 10_000

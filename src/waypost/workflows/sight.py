@@ -8,14 +8,13 @@ from typing import Any, Final
 from waypost.capabilities.context import Caller
 from waypost.errors import WorkflowRefused
 from waypost.redaction import HIDDEN
-from waypost.workflows import explaining
+from waypost.workflows import explanations
+from waypost.workflows.access import Dependencies, Rights, step_tools
 from waypost.workflows.callers import for_workflow
 from waypost.workflows.definition import Definition, TransitionPlan
 from waypost.workflows.library import tool_name
 from waypost.workflows.live import Live
-from waypost.workflows.needs import Needs, step
 from waypost.workflows.records import PROXY
-from waypost.workflows.rights import Rights
 
 Data = dict[str, Any]
 
@@ -25,7 +24,7 @@ DENIED: Final = "POLICY_DENIED"
 class Sight:
     """Workflows as one caller may see them."""
 
-    def __init__(self, rights: Rights, caller: Caller, needs: Needs) -> None:
+    def __init__(self, rights: Rights, caller: Caller, needs: Dependencies) -> None:
         self._rights = rights
         self._caller = caller
         self._needs = needs
@@ -49,11 +48,11 @@ class Sight:
     def definition(self, found: Definition) -> Data:
         """A workflow as a whole, and why it would not be started now."""
         reason = self._rights.against(tool_name(found.id), self._caller)
-        return explaining.definition(found) | _denial(reason)
+        return explanations.definition(found) | _denial(reason)
 
     def transition(self, found: Definition, name: str) -> Data:
         """One transition, without what it runs where that is kept from them, and why it would not be taken now."""
-        told = explaining.transition(found, name)
+        told = explanations.transition(found, name)
         for one in told.get("transitions", [told]):
             reason = self._against(found, found.state(one["state"]).transitions[name], one["state"])
             one |= {"executor": self.masked(one["executor"]), **_denial(reason)}
@@ -66,7 +65,7 @@ class Sight:
             if reason := self._against(live.definition, plan, live.state.name, live.id):
                 raise WorkflowRefused(reason, DENIED)
 
-        return explaining.allowed(live, self._caller.principal, check)
+        return explanations.allowed(live, self._caller.principal, check)
 
     def masked(self, told: Any) -> Any:
         """Executors and steps without those whose capability they do not find."""
@@ -83,7 +82,7 @@ class Sight:
         if definition.id != PROXY and (reason := self._rights.against(tool_name(definition.id), self._caller)):
             return reason
         inside = for_workflow(self._caller, definition.id, run)
-        for used in (*self._needs.of(plan.model.executor), *step(definition, state)):
+        for used in (*self._needs.of(plan.model.executor), *step_tools(definition, state)):
             if reason := self._rights.against(used, inside):
                 is_found = self._rights.finds(used, self._caller)
                 return reason if is_found else "a rule is against what it runs"

@@ -22,9 +22,9 @@ from waypost.workflows.chaining import chosen
 from waypost.workflows.definition import Action, Definition, TransitionPlan
 from waypost.workflows.executors.building import build
 from waypost.workflows.executors.executor import Surroundings
-from waypost.workflows.generating import Interests, own_root
 from waypost.workflows.live import HUMAN, SYSTEM, Live
 from waypost.workflows.records import ENTER, TIMEOUT, Approval, Held
+from waypost.workflows.samples import Interests, own_root
 from waypost.workflows.steps import ON_ERROR, ON_SUCCESS, Done
 
 WALKS: Final = 200

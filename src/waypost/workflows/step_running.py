@@ -16,7 +16,7 @@ from waypost.workflows.executors.capability import output_of
 from waypost.workflows.executors.executor import Run, Surroundings
 from waypost.workflows.executors.mcp import KEY
 from waypost.workflows.executors.reliability import Supervised
-from waypost.workflows.steps import ON_ERROR, ON_SUCCESS, SKIPPED, Done, Walk, as_text, called
+from waypost.workflows.steps import ON_ERROR, ON_SUCCESS, SKIPPED, Done, Walk, as_text, step_name
 
 WITHIN: Final = "waypost/within"
 """The entry of a call's `_meta` that says in how many seconds it has to end."""
@@ -62,7 +62,7 @@ class StepExecutor:
         done = await self._outcome(given, run)
         ms = round((time.monotonic() - began) * 1000)
         so_far = len(run.scope.context.get("step_results", {})) + 1
-        await run.caller.progress(so_far, len(self._walk.steps), called(step))
+        await run.caller.progress(so_far, len(self._walk.steps), step_name(step))
         return Done(done.outcome, done.output, done.branch, done.error, ms, done.instead)
 
     async def _outcome(self, given: Any, run: Run) -> Done:

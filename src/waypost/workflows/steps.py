@@ -54,7 +54,7 @@ class Done(msgspec.Struct, frozen=True):
     """The skill that was run in place of the step's own."""
 
 
-def called(step: Step) -> str:
+def step_name(step: Step) -> str:
     """What a step is called: its name, or that of what it runs."""
     return step.name or step.skill or step.capability or ""
 
@@ -63,14 +63,14 @@ def position_of(reference: str | int, steps: Sequence[Step]) -> int | None:
     """The position of a step by its name or position, both from 1."""
     if isinstance(reference, int):
         return reference if 1 <= reference <= len(steps) else None
-    return next((place for place, step in enumerate(steps, 1) if called(step) == reference), None)
+    return next((place for place, step in enumerate(steps, 1) if step_name(step) == reference), None)
 
 
 def state_names(steps: Sequence[Step]) -> tuple[str, ...]:
     """The names of the states that the steps are, each once."""
     names: list[str] = []
     for place, step in enumerate(steps, 1):
-        name = called(step)
+        name = step_name(step)
         taken = not name or name in (COMPLETED, FAILED) or name in names
         names.append(f"{name} {place}".strip() if taken else name)
     return tuple(names)
@@ -185,7 +185,7 @@ def _input(given: Mapping[str, Any]) -> Any:
 
 def _result(step: Step, done: Done) -> Data:
     told: Data = {
-        "name": called(step),
+        "name": step_name(step),
         "skill": step.skill or step.capability,
         "branch": done.branch,
         "outcome": done.outcome,

@@ -8,8 +8,7 @@ from waypost.capabilities.principals import Principal
 from waypost.errors import WorkflowRefused
 from waypost.stores.records import LONGEST_KEY, is_key
 from waypost.workflows.answers import is_system
-from waypost.workflows.defaults import with_defaults
-from waypost.workflows.definition import TransitionPlan
+from waypost.workflows.definition import TransitionPlan, with_defaults
 from waypost.workflows.live import HUMAN, Live
 
 Data = dict[str, Any]

@@ -21,15 +21,15 @@ from waypost.policy.guard import PolicyGuard
 from waypost.policy.vault import Vault
 from waypost.stores.store import Store
 from waypost.upstreams.pool import Upstreams
+from waypost.workflows.access import Rights
 from waypost.workflows.creating import Creating, load_safely
 from waypost.workflows.engine import Engine
 from waypost.workflows.executors.executor import Surroundings
 from waypost.workflows.executors.mcp import KEY
 from waypost.workflows.library import tool_name
 from waypost.workflows.records import PROXY
-from waypost.workflows.resolving import resolve
+from waypost.workflows.resolution import resolve
 from waypost.workflows.resources import config_resource, workflow_resources
-from waypost.workflows.rights import Rights
 from waypost.workflows.running import run_tool
 from waypost.workflows.step_running import WITHIN
 from waypost.workflows.tools import workflow_tools

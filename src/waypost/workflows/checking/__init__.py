@@ -9,19 +9,20 @@ from waypost.config import Config, Loaded
 from waypost.config.findings import Finding
 from waypost.config.workflows import Workflow
 from waypost.errors import DefinitionError
-from waypost.workflows.checking.dangers import check_dangers
-from waypost.workflows.checking.data_flow import check_data_flow
+from waypost.workflows.checking.data_flow import check_capability_reading, check_data_flow, check_reading, check_schema
 from waypost.workflows.checking.executors import check_depth, check_executors, check_patience, check_people
-from waypost.workflows.checking.exposures import check_exposures
-from waypost.workflows.checking.places import executors_of, of_capability
-from waypost.workflows.checking.reachability import check_reachability
-from waypost.workflows.checking.reading import check_capability_reading, check_reading, check_schema
-from waypost.workflows.checking.references import check_capabilities, check_circles, check_references
-from waypost.workflows.checking.report import Report
+from waypost.workflows.checking.places import Report, executors_of, of_capability
+from waypost.workflows.checking.references import check_capabilities, check_circles, check_exposures, check_references
 from waypost.workflows.checking.satisfiability import check_capability_guards, check_satisfiability
-from waypost.workflows.checking.steps import check_steps
-from waypost.workflows.checking.structure import check_arguments, check_structure, check_timeout
-from waypost.workflows.resolving import resolve
+from waypost.workflows.checking.structure import (
+    check_arguments,
+    check_dangers,
+    check_reachability,
+    check_steps,
+    check_structure,
+    check_timeout,
+)
+from waypost.workflows.resolution import resolve
 
 __all__ = ["check_workflows"]
 

@@ -9,10 +9,9 @@ from pathlib import Path
 from waypost.config.executors import Cli, Human, JoinSome, Parallel, Reliability, Script
 from waypost.config.findings import KeyPath, quoted
 from waypost.config.workflows import Capability, Workflow
-from waypost.workflows.checking.places import Place, followed
-from waypost.workflows.checking.report import Report
+from waypost.workflows.checking.places import Place, Report, followed
 from waypost.workflows.executors.building import DEEPEST
-from waypost.workflows.paths import is_path
+from waypost.workflows.scope import is_path
 
 
 def check_executors(places: Iterable[Place], report: Report) -> None:

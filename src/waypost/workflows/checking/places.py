@@ -1,15 +1,40 @@
-"""Where in a configuration executors stand."""
+"""What checks walk over and write to: executors and where they stand, ways between states, and the report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from waypost.config import Loaded
 from waypost.config.executors import CapabilityCall, Executor, Parallel, Pipeline, Reliability
-from waypost.config.findings import KeyPath
+from waypost.config.findings import Finding, KeyPath
 from waypost.config.workflows import Capability, State, Transition, Workflow
 from waypost.errors import DefinitionError
-from waypost.workflows.resolving import resolve_capability
+from waypost.workflows.resolution import resolve_capability
+
+
+class Report:
+    """Findings about one configuration, each once."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._root = loaded.root
+        self._found: dict[Finding, None] = {}
+
+    def add(self, path: KeyPath, message: str, code: str) -> None:
+        """Note something about the key at `path`; one that is not written has the line of what it belongs to."""
+        node = self._root
+        for part in path:
+            child = node.at(part)
+            if child is None:
+                break
+            node = child
+        self._found[node.finding(path, message, code)] = None
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Everything noted so far, in the order of the file."""
+        return sorted(self._found, key=lambda found: (found.file, found.line))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +123,65 @@ def _nested(place: Place) -> Iterator[Place]:
         within = place.within | {"pipeline"}
         for index, step in enumerate(executor.steps):
             yield from _nested(Place(step, (*place.path, "steps", index), within, depth=place.depth))
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A step from one state to another: by a transition, or because the time is over."""
+
+    source: str
+    target: str
+    name: str | None = None
+    transition: Transition | None = None
+
+
+def ways(workflow: Workflow) -> list[Way]:
+    """Every way between states that the workflow has; those to unknown states are left out."""
+    found = [way for source in workflow.states for way in _out_of(workflow, source)]
+    return [way for way in found if way.target in workflow.states]
+
+
+def _out_of(workflow: Workflow, source: str) -> Iterator[Way]:
+    state = workflow.states[source]
+    if state.terminal:
+        return
+    for name, transition in state.transitions.items():
+        targets = dict.fromkeys([transition.target, *(branch.target for branch in transition.branches)])
+        yield from (Way(source, target, name, transition) for target in targets)
+    if workflow.timeout_ms is not None and workflow.on_timeout is not None:
+        yield Way(source, workflow.on_timeout.target)
+
+
+def reached(starts: Collection[str], steps: Mapping[str, Collection[str]]) -> set[str]:
+    """Everything that can be reached from somewhere, the starts included."""
+    found = set(starts)
+    waiting = deque(starts)
+    while waiting:
+        for target in steps.get(waiting.popleft(), ()):
+            if target not in found:
+                found.add(target)
+                waiting.append(target)
+    return found
+
+
+def onward(found: list[Way], keep: Callable[[Way], bool] = lambda way: True) -> dict[str, list[str]]:
+    """Where one gets from each state, by the ways that are kept."""
+    steps: dict[str, list[str]] = {}
+    for way in found:
+        if keep(way):
+            steps.setdefault(way.source, []).append(way.target)
+    return steps
+
+
+def backward(found: list[Way]) -> dict[str, list[str]]:
+    """From where one gets to each state."""
+    steps: dict[str, list[str]] = {}
+    for way in found:
+        steps.setdefault(way.target, []).append(way.source)
+    return steps
+
+
+def reachable(workflow: Workflow) -> set[str]:
+    """The states that an instance can come to be in."""
+    start = workflow.initial_state
+    return reached([start], onward(ways(workflow))) if start in workflow.states and start is not None else set()

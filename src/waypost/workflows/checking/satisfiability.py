@@ -1,14 +1,272 @@
-"""Whether guards can hold at all."""
+"""Whether guards can hold at all; reported only where it is certain that they cannot.
+
+Guards are turned into the ways in which all of them could hold. A way is a list of facts that would have to be true
+together; a fact is an atom and whether it holds. Guards can hold if one of the ways does not contradict itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from waypost.config import workflows as models
 from waypost.config.findings import KeyPath
 from waypost.config.workflows import Capability, ExprGuard, Guard, JsonPathGuard, Workflow
-from waypost.workflows.checking.contradictions import contradict
-from waypost.workflows.checking.formulas import TooMany, ways_to_hold
-from waypost.workflows.checking.report import Report
+from waypost.errors import DefinitionError
+from waypost.workflows.checking.places import Report
+from waypost.workflows.expressions import ORDERED, And, Compare, Literal, Node, Not, Or, compile_expression, render
+from waypost.workflows.scope import Path, Scope
+
+MOST_WAYS: Final = 256
+"""Beyond so many ways it is not said whether guards can hold."""
+
+
+class Has(NamedTuple):
+    """The caller, or the instance, has something: a role, a permission, evidence of a kind."""
+
+    what: str
+    name: str
+    at_least: int = 1
+
+
+class Opaque(NamedTuple):
+    """Something of which nothing is known."""
+
+    text: str
+
+
+Atom: TypeAlias = Compare | Literal | Path | Has | Opaque
+
+
+class Fact(NamedTuple):
+    """An atom, and whether it holds."""
+
+    atom: Atom
+    holds: bool
+
+
+Ways: TypeAlias = list[tuple[Fact, ...]]
+
+
+class TooMany(Exception):
+    """There are more ways than are looked at."""
+
+
+def ways_to_hold(guards: Iterable[models.Guard]) -> Ways:
+    """Every way in which all guards hold, as far as their form says; raises `TooMany`."""
+    return _every([_guard(guard, True) for guard in guards])
+
+
+def _every(parts: list[Ways]) -> Ways:
+    ways: Ways = [()]
+    for part in parts:
+        if len(ways) * len(part) > MOST_WAYS:
+            raise TooMany
+        ways = [(*one, *other) for one, other in product(ways, part)]
+    return ways
+
+
+def _any(parts: list[Ways]) -> Ways:
+    ways = [way for part in parts for way in part]
+    if len(ways) > MOST_WAYS:
+        raise TooMany
+    return ways
+
+
+def _guard(guard: models.Guard, holds: bool) -> Ways:
+    match guard:
+        case models.ExprGuard() | models.JsonPathGuard():
+            return _expression(guard.expr, holds)
+        case models.AllOf():
+            parts = [_guard(inner, holds) for inner in guard.guards]
+            return _every(parts) if holds else _any(parts)
+        case models.AnyOf():
+            parts = [_guard(inner, holds) for inner in guard.guards]
+            return _any(parts) if holds else _every(parts)
+        case models.Not():
+            return _guard(guard.guard, not holds)
+        case models.RoleGuard():
+            return [(Fact(Has("role", guard.role), holds),)]
+        case models.PermissionGuard():
+            return [(Fact(Has("permission", guard.permission), holds),)]
+        case models.EvidenceGuard():
+            needs = [[(Fact(_evidence(need), holds),)] for need in guard.requires]
+            return _every([list(need) for need in needs]) if holds else _any([list(need) for need in needs])
+
+
+def _evidence(need: str | models.EvidenceNeed) -> Has:
+    return Has("evidence", need) if isinstance(need, str) else Has("evidence", need.kind, need.count)
+
+
+def _expression(text: str, holds: bool) -> Ways:
+    try:
+        return _node(compile_expression(text).tree, holds)
+    except DefinitionError:
+        return [(Fact(Opaque(text), holds),)]
+
+
+def _node(node: Node, holds: bool) -> Ways:
+    match node:
+        case And(parts):
+            inner = [_node(part, holds) for part in parts]
+            return _every(inner) if holds else _any(inner)
+        case Or(parts):
+            inner = [_node(part, holds) for part in parts]
+            return _any(inner) if holds else _every(inner)
+        case Not(part):
+            return _node(part, not holds)
+        case Compare("!=", left, right):
+            return [(Fact(Compare("==", left, right), not holds),)]
+        case _:
+            return [(Fact(node, holds),)]
+
+
+_MIRRORED: Final = {"==": "==", "<": ">", "<=": ">=", ">": "<", ">=": "<=", "contains": "in", "in": "contains"}
+_OPPOSITE: Final = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+_KINDS: Final = frozenset({"number", "text", "list", "other"})
+_TRUE: Final = Literal.of(True)
+_NOTHING: Final = Scope({}, {}, {})
+
+
+class Claim(NamedTuple):
+    """What is said about the value at a path."""
+
+    op: str
+    value: Literal
+    holds: bool
+
+
+def contradict(facts: Sequence[Fact]) -> bool:
+    """Whether the facts cannot all be so."""
+    said = set(facts)
+    if any(Fact(atom, not holds) in said for atom, holds in facts):
+        return True
+    if _people_contradict(facts):
+        return True
+    claims: dict[Path, list[Claim]] = {}
+    for fact in facts:
+        found = _claim(fact)
+        if isinstance(found, bool):
+            if not found:
+                return True
+        elif found is not None:
+            claims.setdefault(found[0], []).append(found[1])
+    return any(_impossible(about) for about in claims.values())
+
+
+def _people_contradict(facts: Iterable[Fact]) -> bool:
+    given = [(fact.atom, fact.holds) for fact in facts if isinstance(fact.atom, Has)]
+    return any(
+        one_holds and not other_holds and one[:2] == other[:2] and one.at_least >= other.at_least
+        for one, one_holds in given
+        for other, other_holds in given
+    )
+
+
+def _claim(fact: Fact) -> tuple[Path, Claim] | bool | None:
+    """What a fact says about a path, or whether it is so anyway; None when nothing is known."""
+    atom, holds = fact
+    match atom:
+        case Literal():
+            return (atom.value is True) == holds
+        case Path():
+            return atom, Claim("==", _TRUE, holds)
+        case Compare(op, Path() as path, Literal() as value):
+            return path, Claim(op, value, holds)
+        case Compare(op, Literal() as value, Path() as path) if op in _MIRRORED:
+            return path, Claim(_MIRRORED[op], value, holds)
+        case Compare(_, Literal(), Literal()):
+            return _is_so(render(atom), _NOTHING) in (holds, None)
+        case Compare(op, left, right) if left == right and op in ("==", "<", ">"):
+            return None if op == "==" and holds else (op != "==") != holds
+    return None
+
+
+def _is_so(comparison: str, scope: Scope) -> bool | None:
+    """Whether a comparison holds; None where it got too long to be read again."""
+    try:
+        return compile_expression(comparison).holds(scope)
+    except DefinitionError:
+        return None
+
+
+def _fits(value: Any, claims: Iterable[Claim]) -> bool:
+    """Whether a value may be as all claims say."""
+    scope = Scope({"v": value}, {}, {})
+    return all(_is_so(f"$.context.v {claim.op} {claim.value.text}", scope) in (claim.holds, None) for claim in claims)
+
+
+def _impossible(claims: list[Claim]) -> bool:
+    candidates = _candidates(claims)
+    if candidates is not None:
+        return not any(_fits(value, claims) for value in candidates)
+    kinds = _KINDS
+    for claim in claims:
+        if claim.holds:
+            kinds &= _kinds(claim)
+    if not kinds:
+        return True
+    if kinds == {"number"}:
+        return _empty([claim for claim in claims if _is_number(claim.value.value)], claims)
+    if kinds == {"text"}:
+        texts = [claim for claim in claims if isinstance(claim.value.value, str)]
+        return _empty(texts, claims) or _other_beginnings(claims)
+    return False
+
+
+def _candidates(claims: Iterable[Claim]) -> list[Any] | None:
+    """The values that are left to a path, where they can be counted."""
+    for claim in claims:
+        if claim.op == "==" and claim.holds:
+            return [claim.value.value]
+        if claim.op == "in" and claim.holds and isinstance(claim.value.value, list):
+            return claim.value.value
+    return None
+
+
+def _kinds(claim: Claim) -> frozenset[str]:
+    """What kind of value a claim allows."""
+    value = claim.value.value
+    if claim.op in ORDERED:
+        return frozenset({"number"} if _is_number(value) else {"text"} if isinstance(value, str) else ())
+    if claim.op == "matches":
+        return frozenset({"text"})
+    if claim.op in ("starts_with", "in"):
+        return frozenset({"text"} if isinstance(value, str) else ())
+    return frozenset({"text", "list"} if isinstance(value, str) else {"list"})
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _empty(bounds: list[Claim], claims: list[Claim]) -> bool:
+    """Whether no value lies between the bounds; all of them are of the kind that the value is."""
+    lowest: tuple[Any, bool] | None = None
+    highest: tuple[Any, bool] | None = None
+    for claim in bounds:
+        if claim.op not in ORDERED:
+            continue
+        op = claim.op if claim.holds else _OPPOSITE[claim.op]
+        limit, strict = claim.value.value, op in ("<", ">")
+        if op in (">", ">="):
+            if lowest is None or (limit, strict) > lowest:
+                lowest = (limit, strict)
+        elif highest is None or (limit, not strict) < (highest[0], not highest[1]):
+            highest = (limit, strict)
+    if lowest is None or highest is None or lowest[0] < highest[0]:
+        return False
+    if lowest[0] > highest[0] or lowest[1] or highest[1]:
+        return True
+    return not _fits(lowest[0], claims)
+
+
+def _other_beginnings(claims: Iterable[Claim]) -> bool:
+    """Whether a text would have to begin in two ways."""
+    heads = [claim.value.value for claim in claims if claim.op == "starts_with" and claim.holds]
+    return any(not one.startswith(other) and not other.startswith(one) for one in heads for other in heads)
+
 
 _REPAIR = "correct it, or remove what it is for"
 

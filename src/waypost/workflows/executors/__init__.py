@@ -10,9 +10,7 @@ from typing import Any, Final, TypeVar
 from waypost.config.executors import CliConnection, McpConnection, RestConnection
 from waypost.errors import ExecutorFailed
 from waypost.workflows.executors.executor import Surroundings
-from waypost.workflows.mapping import Template
-from waypost.workflows.paths import MISSING
-from waypost.workflows.scope import Scope
+from waypost.workflows.scope import MISSING, Scope, Template
 
 LONGEST: Final = 365 * 86_400.0
 """Seconds that stand for "as long as it takes": how long an attempt may take is decided around it."""

@@ -12,7 +12,7 @@ from waypost.redaction import redacted
 from waypost.workflows.executors import arguments_of
 from waypost.workflows.executors.executor import Run, Surroundings
 from waypost.workflows.executors.mcp import KEY
-from waypost.workflows.mapping import compile_template
+from waypost.workflows.scope import compile_template
 
 _TIMED_OUT: Final = DeadlineExceeded().message
 _CIRCUIT: Final = "Circuit open"

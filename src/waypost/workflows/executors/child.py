@@ -9,7 +9,7 @@ from waypost.errors import ExecutorFailed, WaypostError
 from waypost.redaction import redacted
 from waypost.workflows.executors import arguments_of
 from waypost.workflows.executors.executor import Run, Surroundings
-from waypost.workflows.mapping import compile_template
+from waypost.workflows.scope import compile_template
 
 
 class Child:

@@ -11,7 +11,7 @@ from waypost.upstreams.addresses import EgressFailed
 from waypost.upstreams.unavailable import UpstreamUnavailable
 from waypost.workflows.executors import arguments_of, connection_of
 from waypost.workflows.executors.executor import Run, Surroundings
-from waypost.workflows.mapping import compile_template
+from waypost.workflows.scope import compile_template
 
 KEY: Final = "waypost/idempotencyKey"
 """The entry of `_meta` that carries the key."""

@@ -13,8 +13,7 @@ from waypost.workflows.executors import given
 from waypost.workflows.executors.executor import Executor, Run
 from waypost.workflows.executors.pipeline import told
 from waypost.workflows.executors.reliability import sound
-from waypost.workflows.mapping import compile_template
-from waypost.workflows.scope import Scope
+from waypost.workflows.scope import Scope, compile_template
 
 MOST_BRANCHES: Final = 10_000
 

@@ -17,7 +17,7 @@ from waypost.execution.processes import Ended, environment, run_process
 from waypost.redaction import redacted, secrets_of
 from waypost.workflows.executors import LONGEST, given
 from waypost.workflows.executors.executor import Run
-from waypost.workflows.mapping import compile_template
+from waypost.workflows.scope import compile_template
 
 TOLD: Final = 500
 """How much of the end of stderr a failure tells."""

@@ -17,8 +17,7 @@ from waypost.upstreams.addresses import EgressFailed, EgressRefused
 from waypost.upstreams.egress import Fetched
 from waypost.workflows.executors import LONGEST, connection_of, given
 from waypost.workflows.executors.executor import Run, Surroundings
-from waypost.workflows.mapping import compile_template
-from waypost.workflows.scope import Scope
+from waypost.workflows.scope import Scope, compile_template
 
 TOLD: Final = 500
 """How much of an answer a failure tells."""

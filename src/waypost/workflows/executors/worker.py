@@ -11,7 +11,7 @@ from waypost.workflows.executors import arguments_of
 from waypost.workflows.executors.capability import failed_call, output_of
 from waypost.workflows.executors.executor import Run, Surroundings
 from waypost.workflows.executors.mcp import KEY
-from waypost.workflows.mapping import compile_template
+from waypost.workflows.scope import compile_template
 
 
 class Worker:

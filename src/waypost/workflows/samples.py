@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from waypost.capabilities.schemas.validators import Validator
 from waypost.workflows.definition import Definition
-from waypost.workflows.expression_parsing import And, Compare, Literal, Node, Not, Or
+from waypost.workflows.expressions import And, Compare, Literal, Node, Not, Or
 from waypost.workflows.guards import CompiledGuard
-from waypost.workflows.paths import Path, is_path, parse_path
 from waypost.workflows.records import ENTER
+from waypost.workflows.scope import Path, is_path, parse_path
 
 Data = dict[str, Any]
 Keys = tuple[str | int, ...]

@@ -10,7 +10,7 @@ import pytest
 from waypost.config.executors import CapabilityCall, Cli, Executor, Noop, Parallel, Pipeline
 from waypost.config.workflows import Capability, RoleGuard, Transition, Workflow
 from waypost.errors import DefinitionError
-from waypost.workflows.resolving import nearest, resolve, resolve_capability
+from waypost.workflows.resolution import nearest, resolve, resolve_capability
 
 LEAD, ADMIN, HUMAN = RoleGuard(role="lead"), RoleGuard(role="admin"), RoleGuard(role="human")
 GIT = Cli(command="git")

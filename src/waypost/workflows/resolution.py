@@ -1,4 +1,4 @@
-"""Putting the entries of `capabilities` where executors name them, so that what runs stands in the workflow itself."""
+"""Putting the entries of `capabilities` where executors name them, so that a workflow holds everything it runs."""
 
 from __future__ import annotations
 
