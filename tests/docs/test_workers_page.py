@@ -25,7 +25,7 @@ from tests.workers.wire import address, at_work, hub_for_workers
 from waypost.building import check
 from waypost.skills.content.standalone import Settings, read_settings
 from waypost.worker import Handshake, Reconnecting, Worker, register_worker
-from waypost.worker.calls import MOST_OFFLINE
+from waypost.worker.invocations import MOST_OFFLINE
 
 TEXT: Final = (DOCS / "workers.md").read_text()
 FOLDER: Final = ROOT / "examples" / "workers"

@@ -12,7 +12,7 @@ from tests.upstreams.conftest import served
 from tests.upstreams.people import bearer, guarded
 from waypost.capabilities.principals import Principal
 from waypost.configured import ConfiguredHub
-from waypost.upstreams.personal import HUB
+from waypost.upstreams.pool import HUB
 
 ADA, BOB = Principal("ada"), Principal("bob")
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from waypost import Context, Hub
 from waypost.policy import Authentication, Key, digest
-from waypost.upstreams.personal import HUB
-from waypost.upstreams.pool import Upstreams
+from waypost.upstreams.pool import HUB, Upstreams
 
 PEOPLE = ("ada", "bob", "eve", HUB)
 

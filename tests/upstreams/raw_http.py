@@ -7,8 +7,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
-from waypost.upstreams.http1 import Address, Pool
-from waypost.upstreams.http1_connection import Response, Take
+from waypost.upstreams.http1 import Address, Pool, Response, Take
 
 DEADLINE = 20.0
 ASKED = b"POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"

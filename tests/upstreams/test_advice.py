@@ -14,7 +14,7 @@ from tests.upstreams.pools import listening, official_app, pooled
 from waypost.config.executors import McpConnection
 from waypost.errors import RemoteError
 from waypost.upstreams import advice
-from waypost.upstreams.unavailable import UpstreamUnavailable
+from waypost.upstreams.transport import UpstreamUnavailable
 
 HTML = b"<html>Welcome</html>"
 

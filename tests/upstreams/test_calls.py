@@ -10,7 +10,7 @@ import pytest
 
 from tests.protocol.conftest import asynchronous
 from waypost import RemoteError
-from waypost.upstreams.calls import HERE, Calls, on_stream_of
+from waypost.upstreams.server_requests import HERE, Calls, on_stream_of
 
 FORM = "elicitation/create"
 

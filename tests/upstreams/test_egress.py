@@ -10,7 +10,7 @@ from tests.upstreams.internet import ALSO_PUBLIC, PUBLIC, Names, dialling, site
 from tests.upstreams.raw_http import once, speaking
 from tests.upstreams.sites import bodies, echo, local, opened
 from waypost.errors import ToolError
-from waypost.upstreams.addresses import EgressFailed, EgressRefused
+from waypost.upstreams.egress import EgressFailed, EgressRefused
 
 
 @asynchronous

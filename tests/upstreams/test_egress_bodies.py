@@ -13,8 +13,7 @@ from tests.protocol.conftest import asynchronous
 from tests.upstreams.conftest import answering, response
 from tests.upstreams.internet import PUBLIC
 from tests.upstreams.sites import bodies, local, opened
-from waypost.upstreams.addresses import EgressFailed, EgressRefused
-from waypost.upstreams.egress import MOST_BYTES, Egress
+from waypost.upstreams.egress import MOST_BYTES, Egress, EgressFailed, EgressRefused
 
 
 @asynchronous

@@ -16,8 +16,7 @@ from tests.protocol.conftest import asynchronous
 from tests.upstreams.internet import ALSO_PUBLIC, PUBLIC, Names, dialling, site
 from tests.upstreams.sites import echo, local, moving, opened
 from tests.upstreams.test_egress_urls import LITERALS, SHAPES, SPELLINGS
-from waypost.upstreams.addresses import EgressFailed, EgressRefused
-from waypost.upstreams.egress import Egress
+from waypost.upstreams.egress import Egress, EgressFailed, EgressRefused
 
 
 @asynchronous

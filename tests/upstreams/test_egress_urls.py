@@ -8,8 +8,7 @@ import pytest
 
 from tests.protocol.conftest import asynchronous
 from tests.upstreams.internet import PUBLIC, Names, dialling
-from waypost.upstreams.addresses import EgressFailed, EgressRefused, checked_url, is_public
-from waypost.upstreams.egress import Egress
+from waypost.upstreams.egress import Egress, EgressFailed, EgressRefused, checked_url, is_public
 
 LITERALS = [
     "http://127.0.0.1/",

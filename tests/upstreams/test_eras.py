@@ -12,8 +12,7 @@ import pytest
 from tests.upstreams.conftest import DEADLINE
 from tests.upstreams.programs import nothing_left, program
 from waypost.errors import RemoteError
-from waypost.upstreams.client import Client
-from waypost.upstreams.eras import NEWEST_FIRST, introduce
+from waypost.upstreams.client import NEWEST_FIRST, Client, introduce
 from waypost.upstreams.stdio import StdioLink
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 

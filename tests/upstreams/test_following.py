@@ -12,10 +12,10 @@ from tests.upstreams.pools import Asgi, listening
 from waypost import Hub
 from waypost.config.executors import Connection, McpConnection
 from waypost.upstreams.client import Client
-from waypost.upstreams.following import follow
 from waypost.upstreams.http import HttpLink
 from waypost.upstreams.pool import Upstreams
 from waypost.upstreams.replies import Reply
+from waypost.upstreams.subscriptions import follow
 from waypost.upstreams.upstream import Limits, Listener
 
 CHANGED = "notifications/tools/list_changed"

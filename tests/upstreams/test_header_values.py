@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from waypost.protocol import modern
-from waypost.upstreams.header_values import header_value
+from waypost.upstreams.transport import header_value
 
 
 @given(st.text())

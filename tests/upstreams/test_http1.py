@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.upstreams.conftest import a_port_without_a_server, until
 from tests.upstreams.raw_http import ASKED, DEADLINE, OK, Caught, Talk, always, ask, once, speaking
-from waypost.upstreams.http1 import Address, Pool, address_of
-from waypost.upstreams.http1_connection import HttpError
+from waypost.upstreams.http1 import Address, HttpError, Pool, address_of
 
 # Connections that are kept
 

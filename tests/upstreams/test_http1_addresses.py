@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from waypost.upstreams.http1 import address_of
-from waypost.upstreams.http1_connection import HttpError
+from waypost.upstreams.http1 import HttpError, address_of
 
 
 @pytest.mark.parametrize(

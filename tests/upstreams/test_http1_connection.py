@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.upstreams.raw_http import ASKED, DEADLINE, OK, Caught, Converse, Talk, always, ask, once, speaking
-from waypost.upstreams.http1_connection import MOST_OVERHEAD, Connection, HttpError, TooLarge
+from waypost.upstreams.http1 import MOST_OVERHEAD, Connection, HttpError, TooLarge
 
 CHUNKED = (
     b"HTTP/1.1 200 Fine\r\nContent-Type: application/json; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"

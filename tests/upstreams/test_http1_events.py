@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waypost.upstreams.http1_connection import TooLarge
-from waypost.upstreams.http1_events import Events
+from waypost.upstreams.http1 import Events, TooLarge
 
 STREAM = (
     b"\xef\xbb\xbf: hello\nid: 1\nretry: 5\ndata:\n\nevent: message\ndata:one\n\n\n"

@@ -13,11 +13,10 @@ import pytest
 from tests.upstreams.raw_http import OK, Converse, Server, Talk, always, once, speaking
 from waypost.config.executors import McpConnection
 from waypost.errors import RemoteError
-from waypost.upstreams import http1_connection, links
+from waypost.upstreams import http, http1
 from waypost.upstreams.client import Client
-from waypost.upstreams.http import HttpLink
-from waypost.upstreams.links import UpstreamHttpLink
-from waypost.upstreams.unavailable import UpstreamUnavailable
+from waypost.upstreams.http import HttpLink, UpstreamHttpLink
+from waypost.upstreams.transport import UpstreamUnavailable
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
 PATIENCE = 5.0
@@ -173,7 +172,7 @@ def test_nothing_is_sent_to_another_origin() -> None:
 
 def test_an_answer_over_the_limit_is_refused_in_one_sentence() -> None:
     huge = 64 * 1024 * 1024 + 1
-    assert huge > http1_connection.MOST_BODY
+    assert huge > http1.MOST_BODY
 
     async def converse(talk: Talk) -> None:
         await talk.asked()
@@ -264,7 +263,7 @@ def test_an_answer_on_a_stream_is_taken_before_the_stream_ends() -> None:
 
 
 def test_the_stream_beside_the_answers_is_opened_again_until_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links, "_AGAIN", 0.01)
+    monkeypatch.setattr(http, "_AGAIN", 0.01)
     seen: list[bytes] = []
     heard: list[bytes] = []
 

@@ -15,7 +15,7 @@ from tests.upstreams.programs import nothing_left, program
 from waypost.config.executors import Connection, McpConnection
 from waypost.upstreams.pool import Upstreams
 from waypost.upstreams.replies import Reply
-from waypost.upstreams.unavailable import UpstreamUnavailable
+from waypost.upstreams.transport import UpstreamUnavailable
 from waypost.upstreams.upstream import Listener
 
 

@@ -16,9 +16,8 @@ from tests.upstreams.conftest import answering, response, served
 from tests.upstreams.people import PEOPLE, bearer, guarded, who
 from waypost import RemoteError, ToolError
 from waypost.config.executors import McpConnection
-from waypost.upstreams.personal import HUB, showing
-from waypost.upstreams.pool import Upstreams
-from waypost.upstreams.unavailable import UpstreamUnavailable
+from waypost.upstreams.pool import HUB, Upstreams, showing
+from waypost.upstreams.transport import UpstreamUnavailable
 
 Shown = dict[str, dict[str, str]]
 

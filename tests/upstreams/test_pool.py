@@ -15,7 +15,7 @@ from tests.upstreams.programs import Rough, is_running, nothing_left, program
 from waypost import RemoteError
 from waypost.config.executors import CliConnection, Connection, McpConnection
 from waypost.upstreams.pool import Upstreams
-from waypost.upstreams.unavailable import UpstreamUnavailable
+from waypost.upstreams.transport import UpstreamUnavailable
 
 # Servers of other projects, and our own
 

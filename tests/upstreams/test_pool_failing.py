@@ -15,7 +15,7 @@ from tests.upstreams.programs import Rough
 from waypost import Hub, RemoteError
 from waypost.config.executors import McpConnection
 from waypost.upstreams.pool import Upstreams
-from waypost.upstreams.unavailable import UpstreamUnavailable
+from waypost.upstreams.transport import UpstreamUnavailable
 from waypost.upstreams.upstream import Limits
 
 # Failing

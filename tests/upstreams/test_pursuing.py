@@ -15,7 +15,7 @@ from waypost import RemoteError
 from waypost.upstreams import pursuing
 from waypost.upstreams.client import Client, relay
 from waypost.upstreams.pursuing import pursued
-from waypost.upstreams.unavailable import UpstreamUnavailable
+from waypost.upstreams.transport import UpstreamUnavailable
 from waypost.wire.versions import LATEST_LEGACY, V2025_06_18, V2026_07_28
 
 Json = dict[str, Any]

@@ -18,7 +18,7 @@ from tests.upstreams.conftest import DEADLINE, until
 from tests.upstreams.programs import Rough, is_running, nothing_left
 from waypost.config.executors import McpConnection
 from waypost.upstreams.stdio import SLICE, StdioLink
-from waypost.upstreams.unavailable import UpstreamUnavailable
+from waypost.upstreams.transport import UpstreamUnavailable
 from waypost.wire.versions import LATEST_LEGACY
 
 Run = Callable[[Coroutine[Any, Any, None]], None]

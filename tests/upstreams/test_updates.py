@@ -13,7 +13,7 @@ from tests.upstreams.pools import listening, pooled
 from tests.upstreams.servers.curious import Dated, curious
 from waypost.config.executors import McpConnection
 from waypost.upstreams.replies import Reply
-from waypost.upstreams.updates import Watched
+from waypost.upstreams.subscriptions import Watched
 from waypost.upstreams.upstream import Listener
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 

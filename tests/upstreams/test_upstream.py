@@ -13,9 +13,9 @@ from tests.upstreams.conftest import until
 from tests.upstreams.pools import Recorded, add, failure, listening, official_app, pooled
 from tests.upstreams.programs import Rough, is_running
 from waypost.config.executors import McpConnection
-from waypost.upstreams.pauses import Pauses
 from waypost.upstreams.pool import Upstreams
-from waypost.upstreams.unavailable import UpstreamUnavailable
+from waypost.upstreams.transport import UpstreamUnavailable
+from waypost.upstreams.upstream import Pauses
 
 LONG = 60.0
 

@@ -13,7 +13,7 @@ from waypost.capabilities.context import Context, hand_on
 from waypost.capabilities.elicitation import for_version
 from waypost.errors import CapabilityNotSupported, ProtocolError, RemoteError, WaypostError
 from waypost.gateway.reports import Remarks
-from waypost.upstreams.calls import QUESTIONS
+from waypost.upstreams.server_requests import QUESTIONS
 from waypost.wire.params import LOG_LEVELS
 from waypost.wire.versions import V2025_11_25, is_modern
 

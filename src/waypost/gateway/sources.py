@@ -17,7 +17,7 @@ from waypost.gateway.manifests import Manifest
 from waypost.gateway.trust import NAMED_BY, Held, Pin, judged
 from waypost.redaction import secrets_of
 from waypost.upstreams.offers import Offers
-from waypost.upstreams.updates import Watched
+from waypost.upstreams.subscriptions import Watched
 
 _LARGEST: Final = 262_144
 

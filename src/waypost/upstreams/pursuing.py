@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from waypost.errors import RemoteError
-from waypost.upstreams.calls import Party
 from waypost.upstreams.client import Client, relayed
-from waypost.upstreams.conversation import has_round_trips, see_off
+from waypost.upstreams.jsonrpc import has_round_trips, see_off
 from waypost.upstreams.replies import Reply
+from waypost.upstreams.server_requests import Party
 from waypost.upstreams.tasks import declaring
-from waypost.upstreams.unavailable import UpstreamUnavailable
+from waypost.upstreams.transport import UpstreamUnavailable
 from waypost.wire.params import CLIENT_CAPABILITIES
 from waypost.wire.versions import is_modern
 

@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 from waypost.config.executors import McpConnection
 from waypost.redaction import redacted, secrets_of
 from waypost.upstreams import advice
-from waypost.upstreams.unavailable import UpstreamUnavailable
+from waypost.upstreams.transport import UpstreamUnavailable
 
 NO_HEADERS: Final[Mapping[str, str]] = {}
 INHERITED: Final = ("PATH", "HOME", "LANG", "TZ", "TMPDIR")

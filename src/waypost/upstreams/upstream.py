@@ -14,22 +14,79 @@ from waypost.errors import DeadlineExceeded, RemoteError, UnsupportedVersion
 from waypost.execution.deadline import Deadline
 from waypost.loops import running_loop
 from waypost.upstreams import advice
-from waypost.upstreams.calls import QUESTIONS, declared
-from waypost.upstreams.client import Client
-from waypost.upstreams.conversation import Unanswered, abandon, part
-from waypost.upstreams.eras import NEWEST_FIRST, introduce
-from waypost.upstreams.following import follow
-from waypost.upstreams.link import Link
-from waypost.upstreams.pauses import Pauses
+from waypost.upstreams.client import NEWEST_FIRST, Client, introduce
+from waypost.upstreams.jsonrpc import Unanswered, abandon, part
 from waypost.upstreams.replies import Reply
-from waypost.upstreams.unavailable import NamedError, UpstreamUnavailable
+from waypost.upstreams.server_requests import QUESTIONS, declared
+from waypost.upstreams.subscriptions import follow
+from waypost.upstreams.transport import Link, NamedError, UpstreamUnavailable, link_to
 from waypost.wire.versions import is_modern
+
+_MOST_FAILURES: Final = 30
+_log: Final = logging.getLogger(__name__)
+
+
+class Pauses:
+    """Longer ones after each failure, until a session has lasted.
+
+    A session that is lost may be begun again at once; only when the next one is lost soon as well is that a failure.
+    """
+
+    def __init__(self, first: float, longest: float, steady: float) -> None:
+        self.problem = ""
+        """Why there is no session, where one was wanted."""
+        self._first = first
+        self._longest = longest
+        self._steady = steady
+        self._failures = 0
+        self._until = 0.0
+        self._began: float | None = None
+        self._lost_one = False
+        self._said = ""
+
+    @property
+    def left(self) -> float:
+        """Seconds until the next start."""
+        return max(0.0, self._until - running_loop().time())
+
+    def begun(self) -> None:
+        """A session has begun."""
+        self.problem = ""
+        self._began = running_loop().time()
+
+    def lost(self, problem: str) -> None:
+        """A session came to an end that nobody here wanted."""
+        self._look_back()
+        if self._lost_one:
+            self.failed(problem)
+        else:
+            self._say(problem)
+        self._lost_one = True
+
+    def failed(self, problem: str) -> None:
+        """A start came to nothing."""
+        self._look_back()
+        self._until = running_loop().time() + min(self._first * 2**self._failures, self._longest)
+        self._failures = min(self._failures + 1, _MOST_FAILURES)
+        self._say(problem)
+        self.problem = problem
+
+    def _look_back(self) -> None:
+        """Forget what was before a session that lasted."""
+        if self._began is not None and running_loop().time() - self._began >= self._steady:
+            self._failures, self._lost_one, self._said = 0, False, ""
+        self._began = None
+
+    def _say(self, problem: str) -> None:
+        # What goes on failing in the same way is said once.
+        _log.log(logging.DEBUG if problem == self._said else logging.WARNING, "%s", problem)
+        self._said = problem
+
 
 _FIRST_QUESTION: Final = 0.4
 """The share of the time for a start in which a server has to answer in the first era it is asked in."""
 _CHANGED: Final = Reply(method="notifications/tools/list_changed", params=Reply())
 
-_log: Final = logging.getLogger(__name__)
 _Given = TypeVar("_Given")
 
 
@@ -262,9 +319,6 @@ class Upstream:
     async def _introduced(self, versions: tuple[str, ...]) -> Session:
         def lost(problem: UpstreamUnavailable) -> None:
             self._lose(session, problem)
-
-        # A hub whose servers are never used need not load what talks to them.
-        from waypost.upstreams.links import link_to
 
         link = link_to(self._name, self.connection, lost)
         session = Session(link, Client(link, patience=math.inf, session_capabilities=declared(QUESTIONS)))

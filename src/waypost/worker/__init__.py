@@ -1,24 +1,22 @@
 """Workers in Python: `from waypost.worker import register_worker`, for this hub and any engine of the same protocol.
 
-A `Worker` (`worker`) has one connection (`connection`) to the engine. It answers calls of its functions (`handlers`,
-`serving`, `invocations`), makes calls (`calls`), provides and uses triggers (`triggers`), observes functions
-(`observing`) and hears who observes its own (`owning`), opens channels (`channels`), and publishes skills and prompts
-(`publishing`). `python -m waypost.worker file.py` runs a program with `await` at its top level.
+A `Worker` (`worker`) faces the program and may be used from any thread; its session with the engine (`session`) runs in
+one loop (`loop`) on one connection (`connection`). `functions` answers calls, `invocations` makes them, `triggers`
+provides and uses triggers, `observers` observes functions of others, `observed_functions` handles observers of its own,
+`channels` carries streams, and `publications` publishes skills and prompts.
+`python -m waypost.worker file.py` runs a program with `await` at its top level.
 """
 
 from waypost.errors import InvocationFailed
-from waypost.worker.answers import Answer
-from waypost.worker.calls import VOID, enqueue
 from waypost.worker.channels import Channel, ChannelReader, ChannelWriter, StreamChannelRef
-from waypost.worker.handlers import FunctionRef
-from waypost.worker.hooks import ObserveHooks, ObserveRejection
-from waypost.worker.invocations import InvocationContext, current_invocation
-from waypost.worker.observing import ObserverHandle
-from waypost.worker.owned import Observer
-from waypost.worker.pauses import Handshake, Reconnecting
-from waypost.worker.registering import register_worker
+from waypost.worker.connection import Handshake, Reconnecting
+from waypost.worker.functions import FunctionRef
+from waypost.worker.invocations import VOID, InvocationContext, current_invocation, enqueue
+from waypost.worker.loop import Answer
+from waypost.worker.observed_functions import ObserveHooks, Observer, ObserveRejection
+from waypost.worker.observers import ObserverHandle
 from waypost.worker.triggers import Bound, TriggerType
-from waypost.worker.worker import Worker
+from waypost.worker.worker import Worker, register_worker
 
 __all__ = [
     "VOID",

@@ -1,7 +1,65 @@
-"""`python -m waypost.worker file.py`"""
+"""Runs a program of a worker, `await` at its top level included, and serves until it is stopped."""
 
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import signal
 import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FunctionType
+from typing import Any, Final
 
-from waypost.worker.running import main
+from waypost.worker.worker import Worker
 
-sys.exit(main(sys.argv[1:]))
+_STOPS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the file that is named; further arguments are the program's own."""
+    if not arguments or arguments[0].startswith("-"):
+        sys.stderr.write("usage: python -m waypost.worker FILE [ARGUMENT ...]\n")
+        return 0 if arguments and arguments[0] in ("-h", "--help") else 2
+    file = Path(arguments[0])
+    try:
+        program = compile(file.read_bytes(), str(file), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    except OSError as error:
+        sys.stderr.write(f"waypost.worker: {file} cannot be read: {error.strerror}\n")
+        return 1
+    sys.argv = list(arguments)
+    sys.path.insert(0, str(file.resolve().parent))
+    asyncio.run(_run(FunctionType(program, {"__name__": "__main__", "__file__": str(file)})))
+    return 0
+
+
+async def _run(program: FunctionType) -> None:
+    stopped = asyncio.Event()
+    for number in _STOPS:
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    running = asyncio.ensure_future(_program(program))
+    await _either(running, stopped)
+    workers = [one for one in program.__globals__.values() if isinstance(one, Worker)]
+    if running.done():
+        await running
+        await _either(asyncio.gather(*(one.closed() for one in workers)), stopped)
+    else:
+        running.cancel()
+    await asyncio.gather(*(one.shutdown() for one in workers))
+
+
+async def _program(program: FunctionType) -> Any:
+    came_to = program()
+    return await came_to if inspect.isawaitable(came_to) else came_to
+
+
+async def _either(work: asyncio.Future[Any], stopped: asyncio.Event) -> None:
+    """Wait until the work is done, or it is to stop."""
+    stopping = asyncio.ensure_future(stopped.wait())
+    await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -16,7 +16,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from waypost.errors import InvocationFailed
-from waypost.worker.answers import Answer, Home
+from waypost.worker.loop import Answer, Home
 from waypost.workers.frames import MOST
 
 _log: Final = logging.getLogger(__name__)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, Union
 
 import msgspec
@@ -17,8 +19,6 @@ from websockets.uri import parse_uri
 
 from waypost.capabilities.results import encode_json
 from waypost.errors import DefinitionError, InvocationFailed
-from waypost.worker.announcing import Added, Announced, Removed
-from waypost.worker.pauses import Reconnecting
 from waypost.workers.frames import (
     MOST,
     InvocationResult,
@@ -32,6 +32,77 @@ from waypost.workers.frames import (
     WorkerRegistered,
 )
 from waypost.workers.observing.messages import ObserveResult, ObserverStateChanged
+
+
+class Known(Struct):
+    """An observer, as the engine tells of it to the owner of the function."""
+
+    id: str
+    args: dict[str, Any] = {}
+    filters: Any = None
+    target: str = ""
+    capture: list[str] = []
+    on: str = "success"
+    legacy: dict[str, Any] | None = None
+
+
+class Announced(Struct, tag="functionregistered"):
+    """The engine has a function, and these are its observers."""
+
+    id: str
+    revision: int
+    namespace: str | None = None
+    observers: list[Known] = []
+
+
+class Added(Struct, tag="observeradded"):
+    """A function has one more observer."""
+
+    function_id: str
+    revision: int
+    observer: Known
+    namespace: str | None = None
+
+
+class Removed(Struct, tag="observerremoved"):
+    """A function has one observer less."""
+
+    function_id: str
+    revision: int
+    id: str
+    namespace: str | None = None
+
+
+News: TypeAlias = Announced | Added | Removed
+
+
+@dataclass(frozen=True, slots=True)
+class Reconnecting:
+    """Pauses between attempts to connect, in seconds: each twice as long as the one before, none alike."""
+
+    first: float = 1.0
+    longest: float = 30.0
+    jitter: float = 0.3
+    """By which part a pause may be shorter or longer."""
+
+    def pause(self, failed: int) -> float:
+        """How long to wait after so many attempts in a row."""
+        pause = min(self.first * 2.0 ** min(failed, 30), self.longest)
+        return pause * random.uniform(1 - self.jitter, 1 + self.jitter)  # noqa: S311  # no secret
+
+
+@dataclass(frozen=True, slots=True)
+class Handshake:
+    """How a skill or prompt is published when the registry is not there yet, in seconds."""
+
+    first: float = 5.0
+    longest: float = 60.0
+    """Pauses grow from the first to the longest, each twice as long as the one before."""
+    most: float = 180.0
+    """After which it is given up, until the worker connects again."""
+    within: float = 5.0
+    """How long each attempt may take."""
+
 
 _log: Final = logging.getLogger(__name__)
 _WHOLE: Final = 16 * 1024 * 1024

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Final, Self, TypeVar, overload
 
 from msgspec import UNSET, Raw
 
 from waypost.capabilities.results import encode_json
 from waypost.errors import InvocationFailed
-from waypost.worker import calls, observing
-from waypost.worker.answers import Answer, nothing
-from waypost.worker.attached import SHUT_DOWN, Attached, until_set
+from waypost.version import __version__
+from waypost.worker import invocations, observers
 from waypost.worker.channels import Channel
-from waypost.worker.handlers import Function, FunctionRef, handler_of
-from waypost.worker.hooks import ObserveHooks, hooks_of, terms_of
-from waypost.worker.observing import ObserverHandle
+from waypost.worker.connection import Handshake, Reconnecting, check_url, headers_of
+from waypost.worker.functions import Function, FunctionRef, handler_of
+from waypost.worker.loop import Answer, nothing
+from waypost.worker.observed_functions import ObserveHooks, hooks_of, terms_of
+from waypost.worker.observers import FEATURE, ObserverHandle
+from waypost.worker.session import SHUT_DOWN, Attached, until_set
 from waypost.worker.triggers import Hears, TriggerType
 from waypost.workers import frames
 from waypost.workers.frames import Action, RegisterFunction, RegisterTrigger
@@ -102,7 +106,7 @@ class Worker(Attached):
         namespace: str | None = None,
     ) -> Answer[Any]:
         """Call a function; a failure is an `InvocationFailed` with its code, `TIMEOUT` after `timeout_ms`."""
-        frame = calls.invocation(function_id, metadata, action, self._place(function_id, namespace))
+        frame = invocations.invocation(function_id, metadata, action, self._place(function_id, namespace))
         return self._invoke(frame, {} if payload is UNSET else payload, timeout_ms)
 
     def create_channel(self, buffer_size: int | None = None) -> Answer[Channel]:
@@ -116,7 +120,7 @@ class Worker(Attached):
         options: Mapping[str, Any] | None = None,
     ) -> ObserverHandle:
         """Have a function called for each call of another: `source` says of which, and of which of its calls."""
-        return self._observers.put(observing.wish_of(source, target, options or {}, self._namespace))
+        return self._observers.put(observers.wish_of(source, target, options or {}, self._namespace))
 
     def register_trigger_type(
         self,
@@ -149,7 +153,7 @@ class Worker(Attached):
             trigger_type,
             function_id,
             Raw(encode_json({} if config is None else config)),
-            calls.given(metadata),
+            invocations.given(metadata),
             self._namespace,
         )
         self._home.soon(self._bind, binding)
@@ -210,3 +214,50 @@ class Worker(Attached):
 
     async def __aexit__(self, *_: object) -> None:
         await self.shutdown()
+
+
+URL: Final = "ws://127.0.0.1:49134"
+"""Where an engine is when nobody says."""
+
+
+def register_worker(
+    url: str | None = None,
+    *,
+    name: str | None = None,
+    token: str | None = None,
+    namespace: str | None = None,
+    description: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    timeout_ms: int = 30_000,
+    max_running: int = 64,
+    reconnecting: Reconnecting | None = None,
+    handshake: Handshake | None = None,
+) -> Worker:
+    """A worker of the engine at `url`, which begins to connect at once and stays connected until `shutdown`.
+
+    It lives in the event loop that runs, or in a thread of its own where none does. What is left out is taken from
+    `III_URL`, `III_WORKER_NAME`, `III_TOKEN` and `III_NAMESPACE`.
+    """
+    environment = os.environ
+    about = {
+        "runtime": "python",
+        "version": __version__,
+        "name": environment.get("III_WORKER_NAME") or name or f"{platform.node()}:{os.getpid()}",
+        "os": f"{platform.system()} {platform.release()} ({platform.machine()})",
+        "pid": os.getpid(),
+        "isolation": environment.get("III_ISOLATION") or None,
+        "namespace": namespace or environment.get("III_NAMESPACE", "").strip() or None,
+        "telemetry": {"framework": "waypost"},
+        "description": description,
+        "features": [FEATURE],
+    }
+    shown = environment.get("III_TOKEN", "").strip() if token is None else token
+    return Worker(
+        check_url(url or environment.get("III_URL") or URL),
+        {key: value for key, value in about.items() if value is not None},
+        headers_of(shown, headers or {}),
+        timeout_ms=timeout_ms,
+        max_running=max_running,
+        reconnecting=reconnecting or Reconnecting(),
+        handshake=handshake or Handshake(),
+    )

@@ -132,7 +132,7 @@ class WayOut:
         except TimeoutError:
             raise InvocationFailed(f"{function_id} did not answer within {within:g} s.", "TIMEOUT") from None
         except ToolError as error:
-            from waypost.upstreams.addresses import EgressFailed
+            from waypost.upstreams.egress import EgressFailed
 
             kind = "connection_error" if isinstance(error, EgressFailed) else ""
             raise InvocationFailed(f"{function_id} cannot be called: {error.message}", error_class=kind) from None

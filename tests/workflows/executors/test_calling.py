@@ -25,7 +25,7 @@ from waypost.errors import (
     UnknownTool,
     WorkflowRefused,
 )
-from waypost.upstreams.addresses import EgressFailed
+from waypost.upstreams.egress import EgressFailed
 from waypost.workflows.executors.building import build
 from waypost.workflows.executors.executor import Run, Surroundings
 from waypost.workflows.executors.reliability import Supervisable

@@ -7,8 +7,8 @@ from typing import Any, Final
 from waypost.config import executors as models
 from waypost.errors import ExecutorFailed, WaypostError
 from waypost.redaction import redacted, secrets_of
-from waypost.upstreams.addresses import EgressFailed
-from waypost.upstreams.unavailable import UpstreamUnavailable
+from waypost.upstreams.egress import EgressFailed
+from waypost.upstreams.transport import UpstreamUnavailable
 from waypost.workflows.executors import arguments_of, connection_of
 from waypost.workflows.executors.executor import Run, Surroundings
 from waypost.workflows.scope import compile_template

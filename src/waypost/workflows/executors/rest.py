@@ -13,8 +13,7 @@ from waypost.config import executors as models
 from waypost.errors import ExecutorFailed, class_of_status
 from waypost.redaction import redacted, secrets_of, without
 from waypost.skills.core.charsets import decoded, kind_of
-from waypost.upstreams.addresses import EgressFailed, EgressRefused
-from waypost.upstreams.egress import Fetched
+from waypost.upstreams.egress import EgressFailed, EgressRefused, Fetched
 from waypost.workflows.executors import LONGEST, connection_of, given
 from waypost.workflows.executors.executor import Run, Surroundings
 from waypost.workflows.scope import Scope, compile_template

@@ -15,11 +15,9 @@ from msgspec import UNSET, Raw
 from waypost.capabilities.headers import HeaderParameter
 from waypost.errors import ProtocolError, RemoteError
 from waypost.loops import running_loop
-from waypost.upstreams.calls import declared
-from waypost.upstreams.header_values import repeated
-from waypost.upstreams.link import Begin, Link, Sending
-from waypost.upstreams.questions import Answerer, Questions
 from waypost.upstreams.replies import Reply
+from waypost.upstreams.server_requests import Answerer, Questions, declared
+from waypost.upstreams.transport import Begin, Link, Sending, repeated
 from waypost.version import __version__
 from waypost.wire import messages
 from waypost.wire.messages import Message, RequestId, decode

@@ -1,4 +1,4 @@
-"""What a worker keeps to itself: its connection, and what is said there both ways."""
+"""Functions of a worker that the engine does not take from it, because another worker offers them already."""
 
 from __future__ import annotations
 
@@ -12,27 +12,62 @@ from msgspec import Raw, Struct
 from waypost.capabilities.results import encode_json
 from waypost.errors import InvocationFailed
 from waypost.loops import running_loop
-from waypost.worker import announcing
-from waypost.worker.answers import Answer, Home
-from waypost.worker.calls import VOID, Calls, given
+from waypost.worker import connection
 from waypost.worker.channels import CREATE, Channels
-from waypost.worker.connection import Connection, FromEngine
-from waypost.worker.handlers import Handler
-from waypost.worker.invocations import outgoing
-from waypost.worker.observing import Observers
-from waypost.worker.owned import Owned, Ties
-from waypost.worker.owning import Owning
-from waypost.worker.pauses import Handshake, Reconnecting
-from waypost.worker.publishing import Publishing
-from waypost.worker.refusals import Refusals
-from waypost.worker.reporting import Reporting
-from waypost.worker.serving import Serving
+from waypost.worker.connection import Connection, FromEngine, Handshake, Reconnecting
+from waypost.worker.functions import Handler, Serving
+from waypost.worker.invocations import VOID, Calls, given, outgoing
+from waypost.worker.loop import Answer, Home
+from waypost.worker.observed_functions import Owned, Owning, Reporting, Ties
+from waypost.worker.observers import Observers
+from waypost.worker.publications import Publishing
 from waypost.worker.triggers import Bound, Provided, TriggerType
 from waypost.workers import frames
 from waypost.workers.frames import InvokeFunction, Origin, RegisterTrigger
 from waypost.workers.observing.messages import ObserveResult, ObserverStateChanged
 
 _log: Final = logging.getLogger(__name__)
+
+
+class Refusals:
+    """What a worker stands by for; an engine that calls or announces a function has taken it after all."""
+
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+        self._none = asyncio.Event()
+        self._none.set()
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """The functions that another offers."""
+        return frozenset(self._ids)
+
+    def put(self, function_id: str) -> None:
+        """The engine refuses a function; of several only the first is worth a warning."""
+        level = logging.DEBUG if self._ids else logging.WARNING
+        _log.log(level, "the function %s was not taken: another worker offers it already", function_id)
+        self._ids.add(function_id)
+        self._none.clear()
+
+    def pop(self, function_id: str) -> None:
+        """The engine has taken a function, or it is not offered any more."""
+        self._ids.discard(function_id)
+        if not self._ids:
+            self._none.set()
+
+    def clear(self) -> None:
+        """There is no engine that refuses anything."""
+        self._ids.clear()
+        self._none.set()
+
+    async def until_none(self) -> None:
+        """Wait until everything is taken."""
+        await self._none.wait()
+
+
 _INTRODUCTION: Final = "engine::workers::register"
 _HARMLESS: Final = "FUNCTION_NAMESPACE_CONFLICT"
 SHUT_DOWN: Final = "SHUTDOWN"
@@ -141,7 +176,7 @@ class Attached:
                 self._rejected(frame)
             case frames.Ping():
                 self._send_soon(frames.Pong())
-            case announcing.Announced() | announcing.Added() | announcing.Removed():
+            case connection.Announced() | connection.Added() | connection.Removed():
                 self._heard(frame)
             case ObserveResult() | ObserverStateChanged():
                 self._observers.take(frame)
@@ -151,8 +186,8 @@ class Attached:
         if told is not None:
             await self._connection.send(told)
 
-    def _heard(self, news: announcing.News) -> None:
-        if isinstance(news, announcing.Announced):
+    def _heard(self, news: connection.News) -> None:
+        if isinstance(news, connection.Announced):
             self._refusals.pop(news.id)
         self._owning.take(news)
 

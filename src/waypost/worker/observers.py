@@ -13,8 +13,8 @@ from msgspec import UNSET, Raw, Struct
 
 from waypost.capabilities.results import encode_json
 from waypost.errors import DefinitionError, InvocationFailed
-from waypost.worker.answers import Answer, Home
-from waypost.worker.hooks import ObserveRejection
+from waypost.worker.loop import Answer, Home
+from waypost.worker.observed_functions import ObserveRejection
 from waypost.workers.frames import Failure, Observe, ObserveSource, ObserveTarget, Unobserve
 from waypost.workers.observing.messages import ObserveResult, ObserverStateChanged
 

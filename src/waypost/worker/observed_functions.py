@@ -1,31 +1,186 @@
-"""A function of a worker and its observers: who they are, what the worker thinks of them, and what it tells them."""
+"""How a function may be observed, as whoever offers it says: `register_function(..., observe=ObserveHooks(...))`."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
 
 from waypost.capabilities.results import encode_json
-from waypost.errors import InvocationFailed
-from waypost.loops import awaited
-from waypost.worker.announcing import Added, Announced, Known, Removed
-from waypost.worker.answers import Answer, Home
-from waypost.worker.hooks import Hook, ObserveHooks, ObserveRejection
+from waypost.errors import DefinitionError, InvocationFailed
+from waypost.loops import awaited, running_loop
+from waypost.worker.connection import Added, Announced, Known, News, Removed
+from waypost.worker.formats import request_format
 from waypost.worker.invocations import current, parent_of, trace_context
-from waypost.worker.reporting import Reporting
-from waypost.workers.frames import Activation, Failure, InvokeFunction, ObserverAck, Origin
+from waypost.worker.loop import Answer, Home
+from waypost.workers.frames import Activation, Failure, InvokeFunction, Observable, ObserverAck, Origin
 from waypost.workers.observing.filters import Filter
 
+Delivery: TypeAlias = Literal["auto", "owner"]
+Hook: TypeAlias = "Callable[[Observer], Awaitable[None] | None]"
+_LEFT_OUT: Final[Any] = object()
+_FIELDS: Final = ("delivery", "args_format", "legacy_trigger_type", "allow", "on_observer_added", "on_observer_removed")
+
+
+class ObserveRejection(InvocationFailed):
+    """An observer is not wanted; raised in `on_observer_added`, its code is told to whoever observes."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message, code)
+
+    def __reduce__(self) -> tuple[type[ObserveRejection], tuple[str, str]]:
+        return type(self), (self.code, self.message)
+
+
+class ObserveHooks:
+    """How the observers of a function hear of it, and what is called when one comes or goes.
+
+    Made with keywords, or by a subclass that has these as attributes and methods. The two functions are plain or
+    asynchronous, and called one at a time. An error of `on_observer_added` refuses the observer.
+    """
+
+    delivery: Delivery | None = None
+    """`auto`: every call is offered to every observer; `owner`: the worker hands events to observers itself."""
+    args_format: Any = None
+    """What the arguments of observers look like, if it is `owner`: a JSON Schema, or a type."""
+    legacy_trigger_type: str | None = None
+    """The kind of trigger that it takes the place of."""
+    allow: bool | None = None
+    """Whether it may be observed at all."""
+    on_observer_added: Hook | None = None
+    on_observer_removed: Hook | None = None
+
+    def __init__(
+        self,
+        *,
+        delivery: Delivery | None = _LEFT_OUT,
+        args_format: Any = _LEFT_OUT,
+        legacy_trigger_type: str | None = _LEFT_OUT,
+        allow: bool | None = _LEFT_OUT,
+        on_observer_added: Hook | None = _LEFT_OUT,
+        on_observer_removed: Hook | None = _LEFT_OUT,
+    ) -> None:
+        given = (delivery, args_format, legacy_trigger_type, allow, on_observer_added, on_observer_removed)
+        for name, value in zip(_FIELDS, given, strict=True):
+            if value is not _LEFT_OUT:
+                setattr(self, name, value)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether anything of it is of use only where the engine knows of observers."""
+        return self.delivery == "owner" or bool(self.on_observer_added or self.on_observer_removed)
+
+
+def hooks_of(given: ObserveHooks | Mapping[str, Any] | None) -> ObserveHooks:
+    """The hooks of a function; a `DefinitionError` says what makes no sense."""
+    if not isinstance(given, ObserveHooks | Mapping | None):
+        raise DefinitionError(f"observe takes ObserveHooks or a dict of its fields, not {type(given).__name__}.")
+    if isinstance(given, Mapping):
+        unknown = [name for name in given if name not in _FIELDS]
+        if unknown:
+            raise DefinitionError(f"observe has no {unknown[0]!r}; there are {', '.join(_FIELDS)}.")
+        given = ObserveHooks(**given)
+    hooks = given or ObserveHooks()
+    if hooks.delivery not in (None, "auto", "owner"):
+        raise DefinitionError(f"observe.delivery is 'auto' or 'owner', not {hooks.delivery!r}.")
+    if hooks.args_format is not None and hooks.delivery != "owner":
+        raise DefinitionError("observe.args_format needs delivery='owner': other functions take no arguments.")
+    return hooks
+
+
+def terms_of(hooks: ObserveHooks) -> Observable | None:
+    """What the engine is told of the hooks, if there is anything."""
+    wanted = hooks.args_format
+    if isinstance(wanted, type):
+        wanted = request_format(wanted)
+    terms = Observable(hooks.delivery, wanted, hooks.legacy_trigger_type, hooks.allow)
+    return None if terms == Observable() else terms
+
+
 _log: Final = logging.getLogger(__name__)
+MOST: Final = 10_000
+"""Events that wait to be sent."""
+MOST_BYTES: Final = 8 * 1024 * 1024
+_AT_ONCE: Final = 256
+
+Send: TypeAlias = Callable[[Struct], None]
+
+
+class Reported(Struct, tag="invocationsobserved"):
+    """Events, and the observers that they are for."""
+
+    items: list[dict[str, Any]]
+
+
+class Event(NamedTuple):
+    """One event that waits to be sent."""
+
+    item: dict[str, Any]
+    size: int
+    is_due: Callable[[], bool]
+    """Whether the engine knows by now whose it is."""
+
+
+class Reporting:
+    """Events on their way; those that find no room are missed, and told of in the log."""
+
+    def __init__(self, home: Home, send: Send) -> None:
+        self._home = home
+        self._send = send
+        self._lock = threading.Lock()
+        self._waiting: list[Event] = []
+        self._bytes = 0
+        self._missed = 0
+        self._is_flushing = False
+        """Whether `flush` is about to be called."""
+
+    def put(self, item: dict[str, Any], event: Raw, is_due: Callable[[], bool]) -> None:
+        """Send an event soon, or when the worker is connected; from any thread."""
+        size = len(event)
+        with self._lock:
+            if len(self._waiting) >= MOST or self._bytes + size > MOST_BYTES:
+                self._miss()
+                return
+            self._waiting.append(Event(item, size, is_due))
+            self._bytes += size
+            was_flushing, self._is_flushing = self._is_flushing, True
+        if not was_flushing:
+            self._home.soon(lambda: running_loop().call_soon(self.flush))
+
+    def flush(self) -> None:
+        """Send what the engine can take now."""
+        with self._lock:
+            self._is_flushing = False
+            going: list[Event] = []
+            staying: list[Event] = []
+            for event in self._waiting:
+                (going if event.is_due() else staying).append(event)
+            self._waiting = staying
+            self._bytes = sum(event.size for event in self._waiting)
+        for start in range(0, len(going), _AT_ONCE):
+            self._send(Reported([event.item for event in going[start : start + _AT_ONCE]]))
+
+    def forget(self, function_id: str) -> None:
+        """What waits about a function is for nobody any more."""
+        with self._lock:
+            self._waiting = [event for event in self._waiting if event.item["function_id"] != function_id]
+            self._bytes = sum(event.size for event in self._waiting)
+
+    def _miss(self) -> None:
+        self._missed += 1
+        if self._missed % 1000 == 1:
+            _log.warning("%d events found no room to wait for the engine", self._missed)
+
+
 PATIENCE: Final = 30.0
 """Seconds that a hook has for an observer."""
 
@@ -335,3 +490,55 @@ async def _hooked(hook: Hook, observer: Observer) -> None:
 
 def _is_good(task: asyncio.Future[None]) -> bool:
     return not task.cancelled() and task.exception() is None
+
+
+class Owning:
+    """Every function of a worker, and their observers."""
+
+    def __init__(self, ties: Ties) -> None:
+        self._ties = ties
+        self._rows: dict[str, Owned] = {}
+
+    def made(self, function_id: str, hooks: ObserveHooks) -> Owned:
+        """A function that is about to be offered."""
+        return Owned(function_id, hooks, self._ties)
+
+    def put(self, owned: Owned) -> None:
+        """A function is offered, in place of another of its name."""
+        self.pop(owned.function_id)
+        self._rows[owned.function_id] = owned
+
+    def pop(self, function_id: str) -> None:
+        """A function is offered no longer."""
+        self.refuse(function_id)
+        self._rows.pop(function_id, None)
+
+    def refuse(self, function_id: str) -> None:
+        """The engine does not take a function from this worker."""
+        owned = self._rows.get(function_id)
+        if owned is not None:
+            owned.release()
+
+    def connected(self, is_able: bool) -> None:
+        """The engine says whether it knows of observers."""
+        idle = [] if is_able else [one.function_id for one in self._rows.values() if one.hooks.is_active]
+        if idle:
+            _log.warning("the engine knows nothing of observers, so the hooks of %s are never called", ", ".join(idle))
+
+    def lost(self) -> None:
+        """There is no connection; what observers are to hear waits."""
+        for owned in self._rows.values():
+            owned.is_known = False
+
+    def take(self, frame: News) -> None:
+        """Hear of the observers of a function."""
+        owned = self._rows.get(frame.id if isinstance(frame, Announced) else frame.function_id)
+        if owned is None:
+            return
+        match frame:
+            case Announced():
+                owned.announced(frame)
+            case Added():
+                owned.added(frame)
+            case Removed():
+                owned.removed(frame)

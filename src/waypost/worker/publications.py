@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from waypost.errors import InvocationFailed
 from waypost.loops import running_loop
-from waypost.worker.pauses import Handshake
+from waypost.worker.connection import Handshake
 
 _log: Final = logging.getLogger(__name__)
 _FINAL: Final = ("invocation_failed", "FORBIDDEN", "SHUTDOWN")
