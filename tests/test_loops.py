@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from waypost import loops
-from waypost.loops import Vigil
+from waypost.loops import BusyPoll
 
 
 class Sleeps(selectors.DefaultSelector):
@@ -60,25 +60,25 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
 Play = Callable[[Coroutine[Any, Any, None]], None]
 
 
-async def answered(vigil: Vigil) -> None:
+async def answered(poll: BusyPoll) -> None:
     """Wait for an answer that takes a few milliseconds."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[None] = loop.create_future()
     loop.call_later(0.003, answer.set_result, None)
-    vigil.keep(answer)
+    poll.wait_for(answer)
     await answer
 
 
-async def in_vain(vigil: Vigil) -> None:
+async def in_vain(poll: BusyPoll) -> None:
     """Begin to wait for an answer that never comes."""
-    vigil.keep(asyncio.get_running_loop().create_future())
+    poll.wait_for(asyncio.get_running_loop().create_future())
 
 
-def waits_without(vigil: Vigil, play: Play, clock: Time) -> int:
-    """How many waits have no vigil before the next one, which is in vain."""
+def waits_without(poll: BusyPoll, play: Play, clock: Time) -> int:
+    """How many waits have no poll before the next one, which is in vain."""
     for number in itertools.count():
         before = clock.now
-        play(in_vain(vigil))
+        play(in_vain(poll))
         if clock.now > before:
             return number
     raise AssertionError
@@ -86,44 +86,44 @@ def waits_without(vigil: Vigil, play: Play, clock: Time) -> int:
 
 def test_nobody_sleeps_while_a_vigil_is_kept(play: Play, selector: Sleeps, clock: Time) -> None:
     clock.step = 0
-    vigil = Vigil()
+    poll = BusyPoll()
     for _ in range(10):
-        play(answered(vigil))
+        play(answered(poll))
 
     assert selector.sleeps == 0
 
 
 def test_the_loop_sleeps_when_there_is_no_vigil(play: Play, selector: Sleeps, clock: Time) -> None:
-    vigil = Vigil()
-    play(in_vain(vigil))
+    poll = BusyPoll()
+    play(in_vain(poll))
     clock.step = 0
-    play(answered(vigil))
+    play(answered(poll))
 
     assert selector.sleeps > 0
 
 
 def test_a_vigil_ends_when_its_time_is_over(play: Play, selector: Sleeps, clock: Time) -> None:
     clock.step = 1 / 3
-    play(answered(Vigil()))
+    play(answered(BusyPoll()))
 
     assert selector.sleeps > 0
     assert clock.now < 3 * loops._AWAKE
 
 
 def test_after_vigils_in_vain_there_are_fewer_and_fewer(play: Play, clock: Time) -> None:
-    vigil = Vigil()
-    rests = [waits_without(vigil, play, clock) for _ in range(13)]
+    poll = BusyPoll()
+    rests = [waits_without(poll, play, clock) for _ in range(13)]
 
     assert rests == [0, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024, 1024]
 
 
 def test_one_answer_in_time_makes_up_for_all_in_vain(play: Play, clock: Time) -> None:
-    vigil = Vigil()
-    assert [waits_without(vigil, play, clock) for _ in range(3)] == [0, 2, 4]
+    poll = BusyPoll()
+    assert [waits_without(poll, play, clock) for _ in range(3)] == [0, 2, 4]
     for _ in range(8):
-        play(in_vain(vigil))
+        play(in_vain(poll))
     clock.step = 0
-    play(answered(vigil))
+    play(answered(poll))
     clock.step = 1
 
-    assert [waits_without(vigil, play, clock) for _ in range(3)] == [0, 2, 4]
+    assert [waits_without(poll, play, clock) for _ in range(3)] == [0, 2, 4]

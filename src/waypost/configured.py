@@ -282,7 +282,7 @@ class ConfiguredHub(Hub):
         """How changes are told: to everybody where the rules change too, as the old ones may have shown what leaves."""
         old = self.guard.policy.rules
         is_same = len(new) == len(old) and all(rule in old for rule in new)
-        return nullcontext() if is_same else self.engine.broadcast.to_everybody()
+        return nullcontext() if is_same else self.engine.broadcast.batch_for_all()
 
     def _govern(self, new: list[Rule]) -> None:
         """Have other rules, and tell of the lists that look different to somebody now."""

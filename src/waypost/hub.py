@@ -20,7 +20,7 @@ from waypost.capabilities.results import Result
 from waypost.capabilities.session import ListKind
 from waypost.capabilities.surfaces import SEVEN, Surface
 from waypost.errors import DefinitionError, PolicyDenied, StoreError, ToolError, UnknownTool, WaypostError
-from waypost.execution.bulkheads import AT_ONCE, MOST_WAITING, Bulkheads
+from waypost.execution.bulkheads import MAX_RUNNING, MAX_WAITING, Bulkheads
 from waypost.execution.pipeline import Pipeline
 from waypost.lifecycle import Lifecycle, ListName
 from waypost.parts import Parts
@@ -91,8 +91,8 @@ class Hub(Parts, Registering, Lifecycle):
         policies: Iterable[Rule] = (),
         audit: Sink = "none",
         breakers: bool = False,
-        max_running: int = AT_ONCE,
-        max_waiting: int = MOST_WAITING,
+        max_running: int = MAX_RUNNING,
+        max_waiting: int = MAX_WAITING,
         surface: Surface = "full",
         ranking: Ranking = "auto",
         workers: bool | Mapping[str, Any] = False,
@@ -121,8 +121,8 @@ class Hub(Parts, Registering, Lifecycle):
         self._instructions = instructions
         self._allowed_hosts = tuple(allowed_hosts)
         self._allowed_origins = tuple(allowed_origins)
-        places_to_run = Bulkheads(max_running, max_waiting)
-        self._pipeline = Pipeline(self.registry, self, timeout=tool_timeout, places=places_to_run)
+        slots = Bulkheads(max_running, max_waiting)
+        self._pipeline = Pipeline(self.registry, self, timeout=tool_timeout, slots=slots)
         self.engine = Engine(
             self,
             self.registry,
@@ -190,7 +190,7 @@ class Hub(Parts, Registering, Lifecycle):
     ) -> Result:
         """Call a tool on behalf of `caller`, out of another one; a name nobody has is that one's mistake."""
         if by is not None:
-            caller = caller.behind(self.guard.behind(by, caller))
+            caller = caller.with_chain(self.guard.behind(by, caller))
         try:
             return await self._pipeline.call(name, arguments, caller)
         except (UnknownTool, PolicyDenied) as error:
@@ -255,7 +255,7 @@ class Hub(Parts, Registering, Lifecycle):
         if self.auth is not None and (self._leaving is None or not self._leaving.is_here):
             from waypost.policy.leaving import Leaving
 
-            self._leaving = Leaving(self.auth, self.engine.recognise)
+            self._leaving = Leaving(self.auth, self.engine.apply_key_changes)
 
     async def stop(self) -> None:
         """End all sessions and streams; transports call it."""

@@ -111,7 +111,7 @@ class Lifecycle:
 
     async def on_completion(self, ref: str, argument: Mapping[str, Any], ctx: Context) -> list[str]:
         """Values for an argument being typed; `ref` is a prompt's name or a template's URI."""
-        found: list[str] = (await methods.completed(self.engine, ref, argument, ctx.caller))["values"]
+        found: list[str] = (await methods.complete_argument(self.engine, ref, argument, ctx.caller))["values"]
         return found
 
     async def on_elicitation(self, response: dict[str, Any], request_id: str, session: Session) -> None:
@@ -141,25 +141,25 @@ class Lifecycle:
 
     def list_registered(self, kind: ListName, cursor: str | None = None, *, include_hidden: bool = False) -> Page:
         """One page of what is registered, for use in list hooks."""
-        return self.engine.listing.registered(Kind(kind), cursor, include_hidden=include_hidden)
+        return self.engine.lists.registered(Kind(kind), cursor, include_hidden=include_hidden)
 
     async def send(self, session_id: str, event: Any) -> None:
         """Hand an event to a session's `on_event`, after what was sent there before."""
-        await self.engine.on_own_loop(self._tell(session_id, "event", event))
+        await self.engine.run_on_loop(self._tell(session_id, "event", event))
 
     async def call(self, session_id: str, request: Any) -> Any:
         """Ask a session's `on_call` and wait for its reply."""
-        return await self.engine.on_own_loop(self._tell(session_id, "call", request))
+        return await self.engine.run_on_loop(self._tell(session_id, "call", request))
 
     async def cast(self, session_id: str, request: Any) -> None:
         """Hand a request to a session's `on_cast` and do not wait."""
-        await self.engine.on_own_loop(self._cast(session_id, request))
+        await self.engine.run_on_loop(self._cast(session_id, request))
 
     async def _tell(self, session_id: str, hook: str, what: Any) -> Any:
-        return await self.engine.tell(self._session(session_id), hook, what)
+        return await self.engine.call_hook(self._session(session_id), hook, what)
 
     async def _cast(self, session_id: str, request: Any) -> None:
-        self.engine.background(self.engine.tell(self._session(session_id), "cast", request))
+        self.engine.background(self.engine.call_hook(self._session(session_id), "cast", request))
 
     def _session(self, session_id: str) -> LegacySession:
         session = self.engine.sessions.get(session_id)

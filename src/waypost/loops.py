@@ -48,7 +48,7 @@ _AWAKE: Final = 250e-6
 _LONGEST_REST: Final = 1024
 
 
-class Vigil:
+class BusyPoll:
     """Keeps the loop awake until an answer is there, if such answers come quickly.
 
     A loop that goes to sleep needs about as long to wake up as a quick neighbour needs to answer. After a vigil in vain
@@ -61,7 +61,7 @@ class Vigil:
         self._in_vain = 1
         self._rest = 0
 
-    def keep(self, answer: asyncio.Future[Any]) -> None:
+    def wait_for(self, answer: asyncio.Future[Any]) -> None:
         """Stay awake for this answer, for a moment at most."""
         if self._rest:
             self._rest -= 1
@@ -77,7 +77,7 @@ class Vigil:
             self._rest = self._in_vain = min(2 * self._in_vain, _LONGEST_REST)
 
 
-async def awaited(value: Any) -> Any:
+async def maybe_await(value: Any) -> Any:
     """What a function came to that may or may not be asynchronous."""
     return await value if inspect.isawaitable(value) else value
 

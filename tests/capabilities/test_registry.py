@@ -16,7 +16,7 @@ from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.registry import Change, Registry
 from waypost.capabilities.uri_templates import UriTemplate
 from waypost.errors import UnknownResource
-from waypost.protocol.lists import Listing
+from waypost.protocol.lists import Lists
 from waypost.wire.definitions import PromptDefinition, ResourceDefinition, TemplateDefinition, ToolDefinition
 from waypost.wire.params import cursor_after, key_before
 
@@ -205,7 +205,7 @@ names = st.text("abcü/:.", min_size=1, max_size=3)
 def test_paging_neither_repeats_nor_skips_what_stays(start: set[str], size: int, data: st.DataObject) -> None:
     registry = Registry()
     registry.add([a_tool(name, hidden=name.startswith("c")) for name in start])
-    listing = Listing(registry, page_size=size)
+    listing = Lists(registry, page_size=size)
     staying = {name for name in start if not name.startswith("c")}
     seen: list[str] = []
     cursor = None

@@ -21,7 +21,7 @@ def opened(clock: Clock) -> Breakers:
 def fail(breakers: Breakers, times: int) -> None:
     for _ in range(times):
         breakers.enter("deploy")
-        breakers.failed("deploy", "OSError: no route")
+        breakers.record_failure("deploy", "OSError: no route")
 
 
 def refused(breakers: Breakers, name: str = "deploy") -> str:
@@ -40,7 +40,7 @@ def test_three_failures_in_a_row_open_a_circuit_for_five_minutes() -> None:
 
     fail(breakers, 2)
     breakers.enter("deploy")
-    breakers.failed("deploy", "again")
+    breakers.record_failure("deploy", "again")
     assert refused(breakers) == "Circuit open for deploy, retry in 300 s"
 
 
@@ -65,7 +65,7 @@ def test_a_success_in_between_begins_the_count_anew() -> None:
     breakers = Breakers(clock=Clock())
     fail(breakers, 2)
     breakers.enter("deploy")
-    breakers.succeeded("deploy")
+    breakers.record_success("deploy")
     fail(breakers, 2)
 
     breakers.enter("deploy")
@@ -76,7 +76,7 @@ def test_an_end_that_tells_nothing_neither_counts_nor_heals() -> None:
     fail(breakers, 2)
     for _ in range(5):
         breakers.enter("deploy")
-        breakers.gave_up("deploy")
+        breakers.record_abandoned("deploy")
     assert state(breakers) == "closed"
 
     fail(breakers, 1)
@@ -99,7 +99,7 @@ def test_a_success_of_the_one_who_tries_closes_the_circuit() -> None:
     breakers = opened(clock)
     clock.now += 300
     breakers.enter("deploy")
-    breakers.succeeded("deploy")
+    breakers.record_success("deploy")
 
     assert breakers.states() == {}
     fail(breakers, 2)
@@ -111,7 +111,7 @@ def test_a_failure_of_the_one_who_tries_opens_it_for_another_five_minutes() -> N
     breakers = opened(clock)
     clock.now += 300
     breakers.enter("deploy")
-    breakers.failed("deploy", "still")
+    breakers.record_failure("deploy", "still")
 
     assert refused(breakers) == "Circuit open for deploy, retry in 300 s"
     clock.now += 300
@@ -123,7 +123,7 @@ def test_when_the_one_who_tries_gives_up_another_may() -> None:
     breakers = opened(clock)
     clock.now += 300
     breakers.enter("deploy")
-    breakers.gave_up("deploy")
+    breakers.record_abandoned("deploy")
 
     breakers.enter("deploy")
     refused(breakers)
@@ -134,7 +134,7 @@ def test_states_are_what_the_metrics_show() -> None:
     breakers = Breakers(clock=clock)
     assert breakers.states() == {}
 
-    breakers.failed("b", "TypeError: x")
+    breakers.record_failure("b", "TypeError: x")
     fail(breakers, 3)
     assert breakers.states() == {
         "b": {"state": "closed", "failure_count": 1, "last_error": "TypeError: x"},
@@ -156,8 +156,8 @@ def test_what_never_failed_takes_no_room() -> None:
     breakers = Breakers()
     for number in range(1000):
         breakers.enter(f"tool{number}")
-        breakers.succeeded(f"tool{number}")
-        breakers.gave_up(f"tool{number}")
+        breakers.record_success(f"tool{number}")
+        breakers.record_abandoned(f"tool{number}")
 
     assert breakers._breakers == {}
 
@@ -165,7 +165,7 @@ def test_what_never_failed_takes_no_room() -> None:
 def test_both_numbers_can_be_chosen() -> None:
     clock = Clock()
     breakers = Breakers(failures=1, pause=10, clock=clock)
-    breakers.failed("deploy", "x")
+    breakers.record_failure("deploy", "x")
 
     assert refused(breakers) == "Circuit open for deploy, retry in 10 s"
 
@@ -196,14 +196,14 @@ class OneAtATime(RuleBasedStateMachine):
             refused(self.breakers)
         match end:
             case "succeeded":
-                self.breakers.succeeded("deploy")
+                self.breakers.record_success("deploy")
                 self.in_a_row = 0
             case "failed":
-                self.breakers.failed("deploy", "x")
+                self.breakers.record_failure("deploy", "x")
                 self.in_a_row += 1
                 self.closed_until = self.clock.now + 300
             case _:
-                self.breakers.gave_up("deploy")
+                self.breakers.record_abandoned("deploy")
 
     @precondition(lambda self: not self.may_try)
     @rule()
@@ -224,12 +224,12 @@ def test_what_was_on_its_way_before_the_circuit_opened_counts_for_nothing() -> N
     now = [0.0]
     breakers = Breakers(failures=1, pause=10.0, clock=lambda: now[0])
     assert not breakers.enter("slow")
-    breakers.failed("slow", "no", is_probe=False)
+    breakers.record_failure("slow", "no", is_probe=False)
     now[0] = 11.0
     assert breakers.enter("slow")
-    breakers.failed("slow", "late", is_probe=False)
-    breakers.succeeded("slow", is_probe=False)
+    breakers.record_failure("slow", "late", is_probe=False)
+    breakers.record_success("slow", is_probe=False)
     with pytest.raises(CircuitOpen):
         breakers.enter("slow")
-    breakers.succeeded("slow")
+    breakers.record_success("slow")
     assert not breakers.enter("slow")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.protocol.conftest import asynchronous, idle
 from waypost.errors import Busy, CallError
-from waypost.execution.bulkheads import AT_ONCE, MOST_WAITING, Bulkheads
+from waypost.execution.bulkheads import MAX_RUNNING, MAX_WAITING, Bulkheads
 
 
 class Work:
@@ -30,14 +30,14 @@ class Work:
         self.tasks[name] = asyncio.get_running_loop().create_task(self._run(name))
 
     async def _run(self, name: str) -> None:
-        if not self.bulkheads.try_enter(name[0]):
-            await self.bulkheads.enter(name[0])
+        if not self.bulkheads.try_acquire(name[0]):
+            await self.bulkheads.acquire(name[0])
         self.running.append(name)
         try:
             await self._ends[name].wait()
         finally:
             self.running.remove(name)
-            self.bulkheads.leave(name[0])
+            self.bulkheads.release(name[0])
             self.ended.append(name)
 
     def end(self, name: str) -> None:
@@ -54,7 +54,7 @@ def is_empty(bulkheads: Bulkheads) -> bool:
 
 
 def test_the_limits_are_those_that_are_promised() -> None:
-    assert (AT_ONCE, MOST_WAITING) == (64, 10_000)
+    assert (MAX_RUNNING, MAX_WAITING) == (64, 10_000)
     assert issubclass(Busy, CallError)
 
 
@@ -95,9 +95,9 @@ async def test_nobody_who_comes_later_gets_a_place_before_those_in_line() -> Non
     work.begin("a0")
     work.begin("a1")
     await idle()
-    work.bulkheads.leave("a")  # by hand, so that the place is on its way to a1 and a1 has not woken yet
+    work.bulkheads.release("a")  # by hand, so that the place is on its way to a1 and a1 has not woken yet
 
-    assert not work.bulkheads.try_enter("a")
+    assert not work.bulkheads.try_acquire("a")
     await idle()
     assert work.running == ["a0", "a1"]
     work.bulkheads._running["a"] += 1
@@ -159,7 +159,7 @@ async def test_a_place_that_comes_right_after_somebody_left_the_line_goes_to_the
 
 @asynchronous
 async def test_more_than_the_line_holds_are_refused_by_name_of_the_limit() -> None:
-    work = Work(Bulkheads(1, most_waiting=2))
+    work = Work(Bulkheads(1, max_waiting=2))
     for name in ("a0", "a1", "a2", "a3"):
         work.begin(name)
     await idle()
@@ -178,7 +178,7 @@ async def test_more_than_the_line_holds_are_refused_by_name_of_the_limit() -> No
 
 @asynchronous
 async def test_there_is_room_in_line_again_when_somebody_left_it() -> None:
-    work = Work(Bulkheads(1, most_waiting=1))
+    work = Work(Bulkheads(1, max_waiting=1))
     work.begin("a0")
     work.begin("a1")
     await idle()
@@ -207,10 +207,10 @@ MOVES = st.lists(
 @settings(max_examples=200)
 @given(MOVES, st.integers(1, 3), st.integers(0, 6))
 def test_whatever_comes_and_goes_no_place_is_lost_and_none_is_given_twice(
-    moves: list[tuple[str, str | int]], at_once: int, most_waiting: int
+    moves: list[tuple[str, str | int]], at_once: int, max_waiting: int
 ) -> None:
     async def play() -> None:
-        work = Work(Bulkheads(at_once, most_waiting))
+        work = Work(Bulkheads(at_once, max_waiting))
         count = 0
         for move, which in moves:
             names = [name for name, task in work.tasks.items() if not task.done()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from waypost import InvocationFailed, ToolError
-from waypost.execution.pipeline import failed_call
+from waypost.execution.pipeline import error_result
 from waypost.workers.failures import failure_of
 
 TEXT = "password=hunter2hunter2 and tangerine"
@@ -21,7 +21,7 @@ TEXT = "password=hunter2hunter2 and tangerine"
     ids=["crash", "worker", "chosen"],
 )
 def test_a_crash_tells_no_secret_and_what_was_chosen_none_of_the_configuration(error: Exception, told: str) -> None:
-    result = failed_call("tool", error, ("tangerine",))
+    result = error_result("tool", error, ("tangerine",))
 
     assert (result.text, result.is_error) == (told, True)
 

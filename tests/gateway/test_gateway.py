@@ -29,11 +29,11 @@ def hub_of(many: int) -> Hub:
 
 @pytest.mark.parametrize("version", ALL)
 def test_the_list_is_the_same_bytes_for_0_1_and_10_000_capabilities(version: str) -> None:
-    nothing, one, many = (hub_of(many).engine.listing.page(Kind.TOOL, None, version) for many in (0, 1, 10_000))
+    nothing, one, many = (hub_of(many).engine.lists.page(Kind.TOOL, None, version) for many in (0, 1, 10_000))
 
     assert nothing == one == many
     assert {tool["name"] for tool in json.loads(many)["tools"]} == SEVEN
-    assert office().engine.listing.page(Kind.TOOL, None, version) == nothing
+    assert office().engine.lists.page(Kind.TOOL, None, version) == nothing
 
 
 @eras

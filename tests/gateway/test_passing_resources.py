@@ -69,12 +69,12 @@ def test_a_session_hears_of_a_resource_for_as_long_as_it_is_subscribed(tmp_path:
         async with client_of(tmp_path, LATEST_LEGACY, era) as (client, far):
             assert far is not None
             await client.subscribe("notes://today")
-            await until(lambda: far.engine.broadcast.wanted() == {"notes://today"})
+            await until(lambda: far.engine.broadcast.subscribed_uris() == {"notes://today"})
             await client.call_tool("up.rewrite")
             await client.assert_notification("resources/updated", uri="notes://today", within=10)
             await client.refute_notification("resources/updated")
             await client.unsubscribe("notes://today")
-            await until(lambda: far.engine.broadcast.wanted() == set())
+            await until(lambda: far.engine.broadcast.subscribed_uris() == set())
             await client.call_tool("up.rewrite")
             await client.refute_notification("resources/updated")
 
@@ -88,10 +88,10 @@ def test_a_stream_of_changes_hears_of_a_resource_while_it_is_open(tmp_path: Path
         async with client_of(tmp_path, V2026_07_28, era) as (client, far):
             assert far is not None
             async with client.listen(resourceSubscriptions=["notes://today", "notes://day/1"]):
-                await until(lambda: far.engine.broadcast.wanted() == {"notes://today", "notes://day/1"})
+                await until(lambda: far.engine.broadcast.subscribed_uris() == {"notes://today", "notes://day/1"})
                 await client.call_tool("up.rewrite")
                 await client.assert_notification("resources/updated", uri="notes://today", within=10)
-            await until(lambda: far.engine.broadcast.wanted() == set())
+            await until(lambda: far.engine.broadcast.subscribed_uris() == set())
 
     heard()
 
@@ -104,8 +104,8 @@ def test_a_client_that_leaves_wants_nothing_any_more(tmp_path: Path, era: str) -
             assert far is not None
             async with connect(hub, LATEST_LEGACY) as client:
                 await client.subscribe("notes://today")
-                await until(lambda: far.engine.broadcast.wanted() == {"notes://today"})
-            await until(lambda: far.engine.broadcast.wanted() == set())
+                await until(lambda: far.engine.broadcast.subscribed_uris() == {"notes://today"})
+            await until(lambda: far.engine.broadcast.subscribed_uris() == set())
 
     left()
 
@@ -117,11 +117,11 @@ def test_a_session_that_began_anew_is_told_what_is_wanted(tmp_path: Path, era: s
         async with importing(tmp_path, era) as (hub, far), connect(hub, LATEST_LEGACY) as client:
             assert far is not None
             await client.subscribe("notes://today")
-            await until(lambda: far.engine.broadcast.wanted() == {"notes://today"})
+            await until(lambda: far.engine.broadcast.subscribed_uris() == {"notes://today"})
             await imports_of(hub).restart("up")
             await client.unsubscribe("notes://day/1")  # which changes nothing
             await until(lambda: len(far.engine.sessions) == (1 if era == LATEST_LEGACY else 0))
-            await until(lambda: far.engine.broadcast.wanted() == {"notes://today"})
+            await until(lambda: far.engine.broadcast.subscribed_uris() == {"notes://today"})
             assert imports_of(hub).is_needed("up")
             await client.call_tool("up.rewrite")
             await client.assert_notification("resources/updated", uri="notes://today", within=10)

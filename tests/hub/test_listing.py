@@ -113,7 +113,7 @@ def test_an_unknown_hook_is_refused_with_those_there_are() -> None:
         empty().on("tool_list")
 
 
-# Listing what is registered
+# Lists what is registered
 
 
 def test_what_is_registered_comes_in_pages_that_can_include_hidden_items() -> None:

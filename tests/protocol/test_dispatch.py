@@ -7,7 +7,7 @@ from tests.protocol.conftest import Json, assorted_hub, asynchronous
 from waypost import Context, Hub
 from waypost.errors import InvalidParams, MethodNotFound
 from waypost.protocol.dispatch import dispatch, find, route
-from waypost.protocol.exchange import NOWHERE, Exchange
+from waypost.protocol.exchange import CLOSED_OUTLET, Exchange
 from waypost.wire import params
 from waypost.wire.messages import decode
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
@@ -16,7 +16,7 @@ BOTH = pytest.mark.parametrize("version", [LATEST_LEGACY, V2026_07_28])
 
 
 def exchange(version: str = LATEST_LEGACY) -> Exchange:
-    return Exchange(1, version, NOWHERE)
+    return Exchange(1, version, CLOSED_OUTLET)
 
 
 @pytest.mark.parametrize(

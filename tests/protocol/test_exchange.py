@@ -7,7 +7,7 @@ import pytest
 
 from tests.protocol.conftest import Json, asynchronous, idle
 from waypost.errors import InvalidParams
-from waypost.protocol.exchange import SILENT, Exchange, level_number, wanted_level
+from waypost.protocol.exchange import SILENT, Exchange, level_number, parse_client_level
 from waypost.wire.definitions import Implementation
 from waypost.wire.params import LOG_LEVELS, RequestMeta
 from waypost.wire.versions import ALL, V2024_11_05, V2026_07_28
@@ -125,7 +125,7 @@ def test_an_unknown_log_level_is_refused_with_the_known_ones(level: str) -> None
     with pytest.raises(ValueError, match="emergency"):
         level_number(level)
     with pytest.raises(InvalidParams, match="emergency"):
-        wanted_level(level)
+        parse_client_level(level)
 
 
 @asynchronous

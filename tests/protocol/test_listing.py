@@ -10,7 +10,7 @@ from tests.protocol.conftest import Json, asynchronous, in_session, request, sta
 from waypost import Hub
 from waypost.capabilities.capability import Capability, Kind
 from waypost.errors import InvalidParams
-from waypost.protocol.lists import Listing
+from waypost.protocol.lists import Lists
 from waypost.wire.params import cursor_after, key_before
 from waypost.wire.versions import ALL, V2024_11_05, V2025_11_25, V2026_07_28
 
@@ -27,7 +27,7 @@ def add(hub: Hub, name: str, **options: Any) -> None:
 
 
 def page(hub: Hub, cursor: str | None = None, version: str = V2026_07_28) -> Json:
-    body: Json = json.loads(hub.engine.listing.page(Kind.TOOL, cursor, version))
+    body: Json = json.loads(hub.engine.lists.page(Kind.TOOL, cursor, version))
     return body
 
 
@@ -61,7 +61,7 @@ def test_hidden_items_take_no_place_on_a_page() -> None:
     add(hub, "b", hidden=True)
     add(hub, "f", hidden=True)
     assert walk(hub) == [["a", "c"], ["e"]]
-    everything = hub.engine.listing.registered(Kind.TOOL, None, include_hidden=True)
+    everything = hub.engine.lists.registered(Kind.TOOL, None, include_hidden=True)
     assert [row.id for row in everything.items if isinstance(row, Capability)] == ["a", "b"]
 
 
@@ -145,13 +145,13 @@ async def test_all_four_lists_page_and_refuse_bad_cursors_in_both_eras(method: s
 
 
 def test_a_page_is_encoded_once() -> None:
-    listing = hub_with("a", "b", "c").engine.listing
+    listing = hub_with("a", "b", "c").engine.lists
     assert listing.page(Kind.TOOL, None, V2025_11_25) is listing.page(Kind.TOOL, None, V2025_11_25)
 
 
 def test_a_change_of_the_registry_is_seen_at_once() -> None:
     hub = hub_with("a", page_size=10)
-    listing = hub.engine.listing
+    listing = hub.engine.lists
     before = listing.page(Kind.TOOL, None, V2025_11_25)
     add(hub, "b")
     assert names(page(hub)) == ["a", "b"]
@@ -172,16 +172,16 @@ def test_a_replaced_tool_is_listed_with_its_new_description() -> None:
 
 def test_changes_of_other_lists_leave_a_page_alone() -> None:
     hub = hub_with("a")
-    kept = hub.engine.listing.page(Kind.TOOL, None, V2025_11_25)
+    kept = hub.engine.lists.page(Kind.TOOL, None, V2025_11_25)
     hub.prompt(name="p")(lambda: "x")
-    assert hub.engine.listing.page(Kind.TOOL, None, V2025_11_25) is kept
+    assert hub.engine.lists.page(Kind.TOOL, None, V2025_11_25) is kept
 
 
 def test_made_up_cursors_do_not_fill_the_memory() -> None:
     hub = hub_with("a", "b", "c")
     for number in range(3000):
-        hub.engine.listing.page(Kind.TOOL, cursor_after(f"x{number}"), V2026_07_28)
-    assert len(hub.engine.listing._pages) <= 1024
+        hub.engine.lists.page(Kind.TOOL, cursor_after(f"x{number}"), V2026_07_28)
+    assert len(hub.engine.lists._pages) <= 1024
     assert walk(hub) == [["a", "b"], ["c"]]
 
 
@@ -218,7 +218,7 @@ def test_portable_names_are_what_a_list_is_sorted_by() -> None:
 
 def test_portable_names_follow_the_registry() -> None:
     hub = hub_with("a.b", names="portable", page_size=10)
-    listing = Listing(hub.registry, page_size=10, portable=True)
+    listing = Lists(hub.registry, page_size=10, portable=True)
     [borrowed] = names(json.loads(listing.page(Kind.TOOL, None, V2026_07_28)))
     add(hub, borrowed)
     listed = names(json.loads(listing.page(Kind.TOOL, None, V2026_07_28)))
@@ -226,8 +226,8 @@ def test_portable_names_follow_the_registry() -> None:
     assert borrowed in listed
 
 
-def only(hub: Hub, *names: str, page_size: int = 10) -> Listing:
-    return Listing(hub.registry, page_size=page_size, only=frozenset(names))
+def only(hub: Hub, *names: str, page_size: int = 10) -> Lists:
+    return Lists(hub.registry, page_size=page_size, only=frozenset(names))
 
 
 def test_only_some_tools_can_be_listed_and_the_others_take_no_place_on_a_page() -> None:

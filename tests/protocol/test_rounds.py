@@ -8,7 +8,7 @@ from waypost import Context, Hub
 from waypost.capabilities.asking import InputNeeded, is_input_needed
 from waypost.capabilities.principals import Principal
 from waypost.protocol import modern
-from waypost.protocol.exchange import NOWHERE, Exchange
+from waypost.protocol.exchange import CLOSED_OUTLET, Exchange
 from waypost.testing import connect
 from waypost.wire import messages
 from waypost.wire.messages import decode
@@ -317,7 +317,7 @@ async def test_a_state_is_of_no_use_to_somebody_else() -> None:
     hub, _ = asking_hub()
 
     async def answer(who: str, message: Json) -> Any:
-        exchange = Exchange(1, V2026_07_28, NOWHERE)
+        exchange = Exchange(1, V2026_07_28, CLOSED_OUTLET)
         exchange.principal = Principal(who)
         outcome = await modern.answer(hub.engine, messages.parse(messages.encode(message)), exchange)
         assert outcome is not None

@@ -46,7 +46,7 @@ class Host:
         task.add_done_callback(self.tasks.discard)
         return task
 
-    async def tell(self, session: LegacySession, name: str, *args: Any) -> Any:
+    async def call_hook(self, session: LegacySession, name: str, *args: Any) -> Any:
         self.told.append((name, *args))
         answer = self.answers.get(name)
         if isinstance(answer, Exception):

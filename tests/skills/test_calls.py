@@ -9,7 +9,7 @@ import pytest
 
 from tests.protocol.conftest import asynchronous, idle
 from waypost.capabilities.context import Context
-from waypost.loops import awaited
+from waypost.loops import maybe_await
 from waypost.skills.calls import Calls
 
 CTX = cast(Context, None)
@@ -25,7 +25,7 @@ async def test_the_last_of_several_calls_is_waited_for_and_one_that_comes_late_t
     calls, ended = Calls(), list[str]()
     run, first, second = calls.counted(wait_for), asyncio.Event(), asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        running = [group.create_task(awaited(run(gate, CTX))) for gate in (first, second)]
+        running = [group.create_task(maybe_await(run(gate, CTX))) for gate in (first, second)]
         await idle()
         calls.when_over(lambda: ended.append("end"))
         first.set()

@@ -40,7 +40,7 @@ class Patient(Listener):
 
 def is_known(far: Dated, wanted: set[str]) -> bool:
     """Whether a server knows what is wanted of it."""
-    return far.engine.broadcast.wanted() == wanted
+    return far.engine.broadcast.subscribed_uris() == wanted
 
 
 def nothing() -> None:
@@ -72,7 +72,7 @@ async def test_the_end_of_a_stream_is_told_unless_it_was_wanted() -> None:
     async with listening(far.asgi()) as url, pooled(McpConnection(url=url)) as pool:
         await pool.watch("up", watched, {TODAY}, ended.set)
         await pool.watch("up", watched, {PICTURE}, ended.set)
-        await until(lambda: far.engine.broadcast.wanted() == {PICTURE})
+        await until(lambda: far.engine.broadcast.subscribed_uris() == {PICTURE})
         assert not ended.is_set()
         far.engine.broadcast.close()
         await ended.wait()

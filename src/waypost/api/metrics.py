@@ -141,7 +141,7 @@ def _workflows(hub: Operated, total: int) -> Workflows:
 def _tools(hub: Operated, principal: Principal) -> int:
     only = hub.engine.settings.only_tools
     rows = (row for row in hub.registry[Kind.TOOL] if only is None or row.id in only)
-    return sum(not row.hidden and hub.engine.shows(principal, row) for row in rows)
+    return sum(not row.hidden and hub.engine.can_see(principal, row) for row in rows)
 
 
 def _skills(hub: Operated) -> SkillCounts:

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from waypost.buses.bus import MOST_WAITING, Answers, Heard, checked_message, checked_subject
 from waypost.errors import DeadlineExceeded, NoHolder, RemoteError, WaypostError
-from waypost.loops import awaited
+from waypost.loops import maybe_await
 
 _log: Final = logging.getLogger(__name__)
 _FAILED: Final = -32603
@@ -135,7 +135,7 @@ class _Listener(_Member):
         while self._waiting:
             subject, message = self._waiting.popleft()
             try:
-                await awaited(self._heard(subject, message))
+                await maybe_await(self._heard(subject, message))
             except Exception:
                 _log.exception("a listener to %s failed", subject)
         self._hearing = False

@@ -11,7 +11,7 @@ from waypost.capabilities.context import Caller
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.session import Session
 from waypost.errors import CapabilityNotSupported, WaypostError
-from waypost.loops import awaited
+from waypost.loops import maybe_await
 from waypost.wire.definitions import Implementation
 from waypost.wire.messages import RequestId
 from waypost.wire.versions import V2026_07_28
@@ -42,7 +42,7 @@ class Absent:
 
     async def once(self, key: str, function: Callable[[], Any]) -> Any:
         """Do it: nothing is run twice here."""
-        return await awaited(function())
+        return await maybe_await(function())
 
     async def progress(self, value: float, total: float | None, message: str | None) -> None:
         """Nobody is there to be told."""
@@ -53,6 +53,6 @@ class Absent:
     async def close_stream(self) -> None:
         """There is no stream."""
 
-    def behind(self, chain: Chain) -> Caller:
+    def with_chain(self, chain: Chain) -> Caller:
         """The same principal, of a call that stands behind others."""
         return Absent(self.principal, chain)

@@ -51,12 +51,12 @@ class Breakers:
         breaker.probing = True
         return True
 
-    def succeeded(self, name: str, *, is_probe: bool = True) -> None:
+    def record_success(self, name: str, *, is_probe: bool = True) -> None:
         """All is well again."""
         if self._breakers and (is_probe or not self._is_open(name)):
             self._breakers.pop(name, None)
 
-    def failed(self, name: str, reason: str, *, is_probe: bool = True) -> None:
+    def record_failure(self, name: str, reason: str, *, is_probe: bool = True) -> None:
         """One more failure in a row."""
         if not is_probe and self._is_open(name):
             return
@@ -67,7 +67,7 @@ class Breakers:
         if breaker.failures >= self._failures:
             breaker.opened_at = self._clock()
 
-    def gave_up(self, name: str) -> None:
+    def record_abandoned(self, name: str) -> None:
         """A call ended without telling anything; if it was the one who tried, another may."""
         breaker = self._breakers.get(name)
         if breaker is not None:

@@ -85,12 +85,12 @@ _INSIST_AFTER: Final = 0.1
 class Deadline:
     """Cancels the current task when time is up, again and again if it does not listen, and says so."""
 
-    __slots__ = ("_cancels", "_left", "_pauses", "_places", "_seconds", "_task", "_ticker", "_who", "due")
+    __slots__ = ("_cancels", "_left", "_pauses", "_seconds", "_slots", "_task", "_ticker", "_who", "due")
 
-    def __init__(self, seconds: float, places: Bulkheads | None = None, who: str | None = None) -> None:
+    def __init__(self, seconds: float, slots: Bulkheads | None = None, who: str | None = None) -> None:
         self.due = 0.0
         self._seconds = seconds
-        self._places = places
+        self._slots = slots
         self._who = who
         self._cancels = 0
         self._pauses = 0
@@ -112,8 +112,8 @@ class Deadline:
         if self._pauses == 0:
             self._left = max(0.0, self.due - self._ticker.loop.time())
             self._ticker.discard(self)
-            if self._places is not None and self._who is not None:
-                self._places.leave(self._who)
+            if self._slots is not None and self._who is not None:
+                self._slots.release(self._who)
         self._pauses += 1
         try:
             yield
@@ -121,8 +121,8 @@ class Deadline:
             self._pauses -= 1
             if self._pauses == 0:
                 self._ticker.add(self, self._left)
-                if self._places is not None and self._who is not None:
-                    self._places.return_to(self._who)
+                if self._slots is not None and self._who is not None:
+                    self._slots.reacquire(self._who)
 
     def ring(self) -> None:
         """Time is up: stop the work, and look again whether it did stop."""

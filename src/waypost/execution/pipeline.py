@@ -39,7 +39,7 @@ from waypost.execution.bulkheads import Bulkheads
 from waypost.execution.counters import Counters
 from waypost.execution.deadline import Deadline
 from waypost.execution.pool import Pool
-from waypost.loops import awaited
+from waypost.loops import maybe_await
 from waypost.redaction import redacted, without
 from waypost.wire.content import Contents
 
@@ -47,7 +47,7 @@ from waypost.wire.content import Contents
 class Permit:
     """That something may run now, and what is needed to put its end on record."""
 
-    __slots__ = ("action", "began", "caller", "digest", "name", "probes")
+    __slots__ = ("action", "began", "caller", "digest", "is_probe", "name")
 
     def __init__(self, name: str, caller: Caller, action: str) -> None:
         self.name = name
@@ -56,7 +56,7 @@ class Permit:
         self.began = perf_counter()
         self.digest = ""
         """Of its arguments as they came, for the record."""
-        self.probes = False
+        self.is_probe = False
         """Whether it is to find out if a circuit may be closed again."""
 
 
@@ -80,11 +80,11 @@ _log: Final = logging.getLogger(__name__)
 class Pipeline:
     """Runs capabilities of one registry."""
 
-    def __init__(self, registry: Registry, services: Services, *, timeout: float, places: Bulkheads) -> None:
+    def __init__(self, registry: Registry, services: Services, *, timeout: float, slots: Bulkheads) -> None:
         self.registry = registry
         self.timeout = timeout
         self.pool = Pool()
-        self.places = places
+        self.slots = slots
         self.guard: Guard | None = None
         self.secrets: tuple[str, ...] = ()
         """Values that no error of a tool may tell."""
@@ -99,45 +99,45 @@ class Pipeline:
         caller: Caller,
         *,
         longest: float | None = None,
-        unopened: bool = False,
+        keep_raw: bool = False,
     ) -> Result:
         """Call a tool; whatever goes wrong inside it is a result that says so.
 
-        `longest` stands in for the usual deadline where a call may take its time. `unopened` is for whoever only hands
+        `longest` stands in for the usual deadline where a call may take its time. `keep_raw` is for whoever only hands
         the result on: data that nobody has looked into may stay the JSON that it came as.
         """
         tool = self.registry.tool(name)
         if tool.scopes:
             check_scopes(tool, caller)
-        guard, permit, place = self.guard, None, None
+        guard, permit, slot = self.guard, None, None
         try:
             depth = caller.chain.depth
             if guard is not None and (guard.is_on or tool.permissions or depth):
                 permit = guard.enter(tool, tool.id, caller, "call", arguments)
             if not depth:
                 who = caller.principal.id
-                if not self.places.try_enter(who):
-                    await self.places.enter(who)
-                place = who
+                if not self.slots.try_acquire(who):
+                    await self.slots.acquire(who)
+                slot = who
             admitted = tool.arguments.admit(arguments)
             seconds = tool.timeout or longest or self.timeout
             if tool.is_async and not tracing.is_on():
-                with Deadline(seconds, self.places, place) as deadline:
+                with Deadline(seconds, self.slots, slot) as deadline:
                     value = await tool.handler(admitted, Context(caller, self._services, deadline, tool))
             else:
-                value = await self._run(tool, admitted, caller, seconds, place)
-            result = shape(value) if unopened else opened(shape(value))
+                value = await self._run(tool, admitted, caller, seconds, slot)
+            result = shape(value) if keep_raw else opened(shape(value))
             if tool.output is not None:
                 check_output(tool, result)
         except BaseException as error:
             if guard is not None and permit is not None:
                 guard.leave(permit, error)
-            if _is_no_failure(error):
+            if _must_propagate(error):
                 raise
-            return failed_call(tool.id, error, self.secrets)
+            return error_result(tool.id, error, self.secrets)
         finally:
-            if place is not None:
-                self.places.leave(place)
+            if slot is not None:
+                self.slots.release(slot)
         if guard is not None and permit is not None:
             guard.leave(permit, None, is_error=result.is_error)
         else:
@@ -151,7 +151,7 @@ class Pipeline:
             try:
                 check_scopes(capability, caller)
                 admitted = capability.arguments.admit(variables)
-                value = await self._watched(capability, uri, "read", admitted, caller)
+                value = await self._run_guarded(capability, uri, "read", admitted, caller)
             except InvalidArguments:
                 continue
             except UnknownResource as error:
@@ -166,7 +166,7 @@ class Pipeline:
         prompt = self.registry.prompt(name, lambda row: self._is_shown(row, caller))
         check_scopes(prompt, caller)
         admitted = prompt.arguments.admit(arguments)
-        return as_messages(await self._watched(prompt, prompt.id, "prompt", admitted, caller))
+        return as_messages(await self._run_guarded(prompt, prompt.id, "prompt", admitted, caller))
 
     def _is_shown(self, capability: Capability, caller: Caller) -> bool:
         who = caller.principal
@@ -177,7 +177,7 @@ class Pipeline:
     ) -> Any:
         """Run a tool on something that only it understands; what it answers is handed on as it is."""
         check_scopes(capability, caller)
-        return await self._watched(capability, capability.id, action, given, caller, longest)
+        return await self._run_guarded(capability, capability.id, action, given, caller, longest)
 
     def check(self, capability: Capability, name: str, caller: Caller, action: str) -> None:
         """Refuse a caller what the rules are against, and put on record what it may do."""
@@ -185,7 +185,7 @@ class Pipeline:
         if self.guard is not None:
             self.guard.leave(self.guard.enter(capability, name, caller, action, None), None)
 
-    async def _watched(
+    async def _run_guarded(
         self,
         capability: Capability,
         name: str,
@@ -197,49 +197,49 @@ class Pipeline:
         """Run what is not called by arguments and answered by a result, if the guard lets it."""
         guard = self.guard
         if guard is None or not (guard.is_on or capability.permissions or caller.chain.depth):
-            return await self._placed(capability, admitted, caller, longest)
+            return await self._run_in_slot(capability, admitted, caller, longest)
         permit = guard.enter(capability, name, caller, action, admitted)
         try:
-            value = await self._placed(capability, admitted, caller, longest)
+            value = await self._run_in_slot(capability, admitted, caller, longest)
         except BaseException as error:
             guard.leave(permit, error)
             raise
         guard.leave(permit, None)
         return value
 
-    async def _placed(self, capability: Capability, admitted: Any, caller: Caller, longest: float | None) -> Any:
+    async def _run_in_slot(self, capability: Capability, admitted: Any, caller: Caller, longest: float | None) -> Any:
         """Run it in a place of its caller's."""
         if caller.chain.depth:
-            return await _sound(self._run(capability, admitted, caller, longest, None))
+            return await _contain_exit(self._run(capability, admitted, caller, longest, None))
         who = caller.principal.id
-        if not self.places.try_enter(who):
-            await self.places.enter(who)
+        if not self.slots.try_acquire(who):
+            await self.slots.acquire(who)
         try:
-            return await _sound(self._run(capability, admitted, caller, longest, who))
+            return await _contain_exit(self._run(capability, admitted, caller, longest, who))
         finally:
-            self.places.leave(who)
+            self.slots.release(who)
 
     def _run(
-        self, capability: Capability, admitted: Any, caller: Caller, seconds: float | None, place: str | None
+        self, capability: Capability, admitted: Any, caller: Caller, seconds: float | None, slot: str | None
     ) -> Coroutine[Any, Any, Any]:
-        run = self._traced if tracing.is_on() else self._supervised
-        deadline = Deadline(seconds or capability.timeout or self.timeout, self.places, place)
+        run = self._traced if tracing.is_on() else self._run_under
+        deadline = Deadline(seconds or capability.timeout or self.timeout, self.slots, slot)
         return run(capability, admitted, caller, deadline)
 
     async def _traced(self, capability: Capability, admitted: Any, caller: Caller, deadline: Deadline) -> Any:
         with tracing.span(f"run {capability.id}", {"waypost.capability": capability.id}):
-            return await self._supervised(capability, admitted, caller, deadline)
+            return await self._run_under(capability, admitted, caller, deadline)
 
-    async def _supervised(self, capability: Capability, admitted: Any, caller: Caller, deadline: Deadline) -> Any:
+    async def _run_under(self, capability: Capability, admitted: Any, caller: Caller, deadline: Deadline) -> Any:
         with deadline:
             context = Context(caller, self._services, deadline, capability)
             if capability.is_async:
                 return await capability.handler(admitted, context)
-            return await self.off_loop(capability.id, capability.handler, admitted, context)
+            return await self.run_in_thread(capability.id, capability.handler, admitted, context)
 
-    async def off_loop(self, label: str, function: Callable[..., Any], *args: Any) -> Any:
+    async def run_in_thread(self, label: str, function: Callable[..., Any], *args: Any) -> Any:
         """Run a synchronous function in a thread, and await what it returns if that is awaitable."""
-        return await awaited(await self.pool.run(label, function, *args))
+        return await maybe_await(await self.pool.run(label, function, *args))
 
 
 def check_scopes(capability: Capability, caller: Caller) -> None:
@@ -249,7 +249,7 @@ def check_scopes(capability: Capability, caller: Caller) -> None:
         raise InsufficientScope(capability.scopes, granted)
 
 
-def failed_call(name: str, error: BaseException, secrets: tuple[str, ...] = ()) -> Result:
+def error_result(name: str, error: BaseException, secrets: tuple[str, ...] = ()) -> Result:
     """The result that says what went wrong in a tool; what is not the tool's affair is raised on.
 
     What somebody chose to say is told without those secrets; the text of a crash, and what comes from a worker, without
@@ -263,34 +263,34 @@ def failed_call(name: str, error: BaseException, secrets: tuple[str, ...] = ()) 
         return failure(without(error.message, secrets))
     if isinstance(error, (ProtocolError, UnknownCapability, PolicyDenied)):
         raise error
-    if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+    if isinstance(error, asyncio.CancelledError) and _is_task_cancelled():
         raise error
     _log.error("tool %s crashed", name, exc_info=error)
     return failure(redacted(f"Tool crashed: {type(error).__name__}: {text_of(error)}", secrets))
 
 
-def _is_no_failure(error: BaseException) -> bool:
+def _must_propagate(error: BaseException) -> bool:
     """Whether something that ends a handler is not for its caller to hear."""
     return isinstance(error, (KeyboardInterrupt, GeneratorExit)) or is_input_needed(error)
 
 
-async def _sound(call: Awaitable[Any]) -> Any:
+async def _contain_exit(call: Awaitable[Any]) -> Any:
     """The outcome of a handler; one that exits, panics or stumbles over a cancellation of its own has just failed."""
     try:
         return await call
     except asyncio.CancelledError as error:
-        if _is_cancelled():
+        if _is_task_cancelled():
             raise
         raise RuntimeError("the handler awaited something that was cancelled") from error
     except SystemExit as error:
         raise RuntimeError("the handler tried to end the process") from error
     except BaseException as error:
-        if isinstance(error, Exception) or _is_no_failure(error):
+        if isinstance(error, Exception) or _must_propagate(error):
             raise
         raise RuntimeError(f"{type(error).__name__}: {text_of(error)}") from error
 
 
-def _is_cancelled() -> bool:
+def _is_task_cancelled() -> bool:
     """Whether somebody really cancelled the current task."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -132,7 +132,7 @@ def _behind(caller: Caller, name: str) -> Caller:
     before = caller.chain
     chain = Chain(name, "core", before.depth + 1, before.run, before.token)
     # To be asked, a client of today would have to make its call again, and what ran so far would run twice.
-    return Unasked(caller, chain) if is_modern(caller.version) else caller.behind(chain)
+    return Unasked(caller, chain) if is_modern(caller.version) else caller.with_chain(chain)
 
 
 def _rejected(name: str, reasons: list[Reason]) -> Result:

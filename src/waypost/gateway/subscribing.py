@@ -22,10 +22,10 @@ _log: Final = logging.getLogger(__name__)
 class Updates(Protocol):
     """Who wants to hear of resources here, and the way to tell them."""
 
-    on_interest: Callable[[], None] | None
+    on_subscriptions_changed: Callable[[], None] | None
     """Called when somebody begins or ceases to want."""
 
-    def wanted(self) -> set[str]:
+    def subscribed_uris(self) -> set[str]:
         """The URIs that somebody wants to hear of now."""
 
     def resource_updated(self, uri: str) -> None:
@@ -45,17 +45,17 @@ class Subscriptions:
         self._again: set[Source] = set()
         self._is_closed = False
 
-    def begin(self, on_interest: Callable[[], None]) -> None:
+    def begin(self, on_subscriptions_changed: Callable[[], None]) -> None:
         """Hear when somebody begins or ceases to want something."""
         self._is_closed = False
         if self._updates is not None:
-            self._updates().on_interest = on_interest
+            self._updates().on_subscriptions_changed = on_subscriptions_changed
 
     async def close(self) -> None:
         """Ask nobody for anything any more."""
         self._is_closed = True
         if self._updates is not None:
-            self._updates().on_interest = None
+            self._updates().on_subscriptions_changed = None
         working = list(self._working.values())
         for task in working:
             task.cancel()
@@ -87,7 +87,7 @@ class Subscriptions:
 
     def _by_owner(self) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}
-        for uri in set() if self._updates is None else self._updates().wanted():
+        for uri in set() if self._updates is None else self._updates().subscribed_uris():
             found.setdefault(self._owner(uri), set()).add(uri)
         return found
 

@@ -87,7 +87,7 @@ class PolicyGuard:
             raise PolicyDenied(decision.reason, decision.rule_type)
         if self.breakers is not None and action == "call":
             try:
-                permit.probes = self.breakers.enter(name)
+                permit.is_probe = self.breakers.enter(name)
             except CircuitOpen as error:
                 self._record(permit, Decision(True, error.message), "circuit open")
                 raise
@@ -99,11 +99,11 @@ class PolicyGuard:
         if self.breakers is not None and permit.action == "call":
             if error is not None and outcome in ("crashed", "timed out"):
                 reason = redacted(text_of(error), self.secrets) or type(error).__name__
-                self.breakers.failed(permit.name, reason, is_probe=permit.probes)
+                self.breakers.record_failure(permit.name, reason, is_probe=permit.is_probe)
             elif outcome == "ok":
-                self.breakers.succeeded(permit.name, is_probe=permit.probes)
-            elif permit.probes:
-                self.breakers.gave_up(permit.name)
+                self.breakers.record_success(permit.name, is_probe=permit.is_probe)
+            elif permit.is_probe:
+                self.breakers.record_abandoned(permit.name)
         self._record(permit, _ALLOWED, outcome)
 
     def forgive(self, name: str) -> None:

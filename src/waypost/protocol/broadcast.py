@@ -61,8 +61,8 @@ class Broadcast:
         self._subscriptions: set[Subscription] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._held: set[ListKind] | None = None
-        self.on_interest: Callable[[], None] | None = None
-        sessions.on_subscriptions = self.interest_changed
+        self.on_subscriptions_changed: Callable[[], None] | None = None
+        sessions.on_subscriptions = self.subscriptions_changed
 
     def __len__(self) -> int:
         return len(self._subscriptions)
@@ -74,20 +74,20 @@ class Broadcast:
     def subscribe(self, subscription: Subscription) -> Callable[[], None]:
         """Deliver to a listen stream until the returned function is called."""
         self._subscriptions.add(subscription)
-        self.interest_changed()
+        self.subscriptions_changed()
 
         def end() -> None:
             self._subscriptions.discard(subscription)
-            self.interest_changed()
+            self.subscriptions_changed()
 
         return end
 
-    def interest_changed(self) -> None:
+    def subscriptions_changed(self) -> None:
         """Somebody begins or ceases to want to hear of resources."""
-        if self.on_interest is not None:
-            self.on_interest()
+        if self.on_subscriptions_changed is not None:
+            self.on_subscriptions_changed()
 
-    def wanted(self) -> set[str]:
+    def subscribed_uris(self) -> set[str]:
         """The resources that somebody wants to hear of now."""
         lists = [one.wants.resource_subscriptions for one in self._subscriptions]
         return {uri for uris in (*lists, *(session.subscriptions for session in self._sessions)) for uri in uris}
@@ -111,7 +111,7 @@ class Broadcast:
         self._on_loop(lambda: self._list_changed(kind, lambda _: True))
 
     @contextmanager
-    def to_everybody(self) -> Iterator[None]:
+    def batch_for_all(self) -> Iterator[None]:
         """Tell everybody once of each list that changes inside, when it is over."""
         held = self._held = set[ListKind]()
         try:
@@ -125,7 +125,7 @@ class Broadcast:
         """Tell those who subscribed to `uri`, and may see it under all of its URIs, that it changed."""
         self._on_loop(lambda: self._resource_updated(uri, (uri, *also)))
 
-    def recognise(self, changes: Mapping[int, KeyChange]) -> None:
+    def apply_key_changes(self, changes: Mapping[int, KeyChange]) -> None:
         """Go by the new rights of those who listen, and tell them; who is let in no more has nothing to hear."""
         for subscription in self._subscriptions:
             change = changes.get(id(subscription.principal))

@@ -12,7 +12,7 @@ from waypost.capabilities.capability import Kind
 from waypost.capabilities.context import Context
 from waypost.errors import MethodNotFound
 from waypost.execution import tracing
-from waypost.loops import awaited
+from waypost.loops import maybe_await
 from waypost.protocol import methods, skill_methods, task_methods
 from waypost.protocol.engine import Engine, Hook
 from waypost.protocol.exchange import Exchange
@@ -111,7 +111,7 @@ async def _traced(name: str, work: Awaitable[Answer], exchange: Exchange) -> Ans
 
 
 async def _hooked(hook: Hook, name: str, given: dict[str, Any], context: Context) -> Answer:
-    return _as_answer(await awaited(hook(name, given, context)))
+    return _as_answer(await maybe_await(hook(name, given, context)))
 
 
 async def route(engine: Engine, name: str, given: dict[str, Any], exchange: Exchange) -> dict[str, Any]:

@@ -17,11 +17,11 @@ from waypost.capabilities.principals import Principal
 from waypost.capabilities.registry import Change, Registry
 from waypost.errors import StoreError, WaypostError
 from waypost.execution.pipeline import Pipeline
-from waypost.loops import awaited
+from waypost.loops import maybe_await
 from waypost.protocol.broadcast import Broadcast
-from waypost.protocol.exchange import lingering, recognise
+from waypost.protocol.exchange import apply_key_changes, in_flight_requests
 from waypost.protocol.large_results import LargeResults
-from waypost.protocol.lists import Listing
+from waypost.protocol.lists import Lists
 from waypost.protocol.responses import ModernBody
 from waypost.protocol.rounds import Seal
 from waypost.protocol.session import LegacySession
@@ -57,8 +57,8 @@ class SkillSource(Protocol):
 Hook = Callable[..., Awaitable[Any] | Any]
 
 _log: Final = logging.getLogger(__name__)
-_SWEEP_EVERY: Final = 30.0
-_JUST_BEGUN: Final = 0.25
+_SWEEP_INTERVAL_S: Final = 30.0
+_IN_FLIGHT_AFTER_S: Final = 0.25
 """After how many seconds a request that takes a while is known to."""
 _ANSWERED_BY: Final = {
     "prompts": ("list_prompts", "prompt_get"),
@@ -113,13 +113,13 @@ class Engine:
         self.pipeline = pipeline
         self.settings = settings
         self.hooks = host.hook
-        self.listing = Listing(
+        self.lists = Lists(
             registry, page_size=settings.page_size, portable=settings.portable_names, only=settings.only_tools
         )
         self.recorder = Recorder(self, settings.session_idle)
         self.sessions = Sessions(self, idle=settings.session_idle, limit=settings.max_sessions)
         self.tasks = Tasks(self, limit=settings.max_tasks)
-        self.broadcast = Broadcast(self.sessions, self._tells_of, self.tells)
+        self.broadcast = Broadcast(self.sessions, self._announces, self.can_see_resource)
         self.seal = Seal(settings.secret)
         self.large_results = LargeResults(lambda: self.store, settings.max_result)
         self.skills: SkillSource | None = None
@@ -163,21 +163,21 @@ class Engine:
         self.broadcast.close()
         self.sessions.release()
 
-    def recognise(self, changes: Sequence[KeyChange]) -> None:
+    def apply_key_changes(self, changes: Sequence[KeyChange]) -> None:
         """End everything that is open for who is let in no more, and go by the new rights of others."""
         by_identity = {id(change.was): change for change in changes}
-        self.sessions.recognise(by_identity)
-        self.broadcast.recognise(by_identity)
-        self._recognise_running(by_identity)
-        asyncio.get_running_loop().call_later(_JUST_BEGUN, self._recognise_running, by_identity)
+        self.sessions.apply_key_changes(by_identity)
+        self.broadcast.apply_key_changes(by_identity)
+        self._apply_to_running(by_identity)
+        asyncio.get_running_loop().call_later(_IN_FLIGHT_AFTER_S, self._apply_to_running, by_identity)
 
-    def _recognise_running(self, changes: Mapping[int, KeyChange]) -> None:
-        recognise(lingering(), changes)
-        self.tasks.recognise(changes)
+    def _apply_to_running(self, changes: Mapping[int, KeyChange]) -> None:
+        apply_key_changes(in_flight_requests(), changes)
+        self.tasks.apply_key_changes(changes)
 
     async def _sweep(self) -> None:
         while True:
-            await asyncio.sleep(min(_SWEEP_EVERY, self.settings.session_idle))
+            await asyncio.sleep(min(_SWEEP_INTERVAL_S, self.settings.session_idle))
             self.sessions.sweep()
             if self.store.is_open:
                 await self._sweep_store()
@@ -230,16 +230,16 @@ class Engine:
         task.add_done_callback(self._background.discard)
         return task
 
-    async def tell(self, session: LegacySession, name: str, *args: Any) -> Any:
+    async def call_hook(self, session: LegacySession, name: str, *args: Any) -> Any:
         """Run a hook about a session, after those that came before it; a crash in it is logged and raised."""
-        return await self._in_turn(session, name, *args, session)
+        return await self._call_hook(session, name, *args, session)
 
-    async def heard(self, session: LegacySession, name: str, *args: Any) -> None:
+    async def call_hook_quietly(self, session: LegacySession, name: str, *args: Any) -> None:
         """Run a hook that nobody waits for, in its turn; a crash in it is logged."""
         with suppress(Exception):
-            await self._in_turn(session, name, *args)
+            await self._call_hook(session, name, *args)
 
-    async def _in_turn(self, session: LegacySession, name: str, *args: Any) -> Any:
+    async def _call_hook(self, session: LegacySession, name: str, *args: Any) -> Any:
         hook = self.hooks(name)
         if hook is None:
             return None
@@ -247,7 +247,7 @@ class Engine:
             raise WaypostError(f"The hook {name} would wait for the hook it was called from; use hub.cast.")
         async with session.turn:
             try:
-                return await awaited(hook(*args))
+                return await maybe_await(hook(*args))
             except Exception:
                 _log.exception("the hook %s failed", name)
                 raise
@@ -257,14 +257,14 @@ class Engine:
         """Whether somebody may not see what others do."""
         return self._host.hides
 
-    def shows(self, principal: Principal, capability: Capability) -> bool:
+    def can_see(self, principal: Principal, capability: Capability) -> bool:
         """Whether somebody may see a capability in lists."""
         return capability.open_to(principal.scopes) and not self._hides(principal, capability.id)
 
-    def tells(self, principal: Principal, uri: str) -> bool:
+    def can_see_resource(self, principal: Principal, uri: str) -> bool:
         """Whether somebody may hear of a resource, which need not be there."""
         row = self.registry[Kind.RESOURCE].get(uri)
-        return not self._hides(principal, uri) if row is None else self.shows(principal, row)
+        return not self._hides(principal, uri) if row is None else self.can_see(principal, row)
 
     def _hides(self, principal: Principal, name: str) -> bool:
         return self.hides and self._host.is_hidden(principal, name)
@@ -273,7 +273,7 @@ class Engine:
         """The notification that tells a session how one of its tasks stands."""
         return status_notification(await self.tasks.find(task_id, principal))
 
-    async def on_own_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
+    async def run_on_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Await `work` on the loop that serves the clients, from whichever loop or thread this is called."""
         if self._loop is None or self._loop is asyncio.get_running_loop():
             return await work
@@ -333,9 +333,9 @@ class Engine:
 
     def _may_list(self, principal: Principal, capability: Capability) -> bool:
         """Whether somebody may find a capability in a list; a hook may list what it likes."""
-        return self.hooks(f"list_{capability.kind.value}") is not None or self.shows(principal, capability)
+        return self.hooks(f"list_{capability.kind.value}") is not None or self.can_see(principal, capability)
 
-    def _tells_of(self, kind: str) -> bool:
+    def _announces(self, kind: str) -> bool:
         """Whether changes of a list are sent; a list that just became empty still changed."""
         return self._host.server_capabilities() is None or self.offers_list_changed(kind)
 

@@ -17,7 +17,7 @@ from waypost.capabilities.chain import FROM_OUTSIDE, Chain
 from waypost.capabilities.principals import ANONYMOUS
 from waypost.capabilities.session import ListKind, Session, check_list
 from waypost.errors import CapabilityNotSupported, InvalidParams
-from waypost.loops import awaited, running_task
+from waypost.loops import maybe_await, running_task
 from waypost.protocol.streams import Outlet
 from waypost.wire import messages
 from waypost.wire.definitions import Implementation
@@ -42,7 +42,7 @@ class Asker(Protocol):
     async def once(self, key: str, function: Callable[[], Any]) -> Any: ...
 
 
-class Nowhere:
+class ClosedOutlet:
     """The outlet of a request that has been answered."""
 
     async def send(self, message: bytes) -> None:
@@ -52,7 +52,7 @@ class Nowhere:
         """Nothing is open any more."""
 
 
-NOWHERE: Final = Nowhere()
+CLOSED_OUTLET: Final = ClosedOutlet()
 
 
 class Exchange:
@@ -113,7 +113,7 @@ class Exchange:
         """Do a step that must not be done again when the handler is."""
         if self.asker is not None:
             return await self.asker.once(key, function)
-        return await awaited(function())
+        return await maybe_await(function())
 
     @property
     def session(self) -> Session:
@@ -122,7 +122,7 @@ class Exchange:
             self._session = RequestSession(self)
         return self._session
 
-    def behind(self, chain: Chain) -> Exchange:
+    def with_chain(self, chain: Chain) -> Exchange:
         """The same request, for a call that was made on its behalf out of another one."""
         other = copy(self)
         other.chain = chain
@@ -153,7 +153,7 @@ class Exchange:
 
     def end(self) -> None:
         """The answer is on its way: nothing is said after it."""
-        self.outlet = NOWHERE
+        self.outlet = CLOSED_OUTLET
 
     def was_cancelled(self) -> bool:
         """Whether the client gave up; its cancellation of the task, if it got that far, ends here."""
@@ -233,7 +233,7 @@ def level_number(level: str) -> int:
         raise ValueError(f"Unknown log level {level!r}; use one of {', '.join(LOG_LEVELS)}.") from None
 
 
-def wanted_level(level: str) -> int:
+def parse_client_level(level: str) -> int:
     """How severe the level is that a client asked for; an unknown one is `InvalidParams`."""
     try:
         return level_number(level)
@@ -257,7 +257,7 @@ def progress_message(token: int | str, value: float, total: float | None, messag
     return messages.notification("notifications/progress", params)
 
 
-class Waiting(Protocol):
+class PendingReply(Protocol):
     """Whoever waits for the answer to a request."""
 
     @property
@@ -266,24 +266,24 @@ class Waiting(Protocol):
 
 class _Here(threading.local):
     def __init__(self) -> None:
-        self.waiting: WeakSet[Waiting] = WeakSet()
+        self.waiting: WeakSet[PendingReply] = WeakSet()
 
 
 _here = _Here()
 """One loop runs in a thread at a time. Only what takes a while is put down, so that other requests cost nothing."""
 
 
-def linger(waiting: Waiting) -> None:
+def track_request(waiting: PendingReply) -> None:
     """A request takes a while; it is forgotten with whoever waits for it."""
     _here.waiting.add(waiting)
 
 
-def lingering() -> list[Exchange]:
+def in_flight_requests() -> list[Exchange]:
     """What runs on the loop of this thread, for whichever hub."""
     return [waiting.exchange for waiting in _here.waiting if waiting.exchange is not None]
 
 
-def recognise(exchanges: Iterable[Exchange], changes: Mapping[int, KeyChange]) -> None:
+def apply_key_changes(exchanges: Iterable[Exchange], changes: Mapping[int, KeyChange]) -> None:
     """End requests of who is let in no more, and go by the new rights of others; who sent them is told by identity."""
     for exchange in exchanges:
         change = changes.get(id(exchange.principal))

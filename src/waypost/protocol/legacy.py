@@ -12,7 +12,7 @@ from msgspec import UNSET
 from waypost.capabilities.asking import Question
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.errors import InvalidParams, InvalidRequest, MethodNotFound, ProtocolError
-from waypost.loops import awaited
+from waypost.loops import maybe_await
 from waypost.protocol.dispatch import dispatch, find
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange
@@ -59,7 +59,7 @@ def _capabilities(engine: Engine, session: LegacySession) -> dict[str, Any]:
     """What is declared to a client; one that looks like others is not shown what they have."""
     declared = engine.capabilities(session.version)
     tasks = declared.get("tasks")
-    if session.is_told_apart or not tasks:
+    if session.is_identified or not tasks:
         return declared
     return {**declared, "tasks": {name: value for name, value in tasks.items() if name != "list"}}
 
@@ -129,7 +129,7 @@ def receive(engine: Engine, session: LegacySession, message: Message, outlet: Ou
     if engine.hooks("notification") is not None:
         given = {} if message.params is UNSET else decode(message.params)
         context = engine.context(exchange_for(session, message, outlet))
-        engine.background(engine.heard(session, "notification", message.method, given, context))
+        engine.background(engine.call_hook_quietly(session, "notification", message.method, given, context))
 
 
 def _cancel(session: LegacySession, message: Message) -> None:
@@ -157,7 +157,7 @@ class SessionAsker:
 
     async def once(self, _key: str, function: Callable[[], Any]) -> Any:
         """Just do it: a call of a session runs once."""
-        return await awaited(function())
+        return await maybe_await(function())
 
 
 def exchange_for(session: LegacySession, message: Message, outlet: Outlet) -> Exchange:

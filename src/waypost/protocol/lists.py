@@ -31,7 +31,7 @@ class Page(msgspec.Struct):
     next_cursor: str | None = None
 
 
-class Listing:
+class Lists:
     """The lists of one registry as bytes."""
 
     def __init__(

@@ -26,11 +26,11 @@ from waypost.errors import (
     UnknownResource,
 )
 from waypost.execution.deadline import Deadline
-from waypost.execution.pipeline import check_output, failed_call
-from waypost.loops import awaited
+from waypost.execution.pipeline import check_output, error_result
+from waypost.loops import maybe_await
 from waypost.protocol.broadcast import Subscription
 from waypost.protocol.engine import Engine
-from waypost.protocol.exchange import Exchange, wanted_level
+from waypost.protocol.exchange import Exchange, parse_client_level
 from waypost.protocol.large_results import ADDRESS
 from waypost.protocol.lists import WIRE_KEYS, Page
 from waypost.protocol.responses import EMPTY, Answer
@@ -62,7 +62,7 @@ async def call_tool(engine: Engine, given: params.CallTool, exchange: Exchange) 
         return await call_as_task(engine, tool, given, exchange, partial(_call_in_task, engine, given))
     try:
         if engine.hooks("tool_call") is None:
-            result = await engine.pipeline.call(given.name, given.arguments or {}, exchange, unopened=True)
+            result = await engine.pipeline.call(given.name, given.arguments or {}, exchange, keep_raw=True)
         else:
             result = await _hooked_call(engine, given, exchange, None)
     except CapabilityNotSupported as error:
@@ -102,16 +102,16 @@ async def _hooked_call(engine: Engine, given: params.CallTool, exchange: Exchang
     hook = engine.hooks("tool_call")
     arguments = given.arguments or {}
     if hook is None:
-        return await engine.pipeline.call(given.name, arguments, exchange, longest=longest, unopened=True)
+        return await engine.pipeline.call(given.name, arguments, exchange, longest=longest, keep_raw=True)
     tool = engine.registry.find_tool(given.name)
     try:
         with Deadline((tool and tool.timeout) or longest or engine.pipeline.timeout) as deadline:
-            result = shape(await awaited(hook(given.name, arguments, engine.context(exchange, deadline))))
+            result = shape(await maybe_await(hook(given.name, arguments, engine.context(exchange, deadline))))
         if tool is not None:
             check_output(tool, result)
         return result
     except (Exception, asyncio.CancelledError, SystemExit) as error:
-        return failed_call(given.name, error, engine.pipeline.secrets)
+        return error_result(given.name, error, engine.pipeline.secrets)
 
 
 def tool_answer(result: Result, version: str) -> Answer:
@@ -138,12 +138,12 @@ def list_method(kind: Kind) -> Callable[[Engine, params.List, Exchange], Awaitab
     async def run(engine: Engine, given: params.List, exchange: Exchange) -> Answer:
         hook = engine.hooks(f"list_{kind.value}")
         if hook is None and (engine.registry[kind].scoped or engine.hides):
-            shown = engine.listing.registered(kind, given.cursor, shows=partial(engine.shows, exchange.principal))
-            return Answer(engine.listing.encode(kind, shown, exchange.version), private=True)
+            shown = engine.lists.registered(kind, given.cursor, shows=partial(engine.can_see, exchange.principal))
+            return Answer(engine.lists.encode(kind, shown, exchange.version), private=True)
         if hook is None:
-            return Answer(engine.listing.page(kind, given.cursor, exchange.version))
-        page = as_page(kind, await awaited(hook(given.cursor, engine.context(exchange))))
-        return Answer(engine.listing.encode(kind, page, exchange.version), private=True)
+            return Answer(engine.lists.page(kind, given.cursor, exchange.version))
+        page = as_page(kind, await maybe_await(hook(given.cursor, engine.context(exchange))))
+        return Answer(engine.lists.encode(kind, page, exchange.version), private=True)
 
     return run
 
@@ -173,7 +173,7 @@ async def read_resource(engine: Engine, given: params.ReadResource, exchange: Ex
     elif hook is None:
         read = await engine.pipeline.read(given.uri, exchange)
     else:
-        read = as_contents(await awaited(hook(given.uri, engine.context(exchange))), given.uri, None)
+        read = as_contents(await maybe_await(hook(given.uri, engine.context(exchange))), given.uri, None)
     contents = [downgrade.contents(part, exchange.version) for part in read]
     return Answer(encode_readable({"contents": contents}), private=True)
 
@@ -185,7 +185,7 @@ async def get_prompt(engine: Engine, given: params.GetPrompt, exchange: Exchange
     if hook is None:
         written = await engine.pipeline.prompt(given.name, arguments, exchange)
     else:
-        written = as_messages(await awaited(hook(given.name, arguments, engine.context(exchange))))
+        written = as_messages(await maybe_await(hook(given.name, arguments, engine.context(exchange))))
     body: dict[str, Any] = {
         "messages": [
             {"role": message.role, "content": downgrade.block(message.content, exchange.version)} for message in written
@@ -204,13 +204,13 @@ async def complete(engine: Engine, given: params.Complete, exchange: Exchange) -
     hook = engine.hooks("completion")
     place = _reference(engine, given.ref, must_exist=hook is None)
     if hook is None:
-        found = await completed(engine, place, argument, exchange)
+        found = await complete_argument(engine, place, argument, exchange)
     else:
-        found = _counted(list(await awaited(hook(place, argument, engine.context(exchange)))))
+        found = _counted(list(await maybe_await(hook(place, argument, engine.context(exchange)))))
     return Answer(encode({"completion": found}))
 
 
-async def completed(engine: Engine, place: str, argument: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
+async def complete_argument(engine: Engine, place: str, argument: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
     """Values for an argument being typed: what whoever knows them says, or the declared ones."""
     target = engine.registry[Kind.PROMPT].get(place) or engine.registry[Kind.TEMPLATE].get(place)
     if target is None or target.completer is None:
@@ -254,7 +254,7 @@ async def ping(_engine: Engine, _given: params.Params, _exchange: Exchange) -> A
 
 async def set_level(_engine: Engine, given: params.SetLevel, exchange: Exchange) -> Answer:
     """`logging/setLevel`"""
-    session_of(exchange).log_level = wanted_level(given.level)
+    session_of(exchange).log_level = parse_client_level(given.level)
     await session_of(exchange).save()
     return EMPTY
 
@@ -267,7 +267,7 @@ async def subscribe(engine: Engine, given: params.Subscribe, exchange: Exchange)
     if len(session_of(exchange).subscriptions) >= _MOST_SUBSCRIPTIONS:
         raise InvalidParams(f"A session may subscribe to {_MOST_SUBSCRIPTIONS} resources; unsubscribe from some.")
     session_of(exchange).subscriptions.add(given.uri)
-    engine.broadcast.interest_changed()
+    engine.broadcast.subscriptions_changed()
     await session_of(exchange).save()
     return EMPTY
 
@@ -285,7 +285,7 @@ async def unsubscribe(engine: Engine, given: params.Subscribe, exchange: Exchang
     if not engine.offers_subscriptions:
         raise MethodNotFound("Method not found: resources/unsubscribe")
     session_of(exchange).subscriptions.discard(given.uri)
-    engine.broadcast.interest_changed()
+    engine.broadcast.subscriptions_changed()
     await session_of(exchange).save()
     return EMPTY
 
@@ -306,7 +306,7 @@ async def discover(engine: Engine, _given: params.Params, _exchange: Exchange) -
 
 async def listen(engine: Engine, given: params.Listen, exchange: Exchange) -> Answer:
     """`subscriptions/listen`"""
-    engine.sessions.check_let_in(exchange.principal)
+    engine.sessions.check_not_revoked(exchange.principal)
     honoured = await _honoured(engine, given.notifications, exchange)
     stream = EventStream("listen", _LISTEN_BACKLOG)
     subscription = Subscription(exchange.request_id, honoured, stream, exchange.principal)

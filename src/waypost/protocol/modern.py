@@ -18,7 +18,7 @@ from waypost.capabilities.headers import HeaderParameter
 from waypost.errors import HeaderMismatch, InvalidParams, MethodNotFound, ProtocolError, UnsupportedVersion
 from waypost.protocol.dispatch import MODERN, Method, dispatch
 from waypost.protocol.engine import Engine
-from waypost.protocol.exchange import SILENT, Exchange, wanted_level
+from waypost.protocol.exchange import SILENT, Exchange, parse_client_level
 from waypost.protocol.responses import REFUSED, Outcome, failure
 from waypost.protocol.rounds import Rounds, binding
 from waypost.wire import params
@@ -155,7 +155,7 @@ def _introduce(engine: Engine, exchange: Exchange, meta: RequestMeta) -> None:
     exchange.version = meta.protocol_version  # type: ignore[assignment]  # admitted
     exchange.meta = meta
     if meta.log_level is not UNSET:
-        level = wanted_level(meta.log_level)
+        level = parse_client_level(meta.log_level)
         exchange.log_level = level if engine.offers("logging") else SILENT
 
 

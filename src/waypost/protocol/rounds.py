@@ -14,7 +14,7 @@ import msgspec
 
 from waypost.capabilities.asking import InputNeeded, Question
 from waypost.errors import CallError, InvalidParams
-from waypost.loops import awaited
+from waypost.loops import maybe_await
 from waypost.protocol.responses import Answer
 from waypost.wire.messages import encode
 
@@ -105,7 +105,7 @@ class Rounds:
     async def once(self, key: str, function: Callable[[], Any]) -> Any:
         """A step's result, from an earlier run or from doing it now."""
         if key not in self._done:
-            result = await awaited(function())
+            result = await maybe_await(function())
             self._seal.check(result)
             self._done[key] = result
         return self._done[key]

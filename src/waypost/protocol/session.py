@@ -28,7 +28,7 @@ from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.capabilities.session import ListKind, Session, check_list
 from waypost.errors import NoAnswer, RemoteError, WaypostError
 from waypost.execution.tracing import span
-from waypost.protocol.exchange import Exchange, level_number, log_message, progress_message, recognise
+from waypost.protocol.exchange import Exchange, apply_key_changes, level_number, log_message, progress_message
 from waypost.protocol.streams import EventStream, Recorder, is_own, new_life, replay, stream_name
 from waypost.stores.records import decoded, encoded
 from waypost.stores.sessions import SessionRecord
@@ -142,7 +142,7 @@ class SessionHost(Protocol):
     def recorder(self) -> Recorder: ...
     def offers(self, capability: str) -> bool: ...
     def background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]: ...
-    async def tell(self, session: LegacySession, name: str, *args: Any) -> Any: ...
+    async def call_hook(self, session: LegacySession, name: str, *args: Any) -> Any: ...
     async def task_status(self, task_id: str, principal: Principal) -> bytes: ...
 
 
@@ -234,7 +234,7 @@ class LegacySession(Session):
         return self._attached is not None
 
     @property
-    def is_told_apart(self) -> bool:
+    def is_identified(self) -> bool:
         """Whether its client can be told from all others: by what it presents, or by a connection of its own."""
         return self._attached is not None or self.principal.id != ANONYMOUS.id
 
@@ -368,7 +368,7 @@ class LegacySession(Session):
         async def ask() -> None:
             try:
                 result = await self.calls.ask(question, self.version, send, number)
-                await self._host.tell(self, *deliver(result, number))
+                await self._host.call_hook(self, *deliver(result, number))
             except WaypostError as error:
                 if not self.general.closed:
                     await self.send_log("warning", error.message)
@@ -397,9 +397,9 @@ class LegacySession(Session):
         self._assigns.update({key: value for key, value in record.assigns.items() if key not in self.unsaved})
         self.subscriptions.update(record.subscriptions)
 
-    def recognise(self, changes: Mapping[int, KeyChange]) -> None:
+    def apply_key_changes(self, changes: Mapping[int, KeyChange]) -> None:
         """End what runs for keys that are refused by now; who has another one comes back for the session's stream."""
-        recognise(list(self.running.values()), changes)
+        apply_key_changes(list(self.running.values()), changes)
         if any(change.ended and change.was.id == self.principal.id for change in changes.values()):
             self.general.release()
 

@@ -67,14 +67,14 @@ class Sessions:
         attached: Callable[[bytes], None] | None = None,
     ) -> LegacySession:
         """Open a session, or one that lives and ends with a connection; `Busy` when there are too many."""
-        self.check_let_in(principal)
+        self.check_not_revoked(principal)
         session = self._open(secrets.token_urlsafe(24), version, client_info, client_capabilities, principal)
         if attached is not None:
             session.attach(attached)
         if not self._host.offers("logging"):
             session.log_level = SILENT
         try:
-            await self._host.tell(session, "init", client_info)
+            await self._host.call_hook(session, "init", client_info)
             await session.save()
         except BaseException:
             self._forget(session)
@@ -108,7 +108,7 @@ class Sessions:
         self._leaving.add(session.id)
         return self._host.background(self._delete(session.id))
 
-    def recognise(self, changes: Mapping[int, KeyChange]) -> None:
+    def apply_key_changes(self, changes: Mapping[int, KeyChange]) -> None:
         """End the sessions of who is let in no more; who has another key, or other rights, goes on with those."""
         self._left.extend(change.was for change in changes.values() if change.ended)
         for session in self:
@@ -120,9 +120,9 @@ class Sessions:
                 self.close(session, "revoked")
             else:
                 session.principal = now
-                session.recognise(changes)
+                session.apply_key_changes(changes)
 
-    def check_let_in(self, principal: Principal) -> None:
+    def check_not_revoked(self, principal: Principal) -> None:
         """Refuse who was let in when the request began and is no more, before anything opens that lasts."""
         if self._has_left(principal):
             raise InvalidRequest(REFUSED.message)
@@ -228,7 +228,7 @@ class Sessions:
 
     async def _terminate(self, session: LegacySession, reason: str) -> None:
         with suppress(Exception):  # logged where it was raised; the session is over all the same
-            await self._host.tell(session, "terminate", reason)
+            await self._host.call_hook(session, "terminate", reason)
 
     async def _recover(self, session_id: str, principal: Principal) -> LegacySession | None:
         async with self._recovering.setdefault(session_id, asyncio.Lock()):
@@ -247,7 +247,7 @@ class Sessions:
         if session.subscriptions and self.on_subscriptions is not None:
             self.on_subscriptions()
         try:
-            told = await self._host.tell(session, "session_expired", session_id)
+            told = await self._host.call_hook(session, "session_expired", session_id)
             session.client_info = info if told is None else _renamed(record.client_info, told)
         except Exception:  # logged where it was raised
             self._forget(session)

@@ -80,7 +80,7 @@ def _shows(engine: Engine, uri: str, exchange: Exchange) -> bool:
     if not _is_private(engine):
         return True
     if uri in engine.registry[Kind.RESOURCE]:
-        return engine.tells(exchange.principal, uri)
+        return engine.can_see_resource(exchange.principal, uri)
     return _shows_directory(engine, uri, exchange)
 
 
@@ -88,7 +88,7 @@ def _shows_directory(engine: Engine, uri: str, exchange: Exchange) -> bool:
     """Whether somebody may see a file in a directory; one without files is seen with the one it lies in."""
     is_empty = True
     for file in _files(engine, uri):
-        if engine.tells(exchange.principal, file):
+        if engine.can_see_resource(exchange.principal, file):
             return True
         is_empty = False
     above = uri.rpartition("/")[0]

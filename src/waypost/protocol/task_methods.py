@@ -12,7 +12,7 @@ from msgspec import UNSET
 from waypost.capabilities.asking import InputNeeded, Question
 from waypost.capabilities.capability import Capability
 from waypost.errors import CapabilityNotSupported, InvalidParams, MethodNotFound, NoAnswer, StoreUnavailable
-from waypost.loops import awaited
+from waypost.loops import maybe_await
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Asker, Exchange
 from waypost.protocol.responses import EMPTY, Answer
@@ -66,7 +66,7 @@ class TaskAsker:
         """Do a step that must not be done again."""
         if self._before is not None:
             return await self._before.once(key, function)
-        return await awaited(function())
+        return await maybe_await(function())
 
 
 class SessionTaskAsker:
@@ -104,7 +104,7 @@ class SessionTaskAsker:
 
     async def once(self, _key: str, function: Callable[[], Any]) -> Any:
         """Just do it: a task of a session runs once."""
-        return await awaited(function())
+        return await maybe_await(function())
 
 
 async def _either(*events: asyncio.Event) -> None:
@@ -269,7 +269,7 @@ async def cancel_session_task(engine: Engine, given: params.TaskId, exchange: Ex
 async def list_session_tasks(engine: Engine, given: params.List, exchange: Exchange) -> Answer:
     """`tasks/list` in a session whose client is known from others"""
     _known(exchange, "tasks/list")
-    if not session_of(exchange).is_told_apart:
+    if not session_of(exchange).is_identified:
         raise MethodNotFound("Method not found: tasks/list; callers without a key look like one, ask by the task's id.")
     records = await engine.tasks.page(exchange.principal, key_before(given.cursor), _PAGE)
     body: dict[str, Any] = {"tasks": [legacy_task(record) for record in records]}

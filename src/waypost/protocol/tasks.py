@@ -447,7 +447,7 @@ class Tasks:
             with suppress(StoreUnavailable):
                 await self._host.store.holders.leave(self._holder)
 
-    def recognise(self, changes: Mapping[int, KeyChange]) -> None:
+    def apply_key_changes(self, changes: Mapping[int, KeyChange]) -> None:
         """Stop the work of who is let in no more; that of who has another key, or other rights, goes on."""
         for task in tuple(self._live.values()):
             change = changes.get(id(task.principal))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from waypost.capabilities.context import Context, Handler
-from waypost.loops import awaited
+from waypost.loops import maybe_await
 
 
 class Calls:
@@ -22,7 +22,7 @@ class Calls:
         async def counted(arguments: Any, ctx: Context) -> Any:
             self._running += 1
             try:
-                return await awaited(run(arguments, ctx))
+                return await maybe_await(run(arguments, ctx))
             finally:
                 self._running -= 1
                 self._tell()

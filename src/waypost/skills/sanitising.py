@@ -9,7 +9,7 @@ import msgspec
 
 from waypost.capabilities.context import Context, Handler
 from waypost.capabilities.results import Result, shape
-from waypost.loops import awaited
+from waypost.loops import maybe_await
 from waypost.wire.content import Text
 
 LONGEST: Final = 100_000
@@ -27,7 +27,7 @@ def cleaning(run: Handler) -> Handler:
     """A handler whose results are cleaned."""
 
     async def clean(arguments: Any, ctx: Context) -> Result:
-        result = shape(await awaited(run(arguments, ctx)))
+        result = shape(await maybe_await(run(arguments, ctx)))
         content = [_block(block) for block in result.content]
         return msgspec.structs.replace(result, content=content, structured=_cleaned(result.structured))
 

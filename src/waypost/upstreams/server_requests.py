@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, cast
 from msgspec import UNSET
 
 from waypost.errors import RemoteError
-from waypost.loops import awaited
+from waypost.loops import maybe_await
 from waypost.upstreams.replies import Reply
 from waypost.upstreams.tasks import RELATED
 from waypost.wire import messages
@@ -183,7 +183,7 @@ class Questions:
             return {}
         answerer = self.answers.get(method)
         if answerer is not None:
-            return await awaited(answerer(params))
+            return await maybe_await(answerer(params))
         if method not in QUESTIONS:
             raise RemoteError(f"Method not found: {method}", -32601)
         await self.calls.told_apart(params)

@@ -17,7 +17,7 @@ from msgspec import UNSET, Raw
 
 from waypost.capabilities.results import encode_json
 from waypost.errors import DefinitionError, InvocationFailed
-from waypost.loops import awaited, running_loop
+from waypost.loops import maybe_await, running_loop
 from waypost.worker.formats import Read, known_types, reader, request_format, response_format
 from waypost.worker.invocations import Send, answering
 from waypost.worker.observed_functions import Observer, Owned
@@ -44,7 +44,7 @@ class Handler:
         if self.is_async:
             return await self.function(*given)
         call = contextvars.copy_context().run
-        return await awaited(
+        return await maybe_await(
             await asyncio.get_running_loop().run_in_executor(threads, call, self.function, *given),
         )
 

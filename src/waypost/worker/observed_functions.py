@@ -17,7 +17,7 @@ from msgspec import Raw, Struct
 
 from waypost.capabilities.results import encode_json
 from waypost.errors import DefinitionError, InvocationFailed
-from waypost.loops import awaited, running_loop
+from waypost.loops import maybe_await, running_loop
 from waypost.worker.connection import Added, Announced, Known, News, Removed
 from waypost.worker.formats import request_format
 from waypost.worker.invocations import current, parent_of, trace_context
@@ -485,7 +485,7 @@ async def _hooked(hook: Hook, observer: Observer) -> None:
     if asyncio.iscoroutinefunction(hook):
         await hook(observer)
     else:
-        await awaited(await asyncio.to_thread(hook, observer))
+        await maybe_await(await asyncio.to_thread(hook, observer))
 
 
 def _is_good(task: asyncio.Future[None]) -> bool:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from waypost.errors import WaypostError
-from waypost.loops import awaited
+from waypost.loops import maybe_await
 from waypost.workers.frames import (
     Failure,
     Given,
@@ -94,7 +94,7 @@ class Provided:
         async with self._turn(one.id):
             try:
                 if kind.on_bind is not None:
-                    await awaited(kind.on_bind(one))
+                    await maybe_await(kind.on_bind(one))
                 bound[one.id] = one
             except Exception as error:
                 if not isinstance(error, WaypostError):
@@ -110,7 +110,7 @@ class Provided:
                 if one is None or kind.on_unbind is None:
                     continue
                 try:
-                    await awaited(kind.on_unbind(one))
+                    await maybe_await(kind.on_unbind(one))
                 except Exception:
                     _log.exception("a function could not be taken from %s", kind.frame.id)
 

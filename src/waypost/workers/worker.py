@@ -18,7 +18,7 @@ from msgspec import UNSET, Raw
 
 from waypost.capabilities.context import Caller
 from waypost.errors import Busy, InvocationFailed
-from waypost.loops import Vigil, running_loop
+from waypost.loops import BusyPoll, running_loop
 from waypost.workers.failures import Unreached
 from waypost.workers.frames import MOST, NULL, InvocationResult, InvokeFunction, Origin, encode, failed
 from waypost.workers.functions import DEFAULT, Call, Function
@@ -65,7 +65,7 @@ class Worker:
     _complaints: Counter[str] = field(default_factory=Counter)
     _unanswered: dict[str, asyncio.Future[Raw]] = field(default_factory=dict)
     _depths: dict[str, int] = field(default_factory=dict)
-    _vigil: Vigil = field(default_factory=Vigil)
+    _busy_poll: BusyPoll = field(default_factory=BusyPoll)
 
     def __post_init__(self) -> None:
         self.name = self.name or self.id
@@ -112,7 +112,7 @@ class Worker:
         try:
             self.send(self._invocation(function_id, call, invocation))
             if len(self._unanswered) == 1:
-                self._vigil.keep(future)
+                self._busy_poll.wait_for(future)
             return await future
         finally:
             self._unanswered.pop(invocation, None)

@@ -56,4 +56,4 @@ def for_workflow(caller: Caller, definition: str, run: str) -> Caller:
         chain = msgspec.structs.replace(caller.chain, depth=caller.chain.depth + 1, run=run)
     else:
         chain = Chain(f"workflow:{definition}", "workflow", caller.chain.depth + 1, run, caller.chain.token)
-    return Unasked(caller, chain) if is_modern(caller.version) else caller.behind(chain)
+    return Unasked(caller, chain) if is_modern(caller.version) else caller.with_chain(chain)

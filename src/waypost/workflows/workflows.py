@@ -175,7 +175,7 @@ class Workflows:
     async def _invoke(self, name: str, arguments: dict[str, Any], caller: Caller, meta: Mapping[str, Any]) -> Result:
         chain = msgspec.structs.replace(caller.chain, key=meta.get(KEY, ""))
         own = deepcopy(arguments)  # whoever is called may change them, and the context must stay what it is
-        return await self._pipeline.call(name, own, caller.behind(chain), longest=meta.get(WITHIN))
+        return await self._pipeline.call(name, own, caller.with_chain(chain), longest=meta.get(WITHIN))
 
     def _function(self, function_id: str) -> str | None:
         from waypost.workers.offers import find

@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from waypost.capabilities.registry import Registry
 from waypost.errors import InvocationFailed, StoreUnavailable
-from waypost.loops import awaited
+from waypost.loops import maybe_await
 from waypost.skills.content.content import STATE_TIMEOUT, Content
 from waypost.skills.content.owning import OPERATOR, Owners
 from waypost.skills.content.ports import Asker, Data, Kind, Shelf, Source
@@ -49,7 +49,7 @@ class Engine:
             self.askers.append(by)
         if function_id not in self.functions:
             raise InvocationFailed(f"Function {function_id} not found in namespace default.", "function_not_found")
-        return await awaited(self.functions[function_id](payload))
+        return await maybe_await(self.functions[function_id](payload))
 
 
 class BrokenShelf:

@@ -284,7 +284,7 @@ class Fickle(Authentication):
     def known(self, headers: Mapping[bytes, bytes]) -> Principal | None:
         found = super().known(headers)
         if found is not None:
-            self.engine.recognise([KeyChange(found, None, ended=True)])
+            self.engine.apply_key_changes([KeyChange(found, None, ended=True)])
         return found
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from waypost.execution.deadline import Ticker, ticker
-from waypost.protocol.exchange import Exchange, linger
+from waypost.protocol.exchange import Exchange, track_request
 from waypost.protocol.responses import Outcome
 from waypost.protocol.session import LegacySession
 from waypost.protocol.streams import EventStream
@@ -110,7 +110,7 @@ class Reply:
     def ring(self) -> None:
         """It does take a while: keep an eye on the client."""
         if self._session is None:
-            linger(self)
+            track_request(self)
         self._watch = asyncio.get_running_loop().create_task(self._wait_for_end())
 
     async def _wait_for_end(self) -> None:
