@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waypost.suggestions import MAX_CANDIDATES, MAX_COMPARED_CHARACTERS, did_you_mean, find_nearest, preselect
+from waypost import suggestions
+from waypost.suggestions import (
+    MAX_CANDIDATES,
+    MAX_COMPARED_CHARACTERS,
+    MAX_SCANNED_NAMES,
+    did_you_mean,
+    find_nearest,
+    preselect,
+)
 
 WORDS = ["string", "strings", "object", "boolean"]
 
@@ -30,10 +42,51 @@ def test_the_cutoff_says_how_similar_a_name_must_be() -> None:
     assert find_nearest("obj", WORDS, cutoff=0.5) == ["object"]
 
 
-def test_only_the_beginning_of_a_long_text_is_compared() -> None:
+def test_names_are_compared_without_regard_to_case() -> None:
+    assert find_nearest("STRING", WORDS) == ["string"]
+    assert find_nearest("mailsend", ["Mail.Send"]) == ["Mail.Send"]
+
+
+def test_equally_similar_names_are_in_order() -> None:
+    assert find_nearest("abc", ["abd", "abe", "aba"], limit=3) == ["aba", "abd", "abe"]
+
+
+def test_only_the_beginning_of_long_names_is_compared() -> None:
     name = "n" * MAX_COMPARED_CHARACTERS
+    long = name + "x" * 10_000_000
 
     assert find_nearest(name + "m" * 10_000_000, [name, "m"]) == [name]
+    assert find_nearest(name, [long, "m"]) == [long]
+
+
+def test_however_many_and_long_the_names_are_few_characters_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted: list[int] = []
+    candidates: list[int] = []
+
+    class Counting(SequenceMatcher[str]):
+        def set_seq1(self, a: Sequence[str]) -> None:
+            candidates.append(len(a))
+            super().set_seq1(a)
+
+        def set_seq2(self, b: Sequence[str]) -> None:
+            wanted.append(len(b))
+            super().set_seq2(b)
+
+    monkeypatch.setattr(suggestions, "SequenceMatcher", Counting)
+    find_nearest("ab" * 2_000_000, [f"{number}{'ba' * 1000}" for number in range(1000)])
+
+    assert wanted == [MAX_COMPARED_CHARACTERS]
+    assert candidates == [0, *[MAX_COMPARED_CHARACTERS] * MAX_CANDIDATES]
+
+
+def test_the_nearest_of_very_many_names_is_found_at_once() -> None:
+    many = [f"customer.send_message_{number}" for number in range(10 * MAX_SCANNED_NAMES)]
+    other = [f"{number}" for number in range(10 * MAX_SCANNED_NAMES)]
+    began = time.thread_time()
+
+    assert find_nearest("customer.send_mesage_17", many)
+    assert find_nearest("custoner.send", [*other, "customer.send"]) == ["customer.send"]
+    assert time.thread_time() - began < 1
 
 
 @given(st.text(), st.lists(st.text()))

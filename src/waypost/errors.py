@@ -44,7 +44,10 @@ What becomes of each on the wire is decided in one place per edge: `protocol/fai
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
+
+MAX_ECHOED_CHARACTERS: Final = 200
+"""Characters of a name or id that an error message repeats."""
 
 
 class WaypostError(Exception):
@@ -53,6 +56,11 @@ class WaypostError(Exception):
     def __init__(self, message: str | None = None) -> None:
         self.message = message or (type(self).__doc__ or "").strip()
         super().__init__(self.message)
+
+
+def shorten(text: str, limit: int = MAX_ECHOED_CHARACTERS) -> str:
+    """Return a text of a caller as a message repeats it: cut after `limit` characters, with an ellipsis."""
+    return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 def text_of(error: BaseException) -> str:
@@ -168,7 +176,8 @@ class UnknownResource(UnknownCapability):
     """Unknown resource."""
 
     def __init__(self, uri: str, reason: str = "") -> None:
-        super().__init__(f"Resource not found: {uri} ({reason})" if reason else f"Resource not found: {uri}")
+        told = f"Resource not found: {shorten(uri)}"
+        super().__init__(f"{told} ({reason})" if reason else told)
         self.uri = uri
 
 

@@ -277,8 +277,8 @@ def test_pages_counts_and_hints_hold_only_what_is_allowed() -> None:
 
     assert ids(directory, allowed) == ["mail.read", "mail.sent"]
     assert directory.counts(allowed) == {"kind": {"capability": 2}, "category": {"none": 2}}
-    assert directory.nearest("mail.send", everybody)[0] == "mail.send"
-    assert directory.nearest("mail.send", allowed) == ["mail.sent", "mail.read"]
+    assert directory.find_nearest("mail.send", everybody)[0] == "mail.send"
+    assert directory.find_nearest("mail.send", allowed) == ["mail.sent", "mail.read"]
 
 
 def test_a_page_goes_on_behind_an_id_that_is_gone() -> None:

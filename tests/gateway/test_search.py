@@ -126,11 +126,11 @@ def test_a_document_that_is_gone_is_not_found(index: SearchIndex) -> None:
     ],
 )
 def test_the_nearest_ids_are_those_that_were_meant(index: SearchIndex, asked: str, near: str) -> None:
-    assert index.nearest(asked)[:1] == [near]
+    assert index.find_nearest(asked)[:1] == [near]
 
 
 def test_there_are_no_near_ids_to_nonsense_and_none_that_are_not_allowed(index: SearchIndex) -> None:
-    assert index.nearest("zzz") == []
-    assert index.nearest("") == []
-    assert index.nearest("github.issues", limit=1) == ["github.list_issues"]
-    assert index.nearest("github.issues", allowed=lambda id: "list" not in id) == ["github.create_issue"]
+    assert index.find_nearest("zzz") == []
+    assert index.find_nearest("") == []
+    assert index.find_nearest("github.issues", limit=1) == ["github.list_issues"]
+    assert index.find_nearest("github.issues", allowed=lambda id: "list" not in id) == ["github.create_issue"]

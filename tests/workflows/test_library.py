@@ -91,8 +91,8 @@ async def test_every_executor_survives_the_store(given: Json) -> None:
 @asynchronous
 async def test_near_names_are_found() -> None:
     async with bench(deploy=ONE, destroy=ONE) as b:
-        assert b.engine.library.nearest("deplyo")[0] == "deploy"
-        assert b.engine.library.nearest("zzzzzz") == []
+        assert b.engine.library.find_nearest("deplyo")[0] == "deploy"
+        assert b.engine.library.find_nearest("zzzzzz") == []
 
 
 @asynchronous

@@ -205,7 +205,7 @@ def _known(hub: Operated, id: str) -> Definition:
     library = hub.workflows.engine.library
     found = library.get(id)
     if found is None:
-        near = library.nearest(id)
+        near = library.find_nearest(id)
         hint = f"; did you mean {' or '.join(near)}?" if near else "."
         raise WorkflowRefused(f"There is no workflow {id}{hint}", "UNKNOWN_ID")
     return found

@@ -12,7 +12,7 @@ import msgspec
 
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.naming import is_portable, portable, told_apart
-from waypost.errors import DefinitionError, UnknownPrompt, UnknownResource, UnknownTool
+from waypost.errors import DefinitionError, UnknownPrompt, UnknownResource, UnknownTool, shorten
 from waypost.suggestions import did_you_mean, preselect
 
 
@@ -282,16 +282,18 @@ class Registry:
             return found
         for prefix, noun in PREFIXES.items():
             if name.startswith(prefix) and not name.startswith(f"{prefix}:"):
-                raise UnknownTool(f"Unknown {noun}: {name.removeprefix(prefix)}")
-        raise UnknownTool(f"Unknown tool: {name}")
+                raise UnknownTool(f"Unknown {noun}: {shorten(name.removeprefix(prefix))}")
+        raise UnknownTool(f"Unknown tool: {shorten(name)}")
 
     def prompt(self, name: str, shows: Callable[[Capability], bool] = lambda _: False) -> Capability:
-        """The prompt called `name`; an `UnknownPrompt` may tell the nearest one that `shows` agrees to."""
+        """Return the prompt called `name`; an `UnknownPrompt` suggests the nearest one for which `shows` is true."""
         found = self.tables[Kind.PROMPT].get(name)
         if found is None:
-            known = [row.id for row in self.tables[Kind.PROMPT] if not row.hidden and shows(row)]
-            hint = did_you_mean(name, preselect(name, known), "; ", quote=lambda one: f'"{one}"')
-            raise UnknownPrompt(f"Unknown prompt: {name}{hint}")
+            known = {row.id: row for row in self.tables[Kind.PROMPT] if not row.hidden}
+            # `shows` asks the policy, which costs too much to be done for every prompt.
+            shown = (one for one in preselect(name, known) if shows(known[one]))
+            hint = did_you_mean(name, shown, "; ", quote=lambda one: f'"{one}"')
+            raise UnknownPrompt(f"Unknown prompt: {shorten(name)}{hint}")
         return found
 
     def resources(self, uri: str) -> Iterator[tuple[Capability, dict[str, str]]]:

@@ -180,11 +180,11 @@ class Directory:
         found = self.index.search(query, kind, limit, lambda item_id: allowed(self._items[item_id]))
         return found.ranking, [(score, self._items[item_id]) for score, item_id in found.results]
 
-    def nearest(self, item_id: str, allowed: Allowed) -> list[str]:
-        """Ids that somebody may have meant."""
+    def find_nearest(self, item_id: str, allowed: Allowed) -> list[str]:
+        """Return ids similar to an unknown one, of items that are allowed."""
         self._catch_up()
         self._index()
-        return self.index.nearest(item_id.removeprefix(WORKFLOW), allowed=lambda near: allowed(self._items[near]))
+        return self.index.find_nearest(item_id.removeprefix(WORKFLOW), allowed=lambda near: allowed(self._items[near]))
 
 
 def _key(item: Item) -> Key:

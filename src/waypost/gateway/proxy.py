@@ -16,7 +16,7 @@ from waypost.capabilities.surfaces import SEVEN
 from waypost.config.executors import CapabilityCall
 from waypost.config.names import DAY_MS
 from waypost.config.workflows import State, Transition, Workflow
-from waypost.errors import InvalidArguments, PolicyDenied, WorkflowRefused
+from waypost.errors import InvalidArguments, PolicyDenied, WorkflowRefused, shorten
 from waypost.gateway.directory import Directory
 from waypost.gateway.exposing import Exposed
 from waypost.gateway.items import Item
@@ -95,21 +95,21 @@ class Proxies:
             )
         tool = self._registry.find_tool(name)
         if tool is None or tool.id in SEVEN or self._guard.policy.is_hidden(caller.principal, tool.id):
-            near = self._nearest(name, caller)
+            near = self._find_nearest(name, caller)
             hint = f" Did you mean {' or '.join(near)}?" if near else ""
-            raise WorkflowRefused(f"There is no capability {name!r}.{hint}", "UNKNOWN_ID", nearest=near)
+            raise WorkflowRefused(f"There is no capability {shorten(name)!r}.{hint}", "UNKNOWN_ID", nearest=near)
         self._authorise(tool, caller, steady)
         return tool
 
-    def _nearest(self, name: str, caller: Caller) -> list[str]:
-        """Capabilities that somebody may have meant, of those they may use."""
+    def _find_nearest(self, name: str, caller: Caller) -> list[str]:
+        """Return capabilities with similar names, of those that the caller may use."""
 
         def is_one(item: Item) -> bool:
             if item.kind not in ("capability", "skill") or not item.row.open_to(caller.principal.scopes):
                 return False
             return self._guard.decide(item.row, item.row.id, caller, counts=False, steady=True).allowed
 
-        near = (self._directory.get(found) for found in self._directory.nearest(name, is_one))
+        near = (self._directory.get(found) for found in self._directory.find_nearest(name, is_one))
         return [item.row.id for item in near if item is not None]
 
     def _authorise(self, tool: Capability, caller: Caller, steady: bool) -> None:
@@ -135,7 +135,7 @@ def _refusal(error: WorkflowRefused, name: Any) -> Answer:
     named = name if isinstance(name, str) else ""
     near = error.details.get("nearest", [named] if named and error.code == "INPUT_SCHEMA_VIOLATION" else [])
     links = [{"rel": "describe", "method": "gateway.describe", "args": {"id": one}} for one in near]
-    links.append({"rel": "search", "method": "gateway.search", "args": {"query": named}})
+    links.append({"rel": "search", "method": "gateway.search", "args": {"query": shorten(named)}})
     return Answer({**nowhere(error, definitionId=PROXY).data, "links": links}, refused=True)
 
 

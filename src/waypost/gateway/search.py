@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from difflib import SequenceMatcher
+from heapq import nlargest
 from itertools import islice
 from typing import Final
 
@@ -13,13 +13,20 @@ from waypost.gateway.ranking import Hybrid, chosen
 from waypost.gateway.slots import Slots
 from waypost.gateway.weighted import Allowed, Weighted
 from waypost.gateway.words import runs
+from waypost.suggestions import MAX_CANDIDATES, MAX_COMPARED_CHARACTERS, find_nearest
 
-MOST_TERMS: Final = 100
+MAX_QUERY_CHARACTERS: Final = 4000
+"""Further characters of a query are ignored."""
+
+MAX_TERMS: Final = 32
 """Further terms of a query are left out of the weighted score, which costs the same for each."""
 
+MAX_TERM_CHARACTERS: Final = 100
+"""Further characters of a term are ignored: the weighted score looks up every trigram of a term."""
+
 _ID_ONLY: Final = (0, 1, 0, 0, 0, 0)
-_NEAREST_OF: Final = 50
-_LIKE: Final = 0.5
+_MAX_ID_TERMS: Final = 8
+_MIN_SIMILARITY: Final = 0.5
 
 
 class SearchIndex:
@@ -87,33 +94,27 @@ class SearchIndex:
         """
         limit = max(1, min(limit, MOST))
         within = self._within(kind)
-        terms = runs(query)
+        query = query[:MAX_QUERY_CHARACTERS]
+        terms = _terms(query)
         if not terms:
             return Found("weighted", self._listed(within, limit, allowed))
         if chosen(ranking or self.ranking, terms) == "hybrid":
             hits = self._hybrid.top(query, limit, within, allowed)
             if hits:
                 return Found("hybrid", hits)
-        return Found("weighted", self._weighted.top(terms[:MOST_TERMS], limit, within, allowed))
+        return Found("weighted", self._weighted.top(terms, limit, within, allowed))
 
-    def nearest(self, id: str, limit: int = 3, allowed: Allowed | None = None) -> list[str]:
-        """The ids that are most like one that is not there, best first."""
-        terms = runs(id)[:MOST_TERMS]
+    def find_nearest(self, id: str, limit: int = 3, allowed: Allowed | None = None) -> list[str]:
+        """Return the ids that are most similar to an unknown one, best first."""
+        terms = nlargest(_MAX_ID_TERMS, _terms(id[:MAX_COMPARED_CHARACTERS]), key=len)
         everything = self._within(None)
         candidates = {
             hit.id
             # By their beginnings too: a short word with one wrong letter shares too few trigrams with the right one.
             for tried in (terms, [term[:3] for term in terms])
-            for hit in self._weighted.top(tried, _NEAREST_OF, everything, allowed, weights=_ID_ONLY)
+            for hit in self._weighted.top(tried, MAX_CANDIDATES, everything, allowed, weights=_ID_ONLY)
         }
-        matcher = SequenceMatcher(b=id.lower(), autojunk=False)
-        rated: list[tuple[float, str]] = []
-        for candidate in candidates:
-            matcher.set_seq1(candidate.lower())
-            likeness = matcher.ratio()
-            if likeness >= _LIKE:
-                rated.append((-likeness, candidate))
-        return [found for _, found in sorted(rated)[: max(0, limit)]]
+        return find_nearest(id, sorted(candidates), limit, _MIN_SIMILARITY)
 
     def close(self) -> None:
         """Stop what works in the background."""
@@ -129,3 +130,7 @@ class SearchIndex:
     def _listed(self, within: int, limit: int, allowed: Allowed | None) -> list[Hit]:
         ids = self._slots.by_id(within)
         return [Hit(1.0, found) for found in islice(filter(allowed, ids) if allowed else ids, limit)]
+
+
+def _terms(query: str) -> list[str]:
+    return [term[:MAX_TERM_CHARACTERS] for term in runs(query)[:MAX_TERMS]]

@@ -11,7 +11,7 @@ from waypost.capabilities.functions import make_tool
 from waypost.capabilities.options import ToolOptions
 from waypost.capabilities.results import Result
 from waypost.capabilities.schemas.forms import RawForm
-from waypost.errors import InvalidParams, WorkflowRefused
+from waypost.errors import InvalidParams, WorkflowRefused, shorten
 from waypost.gateway.directory import PAGE, Allowed, Directory
 from waypost.gateway.items import Item
 from waypost.wire.params import cursor_after, key_before
@@ -132,8 +132,9 @@ def _page(directory: Directory, after: str | None, allowed: Allowed, shown: Call
 
 
 def _unknown(directory: Directory, item_id: str, allowed: Allowed) -> Answer:
-    near = directory.nearest(item_id, allowed)
+    near = directory.find_nearest(item_id, allowed)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    item_id = shorten(item_id)
     message = f"There is nothing called {item_id!r}.{hint}"
     answer = nowhere(WorkflowRefused(message, "UNKNOWN_ID", nearest=near), id=item_id)
     links = [{"rel": "describe", "method": "gateway.describe", "args": {"id": name}} for name in near]

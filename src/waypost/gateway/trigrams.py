@@ -19,17 +19,12 @@ def trigrams(word: str) -> set[str]:
     return {word[start : start + 3] for start in range(len(word) - 2)}
 
 
-def similarity(one: set[str], other: set[str]) -> float:
-    """The Jaccard similarity of two sets; that of empty ones is zero."""
-    shared = len(one & other)
-    return shared / (len(one) + len(other) - shared) if shared else 0.0
-
-
 class Trigrams:
     """Looks words up by parts of them."""
 
     def __init__(self) -> None:
-        self._words: dict[str, None] = {}
+        self._words: dict[str, int] = {}
+        """Every word with the number of its trigrams."""
         self._having: dict[str, list[str]] = {}
 
     def __len__(self) -> int:
@@ -37,8 +32,9 @@ class Trigrams:
 
     def add(self, word: str) -> None:
         """Take in a word that is new."""
-        self._words[word] = None
-        for gram in trigrams(word):
+        grams = trigrams(word)
+        self._words[word] = len(grams)
+        for gram in grams:
             having = self._having.get(gram)
             if having is None:
                 self._having[gram] = [word]
@@ -53,22 +49,25 @@ class Trigrams:
         return [word for word in candidates if term in word]
 
     def similar(self, term: str) -> Iterator[tuple[str, float]]:
-        """The words whose similarity to a term is above the threshold, those that contain it left out."""
+        """The words whose Jaccard similarity to a term is above the threshold, those that contain it left out."""
         if len(term) < FUZZY_FROM:
             return
         grams = trigrams(term)
-        for word in self._sharing(grams):
-            if term not in word:
-                alike = similarity(grams, trigrams(word))
-                if alike > THRESHOLD:
-                    yield word, alike
+        for word, shared in self._sharing(grams):
+            alike = shared / (len(grams) + self._words[word] - shared)
+            if alike > THRESHOLD and term not in word:
+                yield word, alike
 
-    def _sharing(self, grams: set[str]) -> list[str]:
-        """The words that share as many of these trigrams as similar words must, and perhaps a few others."""
-        lists = sorted((self._having[gram] for gram in grams if gram in self._having), key=len)
+    def _sharing(self, grams: set[str]) -> list[tuple[str, int]]:
+        """The words that share as many of these trigrams as similar words must, with how many they share."""
+        having = self._having
+        known = sorted((gram for gram in grams if gram in having), key=lambda gram: len(having[gram]))
         needed = int(THRESHOLD * len(grams)) + 1
+        common: list[str] = []
         # A word that shares n of the lists shares n - 1 of the others when one is left out; the longest cost most.
-        while needed > 1 and lists and len(lists[-1]) > _LONG_LIST:
-            lists.pop()
+        while needed > 1 and known and len(having[known[-1]]) > _LONG_LIST:
+            common.append(known.pop())
             needed -= 1
-        return [word for word, shared in Counter(chain.from_iterable(lists)).items() if shared >= needed]
+        shared = Counter(chain.from_iterable(having[gram] for gram in known))
+        found = [(word, count) for word, count in shared.items() if count >= needed]
+        return [(word, count + sum(gram in word for gram in common)) for word, count in found] if common else found

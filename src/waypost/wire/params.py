@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from waypost.errors import InvalidParams
+from waypost.errors import InvalidParams, shorten
 from waypost.wire.definitions import Implementation
 
 PROTOCOL_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
@@ -228,4 +228,4 @@ def key_before(cursor: str | None) -> str | None:
             return decoded.removeprefix(_CURSOR).decode()
     except (binascii.Error, ValueError):
         pass
-    raise InvalidParams(f"Invalid cursor: {cursor[:80]}")
+    raise InvalidParams(f"Invalid cursor: {shorten(cursor)}")

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from waypost.capabilities.principals import Principal
-from waypost.errors import WorkflowRefused
+from waypost.errors import WorkflowRefused, shorten
 from waypost.workflows.definition import TransitionPlan
 from waypost.workflows.live import ADMIN, SYSTEM, Live
 from waypost.workflows.records import RESUME, Held
@@ -105,7 +105,8 @@ def refusal(live: Live, principal: Principal, code: str, message: str, **details
 
 
 def nowhere(error: WorkflowRefused, *leads: Data, **about: Any) -> Answer:
-    """That something was not done where there is no instance; `leads` are links to where everything begins."""
+    """Return the refusal of a call without an instance; `about` repeats its ids, `leads` are links to go on with."""
+    about = {key: shorten(value) if isinstance(value, str) else value for key, value in about.items()}
     named = about.get("definitionId")
     near = error.details.get("nearest", [named] if named else [])
     links = [{"rel": "explain", "method": "workflow.explain", "args": {"definitionId": name}} for name in near]

@@ -19,7 +19,7 @@ import msgspec
 
 from waypost.capabilities.context import Caller
 from waypost.capabilities.principals import Principal
-from waypost.errors import ExecutorFailed, PolicyDenied, StaleVersion, WorkflowRefused
+from waypost.errors import ExecutorFailed, PolicyDenied, StaleVersion, WorkflowRefused, shorten
 from waypost.policy.audit import AuditLog
 from waypost.stores.requests import RequestRecord
 from waypost.stores.store import Store
@@ -300,7 +300,7 @@ class Engine:
             raise submitting.stale(live, expected)
         held = live.held
         if held is None or held.kind != "unknown" or held.move != transition:
-            which = f" of {transition}" if transition else ""
+            which = f" of {shorten(transition)}" if transition else ""
             raise WorkflowRefused(f"There is no unknown outcome{which} to resolve.", "INVALID_TRANSITION")
         if how == "retry":
             self.check_policy(tool_name(live.definition.id), caller)
@@ -335,6 +335,7 @@ class Engine:
         self, error: WorkflowRefused, workflow_id: str, expected: int, transition: str, caller: Caller
     ) -> Answer:
         live = await self.shelf.get(workflow_id)
+        transition = shorten(transition)
         if live is None or not live.is_open_to(caller.principal):
             return answers.nowhere(_unknown(workflow_id), *self.leads, workflowId=workflow_id)
         if live.version != expected and error.code != "REQUEST_ID_REUSED":  # it was looked at in memory, and is older
@@ -385,7 +386,7 @@ class Engine:
 
 
 def _unknown(workflow_id: str) -> WorkflowRefused:
-    return WorkflowRefused(f"Unknown workflow instance {workflow_id!r}.", "UNKNOWN_WORKFLOW")
+    return WorkflowRefused(f"Unknown workflow instance {shorten(workflow_id)!r}.", "UNKNOWN_WORKFLOW")
 
 
 def _check_same(known: str, request: Request) -> None:

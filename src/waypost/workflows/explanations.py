@@ -9,7 +9,7 @@ import msgspec
 
 from waypost.capabilities.principals import Principal
 from waypost.config.workflows import Transition
-from waypost.errors import WorkflowRefused
+from waypost.errors import WorkflowRefused, shorten
 from waypost.redaction import HIDDEN, is_secret_name
 from waypost.workflows import submitting
 from waypost.workflows.definition import Definition, TransitionPlan
@@ -51,7 +51,7 @@ def transition(found: Definition, name: str) -> Data:
     if not told:
         known = sorted({key for state in found.names for key in found.state(state).transitions})
         raise WorkflowRefused(
-            f"{found.id} has no transition {name!r}; it has {', '.join(known)}.", "INVALID_TRANSITION"
+            f"{found.id} has no transition {shorten(name)!r}; it has {', '.join(known)}.", "INVALID_TRANSITION"
         )
     if len(told) == 1:
         return {"definitionId": found.id, "transition": name, **told[0]}
@@ -106,7 +106,7 @@ def check_instance(live: Live, definition_id: str) -> None:
     """Refuse to explain an instance by a definition that is not its own; without one it is."""
     own = live.definition.id
     if definition_id and definition_id != own:
-        message = f"{live.id} is an instance of {own}, not of {definition_id}; leave out one of the two."
+        message = f"{live.id} is an instance of {own}, not of {shorten(definition_id)}; leave out one of the two."
         raise WorkflowRefused(message, "DEFINITION_MISMATCH", nearest=[own])
 
 

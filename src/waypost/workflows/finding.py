@@ -1,9 +1,9 @@
-"""Definitions by whatever name somebody knows them."""
+"""Find definitions by their id, their tool name or their portable name."""
 
 from __future__ import annotations
 
 from waypost.capabilities.context import Caller
-from waypost.errors import WorkflowRefused
+from waypost.errors import WorkflowRefused, shorten
 from waypost.workflows.access import Rights
 from waypost.workflows.definition import Definition
 from waypost.workflows.library import CANONICAL, Library, tool_name
@@ -30,9 +30,9 @@ class Finding:
         found = self._library.get(self.id_of(name))
         if found is not None and (caller is None or not self._rights.is_hidden(tool_name(found.id), caller)):
             return found
-        near = [one for one in self._library.nearest(name.removeprefix(CANONICAL)) if self._is_told(one, caller)]
+        near = [one for one in self._library.find_nearest(name.removeprefix(CANONICAL)) if self._is_told(one, caller)]
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise WorkflowRefused(f"Unknown workflow {name!r}.{hint}", "UNKNOWN_ID", nearest=near)
+        raise WorkflowRefused(f"Unknown workflow {shorten(name)!r}.{hint}", "UNKNOWN_ID", nearest=near)
 
     def _is_told(self, name: str, caller: Caller | None) -> bool:
         return caller is None or self._rights.finds(tool_name(name), caller)

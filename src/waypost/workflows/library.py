@@ -64,8 +64,8 @@ class Library:
         """The definition that would be started under a name."""
         return self._current.get(name)
 
-    def nearest(self, name: str) -> list[str]:
-        """Names that somebody may have meant."""
+    def find_nearest(self, name: str) -> list[str]:
+        """Return up to three names of definitions that are similar to an unknown one."""
         return find_nearest(name, self._current, limit=3, cutoff=0.5)
 
     async def pin(self, definition: Definition) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from waypost.capabilities.principals import Principal
-from waypost.errors import WorkflowRefused
+from waypost.errors import WorkflowRefused, shorten
 from waypost.stores.records import LONGEST_KEY, is_key
 from waypost.workflows.answers import is_system
 from waypost.workflows.definition import TransitionPlan, with_defaults
@@ -67,7 +67,11 @@ def found(live: Live, name: str) -> TransitionPlan:
     """The transition of that name, if it leads out of here."""
     plan = None if live.is_over else live.state.transitions.get(name)
     if plan is None:
-        where = f"{live.definition.id} has ended" if live.is_over else f"{live.state.name} has no transition {name!r}"
+        where = (
+            f"{live.definition.id} has ended"
+            if live.is_over
+            else f"{live.state.name} has no transition {shorten(name)!r}"
+        )
         raise WorkflowRefused(f"{where}.", "INVALID_TRANSITION", legalTransitions=_legal(live))
     return plan
 
