@@ -12,8 +12,8 @@ from tests.contract.conftest import asynchronous
 from tests.gateway.conftest import ERAS, agent, eras, office
 from waypost import Hub
 from waypost.api.metrics import measured
+from waypost.capabilities.names import SEVEN, Surface
 from waypost.capabilities.principals import ANONYMOUS
-from waypost.capabilities.surfaces import SEVEN, Surface
 from waypost.configured import ConfiguredHub
 
 OWN = {"mail.send", "skill:count", "workflow:release"}

@@ -10,9 +10,8 @@ from typing import Any, Final
 
 from benchmarks.stores import moves
 from waypost import Hub
-from waypost.capabilities.absent import Absent
-from waypost.capabilities.chain import FROM_OUTSIDE
-from waypost.capabilities.principals import Principal
+from waypost.capabilities.context import Absent
+from waypost.capabilities.principals import FROM_OUTSIDE, Principal
 from waypost.config.executors import Noop
 from waypost.config.workflows import State, Transition, Workflow
 from waypost.stores.sqlite import SqliteDatabase

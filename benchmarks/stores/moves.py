@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from waypost.stores import sqlite_files
+from waypost.stores import sqlite
 from waypost.stores.instances import Instance
 from waypost.stores.store import Store
 
@@ -55,8 +55,8 @@ def name_of(number: int) -> str:
 
 def fill(path: Path, count: int) -> None:
     """Write a new store with so many instances at version 1, as fast as it goes."""
-    with closing(sqlite_files.connect(path, busy=5)) as connection:
-        sqlite_files.migrate(connection, str(path))
+    with closing(sqlite.connect(path, busy=5)) as connection:
+        sqlite.migrate(connection, str(path))
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute(f"PRAGMA cache_size = -{_FILL_CACHE_KIB}")
         for start in range(0, count, _FILL_ROWS):

@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from benchmarks.stores import moves
-from waypost.stores import sqlite_files
+from waypost.stores import sqlite
 
 _BUSY: Final = 5.0
 _MOST: Final = 512
@@ -19,7 +19,7 @@ _Waiting = tuple[str, int, asyncio.Future[None]]
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    return sqlite_files.connect(path, busy=_BUSY, synchronous="FULL")
+    return sqlite.connect(path, busy=_BUSY, synchronous="FULL")
 
 
 class RawLoop:

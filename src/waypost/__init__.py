@@ -6,8 +6,7 @@ from waypost.capabilities.prompts import Prompt
 from waypost.capabilities.resources import Resource
 from waypost.capabilities.results import Result
 from waypost.capabilities.session import Session
-from waypost.capabilities.toolkits import Toolkit, tool
-from waypost.capabilities.tools import Tool
+from waypost.capabilities.tools import Tool, Toolkit, tool
 from waypost.errors import (
     Busy,
     CallError,

@@ -14,14 +14,13 @@ import msgspec
 from waypost import config
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.components import Component
-from waypost.capabilities.expansion import expand
 from waypost.capabilities.prompts import prompt_from_template
-from waypost.capabilities.toolkits import Toolkit, tool_options
+from waypost.capabilities.tools import Toolkit, expand, tool_options
 from waypost.config import references
 from waypost.config.findings import KeyPath
 from waypost.errors import DefinitionError, StoreError
 from waypost.policy.rules import Rule, decider
-from waypost.stores import places
+from waypost.stores import urls
 from waypost.suggestions import did_you_mean
 from waypost.wire.hosts import is_loopback
 
@@ -118,7 +117,7 @@ def _check_workflows(loaded: config.Loaded, offered: set[str] | None) -> list[co
 def _check_store(loaded: config.Loaded) -> list[config.Finding]:
     """What is wrong with the store's URL; nothing is opened."""
     try:
-        places.database(loaded.config.store.url, Path())
+        urls.database(loaded.config.store.url, Path())
     except StoreError as error:
         return [loaded.finding(("store", "url"), error.message, "CFG061")]
     return []

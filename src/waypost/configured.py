@@ -27,7 +27,7 @@ from waypost.hub import Hub
 from waypost.policy.audit import Record
 from waypost.policy.hiding import hidden, onlookers
 from waypost.policy.rules import Rule
-from waypost.stores import places
+from waypost.stores.directory import data_directory
 
 if TYPE_CHECKING:
     from waypost.gateway.documents import Ranking
@@ -82,7 +82,7 @@ class ConfiguredHub(Hub):
             ranking=loaded.config.search.ranking,
             workers=_worker_options(loaded.config.workers),
         )
-        self.settle_in(places.data_directory(path.absolute()))
+        self.settle_in(data_directory(path.absolute()))
         self._keep_secret(loaded.secrets)
         self._configured = [*built.capabilities, *self._exposed(built)]
         self._reloading = asyncio.Lock()

@@ -13,12 +13,12 @@ from msgspec import UNSET
 
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.context import Caller
+from waypost.capabilities.names import SEVEN, Surface
 from waypost.capabilities.options import check_hub
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.registry import Registry
 from waypost.capabilities.results import Result
 from waypost.capabilities.session import ListKind
-from waypost.capabilities.surfaces import SEVEN, Surface
 from waypost.errors import DefinitionError, PolicyDenied, StoreError, ToolError, UnknownTool, WaypostError
 from waypost.execution.bulkheads import MAX_RUNNING, MAX_WAITING, Bulkheads
 from waypost.execution.pipeline import Pipeline
@@ -31,10 +31,9 @@ from waypost.policy.rules import Rule
 from waypost.protocol.engine import Engine, EngineSettings, Hook
 from waypost.protocol.rounds import Seal
 from waypost.registering import Registering
-from waypost.stores import places
-from waypost.stores.definitions import left_in
-from waypost.stores.secrets import hub_secret
-from waypost.stores.store import Store
+from waypost.stores import urls
+from waypost.stores.directory import data_directory, hub_secret
+from waypost.stores.store import Store, left_in
 from waypost.version import __version__
 from waypost.wire import versions
 from waypost.wire.definitions import Implementation
@@ -114,7 +113,7 @@ class Hub(Parts, Registering, Lifecycle):
         self._reached_at: str | None = None
         self._given_store = store
         self._secret = secret
-        self._data = places.data_directory()
+        self._data = data_directory()
         self.registry = Registry()
         self._hooks: dict[str, Hook | None] = {}
         self._capabilities = capabilities
@@ -138,7 +137,7 @@ class Hub(Parts, Registering, Lifecycle):
                 max_result=max_result,
                 only_tools=SEVEN if surface == "gateway" else None,
             ),
-            self._kept_in(self._data, places.MEMORY),
+            self._kept_in(self._data, urls.MEMORY),
         )
         self._api: Api | None = None
         self._refreshing: asyncio.Task[None] | None = None
@@ -221,12 +220,12 @@ class Hub(Parts, Registering, Lifecycle):
     def settle_in(self, data: Path) -> None:
         """Keep what has to last in a directory, unless the hub was given a store that is somewhere else."""
         self._data = data
-        self.engine.store = self._kept_in(data, places.DEFAULT)
+        self.engine.store = self._kept_in(data, urls.DEFAULT)
 
     def _kept_in(self, data: Path, otherwise: str) -> Store:
         if isinstance(self._given_store, Store):
             return self._given_store
-        return Store(places.database(self._given_store or otherwise, data))
+        return Store(urls.database(self._given_store or otherwise, data))
 
     async def start(self) -> None:
         """Begin to serve; transports call it."""
@@ -351,7 +350,7 @@ class Hub(Parts, Registering, Lifecycle):
     ) -> None:
         """Do what `run` does, in a program that goes on: what keeps it from that is raised."""
         if self._given_store is None and not self.store.database.lasts:
-            self.settle_in(places.data_directory())
+            self.settle_in(data_directory())
         if transport == "stdio":
             from waypost.transports import stdio
 

@@ -13,9 +13,8 @@ from waypost.capabilities.registry import Registry
 from waypost.execution.pipeline import Pipeline
 from waypost.policy.guard import PolicyGuard
 from waypost.protocol.engine import Engine
-from waypost.stores.definitions import left_in
-from waypost.stores.secrets import hub_secret
-from waypost.stores.store import Store
+from waypost.stores.directory import hub_secret
+from waypost.stores.store import Store, left_in
 
 if TYPE_CHECKING:
     from waypost.config.workflows import Workflow

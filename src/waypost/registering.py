@@ -6,13 +6,11 @@ from collections.abc import Callable
 from typing import Any, Self, TypeVar, overload
 
 from waypost.capabilities.capability import Kind
-from waypost.capabilities.expansion import expand
-from waypost.capabilities.functions import tool_from_function
 from waypost.capabilities.options import Options, ResourceOptions, ToolOptions, parse
 from waypost.capabilities.prompts import prompt_from_function
 from waypost.capabilities.registry import Registry
 from waypost.capabilities.resources import resource_from_function
-from waypost.capabilities.toolkits import tool_options
+from waypost.capabilities.tools import expand, tool_from_function, tool_options
 
 F = TypeVar("F", bound=Callable[..., Any])
 

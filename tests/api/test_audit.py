@@ -9,8 +9,8 @@ import pytest
 
 from tests.api.conftest import AGENT, Operator, operated_hub, operating
 from tests.protocol.conftest import asynchronous
+from waypost.stores.schema import AUDIT as TABLE
 from waypost.stores.statements import TEXT, Change, Statement
-from waypost.stores.tables import AUDIT as TABLE
 
 AUDIT = "/api/v1/audit"
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.protocol.conftest import asynchronous, in_session, request, stateless
 from waypost import Context, Hub, Image, Text
-from waypost.capabilities.asking import (
+from waypost.capabilities.questions import (
     Root,
     as_sampling_messages,
     require,

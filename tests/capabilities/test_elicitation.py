@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from waypost.capabilities.elicitation import ElicitationAnswer, answer, for_version, form
+from waypost.capabilities.questions import ElicitationAnswer, answer, for_version, form
 from waypost.errors import InvalidAnswer, SchemaNotAllowed
 from waypost.wire.versions import V2025_06_18, V2025_11_25, V2026_07_28
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.capabilities.client import call, listed, new_hub, text
 from waypost import DefinitionError, Prompt, Resource, Tool, Toolkit, tool
-from waypost.capabilities.expansion import expand
+from waypost.capabilities.tools import expand
 
 
 class Kit(Toolkit, category="Kit"):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.capabilities.client import new_hub
-from waypost.capabilities.headers import HeaderParameter, header_parameters
+from waypost.capabilities.capability import HeaderParameter, header_parameters
 from waypost.errors import DefinitionError
 
 

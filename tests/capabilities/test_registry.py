@@ -14,7 +14,7 @@ from waypost import DefinitionError, Hub, InvalidParams, UnknownPrompt, UnknownT
 from waypost.capabilities import registry as registry_module
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.registry import Change, Registry
-from waypost.capabilities.uri_templates import UriTemplate
+from waypost.capabilities.resources import UriTemplate
 from waypost.errors import UnknownResource
 from waypost.protocol.lists import Lists
 from waypost.wire.definitions import PromptDefinition, ResourceDefinition, TemplateDefinition, ToolDefinition

@@ -13,7 +13,7 @@ import pytest
 from tests.capabilities.client import call, listed, new_hub, text
 from tests.capabilities.kits import OBJECT, Files
 from waypost import Context, Toolkit, tool
-from waypost.capabilities.expansion import expand
+from waypost.capabilities.tools import expand
 
 
 def test_one_registration_offers_every_marked_function_in_the_order_they_are_written() -> None:

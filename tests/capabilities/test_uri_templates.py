@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waypost.capabilities.uri_templates import UriTemplate
+from waypost.capabilities.resources import UriTemplate
 from waypost.errors import DefinitionError
 
 VALUES = {"var": "value", "hello": "Hello World!", "half": "50%", "path": "/foo/bar", "ü": ""}

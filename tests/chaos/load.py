@@ -10,8 +10,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 from waypost.errors import StaleVersion, StoreUnavailable
 from waypost.stores.instances import Instance, Reservation
-from waypost.stores.requests import RequestRecord
 from waypost.stores.store import Store
+from waypost.stores.tasks import RequestRecord
 
 SHARED: Final = 3
 SCOPE: Final = "chaos"

@@ -14,9 +14,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from waypost import Context, Hub
-from waypost.capabilities.absent import Absent
-from waypost.capabilities.chain import FROM_OUTSIDE
-from waypost.capabilities.principals import Principal
+from waypost.capabilities.context import Absent
+from waypost.capabilities.principals import FROM_OUTSIDE, Principal
 from waypost.config.workflows import Workflow
 from waypost.errors import WorkflowRefused
 from waypost.stores.postgres import PostgresDatabase

@@ -19,7 +19,7 @@ from tests.chaos.conftest import rounds
 from tests.chaos.load import Told
 from tests.chaos.writers import Orders, writing
 from waypost.stores.database import Point
-from waypost.stores.migrations import MIGRATIONS
+from waypost.stores.schema import MIGRATIONS
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from waypost.stores import places
+from waypost.stores import urls
 from waypost.stores.instances import Instance
 from waypost.stores.sessions import SessionRecord
 from waypost.stores.store import Store
@@ -23,7 +23,7 @@ def fill(file: Path, old: int = 0) -> None:
     """Make a store with an instance, two tasks and a session in it, and so many old tasks."""
 
     async def scenario() -> None:
-        store = Store(places.database(f"sqlite:///{file}", Path("/")))
+        store = Store(urls.database(f"sqlite:///{file}", Path("/")))
         instance = Instance(id="i", version=1, definition="d", principal="p", state="s", status="running")
         await store.instances.start(instance, time.time(), {})
         for number in range(2):

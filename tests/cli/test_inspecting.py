@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.operated import Captured, complaint, printed
 from tests.cli.shell import waypost
-from waypost.capabilities.surfaces import SEVEN
+from waypost.capabilities.names import SEVEN
 from waypost.cli import main
 
 LOCAL = ["server.py:hub", "deskpackage.server:hub"]

@@ -15,9 +15,9 @@ from tests.postgres import postgres_server as postgres_server
 from tests.postgres import postgres_url as postgres_url
 from tests.postgres import run_sql
 from waypost.cli import main
-from waypost.stores import migrations
+from waypost.stores import schema
 
-LATEST = migrations.LATEST
+LATEST = schema.LATEST
 
 
 # Which store it is

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.config.conftest import Folder
-from waypost.stores.places import database
 from waypost.stores.sqlite import SqliteDatabase
+from waypost.stores.urls import database
 
 
 @pytest.mark.parametrize("version", ["1", "1.0", "1.0.0", "1.12.3"])

@@ -3,7 +3,7 @@ import os
 import pytest
 
 from tests.config.conftest import Folder
-from waypost.stores import places
+from waypost.stores import urls
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_reference_that_is_neither_a_file_nor_a_module_is_an_error(folder: Fol
 @pytest.mark.parametrize("text", ["", "store:\n", "store: {}\nbus: {}\n"])
 def test_a_hub_from_a_file_is_durable_and_on_its_own_by_default(folder: Folder, text: str) -> None:
     config = folder.load(text).config
-    assert (config.store.url, config.bus.url) == (places.DEFAULT, "local://")
+    assert (config.store.url, config.bus.url) == (urls.DEFAULT, "local://")
 
 
 @pytest.mark.parametrize("url", ["nats://127.0.0.1:4222", "local", "redis://cache"])

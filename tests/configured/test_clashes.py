@@ -13,7 +13,7 @@ from tests.protocol.conftest import asynchronous, until
 from tests.skills.folders.library import put
 from tests.worker.engine import failure, settled, working
 from tests.workers.wire import at_work
-from waypost.capabilities.naming import told_apart
+from waypost.capabilities.names import told_apart
 from waypost.configured import ConfiguredHub
 from waypost.testing import TestClient
 from waypost.worker import Worker

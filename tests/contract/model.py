@@ -9,8 +9,8 @@ from tests.contract.samples import NOW, instance
 from waypost.errors import StaleVersion, StoreError
 from waypost.stores.instances import Reservation
 from waypost.stores.jobs import GIVEN_UP, WAITING, Job
-from waypost.stores.requests import RequestRecord
 from waypost.stores.store import Store
+from waypost.stores.tasks import RequestRecord
 
 QUEUE: Final = "q"
 SCOPE: Final = "s"

@@ -7,9 +7,8 @@ from typing import Any, Final
 import msgspec
 
 from waypost.stores.audit import AuditEntry
-from waypost.stores.events import StoredEvent
 from waypost.stores.instances import Instance
-from waypost.stores.sessions import SessionRecord
+from waypost.stores.sessions import SessionRecord, StoredEvent
 from waypost.stores.tasks import TaskRecord
 
 NOW: Final = 1_800_000_000.0

@@ -10,8 +10,8 @@ from tests.contract.conftest import on_store
 from tests.contract.samples import NOW, audited
 from waypost.errors import StaleVersion
 from waypost.stores.audit import LAST, AuditEntry
+from waypost.stores.schema import AUDIT
 from waypost.stores.store import Store
-from waypost.stores.tables import AUDIT
 
 
 async def filled(store: Store, chance: Random) -> list[AuditEntry]:

@@ -12,8 +12,8 @@ from tests.contract.samples import NOW, instance
 from waypost.errors import Busy, StaleVersion, StoreError
 from waypost.stores.database import MOST_WAITING
 from waypost.stores.instances import Reservation
-from waypost.stores.requests import RequestRecord
 from waypost.stores.store import Store
+from waypost.stores.tasks import RequestRecord
 
 
 def wins(outcomes: list[Any]) -> list[Any]:

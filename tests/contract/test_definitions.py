@@ -9,9 +9,8 @@ import pytest
 
 from tests.contract.conftest import Place, asynchronous, opened
 from tests.contract.test_documents import of_kind
-from waypost.stores.definitions import Left, left_in
 from waypost.stores.sqlite import SqliteDatabase
-from waypost.stores.store import Store
+from waypost.stores.store import Left, Store, left_in
 
 NOTHING = Left(workflows=False, content=False)
 
@@ -67,7 +66,7 @@ async def test_a_store_in_memory_is_not_even_opened() -> None:
 async def test_a_store_that_cannot_be_read_is_told_about_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "store.db"
     file.write_bytes(b"this is no database" * 100)
-    with caplog.at_level(logging.WARNING, "waypost.stores.definitions"):
+    with caplog.at_level(logging.WARNING, "waypost.stores.store"):
         async with opened(Store(SqliteDatabase(file))) as store:
             assert await left_in(store) == NOTHING
 

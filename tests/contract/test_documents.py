@@ -7,10 +7,9 @@ import pytest
 from tests.contract.conftest import on_store
 from tests.contract.samples import NOW
 from waypost.errors import StaleVersion
-from waypost.stores.documents import Document, Documents
-from waypost.stores.requests import RequestRecord
-from waypost.stores.state import Entry
+from waypost.stores.records import Document, Documents, Entry
 from waypost.stores.store import Store
+from waypost.stores.tasks import RequestRecord
 
 KINDS = ("skills", "prompts", "executables", "definitions", "keys", "policies")
 

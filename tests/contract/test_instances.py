@@ -8,8 +8,8 @@ from tests.contract.conftest import on_store
 from tests.contract.samples import NOW, instance
 from waypost.errors import StaleVersion, StoreError
 from waypost.stores.instances import HistoryEntry, Note, Reservation
-from waypost.stores.requests import RequestRecord
 from waypost.stores.store import Store
+from waypost.stores.tasks import RequestRecord
 
 MINE = Reservation("mine", NOW + 10, {"step": "pay"})
 THEIRS = Reservation("theirs", NOW + 20)

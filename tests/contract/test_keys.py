@@ -15,8 +15,8 @@ from tests.contract.samples import IN_ORDER, KEYS, NO_KEYS, NOW, VALUES, audited
 from waypost.errors import StoreError
 from waypost.stores.audit import FIRST
 from waypost.stores.instances import Reservation
-from waypost.stores.requests import RequestRecord
 from waypost.stores.store import Store
+from waypost.stores.tasks import RequestRecord
 
 Ask = Callable[[Store, str], Awaitable[Any]]
 

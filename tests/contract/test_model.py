@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from tests.contract.conftest import Place
 from tests.contract.model import Model, Real
 from tests.postgres import run_sql
-from waypost.stores import sqlite_writer, tables
+from waypost.stores import schema, sqlite
 from waypost.stores.store import Store
 
 NAMES = st.sampled_from(["a", "B", "é", "😀"])
@@ -149,7 +149,7 @@ def test_a_store_in_memory_does_what_the_model_does() -> None:
 
 
 def test_a_store_whose_writer_is_in_a_hurry_does_what_the_model_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_writer, "_PATIENCE", -1.0)  # every statement takes all its rows at once
+    monkeypatch.setattr(sqlite, "_PATIENCE", -1.0)  # every statement takes all its rows at once
 
     run_machine(Place("sqlite-memory", None).store, examples=40, steps=30)
 
@@ -163,7 +163,7 @@ def test_a_store_in_a_file_does_what_the_model_does(tmp_path_factory: pytest.Tem
 
 def test_a_store_on_a_server_does_what_the_model_does(postgres_url: str) -> None:
     place = Place("postgres", postgres_url)
-    names = ", ".join(table.name for table in tables.ALL)
+    names = ", ".join(table.name for table in schema.ALL)
     asyncio.run(_make_tables(place))
 
     def fresh() -> Store:

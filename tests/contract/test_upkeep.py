@@ -17,11 +17,11 @@ from tests.contract.conftest import Place, asynchronous, on_store, opened
 from tests.contract.samples import KEYS, NOW, VALUES, audited, event, instance, session, task
 from tests.postgres import run_sql
 from waypost.errors import StoreError
-from waypost.stores import migrations, tables
-from waypost.stores.requests import RequestRecord
+from waypost.stores import schema
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.statements import Query
 from waypost.stores.store import Store
+from waypost.stores.tasks import RequestRecord
 
 
 async def fill(store: Store) -> None:
@@ -44,7 +44,7 @@ async def fill(store: Store) -> None:
 async def content(store: Store) -> dict[str, list[Any]]:
     """Everything in the store."""
     found = {}
-    for table in tables.ALL:
+    for table in schema.ALL:
         query = Query(f"SELECT {', '.join(table.columns)} FROM {table.name} ORDER BY {', '.join(table.key)}")
         found[table.name] = [tuple(row) for row in await store.database.read(query)]
     return found
@@ -78,7 +78,7 @@ async def test_what_was_written_is_there_when_the_same_store_is_used_again(store
     await store.close()
 
     assert await content(store) == before
-    assert all(before[table.name] for table in tables.ALL)
+    assert all(before[table.name] for table in schema.ALL)
 
 
 @asynchronous
@@ -214,7 +214,7 @@ async def test_the_step_of_the_tables_is_told_without_taking_it(store: Store) ->
         assert await store.database.step() == 0
     await store.open()
 
-    assert await store.database.step() == migrations.LATEST
+    assert await store.database.step() == schema.LATEST
 
 
 @on_store

@@ -10,8 +10,7 @@ from tests.docs.exercises import names, of, refusal
 from tests.docs.pages import blocks
 from tests.transports.http.conftest import Web
 from waypost import Hub
-from waypost.capabilities.chain import Chain
-from waypost.capabilities.principals import Principal
+from waypost.capabilities.principals import Chain, Principal
 from waypost.policy.decisions import Policy
 from waypost.policy.rules import Question
 from waypost.policy.verification import verify

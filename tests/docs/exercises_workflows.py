@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from tests.docs.exercises import names, of
 from waypost import Hub
+from waypost.capabilities.names import SEVEN
 from waypost.capabilities.principals import Principal
-from waypost.capabilities.surfaces import SEVEN
 from waypost.testing import TestClient
 from waypost.workflows.engine import Engine
 from waypost.workflows.records import Held

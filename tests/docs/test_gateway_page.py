@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from tests.docs.pages import DOCS
 from waypost.building import check
-from waypost.capabilities.surfaces import SEVEN
+from waypost.capabilities.names import SEVEN
 from waypost.config import load
 from waypost.config.flowgate import IDLE
 from waypost.gateway.directory import PAGE

@@ -12,7 +12,7 @@ import pytest
 
 from tests.capabilities.client import Client, call, connected, listed, text
 from waypost import Context, Hub, Result, Text, tool
-from waypost.capabilities.expansion import expand
+from waypost.capabilities.tools import expand
 from waypost.errors import InvalidOutput
 from waypost.execution.pipeline import check_output
 from waypost.execution.pool import Pool

@@ -11,9 +11,8 @@ import msgspec
 import pytest
 
 from waypost import Hub
-from waypost.capabilities.absent import Absent
-from waypost.capabilities.chain import FROM_OUTSIDE
-from waypost.capabilities.principals import ANONYMOUS, Principal
+from waypost.capabilities.context import Absent
+from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE, Principal
 from waypost.config.workflows import Workflow
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import V2025_11_25, V2026_07_28

@@ -12,7 +12,7 @@ from tests.contract.conftest import asynchronous
 from tests.gateway.conftest import ERAS, MALLORY, RELEASE, agent, eras, office
 from waypost import Hub
 from waypost.capabilities.capability import Kind
-from waypost.capabilities.surfaces import SEVEN
+from waypost.capabilities.names import SEVEN
 from waypost.config.workflows import Workflow
 from waypost.policy import Rule
 from waypost.wire.versions import ALL

@@ -11,7 +11,7 @@ import pytest
 from tests.contract.conftest import asynchronous
 from tests.gateway.conftest import MALLORY, agent, eras, office
 from waypost import Hub, ToolError
-from waypost.capabilities.surfaces import SEVEN
+from waypost.capabilities.names import SEVEN
 from waypost.policy import Rule
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from waypost.capabilities.elicitation import ElicitationAnswer
+from waypost.capabilities.questions import ElicitationAnswer
 
 CONTACT_SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -9,9 +9,9 @@ from typing import Any
 from tests.protocol.conftest import Json
 from tests.transports.http.conftest import Web
 from waypost import Context, Hub, Result
-from waypost.capabilities.functions import tool_from_function
 from waypost.capabilities.options import ToolOptions, parse
 from waypost.capabilities.principals import Principal
+from waypost.capabilities.tools import tool_from_function
 from waypost.policy import Authentication, Key, digest
 
 ANN = Principal("ann", roles=("lead",), permissions=("deploy",))

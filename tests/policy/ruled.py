@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.policy.issuer import Clock
-from waypost.capabilities.chain import FROM_OUTSIDE, Chain
-from waypost.capabilities.principals import Principal
+from waypost.capabilities.principals import FROM_OUTSIDE, Chain, Principal
 from waypost.policy.decisions import Policy
 from waypost.policy.rules import Question, Rule
 

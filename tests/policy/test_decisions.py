@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from tests.policy.issuer import Clock
 from tests.protocol.conftest import asynchronous, in_session, request
 from waypost import Hub
-from waypost.capabilities.chain import FROM_OUTSIDE, Chain
-from waypost.capabilities.principals import ANONYMOUS, Principal
+from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE, Chain, Principal
 from waypost.errors import DefinitionError
 from waypost.policy.decisions import ALLOWED, Decision, Policy
 from waypost.policy.rules import Question, Rule

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from tests.policy.issuer import NOW, Clock
 from tests.policy.ruled import ANN, BOB, reason
-from waypost.capabilities.chain import DEEPEST, FROM_OUTSIDE, CallerType, Chain
-from waypost.capabilities.principals import ANONYMOUS
+from waypost.capabilities.principals import ANONYMOUS, DEEPEST, FROM_OUTSIDE, CallerType, Chain
 from waypost.errors import DefinitionError
 from waypost.policy.rules import (
     TYPES,

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from tests.policy.issuer import Clock
 from tests.policy.ruled import ANN, BOB, reason
-from waypost.capabilities.chain import FROM_OUTSIDE
-from waypost.capabilities.principals import Principal
+from waypost.capabilities.principals import FROM_OUTSIDE, Principal
 from waypost.policy import rules
 from waypost.policy.decisions import Policy
 from waypost.policy.rules import Question, Rule

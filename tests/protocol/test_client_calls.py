@@ -19,7 +19,7 @@ from tests.protocol.conftest import (
     until,
 )
 from waypost import Context, Hub
-from waypost.capabilities.asking import Question
+from waypost.capabilities.questions import Question
 from waypost.capabilities.session import Session
 from waypost.errors import CapabilityNotSupported, NoAnswer, RemoteError, SchemaNotAllowed
 from waypost.protocol.session import ClientCalls, LegacySession

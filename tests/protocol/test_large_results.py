@@ -20,9 +20,9 @@ from waypost.protocol import large_results
 from waypost.protocol.large_results import ADDRESS, KEPT_FOR, SHARE, LargeResults
 from waypost.protocol.responses import Answer
 from waypost.protocol.tasks import TASKS_EXTENSION
-from waypost.stores.places import MEMORY, database
-from waypost.stores.requests import RequestRecord
 from waypost.stores.store import Store
+from waypost.stores.tasks import RequestRecord
+from waypost.stores.urls import MEMORY, database
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import ALL, V2025_06_18, V2025_11_25, V2026_07_28, at_least
 

@@ -9,8 +9,8 @@ import pytest
 from tests.protocol.busy import accepted, served
 from tests.protocol.conftest import Json, asynchronous, idle
 from waypost import Context, Hub, NoAnswer, RemoteError
-from waypost.capabilities.asking import roots_question
 from waypost.capabilities.context import hand_on
+from waypost.capabilities.questions import roots_question
 from waypost.wire.versions import V2025_11_25
 
 FORM: Json = {"type": "object", "properties": {"name": {"type": "string"}}}

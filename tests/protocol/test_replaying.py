@@ -11,7 +11,7 @@ from tests.protocol.conftest import Json, asynchronous, notification, request
 from tests.transports.http.conftest import Visitor, browsing
 from waypost import Context, Hub
 from waypost.protocol.streams import new_life, replay, stream_name
-from waypost.stores.events import StoredEvent
+from waypost.stores.sessions import StoredEvent
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
 from waypost.wire.messages import RequestId, decode, encode

@@ -5,8 +5,8 @@ import pytest
 
 from tests.protocol.conftest import Json, Peer, asynchronous, connected, stateless
 from waypost import Context, Hub
-from waypost.capabilities.asking import InputNeeded, is_input_needed
 from waypost.capabilities.principals import Principal
+from waypost.capabilities.questions import InputNeeded, is_input_needed
 from waypost.protocol import modern
 from waypost.protocol.exchange import CLOSED_OUTLET, Exchange
 from waypost.testing import connect

@@ -8,7 +8,7 @@ import pytest
 from tests.protocol.busy import ABLE, QUICKLY, accepted, busy_hub, reached, refusal, served
 from tests.protocol.conftest import asynchronous, cancelled, connected, stateless, until
 from waypost import Context
-from waypost.capabilities.asking import Question
+from waypost.capabilities.questions import Question
 from waypost.errors import CapabilityNotSupported
 from waypost.protocol.task_methods import TaskAsker
 from waypost.protocol.tasks import RELATED_TASK, TASKS_EXTENSION

@@ -8,7 +8,7 @@ from tests.protocol.busy import accepted, busy_hub, reached, served
 from tests.protocol.conftest import CLIENT, Json, asynchronous, notification, request, until
 from tests.transports.http.conftest import Call, Visitor, Web, browsing
 from waypost import NoAnswer
-from waypost.capabilities.asking import Question
+from waypost.capabilities.questions import Question
 from waypost.protocol.task_methods import SessionTaskAsker
 from waypost.protocol.tasks import RELATED_TASK
 from waypost.wire.versions import V2025_11_25

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.protocol.conftest import Json, asynchronous, idle, until
-from waypost.capabilities.asking import Question
 from waypost.capabilities.principals import ANONYMOUS, Principal
+from waypost.capabilities.questions import Question
 from waypost.errors import Busy, InvalidParams
 from waypost.protocol import tasks as module
 from waypost.protocol.tasks import LiveTask, Tasks, detailed_task, legacy_task, modern_task, now

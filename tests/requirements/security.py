@@ -118,9 +118,9 @@ THREATS = {
         46,
         (
             "requirements/test_security_gaps.py::test_a_name_that_deceives_is_refused",
-            "capabilities/test_naming.py::test_other_names_are_refused",
-            "capabilities/test_naming.py::test_wire_names_pass",
-            "capabilities/test_naming.py::test_portable_names_are_unique_and_both_names_find_the_tool",
+            "capabilities/test_names.py::test_other_names_are_refused",
+            "capabilities/test_names.py::test_wire_names_pass",
+            "capabilities/test_names.py::test_portable_names_are_unique_and_both_names_find_the_tool",
             "capabilities/test_toolkits_refused.py::test_two_registrations_of_one_name_are_refused_and_change_nothing",
             "skills/test_refusals.py::test_names_of_core_skills_and_of_other_tools_are_not_free",
         ),

@@ -13,7 +13,7 @@ from tests.protocol.conftest import asynchronous
 from tests.transports.http.conftest import browsing
 from tests.upstreams.internet import site
 from waypost import Hub
-from waypost.capabilities.naming import check_name
+from waypost.capabilities.names import check_name
 from waypost.capabilities.schemas.validators import Validator
 from waypost.configured import ConfiguredHub
 from waypost.errors import DefinitionError

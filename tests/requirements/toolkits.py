@@ -16,7 +16,7 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
         (
             "capabilities/test_toolkits.py::test_a_name_that_is_not_given_is_the_functions",
             "capabilities/test_tools.py::test_a_component_is_named_after_its_class",
-            "capabilities/test_naming.py::test_class_names_become_snake_case",
+            "capabilities/test_names.py::test_class_names_become_snake_case",
         ),
     ),
     4: (

@@ -13,7 +13,7 @@ from tests.skills.workbench import ECHO, Workbench, workbench
 from waypost.errors import RemoteError, StaleVersion, StoreError
 from waypost.skills.records import MOST_KEPT
 from waypost.skills.refusals import SkillRefused
-from waypost.stores.documents import Documents
+from waypost.stores.records import Documents
 
 
 def says(answer: str, version: str = "1") -> str:

@@ -8,18 +8,18 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waypost.stores import tables
+from waypost.stores import schema
 from waypost.stores.database import Write, rounds
 from waypost.stores.statements import INTEGER, Change, delete, delete_where, insert, update
 
 CHANGES = (
-    Change(insert(tables.SKILLS, "skip")),
-    Change(update(tables.SKILLS, ["version"], ["body"])),
-    Change(delete(tables.SKILLS, ["version"])),
-    Change(insert(tables.STATE, "skip")),
-    Change(update(tables.STATE, ["version"], ["value"])),
-    Change(insert(tables.EVENTS, "skip")),
-    Change(delete_where(tables.EVENTS, "number < ?", [INTEGER])),
+    Change(insert(schema.SKILLS, "skip")),
+    Change(update(schema.SKILLS, ["version"], ["body"])),
+    Change(delete(schema.SKILLS, ["version"])),
+    Change(insert(schema.STATE, "skip")),
+    Change(update(schema.STATE, ["version"], ["value"])),
+    Change(insert(schema.EVENTS, "skip")),
+    Change(delete_where(schema.EVENTS, "number < ?", [INTEGER])),
 )
 ROWS = st.tuples(st.sampled_from("ab"), st.sampled_from("ab"), st.integers(1, 2))
 LOOP = asyncio.new_event_loop()

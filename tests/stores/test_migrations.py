@@ -17,7 +17,7 @@ import pytest
 
 from tests.postgres import run_sql
 from waypost.errors import StoreDamaged
-from waypost.stores import migrations, postgres, sqlite_files, tables
+from waypost.stores import postgres, schema, sqlite
 from waypost.stores.postgres import PostgresDatabase
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.statements import INTEGER, REAL, TEXT
@@ -28,9 +28,9 @@ Columns = dict[str, list[tuple[str, str, bool]]]
 
 SQLITE_TYPES = {"TEXT": TEXT, "INTEGER": INTEGER, "REAL": REAL}
 EXPECTED: Columns = {
-    table.name: [(name, type_, name in table.key) for name, type_ in table.columns.items()] for table in tables.ALL
+    table.name: [(name, type_, name in table.key) for name, type_ in table.columns.items()] for table in schema.ALL
 }
-FIRST: Columns = {name: columns for name, columns in EXPECTED.items() if name != tables.REVISIONS.name}
+FIRST: Columns = {name: columns for name, columns in EXPECTED.items() if name != schema.REVISIONS.name}
 """After the first step."""
 COLUMNS = """
 SELECT c.table_name, c.column_name, c.data_type, c.is_nullable, c.collation_name, k.column_name IS NOT NULL AS is_key
@@ -65,7 +65,7 @@ class Interrupting:
 
 @contextmanager
 def file(path: Path) -> Iterator[sqlite3.Connection]:
-    with closing(sqlite_files.connect(path, busy=5, synchronous="NORMAL")) as connection:
+    with closing(sqlite.connect(path, busy=5, synchronous="NORMAL")) as connection:
         yield connection
 
 
@@ -93,8 +93,8 @@ def in_postgres(url: str) -> tuple[Columns, list[str]]:
 
 def migrated(path: Path) -> tuple[Columns, list[str]]:
     with file(path) as connection:
-        sqlite_files.migrate(connection, "The store")
-        assert connection.execute(migrations.NEWEST).fetchone()[0] == migrations.LATEST
+        sqlite.migrate(connection, "The store")
+        assert connection.execute(schema.NEWEST).fetchone()[0] == schema.LATEST
     return in_sqlite(path)
 
 
@@ -105,11 +105,11 @@ async def migrate_server(url: str) -> None:
 
 
 def test_the_steps_are_numbered_without_gaps() -> None:
-    numbers = [step.number for step in migrations.MIGRATIONS]
+    numbers = [step.number for step in schema.MIGRATIONS]
 
-    assert numbers == list(range(1, migrations.LATEST + 1))
-    assert migrations.missing(0, "x") == migrations.MIGRATIONS
-    assert migrations.missing(migrations.LATEST, "x") == ()
+    assert numbers == list(range(1, schema.LATEST + 1))
+    assert schema.missing(0, "x") == schema.MIGRATIONS
+    assert schema.missing(schema.LATEST, "x") == ()
 
 
 def test_a_file_gets_the_tables_the_statements_are_written_for(tmp_path: Path) -> None:
@@ -129,19 +129,19 @@ def test_a_file_that_was_interrupted_at_any_statement_is_finished_the_next_time(
         path = tmp_path / f"{statement}.db"
         with file(path) as connection:
             try:
-                sqlite_files.migrate(cast(sqlite3.Connection, Interrupting(connection, statement)), "The store")
+                sqlite.migrate(cast(sqlite3.Connection, Interrupting(connection, statement)), "The store")
                 interrupted = False
             except Interrupted:
                 interrupted = True
         assert in_sqlite(path)[0] in (({}, FIRST) if interrupted else (whole[0],))
         assert migrated(path) == whole
-    assert statement > len(migrations.MIGRATIONS[0].statements(migrations.SQLITE_WORDS))
+    assert statement > len(schema.MIGRATIONS[0].statements(schema.SQLITE_WORDS))
 
 
 def test_a_file_of_the_first_step_keeps_what_it_holds(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     with file(path) as connection:
-        for statement in (migrations.CREATE, *migrations.MIGRATIONS[0].statements(migrations.SQLITE_WORDS)):
+        for statement in (schema.CREATE, *schema.MIGRATIONS[0].statements(schema.SQLITE_WORDS)):
             connection.execute(statement)
         connection.execute("INSERT INTO skills (id, version, body) VALUES ('a', 3, '1')")
 
@@ -159,9 +159,9 @@ def test_a_file_of_the_first_step_keeps_what_it_holds(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from waypost.stores import sqlite_files
+from waypost.stores import sqlite
 
-connection = sqlite_files.connect(Path(sys.argv[1]), busy=5)
+connection = sqlite.connect(Path(sys.argv[1]), busy=5)
 left = int(sys.argv[2])
 
 class Deadly:
@@ -173,7 +173,7 @@ class Deadly:
             os.kill(os.getpid(), signal.SIGKILL)
         return connection.execute(*given)
 
-sqlite_files.migrate(Deadly(), "The store")
+sqlite.migrate(Deadly(), "The store")
 """
 
 
@@ -228,17 +228,17 @@ async def interrupted_at(url: str, statement: int) -> bool:
 def test_a_server_that_was_lost_at_any_statement_is_finished_the_next_time(postgres_url: str) -> None:
     asyncio.run(migrate_server(postgres_url))
     whole = in_postgres(postgres_url)
-    schema = run_sql(postgres_url, "SELECT current_schema() AS name")[0]["name"]
+    namespace = run_sql(postgres_url, "SELECT current_schema() AS name")[0]["name"]
     statement, interrupted = 0, True
     while interrupted:
         statement += 1
-        run_sql(postgres_url, f"DROP SCHEMA {schema} CASCADE", f"CREATE SCHEMA {schema}")
+        run_sql(postgres_url, f"DROP SCHEMA {namespace} CASCADE", f"CREATE SCHEMA {namespace}")
         interrupted = asyncio.run(interrupted_at(postgres_url, statement))
         assert in_postgres(postgres_url)[0] in (({}, FIRST, EXPECTED) if interrupted else (EXPECTED,))
         if statement % 8 == 0:
             asyncio.run(migrate_server(postgres_url))
             assert in_postgres(postgres_url) == whole
-    assert statement > len(migrations.MIGRATIONS[0].statements(migrations.POSTGRES_WORDS))
+    assert statement > len(schema.MIGRATIONS[0].statements(schema.POSTGRES_WORDS))
     assert in_postgres(postgres_url) == whole
 
 
@@ -249,7 +249,7 @@ def test_many_may_bring_a_file_up_to_date_at_once(tmp_path: Path) -> None:
         with file(path) as connection:
             together.wait()
             try:
-                sqlite_files.migrate(connection, "The store")
+                sqlite.migrate(connection, "The store")
             except Exception as error:
                 failures.append(error)
 

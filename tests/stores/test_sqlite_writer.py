@@ -10,7 +10,7 @@ import pytest
 
 from tests.contract.conftest import asynchronous, opened
 from tests.contract.samples import NOW, instance
-from waypost.stores import sqlite_writer
+from waypost.stores import sqlite
 from waypost.stores.database import MOST_TOGETHER, Point
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
@@ -19,7 +19,7 @@ from waypost.stores.store import Store
 @pytest.fixture(params=[-1.0, 60.0], ids=["in a hurry", "at ease"])
 def any_pace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Statements take all their rows at once, or some after the other."""
-    monkeypatch.setattr(sqlite_writer, "_PATIENCE", request.param)
+    monkeypatch.setattr(sqlite, "_PATIENCE", request.param)
 
 
 class Points(list[Point]):

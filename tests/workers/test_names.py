@@ -12,7 +12,7 @@ import pytest
 from tests.protocol.conftest import asynchronous, idle, in_session, until
 from tests.workers.wire import Wire, at_work, hub_for_workers, rows, wired
 from waypost import Hub
-from waypost.capabilities.naming import told_apart
+from waypost.capabilities.names import told_apart
 from waypost.workers.offers import find
 
 CHANGED = "notifications/tools/list_changed"

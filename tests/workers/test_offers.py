@@ -11,7 +11,7 @@ import pytest
 
 from tests.protocol.conftest import asynchronous, idle, in_session
 from tests.workers.wire import at_work, hub_for_workers, rows, wired
-from waypost.capabilities.naming import told_apart
+from waypost.capabilities.names import told_apart
 from waypost.errors import WaypostError
 from waypost.testing import TestClient
 from waypost.workers.functions import is_internal

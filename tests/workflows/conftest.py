@@ -15,9 +15,8 @@ import msgspec
 import pytest
 
 from waypost import Context, Hub
-from waypost.capabilities.absent import Absent
-from waypost.capabilities.chain import FROM_OUTSIDE
-from waypost.capabilities.principals import ANONYMOUS, Principal
+from waypost.capabilities.context import Absent
+from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE, Principal
 from waypost.config.workflows import Workflow
 from waypost.errors import ToolError
 from waypost.testing import TestClient, connect

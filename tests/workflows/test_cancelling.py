@@ -6,9 +6,8 @@ import asyncio
 
 from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import ANN, BOB, OPERATOR, STRANGER, WORK, Bench, Json, Told, bench, flow
-from waypost.capabilities.absent import Absent
-from waypost.capabilities.chain import FROM_OUTSIDE
-from waypost.capabilities.principals import ANONYMOUS, Principal
+from waypost.capabilities.context import Absent
+from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE, Principal
 
 DONE: Json = {"terminal": True}
 STATES: Json = {

@@ -8,9 +8,8 @@ import pytest
 
 from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import ANN, WORK, Json, bench, flow, later
-from waypost.capabilities.absent import Absent
-from waypost.capabilities.chain import FROM_OUTSIDE
-from waypost.capabilities.principals import ANONYMOUS
+from waypost.capabilities.context import Absent
+from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
 SCHEMA = {"type": "object", "properties": {"value": {"type": "integer"}}}

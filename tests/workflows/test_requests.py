@@ -8,9 +8,8 @@ import pytest
 
 from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import ANN, WORK, Json, bench, flow
-from waypost.capabilities.absent import Absent
-from waypost.capabilities.chain import FROM_OUTSIDE
-from waypost.capabilities.principals import ANONYMOUS
+from waypost.capabilities.context import Absent
+from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE
 
 DONE: Json = {"terminal": True}
 STATES: Json = {

@@ -12,9 +12,8 @@ from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import ANN, OPERATOR, STRANGER, Bench, bench, flow
 from tests.workflows.stepping import Stepping, play, stepping
 from waypost import Hub
-from waypost.capabilities.absent import Absent
-from waypost.capabilities.chain import FROM_OUTSIDE
-from waypost.capabilities.principals import Principal
+from waypost.capabilities.context import Absent
+from waypost.capabilities.principals import FROM_OUTSIDE, Principal
 from waypost.errors import RemoteError, ToolError
 
 FLOW = flow({"open": {"transitions": {"close": {"target": "done"}}}, "done": {"terminal": True}}, title="A flow")

@@ -13,9 +13,8 @@ import pytest
 
 from tests.protocol.conftest import asynchronous, until
 from tests.workflows.conftest import STRANGER, WORK, Bench, Json, Told, bench, flow
-from waypost.capabilities.absent import Absent
-from waypost.capabilities.chain import FROM_OUTSIDE
-from waypost.capabilities.principals import ANONYMOUS
+from waypost.capabilities.context import Absent
+from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE
 from waypost.stores.instances import Reservation
 from waypost.workflows.holders import this_process
 from waypost.workflows.records import Held, digest

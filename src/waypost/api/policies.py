@@ -9,9 +9,8 @@ from msgspec import Meta
 
 from waypost.api.routing import Operated, Route
 from waypost.capabilities.capability import Capability, Kind
-from waypost.capabilities.chain import FROM_OUTSIDE, Chain
 from waypost.capabilities.context import Caller
-from waypost.capabilities.principals import ANONYMOUS, Principal
+from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE, Chain, Principal
 from waypost.errors import UnknownCapability
 from waypost.policy.authentication import MISSING
 from waypost.policy.rules import Rule

@@ -11,9 +11,8 @@ import msgspec
 from msgspec import Meta
 
 from waypost.api.routing import Operated, Operator, Route
-from waypost.capabilities.absent import Absent
-from waypost.capabilities.chain import Chain
-from waypost.capabilities.context import Caller
+from waypost.capabilities.context import Absent, Caller
+from waypost.capabilities.principals import Chain
 from waypost.config.workflows import Workflow
 from waypost.errors import InvalidParams, WorkflowRefused
 from waypost.redaction import cleared, secrets_of

@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
-from waypost.capabilities import elicitation
-from waypost.capabilities.asking import (
+from waypost.capabilities import questions
+from waypost.capabilities.principals import Chain, Principal
+from waypost.capabilities.questions import (
     ANSWER_WITHIN,
+    ElicitationAnswer,
     Question,
     Root,
     SamplingAnswer,
@@ -20,14 +22,13 @@ from waypost.capabilities.asking import (
     sampling_question,
     url_question,
 )
-from waypost.capabilities.chain import Chain
-from waypost.capabilities.elicitation import ElicitationAnswer
-from waypost.capabilities.principals import Principal
 from waypost.capabilities.results import Result
 from waypost.capabilities.session import Session
-from waypost.errors import NoAnswer, RemoteError
+from waypost.errors import CapabilityNotSupported, NoAnswer, RemoteError, WaypostError
+from waypost.loops import maybe_await
 from waypost.wire.definitions import Implementation
 from waypost.wire.messages import RequestId
+from waypost.wire.versions import V2026_07_28
 
 if TYPE_CHECKING:
     from waypost.capabilities.capability import Capability
@@ -174,9 +175,9 @@ class Context:
     ) -> ElicitationAnswer:
         """Ask the person behind the client to fill in a form, or to open a `url`."""
         if url is not None:
-            return elicitation.answer(await self._told(url_question(message, url, key, within)), None)
-        shown = elicitation.for_version(elicitation.form(schema), self._caller.version)
-        return elicitation.answer(await self._told(form_question(message, shown, key, within)), shown)
+            return questions.answer(await self._told(url_question(message, url, key, within)), None)
+        shown = questions.for_version(questions.form(schema), self._caller.version)
+        return questions.answer(await self._told(form_question(message, shown, key, within)), shown)
 
     async def sample(
         self,
@@ -243,3 +244,44 @@ def paused(ctx: Context) -> AbstractContextManager[None]:
 async def hand_on(ctx: Context, question: Question) -> Any:
     """Ask the client what somebody else wants to know; the answer as it came."""
     return await ctx._ask(question)
+
+
+class Absent:
+    """A principal without a client: can be told nothing and asked nothing."""
+
+    version = V2026_07_28
+    cancelled = False
+    request_id: RequestId | None = None
+    client_info: Implementation | None = None
+    client_capabilities: Mapping[str, Any] = {}
+    wants_progress = False
+
+    def __init__(self, principal: Principal, chain: Chain) -> None:
+        self.principal = principal
+        self.chain = chain
+
+    @property
+    def session(self) -> Session:
+        """There is none."""
+        raise WaypostError("There is no session: no client is there.")
+
+    async def ask(self, question: Question) -> Any:
+        """Nobody is there to answer."""
+        raise CapabilityNotSupported(question.needs)
+
+    async def once(self, key: str, function: Callable[[], Any]) -> Any:
+        """Do it: nothing is run twice here."""
+        return await maybe_await(function())
+
+    async def progress(self, value: float, total: float | None, message: str | None) -> None:
+        """Nobody is there to be told."""
+
+    async def log(self, level: str, message: str, data: Mapping[str, Any] | None) -> None:
+        """Nobody is there to be told."""
+
+    async def close_stream(self) -> None:
+        """There is no stream."""
+
+    def with_chain(self, chain: Chain) -> Caller:
+        """The same principal, of a call that stands behind others."""
+        return Absent(self.principal, chain)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from waypost.capabilities.naming import check_name
+from waypost.capabilities.names import check_name
 from waypost.errors import DefinitionError
 from waypost.suggestions import did_you_mean
 from waypost.wire.definitions import ToolAnnotations

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from waypost.capabilities.capability import Capability, Kind
-from waypost.capabilities.naming import is_portable, portable, told_apart
+from waypost.capabilities.names import is_portable, portable, told_apart
 from waypost.errors import DefinitionError, UnknownPrompt, UnknownResource, UnknownTool, shorten
 from waypost.suggestions import did_you_mean, preselect
 

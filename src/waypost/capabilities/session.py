@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from waypost.capabilities.asking import require
+from waypost.capabilities.questions import require
 from waypost.errors import NoAnswer
 from waypost.wire.definitions import Implementation
 

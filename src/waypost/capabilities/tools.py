@@ -2,20 +2,243 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, cast
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, TypeVar, cast, overload
 
-from waypost.capabilities.capability import Capability
+from msgspec import UNSET
+
+from waypost.capabilities.capability import Capability, Kind, header_parameters
 from waypost.capabilities.components import Component
-from waypost.capabilities.functions import (
-    declared_input,
-    declared_output,
-    derived_output,
-    description_of,
-    hints,
-    is_async,
-    make_tool,
-)
-from waypost.capabilities.options import Options, ToolOptions
+from waypost.capabilities.context import Context, Handler
+from waypost.capabilities.names import check_name
+from waypost.capabilities.options import Options, ToolOptions, hidden_flag, named, parse, wire_annotations
+from waypost.capabilities.results import Result
+from waypost.capabilities.schemas import forms, signatures
+from waypost.capabilities.schemas.forms import OPEN, Arguments
+from waypost.capabilities.schemas.hints import underlying
+from waypost.capabilities.schemas.validators import Validator
+from waypost.errors import DefinitionError
+from waypost.wire.content import CONTENT_TYPES
+from waypost.wire.definitions import ToolDefinition, ToolExecution
+
+MAX_ARITY: Final = 2
+_OPAQUE: Final = (Result, *CONTENT_TYPES)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a function wants to be called: with `args` and `ctx` by position, or with its own parameters by name."""
+
+    by_name: bool
+    arity: int
+    context_parameter: str | None
+    arguments: Arguments
+    returns: Any
+
+    def handler(self, function: Callable[..., Any]) -> Handler:
+        """The function behind the one signature the pipeline calls."""
+        if self.by_name:
+            return _by_name(function, self.context_parameter)
+        return _by_position(function, self.arity)
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint:
+    """A tool and how its function is called."""
+
+    capability: Capability
+    shape: Shape
+
+    def bound(self, function: Callable[..., Any]) -> Capability:
+        """The tool around `function`, a bound method."""
+        return replace(self.capability, handler=self.shape.handler(function))
+
+
+def _by_name(function: Callable[..., Any], context_parameter: str | None) -> Handler:
+    if context_parameter is None:
+        return lambda arguments, _: function(**arguments)
+    return lambda arguments, ctx: function(**arguments, **{context_parameter: ctx})
+
+
+def _by_position(function: Callable[..., Any], arity: int) -> Handler:
+    if arity == 0:
+        return lambda _args, _ctx: function()
+    return (lambda args, _: function(args)) if arity == 1 else function
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling `function` gives a coroutine."""
+    function = _whole(function)
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def _whole(function: Any) -> Any:
+    """What a partial is a part of."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
+def hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """Resolved type hints; `Context` is found even when it was imported for type checkers only."""
+    function = underlying(function)
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except NameError:
+        try:
+            return typing.get_type_hints(function, localns={"Context": Context}, include_extras=True)
+        except NameError as error:
+            raise DefinitionError(
+                f"the annotation {error.name!r} cannot be resolved at run time; import it for real"
+            ) from None
+
+
+def inspect_shape(function: Callable[..., Any], *, declared: Arguments | None, skip_self: bool) -> Shape:
+    """Work out how `function` is called; `declared` arguments make it take `args` and `ctx` by position."""
+    everything = list(inspect.signature(function).parameters.values())
+    parameters = everything[1:] if skip_self else everything
+    if starred := [
+        f"{p.replace(annotation=p.empty)}" for p in parameters if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]:
+        raise DefinitionError(f"{' and '.join(starred)} cannot be arguments; name them")
+    known = hints(function)
+    returned = known.get("return", inspect.Signature.empty)
+    if declared is not None or not any(parameter.name in known for parameter in parameters):
+        return Shape(False, _arity(parameters), None, declared or OPEN, returned)
+    context_parameter = next((p.name for p in parameters if known.get(p.name) is Context), None)
+    own = {p.name for p in parameters} - {context_parameter}
+    skip = frozenset(p.name for p in everything if p.name not in own)
+    arguments = signatures.from_function(function, skip) if own else OPEN
+    return Shape(True, MAX_ARITY, context_parameter, arguments, returned)
+
+
+def _arity(parameters: list[inspect.Parameter]) -> int:
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    required_keywords = [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+    if len(positional) > MAX_ARITY or required_keywords:
+        raise DefinitionError("takes at most two parameters, (args, ctx), when its input is declared or unannotated")
+    return len(positional)
+
+
+def declared_input(options: ToolOptions) -> Arguments | None:
+    """The input the options declare; `input_schema` is asked before `input`."""
+    if options.input_schema is not UNSET:
+        return forms.declared(options.input_schema, raw=True)
+    return None if options.input is UNSET else forms.declared(options.input, raw=False)
+
+
+def declared_output(options: ToolOptions) -> Validator | None:
+    """The output schema the options declare; `output_schema` is asked before `output`."""
+    if options.output_schema is not UNSET:
+        return forms.output(options.output_schema, raw=True)
+    return None if options.output is UNSET else forms.output(options.output, raw=False)
+
+
+def description_of(subject: object, options: Options) -> str | None:
+    """What is said about `subject`: the option, else its docstring."""
+    if options.description is not None:
+        return options.description
+    doc = (
+        inspect.getdoc(_whole(subject))
+        if not isinstance(subject, type)
+        else inspect.cleandoc(subject.__dict__.get("__doc__") or "")
+    )
+    return doc or None
+
+
+def tool_from_function(
+    function: Callable[..., Any],
+    options: ToolOptions,
+    *,
+    default_category: str | None = None,
+    owner: str | None = None,
+    in_class: bool = False,
+) -> Blueprint:
+    """The tool that `function` is; one found in a class has yet to be bound to an instance."""
+    whole = _whole(function)
+    raw_name = getattr(whole, "__name__", type(whole).__name__)
+    name = raw_name if options.name is UNSET else options.name
+    subject = f"Tool {name!r}"
+    if not callable(function):
+        raise DefinitionError(f"{subject}: @tool needs a function, not a {type(function).__name__}.")
+    if raw_name.startswith("_") and raw_name != "__call__":
+        raise DefinitionError(f"{subject}: the function {raw_name} is private; make it public to publish it.")
+
+    def build() -> Blueprint:
+        shape = inspect_shape(function, declared=declared_input(options), skip_self=in_class)
+        output = declared_output(options) or derived_output(shape.returns)
+        capability = make_tool(
+            check_name(name),
+            options,
+            arguments=shape.arguments,
+            output=output,
+            returns=bare_type(options, shape.returns),
+            handler=shape.handler(function),
+            arity=shape.arity,
+            asynchronous=is_async(function),
+            description=description_of(function, options),
+            default_category=default_category,
+            owner=owner,
+        )
+        return Blueprint(capability, shape)
+
+    blueprint: Blueprint = named(subject, build)
+    return blueprint
+
+
+def derived_output(returns: Any) -> Validator | None:
+    """The output check that a return annotation promises, if it promises one."""
+    described = None if returns is inspect.Signature.empty else signatures.returns(returns, opaque=_OPAQUE)
+    return None if described is None else Validator.deferred(described.schema)
+
+
+def bare_type(options: ToolOptions, returns: Any) -> type | None:
+    """The plain type a function promises to return, whose values fit the schema derived from it by themselves."""
+    declared = options.output is not UNSET or options.output_schema is not UNSET
+    return returns if not declared and returns in (bool, int, float) else None
+
+
+def make_tool(
+    name: str,
+    options: ToolOptions,
+    *,
+    arguments: Arguments,
+    output: Validator | None,
+    handler: Handler,
+    arity: int,
+    asynchronous: bool,
+    description: str | None,
+    default_category: str | None = None,
+    owner: str | None = None,
+    returns: type | None = None,
+) -> Capability:
+    """Put a tool together from its checked parts."""
+    return Capability(
+        kind=Kind.TOOL,
+        id=name,
+        definition=ToolDefinition(
+            name,
+            input_schema=arguments.schema,
+            output_schema=UNSET if output is None else output.schema,
+            annotations=wire_annotations(options.annotations, f"Tool {name!r}"),
+            execution=UNSET if options.task == "forbidden" else ToolExecution(options.task),
+            **options.definition(description, default_category),
+        ),
+        handler=handler,
+        is_async=asynchronous,
+        arity=arity,
+        arguments=arguments,
+        output=output,
+        returns=returns,
+        owner=owner,
+        task=options.task,
+        headers=header_parameters(arguments.schema),
+        **options.traits(default_category),
+    )
 
 
 class Tool(Component):
@@ -41,3 +264,155 @@ class Tool(Component):
             description=description_of(cls, options),
             owner=cls.__name__,
         )
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_MARK: Final = "__waypost_tool__"
+
+
+class _Decorator:
+    """`@tool(...)` before it meets its function."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.options = options
+
+    def __call__(self, function: F) -> F:
+        target = getattr(function, "__func__", function)
+        name = getattr(target, "__name__", repr(target))
+        if not callable(target) or isinstance(target, type):
+            raise DefinitionError(f"@tool needs a function, not {name}; its options go by keyword.")
+        parse(self.options, f"Tool {name!r}", ToolOptions)
+        _check_first(name, target)
+        # Decorators apply from the function outwards, so what is there already was written nearer and wins.
+        merged = {**self.options, **getattr(target, _MARK, {})}
+        setattr(target, _MARK, merged)
+        return function
+
+
+def _check_first(name: str, target: object) -> None:
+    """Refuse a second tool of one name in a class body, which would take the place of the first without a word."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_globals is globals():
+        frame = frame.f_back
+    written = {} if frame is None or "__qualname__" not in frame.f_locals else frame.f_locals
+    before = written.get(name)
+    if getattr(before, "__func__", before) is not target and tool_options(before) is not None:
+        raise DefinitionError(f"Tool {name!r}: {written['__qualname__']} has two functions of that name.")
+
+
+@overload
+def tool(function: F, /) -> F: ...
+@overload
+def tool(**options: Any) -> Callable[[F], F]: ...
+def tool(function: F | None = None, /, **options: Any) -> F | Callable[[F], F]:
+    """Mark a function as a tool; several marks on one function add up, the nearest wins."""
+    decorator = _Decorator(options)
+    return decorator if function is None else decorator(function)
+
+
+def tool_options(function: object) -> Mapping[str, Any] | None:
+    """The options `@tool` left on a function; `None` if it is not marked."""
+    marked: Mapping[str, Any] | None = getattr(getattr(function, "__func__", function), _MARK, None)
+    return marked
+
+
+def _inside(member: object) -> object:
+    """The function a property keeps to itself."""
+    return getattr(member, "fget", None) or getattr(member, "func", None)
+
+
+class Toolkit:
+    """A bundle of small tools: every function marked with `@tool` becomes one."""
+
+    category: ClassVar[str | None] = None
+    _blueprints: ClassVar[dict[str, Blueprint]] = {}
+
+    def __init_subclass__(cls, category: str | None = None, **unknown: Any) -> None:
+        super().__init_subclass__()
+        if unknown:
+            raise DefinitionError(f"Toolkit {cls.__name__}: unknown option {next(iter(unknown))!r}; it takes category.")
+        if category is not None:
+            cls.category = category
+        cls._blueprints = dict(cls._marked())
+        names = [blueprint.capability.id for blueprint in cls._blueprints.values()]
+        if len(set(names)) != len(names):
+            twice = ", ".join(sorted({name for name in names if names.count(name) > 1}))
+            raise DefinitionError(f"Toolkit {cls.__name__}: two tools share one name: {twice}.")
+
+    @classmethod
+    def _marked(cls) -> list[tuple[str, Blueprint]]:
+        members: dict[str, Any] = {}
+        for base in reversed(cls.__mro__):
+            members.update(vars(base))
+        found = []
+        for attribute, member in members.items():
+            if isinstance(member, _Decorator) or tool_options(_inside(member)) is not None:
+                raise DefinitionError(f"Toolkit {cls.__name__}: {attribute} is a @tool without a function to call.")
+            options = tool_options(member)
+            if options is not None:
+                found.append((attribute, cls._blueprint(member, options)))
+        return found
+
+    @classmethod
+    def _blueprint(cls, member: Any, options: Mapping[str, Any]) -> Blueprint:
+        function = getattr(member, "__func__", member)
+        return tool_from_function(
+            function,
+            parse(options, f"Tool {function.__name__!r} of {cls.__name__}", ToolOptions),
+            default_category=cls.category,
+            owner=cls.__name__,
+            in_class=not isinstance(member, staticmethod),
+        )
+
+    def capabilities(self) -> list[Capability]:
+        """One tool per marked function, in the order they are written."""
+        return [blueprint.bound(getattr(self, attribute)) for attribute, blueprint in self._blueprints.items()]
+
+
+def expand(
+    source: Any,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    category: str | None = None,
+    hidden: bool | None = None,
+    visible: bool | None = None,
+) -> list[Capability]:
+    """The capabilities of a toolkit, component, function or list of those, in the order they are written."""
+    for option, value in {"hidden": hidden, "visible": visible}.items():
+        if value is not None and not isinstance(value, bool):
+            raise DefinitionError(f"{option} must be True or False, not {value!r}.")
+    found = _capabilities(source, name)
+    if len(found) != 1 and (name is not None or description is not None):
+        raise DefinitionError(
+            f"One name or description for {len(found)} tools of {_called(source)} is ambiguous; set it tool by tool."
+        )
+    if name is not None:
+        check_name(name)
+    return [
+        capability.overridden(
+            name=name, description=description, category=category, hidden=hidden_flag(hidden, visible)
+        )
+        for capability in found
+    ]
+
+
+def _capabilities(source: Any, name: str | None = None) -> list[Capability]:
+    if isinstance(source, Capability):
+        return [source]
+    if isinstance(source, type) and issubclass(source, (Component, Toolkit)):
+        return source().capabilities()
+    if isinstance(source, (Component, Toolkit)):
+        return source.capabilities()
+    if isinstance(source, (list, tuple)):
+        return [capability for part in source for capability in _capabilities(part)]
+    if callable(source) and not isinstance(source, type):
+        given = {**(tool_options(source) or {}), **({} if name is None else {"name": name})}
+        options = parse(given, f"Tool {_called(source)!r}", ToolOptions)
+        return [tool_from_function(source, options).capability]
+    raise DefinitionError(f"{_called(source)} is no tool, toolkit, resource or prompt.")
+
+
+def _called(source: Any) -> str:
+    return str(getattr(source, "__name__", type(source).__name__))

@@ -16,7 +16,7 @@ import msgspec
 
 from waypost.cli.arguments import WrongUsage
 from waypost.errors import WaypostError
-from waypost.stores import places
+from waypost.stores.directory import data_directory
 
 NOTE: Final = "hub.json"
 KEY: Final = "WAYPOST_KEY"
@@ -160,7 +160,7 @@ def find(given: argparse.Namespace) -> Remote:
     """The hub that is meant; the key in a data directory goes only to the hub that left it there."""
     if given.url is not None:
         return Remote(given.url, given.key or os.environ.get(KEY) or None)
-    note = read_note((given.data or places.data_directory(Path(NOTE))) / NOTE)
+    note = read_note((given.data or data_directory(Path(NOTE))) / NOTE)
     return Remote(note.url, given.key or note.key)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from waypost.capabilities.surfaces import SEVEN
+from waypost.capabilities.names import SEVEN
 from waypost.cli.arguments import json_object
 from waypost.cli.client import KEY
 from waypost.cli.target import add_target, key_for, open_client

@@ -14,7 +14,7 @@ from waypost.cli.client import NOTE, Note, neighbour, remove_note, write_note
 from waypost.cli.logs import log_to_stderr
 from waypost.cli.target import DEFAULT, LOCAL, is_config, load_hub
 from waypost.errors import WaypostError
-from waypost.stores import places
+from waypost.stores import directory
 
 if TYPE_CHECKING:
     from waypost.hub import Hub
@@ -76,7 +76,7 @@ def _address(given: argparse.Namespace, hub: Hub) -> tuple[str, int]:
 def data_directory(given: argparse.Namespace) -> Path:
     """Where a hub keeps its files: the option, the environment, or beside its own file; wherever it goes later."""
     target = given.target if is_config(given.target) else given.target.rpartition(":")[0]
-    data: Path = given.data or places.data_directory(Path(target))
+    data: Path = given.data or directory.data_directory(Path(target))
     return data.absolute()
 
 

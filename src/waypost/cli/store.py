@@ -13,7 +13,7 @@ from typing import Any
 from waypost.cli.serve import data_directory
 from waypost.cli.target import DEFAULT, LOCAL, is_config, load_hub
 from waypost.errors import StoreDamaged, WaypostError
-from waypost.stores import migrations, places
+from waypost.stores import schema, urls
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
 
@@ -92,11 +92,11 @@ async def _with_store(action: Command, kept: Kept, given: argparse.Namespace) ->
 def _store(given: argparse.Namespace) -> Store:
     data = data_directory(given)
     if given.url is not None:
-        return Store(places.database(given.url, data))
+        return Store(urls.database(given.url, data))
     if is_config(given.target):
         from waypost import config
 
-        return Store(places.database(config.load(Path(given.target)).config.store.url, data))
+        return Store(urls.database(config.load(Path(given.target)).config.store.url, data))
     hub = load_hub(given.target)
     hub.settle_in(data)
     return hub.store
@@ -119,8 +119,8 @@ async def check(kept: Kept, given: argparse.Namespace) -> int:
 async def _problems(kept: Kept) -> list[str]:
     try:
         step = await kept.store.database.step()
-        if step < migrations.LATEST:
-            return [f"Its tables are at step {step} of {migrations.LATEST}; run `waypost store migrate`."]
+        if step < schema.LATEST:
+            return [f"Its tables are at step {step} of {schema.LATEST}; run `waypost store migrate`."]
         return [problem.replace("\n", " ") for problem in await kept.store.check()]
     except StoreDamaged as error:
         return [error.message]
@@ -131,11 +131,11 @@ async def migrate(kept: Kept, given: argparse.Namespace) -> int:
     before = await kept.store.database.step()
     await kept.store.open()
     if given.json:
-        _print_json({"store": kept.place, "from": before, "to": migrations.LATEST})
-    elif before == migrations.LATEST:
+        _print_json({"store": kept.place, "from": before, "to": schema.LATEST})
+    elif before == schema.LATEST:
         sys.stdout.write(f"{kept.place}: at step {before} already\n")
     else:
-        sys.stdout.write(f"{kept.place}: brought from step {before} to step {migrations.LATEST}\n")
+        sys.stdout.write(f"{kept.place}: brought from step {before} to step {schema.LATEST}\n")
     return 0
 
 

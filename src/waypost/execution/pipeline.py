@@ -14,10 +14,10 @@ from math import isfinite
 from time import perf_counter
 from typing import Any, Final, Protocol
 
-from waypost.capabilities.asking import is_input_needed
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.context import Caller, Context, Services
 from waypost.capabilities.prompts import PromptMessage, as_messages
+from waypost.capabilities.questions import is_input_needed
 from waypost.capabilities.registry import Registry
 from waypost.capabilities.resources import as_contents
 from waypost.capabilities.results import Result, as_json, failure, opened, shape

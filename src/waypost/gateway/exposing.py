@@ -14,13 +14,13 @@ from uuid import uuid4
 import msgspec
 
 from waypost.capabilities.capability import Capability
-from waypost.capabilities.chain import Chain
 from waypost.capabilities.context import Caller, Context
-from waypost.capabilities.functions import make_tool
 from waypost.capabilities.options import ToolOptions
+from waypost.capabilities.principals import Chain
 from waypost.capabilities.results import Result
 from waypost.capabilities.schemas.forms import require
 from waypost.capabilities.schemas.validators import Validator
+from waypost.capabilities.tools import make_tool
 from waypost.config import executors as models
 from waypost.errors import ExecutorFailed
 from waypost.gateway.offers import Data, Offer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from waypost.capabilities.uri_templates import UriTemplate
+from waypost.capabilities.resources import UriTemplate
 from waypost.errors import DefinitionError
 
 _EXPRESSION: Final = re.compile(r"\{([^{}]*)\}")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.context import Context
+from waypost.capabilities.names import SEVEN
 from waypost.capabilities.registry import Registry
-from waypost.capabilities.surfaces import SEVEN
 from waypost.config.workflows import Workflow
 from waypost.gateway.directory import Directory
 from waypost.gateway.documents import Ranking

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from waypost.capabilities.asking import ANSWER_WITHIN
 from waypost.capabilities.context import Context
+from waypost.capabilities.questions import ANSWER_WITHIN
 from waypost.errors import RemoteError, ToolError
 from waypost.gateway.passing import asked, can_answer
 from waypost.gateway.reports import Remarks, Reports

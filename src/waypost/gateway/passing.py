@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from waypost.capabilities.asking import ANSWER_WITHIN, Question, require
 from waypost.capabilities.context import Context, hand_on
-from waypost.capabilities.elicitation import for_version
+from waypost.capabilities.questions import ANSWER_WITHIN, Question, for_version, require
 from waypost.errors import CapabilityNotSupported, ProtocolError, RemoteError, WaypostError
 from waypost.gateway.reports import Remarks
 from waypost.upstreams.server_requests import QUESTIONS

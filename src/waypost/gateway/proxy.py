@@ -11,8 +11,8 @@ from weakref import WeakKeyDictionary
 
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.context import Caller
+from waypost.capabilities.names import SEVEN
 from waypost.capabilities.registry import Registry
-from waypost.capabilities.surfaces import SEVEN
 from waypost.config.executors import CapabilityCall
 from waypost.config.names import DAY_MS
 from waypost.config.workflows import State, Transition, Workflow

@@ -13,7 +13,8 @@ from waypost.config import Loaded
 from waypost.config.executors import Connection, McpConnection
 from waypost.errors import StoreError
 from waypost.gateway.manifests import Manifest, digest_of
-from waypost.stores import places, sqlite_files
+from waypost.stores import sqlite, urls
+from waypost.stores.directory import data_directory
 from waypost.stores.sqlite import SqliteDatabase
 
 _KEPT: Final = "SELECT key, value FROM state WHERE scope = 'manifest'"
@@ -23,13 +24,13 @@ _PATIENCE: Final = 1.0
 def last_offered(loaded: Loaded) -> dict[str, set[str]]:
     """The tools of each connection that was asked before; nothing is made, and no server connected to, for it."""
     try:
-        database = places.database(loaded.config.store.url, places.data_directory(loaded.path))
+        database = urls.database(loaded.config.store.url, data_directory(loaded.path))
     except StoreError:
         return {}
     if not isinstance(database, SqliteDatabase) or database.path is None or not database.path.exists():
         return {}
     try:
-        with closing(sqlite_files.connect(database.path, busy=_PATIENCE, reading=True)) as connection:
+        with closing(sqlite.connect(database.path, busy=_PATIENCE, reading=True)) as connection:
             kept = dict(connection.execute(_KEPT))
     except sqlite3.Error:
         return {}

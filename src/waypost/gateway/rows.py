@@ -8,13 +8,11 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 from msgspec import UNSET
 
-from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.capability import Capability, HeaderParameter, Kind, header_parameters
 from waypost.capabilities.context import Handler
-from waypost.capabilities.headers import HeaderParameter, header_parameters
-from waypost.capabilities.naming import check_name
+from waypost.capabilities.names import SEVEN, check_name
+from waypost.capabilities.resources import UriTemplate
 from waypost.capabilities.schemas.forms import OpenForm
-from waypost.capabilities.surfaces import SEVEN
-from waypost.capabilities.uri_templates import UriTemplate
 from waypost.config.proxy import Import
 from waypost.errors import DefinitionError
 from waypost.gateway.characters import escaped, folded, told

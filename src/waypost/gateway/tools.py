@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.context import Context
-from waypost.capabilities.functions import make_tool
 from waypost.capabilities.options import ToolOptions
 from waypost.capabilities.results import Result
 from waypost.capabilities.schemas.forms import RawForm
+from waypost.capabilities.tools import make_tool
 from waypost.errors import InvalidParams, WorkflowRefused, shorten
 from waypost.gateway.directory import PAGE, Allowed, Directory
 from waypost.gateway.items import Item

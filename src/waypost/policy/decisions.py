@@ -9,8 +9,7 @@ from typing import Final
 
 import msgspec
 
-from waypost.capabilities.chain import DEEPEST, FROM_OUTSIDE, Chain
-from waypost.capabilities.principals import Principal
+from waypost.capabilities.principals import DEEPEST, FROM_OUTSIDE, Chain, Principal
 from waypost.errors import DefinitionError
 from waypost.policy.rules import Decider, Question, Rule, decider
 

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import msgspec
 
-from waypost.capabilities.asking import is_input_needed
 from waypost.capabilities.capability import Capability
-from waypost.capabilities.chain import DEEPEST, CallerType, Chain
 from waypost.capabilities.context import Caller
+from waypost.capabilities.principals import DEEPEST, CallerType, Chain
+from waypost.capabilities.questions import is_input_needed
 from waypost.errors import (
     CallError,
     CircuitOpen,

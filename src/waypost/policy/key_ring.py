@@ -12,13 +12,13 @@ import msgspec
 
 from waypost.errors import DefinitionError, StoreError, UnknownCapability
 from waypost.policy.keys import Key, Keys, digest, new_key
-from waypost.stores import tables
-from waypost.stores.documents import Document
+from waypost.stores import schema
+from waypost.stores.records import Document
 from waypost.stores.store import Store
 
 _log: Final = logging.getLogger(__name__)
 _PAGE: Final = 1000
-_KIND: Final = tables.KEYS.name
+_KIND: Final = schema.KEYS.name
 
 
 class KeyEntry(msgspec.Struct, frozen=True, rename="camel"):

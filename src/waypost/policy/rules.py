@@ -19,8 +19,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from waypost.capabilities.chain import CallerType, Chain
-from waypost.capabilities.principals import Principal
+from waypost.capabilities.principals import CallerType, Chain, Principal
 from waypost.errors import DefinitionError
 from waypost.suggestions import find_nearest
 

@@ -12,9 +12,8 @@ from weakref import WeakSet
 
 from msgspec import UNSET
 
-from waypost.capabilities.asking import Question
-from waypost.capabilities.chain import FROM_OUTSIDE, Chain
-from waypost.capabilities.principals import ANONYMOUS
+from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE, Chain
+from waypost.capabilities.questions import Question
 from waypost.capabilities.session import ListKind, Session, check_list
 from waypost.errors import CapabilityNotSupported, InvalidParams
 from waypost.loops import maybe_await, running_task

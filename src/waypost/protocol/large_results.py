@@ -12,8 +12,8 @@ from waypost.capabilities.principals import Principal
 from waypost.capabilities.results import Result, failure
 from waypost.errors import StoreError, UnknownResource
 from waypost.protocol.responses import Answer, legacy_body
-from waypost.stores.requests import RequestRecord
 from waypost.stores.store import Store
+from waypost.stores.tasks import RequestRecord
 from waypost.wire.content import Contents, ResourceLink, Text, contents
 from waypost.wire.messages import encode
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
-from waypost.capabilities.asking import Question
 from waypost.capabilities.principals import ANONYMOUS, Principal
+from waypost.capabilities.questions import Question
 from waypost.errors import InvalidParams, InvalidRequest, MethodNotFound, ProtocolError
 from waypost.loops import maybe_await
 from waypost.protocol.dispatch import dispatch, find

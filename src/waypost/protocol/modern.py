@@ -12,9 +12,8 @@ from typing import Any, Final
 
 from msgspec import UNSET, UnsetType
 
-from waypost.capabilities.asking import is_input_needed
-from waypost.capabilities.capability import Capability
-from waypost.capabilities.headers import HeaderParameter
+from waypost.capabilities.capability import Capability, HeaderParameter
+from waypost.capabilities.questions import is_input_needed
 from waypost.errors import HeaderMismatch, InvalidParams, MethodNotFound, ProtocolError, UnsupportedVersion
 from waypost.protocol.dispatch import MODERN, Method, dispatch
 from waypost.protocol.engine import Engine

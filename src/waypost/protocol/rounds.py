@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from waypost.capabilities.asking import InputNeeded, Question
+from waypost.capabilities.questions import InputNeeded, Question
 from waypost.errors import CallError, InvalidParams
 from waypost.loops import maybe_await
 from waypost.protocol.responses import Answer

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 from msgspec import UNSET
 
-from waypost.capabilities import elicitation
-from waypost.capabilities.asking import (
+from waypost.capabilities import questions
+from waypost.capabilities.principals import ANONYMOUS, Principal
+from waypost.capabilities.questions import (
     Question,
     form_question,
     require,
@@ -24,7 +25,6 @@ from waypost.capabilities.asking import (
     sampling_answer,
     sampling_question,
 )
-from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.capabilities.session import ListKind, Session, check_list
 from waypost.errors import NoAnswer, RemoteError, WaypostError
 from waypost.execution.tracing import span
@@ -323,10 +323,10 @@ class LegacySession(Session):
 
     async def send_elicitation(self, message: str, schema: Any, timeout: float = _SEND_WITHIN) -> str:  # noqa: ASYNC109
         """Ask the person behind the client; the answer arrives at `on_elicitation`."""
-        shown = elicitation.for_version(elicitation.form(schema), self.version)
+        shown = questions.for_version(questions.form(schema), self.version)
 
         def deliver(result: Any, number: str) -> tuple[Any, ...]:
-            told = elicitation.answer(result, shown)
+            told = questions.answer(result, shown)
             kept = {name: value for name, value in result.items() if told.accepted or name != "content"}
             return ("elicitation", kept, number)
 

@@ -20,7 +20,7 @@ from msgspec import UNSET, UnsetType
 
 from waypost.errors import StoreError
 from waypost.protocol.responses import INTERNAL_ERROR, Failure
-from waypost.stores.events import StoredEvent
+from waypost.stores.sessions import StoredEvent
 from waypost.stores.store import Store
 from waypost.wire.messages import RequestId, encode
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from msgspec import UNSET
 
-from waypost.capabilities.asking import InputNeeded, Question
 from waypost.capabilities.capability import Capability
+from waypost.capabilities.questions import InputNeeded, Question
 from waypost.errors import CapabilityNotSupported, InvalidParams, MethodNotFound, NoAnswer, StoreUnavailable
 from waypost.loops import maybe_await
 from waypost.protocol.engine import Engine

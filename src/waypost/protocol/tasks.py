@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
-from waypost.capabilities.asking import Question
 from waypost.capabilities.principals import Principal
+from waypost.capabilities.questions import Question
 from waypost.errors import Busy, InvalidParams, NoAnswer, StaleVersion, StoreUnavailable
 from waypost.protocol.responses import failure
 from waypost.protocol.streams import Outlet

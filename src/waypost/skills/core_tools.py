@@ -7,9 +7,9 @@ from typing import Any
 
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.context import Context, Handler
-from waypost.capabilities.functions import make_tool
 from waypost.capabilities.options import ToolOptions
 from waypost.capabilities.results import Result, shape
+from waypost.capabilities.tools import make_tool
 from waypost.skills.calls import Calls
 from waypost.skills.core import CORE, CoreSkill
 from waypost.skills.core.settings import CoreSettings

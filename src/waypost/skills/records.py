@@ -9,7 +9,7 @@ import msgspec
 
 from waypost.skills.declarations import Declaration
 from waypost.skills.files import Source
-from waypost.stores.documents import Documents
+from waypost.stores.records import Documents
 
 _log: Final = logging.getLogger(__name__)
 

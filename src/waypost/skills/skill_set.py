@@ -29,12 +29,12 @@ from waypost.skills.refusals import SkillNotFound, SkillRefused
 from waypost.skills.sanitising import cleaning
 from waypost.skills.tools import dynamic_tool, handler, tool_name
 from waypost.skills.trial import tried
-from waypost.stores import tables
-from waypost.stores.documents import Documents
+from waypost.stores import schema
+from waypost.stores.records import Documents
 from waypost.stores.store import Store
 
 _log: Final = logging.getLogger(__name__)
-_KIND: Final = tables.EXECUTABLES.name
+_KIND: Final = schema.EXECUTABLES.name
 
 
 class _Serving(msgspec.Struct, frozen=True):

@@ -6,10 +6,10 @@ from typing import Any
 
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.context import Context, Handler
-from waypost.capabilities.functions import make_tool
-from waypost.capabilities.naming import check_name
+from waypost.capabilities.names import check_name
 from waypost.capabilities.options import ToolOptions
 from waypost.capabilities.results import Result, shape
+from waypost.capabilities.tools import make_tool
 from waypost.skills.answers import Answers, is_granted
 from waypost.skills.child.messages import Done, Failed
 from waypost.skills.crashes import crash

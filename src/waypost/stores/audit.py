@@ -15,8 +15,8 @@ import msgspec
 from waypost.errors import StaleVersion, StoreError
 from waypost.stores.database import Database
 from waypost.stores.records import checked
+from waypost.stores.schema import AUDIT
 from waypost.stores.statements import REAL, Change, Query, delete_where, insert, select
-from waypost.stores.tables import AUDIT
 
 KEPT: Final = 90 * 24 * 3600.0
 """Seconds an entry is kept; some are kept a little longer, with the block they are in."""

@@ -17,10 +17,9 @@ import msgspec
 from waypost.errors import StaleVersion
 from waypost.stores.database import Database
 from waypost.stores.records import checked, decoded, encoded, is_key
-from waypost.stores.requests import ADD as ADD_REQUEST
-from waypost.stores.requests import RequestRecord
+from waypost.stores.schema import HISTORY, INSTANCES, NOTES
 from waypost.stores.statements import Change, Query, insert, page, select, update
-from waypost.stores.tables import HISTORY, INSTANCES, NOTES
+from waypost.stores.tasks import ADD_REQUEST, RequestRecord
 
 
 class Reservation(msgspec.Struct, frozen=True):

@@ -9,8 +9,8 @@ import msgspec
 
 from waypost.stores.database import Database
 from waypost.stores.records import checked, decoded, encoded, fenced
+from waypost.stores.schema import JOBS
 from waypost.stores.statements import Change, Query, delete, insert, page, select, update
-from waypost.stores.tables import JOBS
 
 WAITING: Final = "waiting"
 """For its time, or for whoever leased it until then to be done or silent."""

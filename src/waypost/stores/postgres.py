@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -18,9 +19,9 @@ import asyncpg
 
 from waypost.errors import StoreError, StoreUnavailable
 from waypost.loops import running_task
-from waypost.stores import migrations, postgres_copy, tables
+from waypost.stores import schema, sqlite
 from waypost.stores.database import Line, Outcome, Point, Round, Write, rounds
-from waypost.stores.statements import Change, Query, Row
+from waypost.stores.statements import Change, Query, Row, Table
 
 T = TypeVar("T")
 
@@ -136,7 +137,7 @@ class PostgresDatabase:
     async def check(self) -> list[str]:
         """What is wrong with the tables; the server looks after its files itself."""
         there = {row[0] for row in await self.read(_TABLES)}
-        return [f"The table {table.name} is missing." for table in tables.ALL if table.name not in there]
+        return [f"The table {table.name} is missing." for table in schema.ALL if table.name not in there]
 
     async def vacuum(self) -> None:
         """Give room back and count anew for the planner."""
@@ -144,14 +145,14 @@ class PostgresDatabase:
         async def clean() -> None:
             async with (await self._reading()).acquire() as connection:
                 await connection.execute("SET statement_timeout = 0")
-                for table in tables.ALL:
+                for table in schema.ALL:
                     await connection.execute(f"VACUUM (ANALYZE) {table.name}", timeout=3600)
 
         await self._persistently(clean)
 
     async def backup(self, target: Path) -> None:
         """Copy everything, as it is at one moment, into a new SQLite file."""
-        await self._persistently(lambda: asyncio.to_thread(postgres_copy.copy, self._connect, target))
+        await self._persistently(lambda: asyncio.to_thread(copy, self._connect, target))
 
     def _wake(self) -> None:
         if self._writer is None or self._writer.done():
@@ -342,21 +343,53 @@ def _columns(rows: Sequence[Row]) -> list[list[Any]]:
 async def _newest(connection: asyncpg.Connection) -> int:
     """The last step that was taken."""
     known = await connection.fetchval("SELECT to_regclass('migrations') IS NOT NULL")
-    return int(await connection.fetchval(migrations.NEWEST)) if known else 0
+    return int(await connection.fetchval(schema.NEWEST)) if known else 0
 
 
 async def _migrate(connection: asyncpg.Connection, name: str) -> None:
     """Take the steps that are missing, one transaction each, while others wait."""
-    while migrations.missing(await _newest(connection), name):
+    while schema.missing(await _newest(connection), name):
         async with connection.transaction():
             await connection.execute("SET LOCAL statement_timeout = 0")
             await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK, timeout=600)
             await connection.execute("SET LOCAL client_min_messages = warning")
-            await connection.execute(migrations.CREATE)
-            missing = migrations.missing(await connection.fetchval(migrations.NEWEST), name)
-            for statement in missing[0].statements(migrations.POSTGRES_WORDS) if missing else ():
+            await connection.execute(schema.CREATE)
+            missing = schema.missing(await connection.fetchval(schema.NEWEST), name)
+            for statement in missing[0].statements(schema.POSTGRES_WORDS) if missing else ():
                 await connection.execute(statement, timeout=3600)
 
 
 def _told(error: BaseException) -> str:
     return (str(error) or type(error).__name__).strip().rstrip(".").replace("\n", " ")
+
+
+_AT_ONCE: Final = 1000
+
+
+def copy(connect: Callable[[], Awaitable[asyncpg.Connection]], target: Path) -> None:
+    """Write the copy; it takes a thread of its own, and appears under its name when it is whole."""
+    with sqlite.new_file(target) as fresh, closing(sqlite.connect(fresh, busy=1)) as file:
+        sqlite.migrate(file, f"The backup {target}")
+        asyncio.run(_copy(connect, file))
+        file.execute("PRAGMA journal_mode = DELETE")
+
+
+async def _copy(connect: Callable[[], Awaitable[asyncpg.Connection]], file: sqlite3.Connection) -> None:
+    connection = await connect()
+    try:
+        async with connection.transaction(isolation="repeatable_read", readonly=True):
+            await connection.execute("SET LOCAL statement_timeout = 0")
+            file.execute("BEGIN")
+            for table in schema.ALL:
+                await _copy_table(connection, table, file)
+            file.execute("COMMIT")
+    finally:
+        await connection.close()
+
+
+async def _copy_table(connection: asyncpg.Connection, table: Table, file: sqlite3.Connection) -> None:
+    columns = ", ".join(table.columns)
+    values = ", ".join("?" * len(table.columns))
+    rows = await connection.cursor(f"SELECT {columns} FROM {table.name} ORDER BY {', '.join(table.key)}")  # noqa: S608
+    while some := await rows.fetch(_AT_ONCE):
+        file.executemany(f"INSERT INTO {table.name} ({columns}) VALUES ({values})", some)  # noqa: S608

@@ -1,14 +1,17 @@
-"""What all domains of the store share: keys, and values as JSON."""
+"""Records: JSON values with a version, as documents by id and as state by scope and key."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from waypost.errors import StaleVersion, StoreError
+from waypost.stores.database import Database
+from waypost.stores.schema import REVISIONS, STATE
+from waypost.stores.statements import Change, Query, Table, count_up, delete, insert, page, select, update
 
 LONGEST_KEY: Final = 512
 _SHOWN: Final = 400
@@ -52,3 +55,116 @@ async def fenced(write: Awaitable[int], what: str) -> None:
     """Wait for a write that must not meet a newer version."""
     if not await write:
         raise StaleVersion(f"{what} was changed by somebody else since it was read; read it again.")
+
+
+class Document(NamedTuple):
+    """A value under a name."""
+
+    id: str
+    version: int
+    value: Any
+
+
+class Documents:
+    """All documents of one kind."""
+
+    def __init__(self, database: Database, table: Table) -> None:
+        self._database = database
+        self._noun = table.name.removesuffix("s")
+        self._kind = (table.name,)
+        self._get = select(table, "id = ?")
+        self._page = page(table)
+        counted = count_up(REVISIONS)
+        self._create = Change(insert(table, "skip"), counted)
+        self._change = Change(update(table, ["version"], ["body"]), counted)
+        self._remove = Change(delete(table, ["version"]), counted)
+
+    async def get(self, document_id: str) -> Document | None:
+        """The document with that id."""
+        rows = await self._database.read(self._get, document_id) if is_key(document_id) else ()
+        return _document(rows[0]) if rows else None
+
+    async def page(self, after: str = "", limit: int = 1000) -> list[Document]:
+        """Documents in the order of their ids, behind `after`."""
+        return [_document(row) for row in await self._database.read(self._page, after, limit)]
+
+    async def put(self, document_id: str, value: Any, version: int = 0) -> Document:
+        """Add a document (version 0) or change the one that has that version; else `StaleVersion`."""
+        body = encoded(value)
+        if version == 0:
+            write = self._database.write(self._create, (checked(document_id), 1, body), self._kind)
+        else:
+            write = self._database.write(self._change, (document_id, version, body), self._kind)
+        await fenced(write, f"The {self._noun} {document_id}")
+        return Document(document_id, version + 1, value)
+
+    async def remove(self, document_id: str, version: int) -> None:
+        """Remove the document that has that version; else `StaleVersion`."""
+        write = self._database.write(self._remove, (document_id, version), self._kind)
+        await fenced(write, f"The {self._noun} {document_id}")
+
+
+def _document(row: Any) -> Document:
+    return Document(row[0], row[1], decoded(row[2]))
+
+
+class Entry(NamedTuple):
+    """A value under a key of a scope."""
+
+    scope: str
+    key: str
+    version: int
+    value: Any
+
+
+_GET: Final = select(STATE, "scope = ? AND key = ?")
+_PAGE: Final = page(STATE, "scope")
+_SCOPES: Final = Query("SELECT DISTINCT scope FROM state WHERE scope > ? ORDER BY scope LIMIT ?")
+_CREATE: Final = Change(insert(STATE, "skip"))
+_CHANGE: Final = Change(update(STATE, ["version"], ["value"]))
+_COUNTED: Final = (Change(_CREATE.fence, count_up(REVISIONS)), Change(_CHANGE.fence, count_up(REVISIONS)))
+_REMOVE: Final = Change(delete(STATE, ["version"]))
+
+
+class State:
+    """All values of all scopes."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def get(self, scope: str, key: str) -> Entry | None:
+        """The value under a key."""
+        rows = await self._database.read(_GET, scope, key) if is_key(scope) and is_key(key) else ()
+        return _entry(rows[0]) if rows else None
+
+    async def page(self, scope: str, after: str = "", limit: int = 1000) -> list[Entry]:
+        """Values of a scope in the order of their keys, behind `after`."""
+        rows = await self._database.read(_PAGE, scope, after, limit) if is_key(scope) else ()
+        return [_entry(row) for row in rows]
+
+    async def scopes(self, after: str = "", limit: int = 1000) -> list[str]:
+        """The scopes that hold something, in order, behind `after`."""
+        return [row[0] for row in await self._database.read(_SCOPES, after, limit)]
+
+    async def put(self, scope: str, key: str, value: Any, version: int = 0, *, counted: bool = False) -> Entry:
+        """Add a value (version 0) or change the one that has that version; else `StaleVersion`.
+
+        Where that is `counted`, it also moves the revision of the scope, in the same transaction.
+        """
+        text = encoded(value)
+        create, change = _COUNTED if counted else (_CREATE, _CHANGE)
+        then = ((scope,),) if counted else ()
+        if version == 0:
+            write = self._database.write(create, (checked(scope), checked(key), 1, text), *then)
+        else:
+            write = self._database.write(change, (scope, key, version, text), *then)
+        await fenced(write, f"The value {scope}/{key}")
+        return Entry(scope, key, version + 1, value)
+
+    async def remove(self, scope: str, key: str, version: int) -> None:
+        """Remove the value that has that version; else `StaleVersion`."""
+        await fenced(self._database.write(_REMOVE, (scope, key, version)), f"The value {scope}/{key}")
+
+
+def _entry(row: Any) -> Entry:
+    return Entry(row[0], row[1], row[2], decoded(row[3]))

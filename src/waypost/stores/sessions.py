@@ -1,16 +1,17 @@
-"""Sessions, so that a client can come back to one that ended or lived somewhere else."""
+"""Sessions and the events of their streams, so that a client can resume either on any replica."""
 
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from waypost.stores.database import Database
 from waypost.stores.records import checked, encoded, fenced, is_key
+from waypost.stores.schema import EVENTS, SESSIONS
 from waypost.stores.statements import REAL, TEXT, Change, Query, delete, delete_where, insert, select, update
-from waypost.stores.tables import EVENTS, SESSIONS
 
 KEPT: Final = 7 * 24 * 3600.0
 """Seconds a session is remembered after it last changed."""
@@ -78,3 +79,43 @@ class SessionStore:
     async def sweep(self, now: float) -> int:
         """Forget sessions nobody came back to."""
         return await self._database.write(_SWEEP, (now,))
+
+
+class StoredEvent(NamedTuple):
+    """One message of a stream."""
+
+    session: str
+    stream: str
+    number: int
+    expires_at: float
+    message: str
+
+
+_APPEND_EVENTS: Final = Change(insert(EVENTS, "skip"), bulk=True)
+_EVENTS_AFTER: Final = Query(
+    "SELECT number, message FROM events WHERE session = ? AND stream = ? AND number > ? ORDER BY number LIMIT ?"
+)
+_SWEEP_EVENTS: Final = Change(delete_where(EVENTS, "expires_at < ?", [REAL], limit=1000))
+
+
+class EventLog:
+    """Numbered messages by session and stream."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def append(self, events: Sequence[StoredEvent]) -> None:
+        """Keep messages; a number that is taken stays as it is."""
+        if events:
+            await self._database.write(_APPEND_EVENTS, *events)
+
+    async def after(self, session: str, stream: str, number: int, limit: int = 1000) -> list[tuple[int, bytes]]:
+        """The messages behind a number, in order."""
+        if not (is_key(session) and is_key(stream)):
+            return []
+        rows = await self._database.read(_EVENTS_AFTER, session, stream, number, limit)
+        return [(row[0], row[1].encode()) for row in rows]
+
+    async def sweep(self, now: float) -> int:
+        """Forget what nobody can ask for any more."""
+        return await self._database.write(_SWEEP_EVENTS, (now,))

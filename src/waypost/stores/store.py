@@ -1,7 +1,7 @@
 """The store: everything that outlives a request, in the words of the hub.
 
 `Store` is the port the rest of the house uses, one part a domain. Each part says what it does in a few statements
-written once (`statements.py`, `tables.py`); `Database` is the port below it, which `sqlite.py` and `postgres.py`
+written once (`statements.py`, `schema.py`); `Database` is the port below it, which `sqlite.py` and `postgres.py`
 implement. Every change of a record is fenced by its version; every list is read in pages by key.
 """
 
@@ -11,23 +11,19 @@ import asyncio
 import logging
 import time
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from waypost.errors import StoreError
-from waypost.stores import tables
+from waypost.stores import schema
 from waypost.stores.audit import KEPT as AUDIT_KEPT
 from waypost.stores.audit import Audit
 from waypost.stores.database import Database
-from waypost.stores.documents import Documents
-from waypost.stores.events import EventLog
-from waypost.stores.holders import Holders
 from waypost.stores.instances import Instances
 from waypost.stores.jobs import Jobs
-from waypost.stores.requests import Requests
-from waypost.stores.sessions import SessionStore
-from waypost.stores.state import State
+from waypost.stores.records import Documents, State
+from waypost.stores.sessions import EventLog, SessionStore
 from waypost.stores.statements import Query
-from waypost.stores.tasks import TaskStore
+from waypost.stores.tasks import Holders, Requests, TaskStore
 
 _log: Final = logging.getLogger(__name__)
 
@@ -62,12 +58,12 @@ class Store:
         self.state = State(database)
         self.audit = Audit(database)
         self.jobs = Jobs(database)
-        self.skills = Documents(database, tables.SKILLS)
-        self.prompts = Documents(database, tables.PROMPTS)
-        self.executables = Documents(database, tables.EXECUTABLES)
-        self.definitions = Documents(database, tables.DEFINITIONS)
-        self.keys = Documents(database, tables.KEYS)
-        self.policies = Documents(database, tables.POLICIES)
+        self.skills = Documents(database, schema.SKILLS)
+        self.prompts = Documents(database, schema.PROMPTS)
+        self.executables = Documents(database, schema.EXECUTABLES)
+        self.definitions = Documents(database, schema.DEFINITIONS)
+        self.keys = Documents(database, schema.KEYS)
+        self.policies = Documents(database, schema.POLICIES)
 
     async def open(self) -> None:
         """Make sure the store can be used."""
@@ -139,3 +135,33 @@ class Store:
     async def backup(self, target: Path) -> None:
         """Write everything, as it is at one moment, into a new SQLite file."""
         await self.database.backup(target)
+
+
+PREFIX: Final = "workflow:"
+"""How the ids of those begin that people made; the ids of the others are digests."""
+_BEHIND: Final = "workflow;"
+"""What sorts right behind everything that begins so."""
+_LEFT: Final = Query(
+    "SELECT EXISTS (SELECT 1 FROM definitions WHERE id > ? AND id < ?), "
+    "EXISTS (SELECT 1 FROM skills) OR EXISTS (SELECT 1 FROM prompts)"
+)
+
+
+class Left(NamedTuple):
+    """What of earlier days a store holds."""
+
+    workflows: bool
+    """Whether people made workflows."""
+    content: bool
+    """Whether somebody published skills or prompts."""
+
+
+async def left_in(store: Store) -> Left:
+    """One look at what an earlier process left in a store; a store that is not there yet is not made for that."""
+    try:
+        if store.database.lasts and await store.database.step():
+            ((workflows, content),) = await store.database.read(_LEFT, PREFIX, _BEHIND)
+            return Left(bool(workflows), bool(content))
+    except StoreError as error:
+        _log.warning("what was made earlier was not looked for: %s", error.message)
+    return Left(workflows=False, content=False)

@@ -1,4 +1,4 @@
-"""Tasks: what was started, who runs it, how it stands, and what came of it."""
+"""Tasks with the processes that run them, and the recorded answers that make requests idempotent."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any, Final
 import msgspec
 
 from waypost.stores.database import Database
-from waypost.stores.records import checked, encoded, fenced, is_key
-from waypost.stores.statements import REAL, Change, Query, delete_where, insert, page, select, update
-from waypost.stores.tables import TASKS
+from waypost.stores.records import checked, decoded, encoded, fenced, is_key
+from waypost.stores.schema import HOLDERS, REQUESTS, TASKS
+from waypost.stores.statements import REAL, Change, Query, delete, delete_where, insert, page, select, update
 
 
 class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,3 +92,77 @@ class TaskStore:
 
 def _record(row: Any) -> TaskRecord:
     return msgspec.structs.replace(_decoder.decode(row[6]), version=row[1])
+
+
+class RequestRecord(msgspec.Struct, frozen=True):
+    """A request by its key within a scope; `digest` tells another request under the same key, 0 never expires."""
+
+    scope: str
+    key: str
+    digest: str
+    answer: Any
+    expires_at: float = 0.0
+
+    def row(self) -> tuple[Any, ...]:
+        """As it is stored."""
+        return (checked(self.scope), checked(self.key), self.digest, self.expires_at, encoded(self.answer))
+
+
+ADD_REQUEST: Final = insert(REQUESTS)
+_PUT_REQUEST: Final = Change(insert(REQUESTS, "skip"))
+_REPLACE_REQUEST: Final = Change(insert(REQUESTS, "replace"))
+_GET_REQUEST: Final = select(REQUESTS, "scope = ? AND key = ?")
+_SWEEP_REQUESTS: Final = Change(delete_where(REQUESTS, "expires_at > 0 AND expires_at < ?", [REAL], limit=1000))
+
+
+class Requests:
+    """All requests that were answered."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def get(self, scope: str, key: str) -> RequestRecord | None:
+        """What was answered under a key."""
+        rows = await self._database.read(_GET_REQUEST, scope, key) if is_key(scope) and is_key(key) else ()
+        return RequestRecord(rows[0][0], rows[0][1], rows[0][2], decoded(rows[0][4]), rows[0][3]) if rows else None
+
+    async def put(self, record: RequestRecord) -> bool:
+        """Remember an answer; false when there is one under that key already, which stays."""
+        return bool(await self._database.write(_PUT_REQUEST, record.row()))
+
+    async def replace(self, record: RequestRecord) -> None:
+        """Remember another answer under a key."""
+        await self._database.write(_REPLACE_REQUEST, record.row())
+
+    async def sweep(self, now: float) -> int:
+        """Forget answers whose time is over."""
+        return await self._database.write(_SWEEP_REQUESTS, (now,))
+
+
+_BEAT: Final = Change(insert(HOLDERS, "replace"))
+_LEAVE: Final = Change(delete(HOLDERS))
+_ALIVE: Final = Query("SELECT 1 FROM holders WHERE id = ? AND expires_at >= ?")
+_SWEEP_HOLDERS: Final = Change(delete_where(HOLDERS, "expires_at < ?", [REAL]))
+
+
+class Holders:
+    """The holders and how long each may be taken for alive."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def beat(self, holder: str, until: float) -> None:
+        """Be taken for alive until then."""
+        await self._database.write(_BEAT, (holder, until))
+
+    async def leave(self, holder: str) -> None:
+        """Hold nothing any more."""
+        await self._database.write(_LEAVE, (holder,))
+
+    async def is_alive(self, holder: str, now: float) -> bool:
+        """Whether a holder was heard of lately."""
+        return bool(await self._database.read(_ALIVE, holder, now))
+
+    async def sweep(self, now: float) -> int:
+        """Forget holders that are gone."""
+        return await self._database.write(_SWEEP_HOLDERS, (now,))

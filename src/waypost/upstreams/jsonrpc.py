@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar, cast
 
 from msgspec import UNSET, Raw
 
-from waypost.capabilities.headers import HeaderParameter
+from waypost.capabilities.capability import HeaderParameter
 from waypost.errors import ProtocolError, RemoteError
 from waypost.loops import running_loop
 from waypost.upstreams.replies import Reply

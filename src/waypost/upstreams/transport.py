@@ -6,7 +6,7 @@ import base64
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from waypost.capabilities.headers import HeaderParameter, header_parameters
+from waypost.capabilities.capability import HeaderParameter, header_parameters
 from waypost.config.executors import McpConnection
 from waypost.errors import DefinitionError, RemoteError
 

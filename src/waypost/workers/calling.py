@@ -10,10 +10,8 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw
 
-from waypost.capabilities.absent import Absent
-from waypost.capabilities.chain import Chain
-from waypost.capabilities.context import Caller
-from waypost.capabilities.principals import Principal
+from waypost.capabilities.context import Absent, Caller
+from waypost.capabilities.principals import Chain, Principal
 from waypost.capabilities.results import Result, encode_json
 from waypost.errors import Busy, InvocationFailed
 from waypost.execution.pipeline import Pipeline

@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw
 
 from waypost.capabilities.capability import Capability, IsTaken, Kind, Yields
 from waypost.capabilities.context import Context, Handler
-from waypost.capabilities.naming import is_wire_name, portable, told_apart
+from waypost.capabilities.names import is_wire_name, portable, told_apart
 from waypost.capabilities.registry import PREFIXES, Registry
 from waypost.capabilities.schemas.forms import OPEN, require
 from waypost.capabilities.schemas.validators import Validator

@@ -7,10 +7,8 @@ from typing import Any
 
 import msgspec
 
-from waypost.capabilities.absent import Absent
-from waypost.capabilities.chain import Chain
-from waypost.capabilities.context import Caller
-from waypost.capabilities.principals import Principal
+from waypost.capabilities.context import Absent, Caller
+from waypost.capabilities.principals import Chain, Principal
 from waypost.capabilities.session import Session
 from waypost.wire.versions import is_modern
 from waypost.workflows.records import PROXY

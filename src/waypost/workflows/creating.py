@@ -15,18 +15,16 @@ from waypost.config.findings import dotted
 from waypost.config.nodes import Node
 from waypost.config.workflows import Workflow
 from waypost.errors import DefinitionError, StaleVersion, StoreError, WorkflowRefused
-from waypost.stores import tables
-from waypost.stores.definitions import PREFIX
-from waypost.stores.documents import Document
-from waypost.stores.records import is_key
-from waypost.stores.store import Store
+from waypost.stores import schema
+from waypost.stores.records import Document, is_key
+from waypost.stores.store import PREFIX, Store
 from waypost.workflows import exchange
 
 if TYPE_CHECKING:
     from waypost.workflows.workflows import Workflows
 
 _PAGE: Final = 200
-_KIND: Final = tables.DEFINITIONS.name
+_KIND: Final = schema.DEFINITIONS.name
 _LONGEST: Final = 128
 _log: Final = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from waypost.capabilities.context import Caller
 from waypost.capabilities.principals import Principal
 from waypost.errors import ExecutorFailed, PolicyDenied, StaleVersion, WorkflowRefused, shorten
 from waypost.policy.audit import AuditLog
-from waypost.stores.requests import RequestRecord
 from waypost.stores.store import Store
+from waypost.stores.tasks import RequestRecord
 from waypost.workflows import answers, explanations, landing, submitting
 from waypost.workflows.access import Dependencies, Rights
 from waypost.workflows.answers import Answer

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from waypost.capabilities.context import Caller
 from waypost.errors import ExecutorFailed, StaleVersion, StoreError, StoreUnavailable, WorkflowRefused
 from waypost.stores.instances import Reservation
-from waypost.stores.requests import RequestRecord
 from waypost.stores.store import Store
+from waypost.stores.tasks import RequestRecord
 from waypost.workflows import answers, landing
 from waypost.workflows.approvals import asked
 from waypost.workflows.callers import for_workflow

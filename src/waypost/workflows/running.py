@@ -7,11 +7,11 @@ from typing import Any
 
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.context import Context
-from waypost.capabilities.functions import make_tool
 from waypost.capabilities.options import ToolOptions
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.results import Result, failure
 from waypost.capabilities.schemas.forms import RawForm
+from waypost.capabilities.tools import make_tool
 from waypost.errors import WorkflowRefused
 from waypost.workflows import answers
 from waypost.workflows.answers import Answer

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.context import Context
-from waypost.capabilities.functions import make_tool
 from waypost.capabilities.options import ToolOptions
 from waypost.capabilities.results import Result, encode_json
 from waypost.capabilities.schemas.forms import RawForm
+from waypost.capabilities.tools import make_tool
 from waypost.wire.content import Text
 from waypost.workflows.answers import Answer
 from waypost.workflows.approving import offer

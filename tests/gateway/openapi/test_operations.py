@@ -11,7 +11,7 @@ import pytest
 
 from tests.gateway.openapi.documents import PETS, document
 from tests.workflows.executors.test_building import surroundings
-from waypost.capabilities.headers import header_parameters
+from waypost.capabilities.capability import header_parameters
 from waypost.capabilities.schemas.validators import Validator
 from waypost.errors import DefinitionError
 from waypost.gateway.openapi.operations import MAX_OPERATIONS, LeftOut, Operation, operations

@@ -16,9 +16,8 @@ from tests.skills.folders.library import put, skill, text
 from tests.worker.engine import failure, settled, working
 from tests.workers.wire import at_work, hub_for_workers
 from waypost import Hub, PolicyDenied, RemoteError
-from waypost.capabilities.absent import Absent
-from waypost.capabilities.chain import FROM_OUTSIDE
-from waypost.capabilities.principals import Principal
+from waypost.capabilities.context import Absent
+from waypost.capabilities.principals import FROM_OUTSIDE, Principal
 from waypost.policy import Rule
 from waypost.testing import TestClient, connect
 from waypost.wire.content import TextContents

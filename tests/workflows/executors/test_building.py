@@ -10,10 +10,8 @@ import msgspec
 import pytest
 
 from tests.protocol.conftest import asynchronous
-from waypost.capabilities.absent import Absent
-from waypost.capabilities.chain import FROM_OUTSIDE
-from waypost.capabilities.context import Caller
-from waypost.capabilities.principals import ANONYMOUS
+from waypost.capabilities.context import Absent, Caller
+from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE
 from waypost.capabilities.results import Result, shape
 from waypost.config import executors as models
 from waypost.errors import DefinitionError, ExecutorFailed

@@ -10,9 +10,8 @@ import pytest
 from tests.protocol.conftest import asynchronous
 from tests.workflows.executors.test_building import Handler, a_run, failure_of, model, surroundings
 from waypost import Hub, Result
-from waypost.capabilities.absent import Absent
-from waypost.capabilities.chain import FROM_OUTSIDE
-from waypost.capabilities.principals import ANONYMOUS
+from waypost.capabilities.context import Absent
+from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE
 from waypost.capabilities.results import failure
 from waypost.config.executors import McpConnection
 from waypost.errors import (

@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.context import Context
-from waypost.capabilities.uri_templates import UriTemplate
+from waypost.capabilities.resources import UriTemplate
 from waypost.errors import UnknownPrompt, UnknownResource
 from waypost.skills.content import rendering
 from waypost.skills.content.documents import INDEX_ENTRY, TEMPLATES, Skills, entry

@@ -6,12 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from waypost.capabilities.absent import Absent
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.capability import Kind as Of
-from waypost.capabilities.chain import FROM_OUTSIDE, Chain
-from waypost.capabilities.context import Caller
-from waypost.capabilities.principals import Principal
+from waypost.capabilities.context import Absent, Caller
+from waypost.capabilities.principals import FROM_OUTSIDE, Chain, Principal
 from waypost.capabilities.registry import Registry
 from waypost.errors import InvocationFailed
 from waypost.execution.pipeline import Pipeline

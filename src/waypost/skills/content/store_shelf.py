@@ -7,8 +7,7 @@ from typing import Final
 
 from waypost.errors import StaleVersion
 from waypost.skills.content.ports import Data, Kind
-from waypost.stores.documents import Document, Documents
-from waypost.stores.records import fitting
+from waypost.stores.records import Document, Documents, fitting
 from waypost.stores.store import Store
 
 _PAGE: Final = 500

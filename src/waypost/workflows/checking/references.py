@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from waypost.capabilities.headers import header_parameters
+from waypost.capabilities.capability import header_parameters
 from waypost.config import Config
 from waypost.config.executors import CapabilityCall, Child, Cli, Connection, Human, Mcp, Rest, RestConnection
 from waypost.config.findings import KeyPath, quoted

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from waypost.errors import StoreError
-from waypost.stores import places
+from waypost.stores import urls
+from waypost.stores.directory import data_directory
 from waypost.stores.postgres import PostgresDatabase
 from waypost.stores.sqlite import SqliteDatabase
 
@@ -18,7 +19,7 @@ def opened_files(url: str, data: Path) -> list[Path]:
     """The databases that are there once a store was used."""
 
     async def use() -> None:
-        database = places.database(url, data)
+        database = urls.database(url, data)
         await database.open()
         await database.close()
 
@@ -29,7 +30,7 @@ def opened_files(url: str, data: Path) -> list[Path]:
 def test_a_relative_file_is_in_the_data_directory(tmp_path: Path) -> None:
     data = tmp_path / "data"
 
-    assert opened_files(places.DEFAULT, data) == [data / "waypost.db"]
+    assert opened_files(urls.DEFAULT, data) == [data / "waypost.db"]
     assert opened_files("sqlite:///deep/er/my%20own.db", data) == [data / "deep/er/my own.db", data / "waypost.db"]
 
 
@@ -37,9 +38,9 @@ def test_an_absolute_file_is_where_it_says(tmp_path: Path) -> None:
     assert opened_files(f"sqlite:///{tmp_path}/other/x.db", tmp_path / "data") == [tmp_path / "other" / "x.db"]
 
 
-@pytest.mark.parametrize("url", [places.MEMORY, "sqlite:///:memory:", "SQLITE://"])
+@pytest.mark.parametrize("url", [urls.MEMORY, "sqlite:///:memory:", "SQLITE://"])
 def test_a_store_in_memory_leaves_no_file(url: str, tmp_path: Path) -> None:
-    found = places.database(url, tmp_path)
+    found = urls.database(url, tmp_path)
 
     assert isinstance(found, SqliteDatabase)
     assert not found.lasts
@@ -48,7 +49,7 @@ def test_a_store_in_memory_leaves_no_file(url: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", ["synchronous=FULL", "synchronous=normal"])
 def test_how_surely_a_file_is_written_can_be_said(option: str, tmp_path: Path) -> None:
-    found = places.database(f"sqlite:///x.db?{option}", tmp_path)
+    found = urls.database(f"sqlite:///x.db?{option}", tmp_path)
 
     assert found.lasts
     assert not found.is_shared
@@ -56,7 +57,7 @@ def test_how_surely_a_file_is_written_can_be_said(option: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
 def test_a_server_is_shared(scheme: str, tmp_path: Path) -> None:
-    found = places.database(f"{scheme}://ada:secret@example.org:5433/waypost", tmp_path)
+    found = urls.database(f"{scheme}://ada:secret@example.org:5433/waypost", tmp_path)
 
     assert isinstance(found, PostgresDatabase)
     assert found.is_shared
@@ -79,12 +80,12 @@ def test_a_server_is_shared(scheme: str, tmp_path: Path) -> None:
 )
 def test_a_url_that_names_no_store_is_refused(url: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=words):
-        places.database(url, tmp_path)
+        urls.database(url, tmp_path)
 
 
 def test_a_password_is_not_repeated(tmp_path: Path) -> None:
     with pytest.raises(StoreError) as refused:
-        places.database("mysql://ada:hunter2@host/db", tmp_path)
+        urls.database("mysql://ada:hunter2@host/db", tmp_path)
     assert "hunter2" not in refused.value.message
 
 
@@ -93,18 +94,18 @@ def test_a_server_without_its_driver_says_what_to_install(tmp_path: Path, monkey
     monkeypatch.setitem(sys.modules, "asyncpg", None)
 
     with pytest.raises(StoreError, match=r"waypost\[postgres\]"):
-        places.database("postgresql://host/db", tmp_path)
+        urls.database("postgresql://host/db", tmp_path)
 
 
 def test_the_data_directory_is_named_or_beside_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WAYPOST_DATA", raising=False)
-    assert places.data_directory(tmp_path / "hub.py") == tmp_path / ".waypost"
+    assert data_directory(tmp_path / "hub.py") == tmp_path / ".waypost"
 
     monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "main.py"), raising=False)
-    assert places.data_directory() == tmp_path / ".waypost"
+    assert data_directory() == tmp_path / ".waypost"
 
     monkeypatch.delattr(sys.modules["__main__"], "__file__")
-    assert places.data_directory() == Path(".waypost")
+    assert data_directory() == Path(".waypost")
 
     monkeypatch.setenv("WAYPOST_DATA", "/srv/waypost")
-    assert places.data_directory(tmp_path / "hub.py") == Path("/srv/waypost")
+    assert data_directory(tmp_path / "hub.py") == Path("/srv/waypost")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from waypost.errors import StoreUnavailable, WaypostError
-from waypost.stores.secrets import hub_secret
+from waypost.stores.directory import hub_secret
 
 
 @pytest.fixture(autouse=True)

@@ -1,8 +1,9 @@
-"""The steps from an empty database to today's tables: numbered, forward only, never edited once released.
+"""The tables as the newest migration leaves them, and the migrations that lead there from an empty database.
 
-Each step is one transaction on both engines, its own row in `migrations` included: one that is interrupted anywhere has
-not happened. Column types are written `{text}`, `{integer}` and `{real}`; text sorts by its bytes on both engines. A
-table that is made `{loosely}` keeps room on its pages, so that PostgreSQL can change a row without touching indexes.
+Migrations are numbered, forward only, and never edited once released. Each is one transaction on both engines, its own
+row in `migrations` included: one that is interrupted anywhere has not happened. Column types are written `{text}`,
+`{integer}` and `{real}`; text sorts by its bytes on both engines. A table that is made `{loosely}` keeps room on its
+pages, so that PostgreSQL can change a row without touching indexes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,81 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from waypost.errors import StoreDamaged
+from waypost.stores.statements import INTEGER, REAL, TEXT, Table
+
+SESSIONS: Final = Table("sessions", id=TEXT, version=INTEGER, principal=TEXT, expires_at=REAL, body=TEXT)
+TASKS: Final = Table(
+    "tasks", id=TEXT, version=INTEGER, principal=TEXT, holder=TEXT, status=TEXT, expires_at=REAL, body=TEXT
+)
+EVENTS: Final = Table("events", keys=3, session=TEXT, stream=TEXT, number=INTEGER, expires_at=REAL, message=TEXT)
+INSTANCES: Final = Table(
+    "instances",
+    id=TEXT,
+    version=INTEGER,
+    reservation=TEXT,
+    reserved_until=REAL,
+    reserved=TEXT,
+    definition=TEXT,
+    principal=TEXT,
+    state=TEXT,
+    status=TEXT,
+    due_at=REAL,
+    body=TEXT,
+)
+HISTORY: Final = Table("history", keys=2, instance=TEXT, version=INTEGER, at=REAL, body=TEXT)
+NOTES: Final = Table("notes", keys=2, instance=TEXT, id=TEXT, at=REAL, body=TEXT)
+REQUESTS: Final = Table("requests", keys=2, scope=TEXT, key=TEXT, digest=TEXT, expires_at=REAL, answer=TEXT)
+STATE: Final = Table("state", keys=2, scope=TEXT, key=TEXT, version=INTEGER, value=TEXT)
+AUDIT: Final = Table("audit", keys=2, chain=TEXT, number=INTEGER, at=REAL, size=INTEGER, denials=INTEGER, entries=TEXT)
+JOBS: Final = Table(
+    "jobs",
+    keys=2,
+    queue=TEXT,
+    id=TEXT,
+    version=INTEGER,
+    status=TEXT,
+    due_at=REAL,
+    attempts=INTEGER,
+    reason=TEXT,
+    body=TEXT,
+)
+HOLDERS: Final = Table("holders", id=TEXT, expires_at=REAL)
+
+
+def _documents(name: str) -> Table:
+    return Table(name, id=TEXT, version=INTEGER, body=TEXT)
+
+
+SKILLS: Final = _documents("skills")
+PROMPTS: Final = _documents("prompts")
+EXECUTABLES: Final = _documents("executables")
+DEFINITIONS: Final = _documents("definitions")
+KEYS: Final = _documents("keys")
+POLICIES: Final = _documents("policies")
+REVISIONS: Final = Table("revisions", kind=TEXT, number=INTEGER)
+"""How often the documents of a table were changed, or the values of a scope."""
+
+ALL: Final = (
+    SESSIONS,
+    TASKS,
+    EVENTS,
+    INSTANCES,
+    HISTORY,
+    NOTES,
+    REQUESTS,
+    STATE,
+    AUDIT,
+    JOBS,
+    HOLDERS,
+    SKILLS,
+    PROMPTS,
+    EXECUTABLES,
+    DEFINITIONS,
+    KEYS,
+    POLICIES,
+    REVISIONS,
+)
+
 
 SQLITE_WORDS: Final = {"text": "TEXT", "integer": "INTEGER", "real": "REAL", "loosely": ""}
 POSTGRES_WORDS: Final = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Final
+from typing import Final, Literal
 
 from waypost.errors import DefinitionError
 
@@ -50,3 +50,20 @@ def told_apart(name: str, taken: str, attempt: int = 0) -> str:
     """A portable name for `name` when `taken` is somebody else's already; another one for each attempt."""
     digest = hashlib.sha256(f"{name}{attempt or ''}".encode()).hexdigest()[:8]
     return f"{taken[: _PORTABLE_LENGTH - 9]}_{digest}"
+
+
+Surface = Literal["gateway", "full", "both"]
+"""The seven tools of the gateway, every visible capability, or both."""
+
+SEVEN: Final = frozenset(
+    {
+        "gateway.describe",
+        "gateway.home",
+        "gateway.search",
+        "workflow.explain",
+        "workflow.get",
+        "workflow.start",
+        "workflow.submit",
+    }
+)
+"""The tools of the gateway, whatever is wired in."""

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from waypost.capabilities.capability import Capability, Kind
-from waypost.capabilities.naming import check_name, is_portable, portable, snake_case, told_apart
+from waypost.capabilities.names import check_name, is_portable, portable, snake_case, told_apart
 from waypost.capabilities.registry import Registry
 from waypost.errors import DefinitionError
 from waypost.wire.definitions import ToolDefinition

@@ -1,9 +1,10 @@
-"""The secret of a hub: what it seals and signs with, the same after a restart."""
+"""The data directory of a hub: where it is, and the secret in it that the hub encrypts and signs with."""
 
 from __future__ import annotations
 
 import os
 import secrets
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,17 @@ from waypost.errors import StoreUnavailable, WaypostError
 VARIABLE: Final = "WAYPOST_SECRET"
 FILE: Final = "secret"
 LEAST: Final = 32
+
+
+def data_directory(file: Path | None = None) -> Path:
+    """`WAYPOST_DATA`, else `.waypost` beside a hub's own file, which is the program's when none is named."""
+    given = os.environ.get("WAYPOST_DATA")
+    if given:
+        return Path(given)
+    if file is None:
+        main = getattr(sys.modules.get("__main__"), "__file__", None)
+        file = Path(main) if main else None
+    return (Path() if file is None else file.parent) / ".waypost"
 
 
 def hub_secret(data: Path) -> bytes:

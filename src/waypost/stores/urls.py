@@ -1,32 +1,18 @@
-"""Where a hub keeps things: its data directory, and the database that a URL names."""
+"""The database that a URL names."""
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import Final, get_args
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from waypost.errors import StoreError
 from waypost.stores.database import Database
-from waypost.stores.sqlite import SqliteDatabase
-from waypost.stores.sqlite_files import Synchronous
+from waypost.stores.sqlite import SqliteDatabase, Synchronous
 
 DEFAULT: Final = "sqlite:///waypost.db"
 MEMORY: Final = "sqlite://"
 _POSTGRES: Final = ("postgresql", "postgres")
-
-
-def data_directory(file: Path | None = None) -> Path:
-    """`WAYPOST_DATA`, else `.waypost` beside a hub's own file, which is the program's when none is named."""
-    given = os.environ.get("WAYPOST_DATA")
-    if given:
-        return Path(given)
-    if file is None:
-        main = getattr(sys.modules.get("__main__"), "__file__", None)
-        file = Path(main) if main else None
-    return (Path() if file is None else file.parent) / ".waypost"
 
 
 def database(url: str, data: Path) -> Database:
