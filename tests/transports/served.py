@@ -1,4 +1,4 @@
-"""A hub to start as a process of its own: `served.py stdio|http [max_body]`."""
+"""A hub to start as a process of its own: `served.py stdio|http|plain [max_body]`."""
 
 from __future__ import annotations
 
@@ -94,6 +94,9 @@ async def staged(folder: str, ctx: Context) -> str:
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "plain":
+        # An import of it fails from now on, as with a uvicorn whose private parts have changed.
+        sys.modules["waypost.transports.http.fast_uvicorn"] = None  # type: ignore[assignment]
     with tempfile.TemporaryDirectory() as data:
         hub.settle_in(Path(data))
         if sys.argv[1] == "stdio":

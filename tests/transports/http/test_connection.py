@@ -1,4 +1,4 @@
-"""Connections: requests whose heads are known, in whatever pieces they come, and the timer of each connection."""
+"""Connections, with and without shortcuts: requests in whatever pieces they come, and the timer of each connection."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import uvicorn
@@ -19,10 +19,12 @@ from uvicorn.server import ServerState
 from tests.protocol.conftest import until
 from waypost import Hub
 from waypost.transports.http.asgi import Receive, Scope, Send
-from waypost.transports.http.fast_uvicorn import Connection, Turn
+from waypost.transports.http.fast_uvicorn import FastConnection, FastRequest
 from waypost.transports.http.server import listen
 
 pytestmark = pytest.mark.anyio
+Protocol = type[FastConnection] | Literal["h11"]
+both_ways = pytest.mark.parametrize("protocol", [FastConnection, "h11"], ids=["fast", "plain"])
 KEPT = 1
 META = (
     b'"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",'
@@ -54,7 +56,7 @@ def request(*more: str, body: bytes = call(1, 2)) -> bytes:
 
 
 @asynccontextmanager
-async def served(started: asyncio.Event | None = None) -> AsyncIterator[tuple[int, uvicorn.Server]]:
+async def served(protocol: Protocol, started: asyncio.Event | None = None) -> AsyncIterator[tuple[int, uvicorn.Server]]:
     """A hub on a server that keeps idle connections for a second."""
     hub = Hub("connected", version="1")
 
@@ -69,7 +71,7 @@ async def served(started: asyncio.Event | None = None) -> AsyncIterator[tuple[in
     listening.listen()  # who connects before the server is ready waits for it
     config = uvicorn.Config(
         hub.asgi(),
-        http=Connection,
+        http=protocol,
         ws="none",
         log_config=None,
         access_log=False,
@@ -88,14 +90,20 @@ async def served(started: asyncio.Event | None = None) -> AsyncIterator[tuple[in
         listening.close()
 
 
+def has_part_of_request(connection: Any) -> bool:
+    """Whether a connection waits for the rest of a request."""
+    return bool(getattr(connection, "_received", b"")) or not connection.cycle.response_complete
+
+
 async def response(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
     head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
     length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
     return head, await reader.readexactly(length)
 
 
-async def test_requests_that_come_together_are_answered_one_after_another() -> None:
-    async with served() as (port, _):
+@both_ways
+async def test_requests_that_come_together_are_answered_one_after_another(protocol: Protocol) -> None:
+    async with served(protocol) as (port, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(request() * 3)
         for _ in range(3):
@@ -105,8 +113,9 @@ async def test_requests_that_come_together_are_answered_one_after_another() -> N
         writer.close()
 
 
-async def test_a_known_head_says_nothing_about_the_body() -> None:
-    async with served() as (port, _):
+@both_ways
+async def test_a_known_head_says_nothing_about_the_body(protocol: Protocol) -> None:
+    async with served(protocol) as (port, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for number in (1, 2, 3):
             writer.write(request(body=call(number, 5)))
@@ -115,19 +124,21 @@ async def test_a_known_head_says_nothing_about_the_body() -> None:
         writer.close()
 
 
-async def test_a_connection_that_is_to_be_closed_is_closed_behind_its_answer() -> None:
-    async with served() as (port, _):
+@both_ways
+async def test_a_connection_that_is_to_be_closed_is_closed_behind_its_answer(protocol: Protocol) -> None:
+    async with served(protocol) as (port, _):
         for _ in range(2):  # the second time the head was seen
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(request("Connection: close"))
             head, _ = await response(reader)
-            assert b"connection: close" in head
+            assert b"connection: close" in head.lower()
             assert await asyncio.wait_for(reader.read(), 10) == b""
             writer.close()
 
 
-async def test_a_connection_is_kept_while_it_is_used_and_let_go_a_while_after() -> None:
-    async with served() as (port, _):
+@both_ways
+async def test_a_connection_is_kept_while_it_is_used_and_let_go_a_while_after(protocol: Protocol) -> None:
+    async with served(protocol) as (port, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         began = time.monotonic()
         while time.monotonic() - began < KEPT * 1.3:  # the timer of the first answer rings in between
@@ -140,26 +151,28 @@ async def test_a_connection_is_kept_while_it_is_used_and_let_go_a_while_after() 
         writer.close()
 
 
-async def test_half_a_request_is_still_answered_when_the_server_stops() -> None:
-    async with served() as (port, server):
+@both_ways
+async def test_half_a_request_is_still_answered_when_the_server_stops(protocol: Protocol) -> None:
+    async with served(protocol) as (port, server):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(request())
         await response(reader)
         writer.write(request()[:-1])
         connections = server.server_state.connections
-        await until(lambda: any(one._held for one in connections if isinstance(one, Connection)))
+        await until(lambda: any(has_part_of_request(one) for one in connections))
         server.should_exit = True
         await until(lambda: not server.servers[0].is_serving())
         writer.write(request()[-1:])
-        head, body = await response(reader)
-        assert b"connection: close" in head
+        _, body = await response(reader)
         assert b'"result":3' in body
+        assert await asyncio.wait_for(reader.read(), 10) == b""
         writer.close()
 
 
-async def test_a_client_that_leaves_ends_what_it_waited_for() -> None:
+@both_ways
+async def test_a_client_that_leaves_ends_what_it_waited_for(protocol: Protocol) -> None:
     started = asyncio.Event()
-    async with served(started) as (port, server):
+    async with served(protocol, started) as (port, server):
         for _ in range(2):  # the second time the head was seen
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(request())
@@ -169,8 +182,9 @@ async def test_a_client_that_leaves_ends_what_it_waited_for() -> None:
             await until(lambda: not server.server_state.tasks)
 
 
-async def test_an_offer_to_speak_another_protocol_is_passed_over() -> None:
-    async with served() as (port, _):
+@both_ways
+async def test_an_offer_to_speak_another_protocol_is_passed_over(protocol: Protocol) -> None:
+    async with served(protocol) as (port, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for _ in range(2):
             writer.write(request("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk"))
@@ -180,8 +194,9 @@ async def test_an_offer_to_speak_another_protocol_is_passed_over() -> None:
         writer.close()
 
 
-async def test_who_asks_first_is_told_that_a_body_is_too_large_without_sending_it() -> None:
-    async with served() as (port, _):
+@both_ways
+async def test_who_asks_first_is_told_that_a_body_is_too_large_without_sending_it(protocol: Protocol) -> None:
+    async with served(protocol) as (port, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         large = request("Expect: 100-continue", body=b"x" * 5_000_000)
         writer.write(large[: large.index(b"\r\n\r\n") + 4])
@@ -278,8 +293,8 @@ def test_whatever_the_pieces_the_answers_are_those_of_the_parser(requests: list[
     pieces = [whole[start:end] for start, end in pairwise(places)]
 
     async def compare() -> None:
-        assert await answered(Connection, pieces) == await answered(HttpToolsProtocol, pieces)
-        assert await answered(Connection, requests) == await answered(HttpToolsProtocol, requests)
+        assert await answered(FastConnection, pieces) == await answered(HttpToolsProtocol, pieces)
+        assert await answered(FastConnection, requests) == await answered(HttpToolsProtocol, requests)
 
     asyncio.run(compare())
 
@@ -287,5 +302,5 @@ def test_whatever_the_pieces_the_answers_are_those_of_the_parser(requests: list[
 async def test_a_request_that_was_seen_before_takes_the_short_way() -> None:
     again = b"POST /short HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi"
     SEEN.clear()
-    await answered(Connection, [again, again, again[:-2], again[-2:]])
-    assert SEEN[1:] == [Turn, Turn]
+    await answered(FastConnection, [again, again, again[:-2], again[-2:]])
+    assert SEEN[1:] == [FastRequest, FastRequest]

@@ -25,7 +25,15 @@ from waypost.wire.versions import LATEST_LEGACY
 
 SERVED = Path(__file__).parents[1] / "served.py"
 PROMPTLY = 4.0
+FALLBACK = "HTTP is served without shortcuts"
+way = "http"
 USUAL = {"accept": BOTH, "content-type": "application/json"}
+
+
+@pytest.fixture(params=["http", "plain"], autouse=True)
+def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Serve with uvicorn's private parts, and without them."""
+    monkeypatch.setattr(sys.modules[__name__], "way", request.param)
 
 
 class Remote:
@@ -59,11 +67,14 @@ class Remote:
 @asynccontextmanager
 async def remote() -> AsyncIterator[Remote]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, str(SERVED), "http", stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+        sys.executable, str(SERVED), way, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
     )
     assert process.stderr is not None
     try:
         ready = (await process.stderr.readline()).decode()
+        if way == "plain":
+            assert FALLBACK in ready
+            ready = (await process.stderr.readline()).decode()
         found = re.search(r"http://127\.0\.0\.1:\d+/mcp", ready)
         assert found is not None, ready
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=15)) as client:

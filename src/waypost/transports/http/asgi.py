@@ -1,4 +1,4 @@
-"""The few ASGI words the transport uses."""
+"""ASGI: its types, request headers by name, and responses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SINGLE: Final = frozenset(
 
 
 class KnownHeaders(list[Header]):
-    """The headers of many requests, looked through once."""
+    """The headers of many equal requests, indexed once."""
 
     def __init__(self, pairs: Iterable[Header]) -> None:
         super().__init__(pairs)
@@ -49,6 +49,37 @@ def _by_name(pairs: list[Header]) -> dict[bytes, bytes] | None:
         else:
             joined[name] = value
     return joined
+
+
+class WholeRequest:
+    """A request that was read completely, whose response can be written in one piece; only `fast_uvicorn` makes them.
+
+    The app finds it as the object whose methods `receive` and `send` are. An entry in the scope would tie scope and
+    request into a cycle that the garbage collector has to find, for each request. Where other middleware has wrapped
+    `receive` or `send` it is not found, and the usual events go through that middleware.
+    """
+
+    unread_body: bytes | None
+    disconnected: bool
+
+    def send_response(self, status: int, body: bytes, headers: tuple[Header, ...]) -> bool:
+        """Write a whole response; false where it has to be sent by events."""
+        raise NotImplementedError
+
+
+def take_body(receive: Receive) -> bytes | None:
+    """The body of a whole request, once; `None` where it has to be received."""
+    request = getattr(receive, "__self__", None)
+    if not isinstance(request, WholeRequest) or request.disconnected:
+        return None
+    body, request.unread_body = request.unread_body, None
+    return body
+
+
+def send_whole(send: Send, status: int, body: bytes, headers: tuple[Header, ...]) -> bool:
+    """Write the response to a whole request; false where it has to be sent by events."""
+    request = getattr(send, "__self__", None)
+    return isinstance(request, WholeRequest) and request.send_response(status, body, headers)
 
 
 async def respond(send: Send, status: int, body: bytes = b"", headers: tuple[Header, ...] = (JSON,)) -> None:

@@ -18,8 +18,7 @@ from waypost.protocol.modern import VERSION
 from waypost.protocol.responses import CALL_FAILED, STOPPING, Outcome
 from waypost.protocol.session import LegacySession, SessionOutlet
 from waypost.protocol.streams import EventStream
-from waypost.transports.http.asgi import JSON, Header, Receive, Scope, Send, refuse, respond
-from waypost.transports.http.fast_uvicorn import whole_body
+from waypost.transports.http.asgi import JSON, Header, Receive, Scope, Send, refuse, respond, take_body
 from waypost.transports.http.gate import Gate, Refusal, authenticated
 from waypost.transports.http.reply import Reply, gone, pump
 from waypost.wire import messages
@@ -65,7 +64,7 @@ class Endpoint:
         refusal = self._gate.post(headers)
         if refusal is not None:
             return await self._turn_away(receive, send, refusal)
-        body = whole_body(receive)
+        body = take_body(receive)
         if body is None:
             taken = await self._gate.body(receive)
             if isinstance(taken, Refusal):

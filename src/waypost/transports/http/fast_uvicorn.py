@@ -1,4 +1,11 @@
-"""Heads of requests that were parsed before: a client sends the same one over and over, so it is looked up."""
+"""Shortcuts through uvicorn's private names, for what nearly all clients do; optional, and the only such module.
+
+A client sends one request after another, each with the same head. Such a request skips the parser: its head is looked
+up, and the app takes the body and sends the response without ASGI events. Everything else takes uvicorn's own way.
+
+Importing this module checks every private name it relies on. Where one is missing the import fails with `ImportError`
+and `server` serves on uvicorn's public protocol class instead: slower, with the same answers.
+"""
 
 from __future__ import annotations
 
@@ -6,87 +13,169 @@ import asyncio
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+from http import HTTPStatus
+from inspect import signature
 from typing import Any, Final, NamedTuple, cast
 
-from uvicorn.protocols.http.httptools_impl import (
-    HEADER_RE,
-    HEADER_VALUE_RE,
-    STATUS_LINE,
-    HttpToolsProtocol,
-    RequestResponseCycle,
-)
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from waypost.corked import CorkedTransport
-from waypost.transports.http.asgi import Event, Header, KnownHeaders, Receive, Scope, Send
+from waypost.transports.http.asgi import Event, Header, KnownHeaders, Scope, WholeRequest
 
-END: Final = b"\r\n\r\n"
-_MOST: Final = 512
-_LONGEST: Final = 4096
-_LARGEST: Final = 16_384
-"""Bytes of a body that is waited for before anybody looks at its request."""
-_SPECIAL: Final = frozenset((b"expect", b"transfer-encoding", b"upgrade"))
-"""Headers that say how a request goes on; heads with one of them are parsed each time."""
-_VERSION: Final = "1.1"
+_PROTOCOL_METHODS: Final = frozenset(
+    (
+        "connection_made",
+        "connection_lost",
+        "data_received",
+        "on_message_begin",
+        "on_message_complete",
+        "on_response_complete",
+        "shutdown",
+        "timeout_keep_alive_handler",
+        "_unset_keepalive_if_required",
+    )
+)
+_PROTOCOL_ATTRIBUTES: Final = frozenset(
+    (
+        "access_log",
+        "access_logger",
+        "app",
+        "app_state",
+        "client",
+        "config",
+        "cycle",
+        "flow",
+        "logger",
+        "loop",
+        "pipeline",
+        "root_path",
+        "scheme",
+        "scope",
+        "server",
+        "server_state",
+        "tasks",
+        "timeout_keep_alive",
+        "timeout_keep_alive_task",
+        "transport",
+    )
+)
+_CYCLE_ATTRIBUTES: Final = frozenset(
+    (
+        "access_log",
+        "access_logger",
+        "body",
+        "chunked_encoding",
+        "default_headers",
+        "disconnected",
+        "expected_content_length",
+        "flow",
+        "keep_alive",
+        "logger",
+        "message_event",
+        "more_body",
+        "on_response",
+        "response_complete",
+        "response_started",
+        "scope",
+        "transport",
+        "waiting_for_100_continue",
+    )
+)
+_FLOW_ATTRIBUTES: Final = frozenset(("read_paused", "write_paused"))
 
 
-class Head(NamedTuple):
-    """What a request is about, and how many bytes follow it."""
+def check_uvicorn() -> None:
+    """Raise `ImportError`, naming what differs, unless this uvicorn has the private parts that are used here."""
+    problems = [
+        f"HttpToolsProtocol.{name}" for name in sorted(_PROTOCOL_METHODS) if not hasattr(HttpToolsProtocol, name)
+    ]
+    # The names that a function's code uses include every attribute it sets, so no connection has to be made for this.
+    for kind, needed in ((HttpToolsProtocol, _PROTOCOL_ATTRIBUTES), (FlowControl, _FLOW_ATTRIBUTES)):
+        missing = needed - set(kind.__init__.__code__.co_names)
+        problems += [f"{kind.__name__}.{name}" for name in sorted(missing)]
+    # `FastRequest` sets the attributes of a cycle itself: one that is new would be missing there, an old one gone.
+    cycle: Any = RequestResponseCycle(**dict.fromkeys(signature(RequestResponseCycle).parameters))  # type: ignore[arg-type]  # any value will do
+    problems += [f"RequestResponseCycle.{name}" for name in sorted(vars(cycle).keys() ^ _CYCLE_ATTRIBUTES)]
+    if problems:
+        raise ImportError(f"uvicorn's private parts have changed: {', '.join(problems)}")
 
-    about: dict[str, Any]
-    """The part of an ASGI scope that does not depend on the connection."""
+
+check_uvicorn()
+
+HEAD_END: Final = b"\r\n\r\n"
+_MAX_CACHED_HEADS: Final = 512
+_MAX_HEAD_BYTES: Final = 4096
+_MAX_WAITING_BODY_BYTES: Final = 16_384
+"""How large a body may be that is collected before its request is started."""
+_FRAMING_HEADERS: Final = frozenset((b"expect", b"transfer-encoding", b"upgrade"))
+"""Headers that change how the bytes after the head are read; heads with one of them are parsed each time."""
+_UPGRADE: Final = re.compile(rb"\r\n(?:upgrade|http2-settings):[^\r\n]*", re.IGNORECASE)
+"""An offer to switch protocols (Java clients offer h2c). A server may ignore it, but the parser drops the body then."""
+
+_NOT_IN_NAME: Final = re.compile(rb"[^!#$%&'*+.^_`|~0-9A-Za-z-]")
+_NOT_IN_VALUE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+class CachedHead(NamedTuple):
+    """The part of an ASGI scope that a head decides, and how many bytes of body follow it."""
+
+    scope: dict[str, Any]
     length: int
 
 
-class Heads:
-    """The heads that were seen of late, by their bytes."""
+class HeadCache:
+    """Parsed heads by their bytes, for all connections; emptied when it is full."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, Head] = {}
-        self.get: Final = self._known.get
+        self._heads: dict[bytes, CachedHead] = {}
+        self.get: Final = self._heads.get
 
-    def learn(self, data: bytes, scope: Scope) -> None:
-        """Remember what a head came to, unless it is long or special, or much follows it."""
-        is_plain = scope["http_version"] == _VERSION and scope["method"] != "HEAD"
-        length = _length(scope["headers"]) if is_plain else None
-        if length is None or length > _LARGEST or len(data) > _LONGEST:
+    def add(self, data: bytes, scope: Scope) -> None:
+        """Remember what a head was parsed to, unless it is long, its body large, or its framing special."""
+        # HTTP/1.0 closes the connection after the response, and HEAD has a response without its body.
+        is_plain = scope["http_version"] == "1.1" and scope["method"] != "HEAD"
+        length = _body_length(scope["headers"]) if is_plain else None
+        if length is None or length > _MAX_WAITING_BODY_BYTES or len(data) > _MAX_HEAD_BYTES:
             return
-        if len(self._known) >= _MOST:
-            self._known.clear()
-        about = {name: scope[name] for name in ("http_version", "method", "path", "raw_path", "query_string")}
-        self._known[data] = Head({**about, "headers": KnownHeaders(scope["headers"])}, length)
+        if len(self._heads) >= _MAX_CACHED_HEADS:
+            self._heads.clear()
+        known = {name: scope[name] for name in ("http_version", "method", "path", "raw_path", "query_string")}
+        self._heads[data] = CachedHead({**known, "headers": KnownHeaders(scope["headers"])}, length)
 
 
-def _length(headers: Iterable[Header]) -> int | None:
-    """How long a body is; nothing where a look at the headers alone does not tell."""
+def _body_length(headers: Iterable[Header]) -> int | None:
+    """The length of the body; `None` where the headers alone do not decide it."""
     length = b"0"
     for name, value in headers:
-        if name in _SPECIAL or (name == b"connection" and value.lower() != b"keep-alive"):
+        if name in _FRAMING_HEADERS or (name == b"connection" and value.lower() != b"keep-alive"):
             return None
         if name == b"content-length":
             length = value
     return int(length) if length.isdigit() else None
 
 
-_HEADS: Final = 256
+_heads: Final = HeadCache()
 
 
-class Turn(RequestResponseCycle):
-    """A request that is all there, and the response to it."""
+class FastRequest(RequestResponseCycle, WholeRequest):
+    """Stands in for uvicorn's cycle of a request that came whole; any other app sees no difference."""
 
-    # Only looked at when the response is not sent whole.
+    # Attributes that uvicorn's `send` and `receive` read, and that never differ for such a request.
     waiting_for_100_continue = False
     more_body = False
     chunked_encoding: bool | None = None
     expected_content_length = 0
 
-    def __init__(self, connection: Connection, scope: Scope, body: bytes) -> None:
-        self.scope = scope  # type: ignore[assignment]  # a scope by any other name
-        self.whole: bytes | None = body
+    def __init__(self, connection: FastConnection, scope: Scope, body: bytes) -> None:
+        # uvicorn's own `__init__` is not called: it makes an `asyncio.Event`, which few requests need.
+        self.scope = scope  # type: ignore[assignment]  # uvicorn declares a TypedDict
+        self.unread_body = body
         self.disconnected = False
         self.keep_alive = True
         self.response_started = False
         self.response_complete = False
-        self._changed: asyncio.Event | None = None
+        self._event: asyncio.Event | None = None
         self.transport = connection.transport
         self.flow = connection.flow
         self.logger = connection.logger
@@ -96,93 +185,68 @@ class Turn(RequestResponseCycle):
         self.on_response = connection.on_response_complete
 
     @property
-    def message_event(self) -> asyncio.Event:  # type: ignore[override]  # made when first asked for
-        """Rings when the client is gone, or has its answer."""
-        if self._changed is None:
-            self._changed = asyncio.Event()
-        return self._changed
+    def message_event(self) -> asyncio.Event:  # type: ignore[override]  # made when it is first asked for
+        """Set when the client disconnected or the response is complete."""
+        if self._event is None:
+            self._event = asyncio.Event()
+        return self._event
 
-    async def receive(self) -> Event:  # type: ignore[override]  # the events of our own words
-        """The whole request, then the end of it."""
-        whole, self.whole = self.whole, None
-        if whole is not None and not self.disconnected:
-            return {"type": "http.request", "body": whole, "more_body": False}
+    async def receive(self) -> Event:  # type: ignore[override]  # our name for ASGI's events
+        """The whole body in one event, then the disconnect."""
+        body, self.unread_body = self.unread_body, None
+        if body is not None and not self.disconnected:
+            return {"type": "http.request", "body": body, "more_body": False}
         if not (self.disconnected or self.response_complete):
             await self.message_event.wait()
         return {"type": "http.disconnect"}
 
-    def complete(self) -> None:
-        """The response was written."""
+    def send_response(self, status: int, body: bytes, headers: tuple[Header, ...]) -> bool:
+        """Write a whole response; false where it has to go the usual way, by `send`."""
+        # A closing connection gets another header, and a slow reader has to be waited for.
+        if self.response_started or self.disconnected or not self.keep_alive or self.flow.write_paused:
+            return False
+        head = _response_head(status, headers)
+        if head is None:
+            return False
+        transport: Any = self.transport
+        transport.write_whole(b"%b%d\r\n\r\n%b" % (head, len(body), body))
         self.response_started = self.response_complete = True
-        if self._changed is not None:
-            self._changed.set()
+        if self._event is not None:
+            self._event.set()
         self.on_response()
+        return True
 
 
-def whole_body(receive: Receive) -> bytes | None:
-    """The body of a request that came whole, once; nothing where it has to be waited for."""
-    turn = getattr(receive, "__self__", None)
-    if type(turn) is not Turn or turn.disconnected:
-        return None
-    whole, turn.whole = turn.whole, None
-    return whole
-
-
-def send_whole(send: Send, status: int, body: bytes, headers: tuple[Header, ...]) -> bool:
-    """Send a whole response at once; false where the request did not come so, or the response is special."""
-    turn = getattr(send, "__self__", None)
-    if (
-        type(turn) is not Turn
-        or turn.response_started
-        or turn.disconnected
-        or not turn.keep_alive
-        or turn.flow.write_paused
-    ):
-        return False
-    head = _head(status, headers)
-    if head is None:
-        return False
-    transport: Any = turn.transport
-    assert type(transport) is CorkedTransport
-    transport.write_whole(b"%b%d\r\n\r\n%b" % (head, len(body), body))
-    turn.complete()
-    return True
-
-
-@lru_cache(_HEADS)
-def _head(status: int, headers: tuple[Header, ...]) -> bytes | None:
-    """Everything before the length of the body; nothing where a header cannot be sent as it is."""
-    if any(HEADER_RE.search(name) or HEADER_VALUE_RE.search(value) for name, value in headers):
+@lru_cache(256)
+def _response_head(status: int, headers: tuple[Header, ...]) -> bytes | None:
+    """A response up to the value of its content-length; `None` for headers that uvicorn would refuse."""
+    if any(_NOT_IN_NAME.search(name) or _NOT_IN_VALUE.search(value) for name, value in headers):
         return None
     lines = b"".join(b"%b: %b\r\n" % (name.lower(), value) for name, value in headers)
-    return b"%b%bcontent-length: " % (STATUS_LINE[status], lines)
+    return b"HTTP/1.1 %d %b\r\n%bcontent-length: " % (status, HTTPStatus(status).phrase.encode(), lines)
 
 
-_heads: Final = Heads()
-_UPGRADE: Final = re.compile(rb"\r\n(?:upgrade|http2-settings):[^\r\n]*", re.IGNORECASE)
-"""An offer to speak something else, which may be passed over; the parser would drop the body behind it."""
-
-
-class Connection(HttpToolsProtocol):
-    """Parses what comes, unless it is known, and looks after the connection."""
+class FastConnection(HttpToolsProtocol):
+    """uvicorn's connection, which parses only heads it has not seen, and has one timer instead of one per response."""
 
     _idle_since: float | None = None
-    _is_within = False
-    """Whether the parser waits for the rest of a request."""
-    _begun = 0
-    """How many requests the parser began with, in what it saw last."""
-    _head: Head | None = None
-    """A known head whose body is still to come."""
-    _held = b""
-    """What came of such a request."""
+    _is_parsing = False
+    """Whether the parser is in the middle of a request."""
+    _parsed_requests = 0
+    """How many requests began in the bytes that the parser was fed last."""
+    _head: CachedHead | None = None
+    """A cached head whose body is still incomplete."""
+    _received = b""
+    """The bytes of that request so far, with the head."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn declares it
         """A client connected."""
-        super().connection_made(CorkedTransport(transport, self.loop))  # type: ignore[arg-type]  # quacks like one
+        super().connection_made(CorkedTransport(transport, self.loop))  # type: ignore[arg-type]  # it has the same methods
+        # The access log and default headers are added in uvicorn's `send`, which whole responses do not use.
         self._is_plain = not (self.access_log or self.server_state.default_headers)
-        self._about = {
+        self._scope = {
             "type": "http",
-            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+            "asgi": {"version": self.config.asgi_version, "spec_version": "2.3"},
             "server": self.server,
             "client": self.client,
             "scheme": self.scheme,
@@ -190,93 +254,100 @@ class Connection(HttpToolsProtocol):
         }
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """A client is gone."""
+        """The client disconnected."""
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
             self.timeout_keep_alive_task = None
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Start on a request that is whole and known, or have the parser look at what came."""
+        """Start a request that is whole and whose head is cached; feed everything else to the parser."""
         self._idle_since = None
         cycle = self.cycle
-        if self._is_within or not (self._is_plain and (cycle is None or cycle.response_complete)):
+        # While a response is due, more requests (pipelining) are uvicorn's to queue; in mid-request, its parser's.
+        if self._is_parsing or not (self._is_plain and (cycle is None or cycle.response_complete)):
             return super().data_received(data)
         if self._head is not None:
-            data, self._held = self._held + data, b""
-        end = data.find(END) + len(END)
+            data, self._received = self._received + data, b""
+        end = data.find(HEAD_END) + len(HEAD_END)
         head = self._head or _heads.get(data[:end])
         self._head = None
         if head is None:
             self._parse(data, end)
         elif len(data) == end + head.length:
-            self._start(head, data[end:])
+            scope = {**self._scope, **head.scope, "state": self.app_state.copy()}
+            request = self.cycle = FastRequest(self, scope, data[end:])
+            self._start(request, self.app)
         elif len(data) < end + head.length:
-            self._head, self._held = head, data
+            self._head, self._received = head, data
         else:
             super().data_received(data)
         return None
 
     def _parse(self, data: bytes, end: int) -> None:
-        """Have the parser look at what nobody knows, and remember the head if that is what it was."""
+        """Feed the parser, and cache the head if that is what the data begins with."""
         if b"pgrade" in data[:end]:
             plain = _UPGRADE.sub(b"", data[:end])
             data, end = plain + data[end:], len(plain)
-        before, self._begun = self.cycle, 0
+        before, self._parsed_requests = self.cycle, 0
         super().data_received(data)
-        if self.cycle is not before and self._begun == 1 and end > len(END):
-            _heads.learn(data[:end], cast("Scope", self.scope))
+        # One new request from data with a whole head: the first `end` bytes were that head and nothing else.
+        if self.cycle is not before and self._parsed_requests == 1 and end > len(HEAD_END):
+            _heads.add(data[:end], cast("Scope", self.scope))
 
-    def _start(self, head: Head, body: bytes) -> None:
-        scope = {**self._about, **head.about, "state": self.app_state.copy()}
-        turn = self.cycle = Turn(self, scope, body)
-        self._start_asgi_task(turn, self.app)
+    def _start(self, cycle: RequestResponseCycle, app: Any) -> None:
+        # As uvicorn does it, but in a method of ours: its own has another name in each version.
+        task = self.loop.create_task(cycle.run_asgi(app))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
 
     def on_message_begin(self) -> None:
         """The parser begins with a request."""
-        self._is_within = True
-        self._begun += 1
+        self._is_parsing = True
+        self._parsed_requests += 1
         super().on_message_begin()
 
     def on_message_complete(self) -> None:
         """The parser has a whole request."""
-        self._is_within = False
+        self._is_parsing = False
         super().on_message_complete()
 
     def shutdown(self) -> None:
-        """Let the client go when it has its answer; half a request still gets one."""
+        """Close after the response; a request that came in part is still answered."""
         if self._head is not None:
             self._head = None
-            super().data_received(self._held)
+            super().data_received(self._received)
         super().shutdown()
 
     def _unset_keepalive_if_required(self) -> None:
         self._idle_since = None
 
     def on_response_complete(self) -> None:
-        """Go on with what the client has sent meanwhile, or wait a while for more."""
+        """Start the next pipelined request, or the wait for one."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
         if self.flow.read_paused:
             self.flow.resume_reading()
         if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
+            self._start(*self.pipeline.pop())
             return
+        # uvicorn sets a timer for each response and cancels it at the next request. Here one timer runs on and looks
+        # at the time of the last response when it fires.
         self._idle_since = self.loop.time()
         if self.timeout_keep_alive_task is None:
-            self._look_after(self.timeout_keep_alive)
+            self._set_timer(self.timeout_keep_alive)
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection that nothing came over for long enough."""
+        """Close a connection that has been idle for long enough; a busy one sets the timer after its next response."""
         self.timeout_keep_alive_task = None
         if self._idle_since is None:
             return
         left = self._idle_since + self.timeout_keep_alive - self.loop.time()
         if left > 0:
-            self._look_after(left)
+            self._set_timer(left)
         elif not self.transport.is_closing():
             self.transport.close()
 
-    def _look_after(self, seconds: float) -> None:
+    def _set_timer(self, seconds: float) -> None:
         self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)

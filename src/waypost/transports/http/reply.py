@@ -12,8 +12,7 @@ from waypost.protocol.exchange import Exchange, track_request
 from waypost.protocol.responses import Outcome
 from waypost.protocol.session import LegacySession
 from waypost.protocol.streams import EventStream
-from waypost.transports.http.asgi import JSON, Header, Receive, Send, respond
-from waypost.transports.http.fast_uvicorn import send_whole
+from waypost.transports.http.asgi import JSON, Header, Receive, Send, respond, send_whole
 from waypost.wire.versions import V2025_11_25, at_least
 
 EVENT_HEADERS: Final = [

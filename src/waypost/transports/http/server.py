@@ -1,4 +1,4 @@
-"""Running the app on uvicorn."""
+"""The HTTP server: uvicorn, with shortcuts where its private parts allow them."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import closing as closing_socket
 from types import FrameType
-from typing import Final
+from typing import Final, Literal
 
 import uvicorn
 
 from waypost.errors import WaypostError
 from waypost.loops import freeze_gc
 from waypost.transports.http.app import HttpApp
-from waypost.transports.http.fast_uvicorn import Connection
 
 _log: Final = logging.getLogger(__name__)
-_GRACE: Final = 5
-"""Seconds for requests to end by themselves when the process stops."""
-_LAST_WORDS: Final = 2
-"""Seconds for those that did not, to be answered that it stops."""
+_GRACE_S: Final = 5
+"""How long requests may take to end by themselves when the server stops."""
+_CANCEL_S: Final = 2
+"""How long cancelled requests may take after that to be answered that the hub is stopping."""
 _ADVICE: Final = {
     errno.EADDRINUSE: "stop what listens there, or choose another port",
     errno.EACCES: "choose a port above 1023",
@@ -31,7 +30,7 @@ _ADVICE: Final = {
 
 
 class Server(uvicorn.Server):
-    """uvicorn that says when it is ready, and lets open streams go before it waits for connections to close."""
+    """uvicorn that reports its address when it is ready, and ends open streams before it waits for connections."""
 
     def __init__(
         self,
@@ -46,7 +45,7 @@ class Server(uvicorn.Server):
         self._closing = closing
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Open what is needed, start listening, then say where."""
+        """Call `opening`, start listening, then call `ready` with the address."""
         await self._opening()
         await super().startup(sockets)
         freeze_gc()
@@ -55,21 +54,22 @@ class Server(uvicorn.Server):
             self._ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop when asked, and at once when asked again; being asked is no failure, so the process ends with 0."""
+        """Stop at a signal, and at once at a second SIGINT; unlike uvicorn, exit with status 0 after a signal."""
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the streams, then stop; what takes too long for that is given up."""
+        """End the streams, then stop; requests that do not end in time are cancelled."""
+        # uvicorn waits for all connections to close; a client that follows a stream never closes its own.
         self._closing()
-        giving_up = asyncio.get_running_loop().call_later(_GRACE, self._give_up)
+        cancelling = asyncio.get_running_loop().call_later(_GRACE_S, self._cancel_requests)
         await super().shutdown(sockets)
-        giving_up.cancel()
+        cancelling.cancel()
 
-    def _give_up(self) -> None:
+    def _cancel_requests(self) -> None:
         tasks = list(self.server_state.tasks)
         if tasks:
-            _log.info("the hub stops; requests that did not end within %s s are given up: %d", _GRACE, len(tasks))
+            _log.info("the hub is stopping; requests cancelled after %s s: %d", _GRACE_S, len(tasks))
         for task in tasks:
             task.cancel()
 
@@ -83,12 +83,12 @@ def serve(
     ready: Callable[[str], None],
     closing: Callable[[], None],
 ) -> None:
-    """Serve until the process is asked to stop; what `opening` raises, and an address that cannot be had, end it."""
+    """Serve until the process is asked to stop; an error of `opening` and an address that is taken are raised."""
     listening = listen(host, port)
     config = uvicorn.Config(
         app,
         loop="auto",
-        http=Connection,
+        http=find_protocol(),
         ws="none",
         lifespan="on",
         log_level="warning",
@@ -96,15 +96,26 @@ def serve(
         proxy_headers=False,
         server_header=False,
         date_header=False,
-        timeout_graceful_shutdown=_GRACE + _LAST_WORDS,
+        timeout_graceful_shutdown=_GRACE_S + _CANCEL_S,
         log_config=None,
     )
     with closing_socket(listening):
         Server(config, opening, ready, closing).run(sockets=[listening])
 
 
+def find_protocol() -> type[asyncio.Protocol] | Literal["h11"]:
+    """The fast protocol where this uvicorn has what it needs, else the name of a public one, with a warning."""
+    try:
+        from waypost.transports.http.fast_uvicorn import FastConnection
+    except ImportError as error:
+        _log.warning("HTTP is served without shortcuts, at lower speed (uvicorn %s): %s", uvicorn.__version__, error)
+        # Not "httptools": its parser drops the body of a request that offers to upgrade, as Java clients do.
+        return "h11"
+    return FastConnection
+
+
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens at the address."""
+    """A socket bound to the address; `WaypostError` with advice where it cannot be bound."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -112,13 +123,9 @@ def listen(host: str, port: int) -> socket.socket:
         listening.bind((host, port))
     except (OSError, OverflowError) as error:
         listening.close()
-        raise WaypostError(f"Cannot listen on {host}:{port}: {_reason(error)}.") from None
+        reason = str(error)
+        if isinstance(error, OSError):
+            advice = _ADVICE.get(error.errno or 0, "choose another address")
+            reason = f"{error.strerror or error}; {advice}"
+        raise WaypostError(f"Cannot listen on {host}:{port}: {reason}.") from None
     return listening
-
-
-def _reason(error: OSError | OverflowError) -> str:
-    """Why an address cannot be had, and what to do about it."""
-    if not isinstance(error, OSError):
-        return str(error)
-    advice = _ADVICE.get(error.errno or 0, "choose another address")
-    return f"{error.strerror or error}; {advice}"
