@@ -167,6 +167,10 @@ class UnknownCapability(WaypostError):
 class UnknownTool(UnknownCapability):
     """Unknown tool."""
 
+    def __init__(self, message: str | None = None, name: str = "") -> None:
+        super().__init__(message)
+        self.name = name
+
 
 class UnknownPrompt(UnknownCapability):
     """Unknown prompt."""

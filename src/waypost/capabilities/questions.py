@@ -10,7 +10,7 @@ import msgspec
 from waypost.capabilities.schemas.fields import parse
 from waypost.capabilities.schemas.forms import is_raw
 from waypost.capabilities.schemas.validators import Validator
-from waypost.errors import CapabilityNotSupported, InvalidAnswer, SchemaNotAllowed
+from waypost.errors import CapabilityNotSupported, InvalidAnswer, SchemaNotAllowed, shorten
 from waypost.wire.content import CONTENT_TYPES, Audio, Image, Text, as_block
 from waypost.wire.versions import V2025_11_25, at_least
 
@@ -279,7 +279,7 @@ def answer(result: Any, schema: dict[str, Any] | None) -> ElicitationAnswer:
     except msgspec.ValidationError as error:
         raise InvalidAnswer(f"The client's answer is malformed: {error}.") from None
     if given.action not in ("accept", "decline", "cancel"):
-        raise InvalidAnswer(f"The client's answer has an unknown action: {given.action!r}.")
+        raise InvalidAnswer(f"The client's answer has an unknown action: {shorten(given.action)!r}.")
     if not given.accepted or schema is None:
         return ElicitationAnswer(given.action)
     problems = Validator.deferred(_closed(schema)).problems(given.content or {})

@@ -282,8 +282,8 @@ class Registry:
             return found
         for prefix, noun in PREFIXES.items():
             if name.startswith(prefix) and not name.startswith(f"{prefix}:"):
-                raise UnknownTool(f"Unknown {noun}: {shorten(name.removeprefix(prefix))}")
-        raise UnknownTool(f"Unknown tool: {shorten(name)}")
+                raise UnknownTool(f"Unknown {noun}: {shorten(name.removeprefix(prefix))}", name)
+        raise UnknownTool(f"Unknown tool: {shorten(name)}", name)
 
     def prompt(self, name: str, shows: Callable[[Capability], bool] = lambda _: False) -> Capability:
         """Return the prompt called `name`; an `UnknownPrompt` suggests the nearest one for which `shows` is true."""

@@ -28,7 +28,11 @@ _VARIABLE: Final = re.compile(r"([+#]?)([A-Za-z_][A-Za-z0-9_]*)")
 _CHARACTER: Final = {"": "[^/?#]", "+": ".", "#": "."}
 _RESERVED: Final = "-._~:/?#[]@!$&'()*+,;="
 _KEPT: Final = {"": "-._~", "+": _RESERVED, "#": _RESERVED}
-_LONGEST: Final = 8192
+MAX_URI_CHARACTERS: Final = 8192
+"""A longer URI matches no template."""
+
+_MAX_BACKTRACKED_CHARACTERS: Final = 1024
+_SEPARATOR: Final = re.compile("[/?#]")
 _ENCODED_TWICE: Final = re.compile(r"%25([0-9A-Fa-f]{2})")
 
 
@@ -49,6 +53,7 @@ class UriTemplate:
             position = expression.end()
         self._tail = self._literal(template[position:])
         self._pattern = re.compile(self._regex(), re.DOTALL)
+        self._max_characters = MAX_URI_CHARACTERS if self._is_linear() else _MAX_BACKTRACKED_CHARACTERS
         self.variables = tuple(name for _, _, name in self._parts)
         if len(set(self.variables)) != len(self.variables):
             raise DefinitionError(f"URI template {template!r} uses a variable twice.")
@@ -65,6 +70,16 @@ class UriTemplate:
             pattern += re.escape(literal) + (f"(?:#({character}+))?" if operator == "#" else f"({character}+)")
         return pattern + re.escape(self._tail)
 
+    def _is_linear(self) -> bool:
+        """Return whether matching takes time linear in the URI.
+
+        The last reserved variable may end wherever the literal behind it stands, and from each of these places the
+        next variable reads on to a separator: unless that literal has one itself, this is the square of the length.
+        """
+        reserved = [index for index, (_, operator, _) in enumerate(self._parts) if operator]
+        behind = self._parts[reserved[-1] + 1 :] if reserved else []
+        return not behind or _SEPARATOR.search(behind[0][0]) is not None
+
     def _literal(self, text: str) -> str:
         if "{" in text or "}" in text:
             raise DefinitionError(f"URI template {self.template!r} has an unbalanced brace.")
@@ -80,7 +95,9 @@ class UriTemplate:
 
     def match(self, uri: str) -> dict[str, str] | None:
         """The variables that give `uri`, percent-decoded; `None` if no values do."""
-        found = self._pattern.fullmatch(uri) if len(uri) <= _LONGEST else None
+        if len(uri) > self._max_characters or not uri.endswith(self._tail):
+            return None
+        found = self._pattern.fullmatch(uri)
         if found is None:
             return None
         try:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from waypost.capabilities.resources import UriTemplate
+from waypost.capabilities.resources import MAX_URI_CHARACTERS, UriTemplate
 from waypost.errors import DefinitionError
 
 _EXPRESSION: Final = re.compile(r"\{([^{}]*)\}")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-_LONGEST: Final = 8192
 _MOST_EXPRESSIONS: Final = 32
 _APART: Final = re.compile(r"[/?#]")
 
@@ -26,12 +25,12 @@ class ForeignTemplate(UriTemplate):
         self.variables = ()
         if not _SCHEME.match(self.beginning):
             raise DefinitionError("its URI template does not begin with a scheme.")
-        if len(template) > _LONGEST or len(self._expressions) > _MOST_EXPRESSIONS:
+        if len(template) > MAX_URI_CHARACTERS or len(self._expressions) > _MOST_EXPRESSIONS:
             raise DefinitionError("its URI template is too long.")
 
     def match(self, uri: str) -> dict[str, str] | None:
         """The URI itself, if the template may have given it."""
-        if len(uri) > _LONGEST or not uri.startswith(self.beginning):
+        if len(uri) > MAX_URI_CHARACTERS or not uri.startswith(self.beginning):
             return None
         place = len(self.beginning)
         for index, (expression, literal) in enumerate(zip(self._expressions, self._literals, strict=True)):

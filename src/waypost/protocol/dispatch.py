@@ -10,7 +10,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from waypost.capabilities.capability import Kind
 from waypost.capabilities.context import Context
-from waypost.errors import MethodNotFound
+from waypost.errors import MethodNotFound, shorten
 from waypost.execution import tracing
 from waypost.loops import maybe_await
 from waypost.protocol import methods, skill_methods, task_methods
@@ -99,7 +99,7 @@ def dispatch(
     if hook is not None:
         work: Awaitable[Answer] = _hooked(hook, name, {} if raw is UNSET else decode(raw), engine.context(exchange))
     elif method is None:
-        raise MethodNotFound(f"Method not found: {name}")
+        raise MethodNotFound(f"Method not found: {shorten(name)}")
     else:
         work = method.run(engine, given, exchange)
     return _traced(name, work, exchange) if tracing.is_on() else work
@@ -118,7 +118,7 @@ async def route(engine: Engine, name: str, given: dict[str, Any], exchange: Exch
     """The result of a method as data, for a hook that hands on."""
     method = find(engine, name, exchange.version)
     if method is None:
-        raise MethodNotFound(f"Method not found: {name}")
+        raise MethodNotFound(f"Method not found: {shorten(name)}")
     answer = await method.run(engine, params.read(Raw(encode(given)), method.params), exchange)
     result: dict[str, Any] = decode(answer.body)
     return result if answer.meta is None else {**result, "_meta": answer.meta}

@@ -15,7 +15,7 @@ from msgspec import UNSET
 from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE, Chain
 from waypost.capabilities.questions import Question
 from waypost.capabilities.session import ListKind, Session, check_list
-from waypost.errors import CapabilityNotSupported, InvalidParams
+from waypost.errors import CapabilityNotSupported, InvalidParams, shorten
 from waypost.loops import maybe_await, running_task
 from waypost.protocol.streams import Outlet
 from waypost.wire import messages
@@ -229,7 +229,7 @@ def level_number(level: str) -> int:
     try:
         return LOG_LEVELS.index(level)
     except ValueError:
-        raise ValueError(f"Unknown log level {level!r}; use one of {', '.join(LOG_LEVELS)}.") from None
+        raise ValueError(f"Unknown log level {shorten(level)!r}; use one of {', '.join(LOG_LEVELS)}.") from None
 
 
 def parse_client_level(level: str) -> int:

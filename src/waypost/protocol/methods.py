@@ -15,7 +15,7 @@ from msgspec import UNSET
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.context import Caller
 from waypost.capabilities.prompts import as_messages
-from waypost.capabilities.resources import as_contents
+from waypost.capabilities.resources import MAX_URI_CHARACTERS, as_contents
 from waypost.capabilities.results import Result, encode_json, failure, shape
 from waypost.errors import (
     CapabilityNotSupported,
@@ -263,6 +263,8 @@ async def subscribe(engine: Engine, given: params.Subscribe, exchange: Exchange)
     """`resources/subscribe`"""
     if not engine.offers_subscriptions:
         raise MethodNotFound("Method not found: resources/subscribe")
+    if len(given.uri) > MAX_URI_CHARACTERS:
+        raise InvalidParams(f"A URI to subscribe to has at most {MAX_URI_CHARACTERS} characters.")
     _check_reach(engine, given.uri, exchange)
     if len(session_of(exchange).subscriptions) >= _MOST_SUBSCRIPTIONS:
         raise InvalidParams(f"A session may subscribe to {_MOST_SUBSCRIPTIONS} resources; unsubscribe from some.")

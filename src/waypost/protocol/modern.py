@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 
 from waypost.capabilities.capability import Capability, HeaderParameter
 from waypost.capabilities.questions import is_input_needed
-from waypost.errors import HeaderMismatch, InvalidParams, MethodNotFound, ProtocolError, UnsupportedVersion
+from waypost.errors import HeaderMismatch, InvalidParams, MethodNotFound, ProtocolError, UnsupportedVersion, shorten
 from waypost.protocol.dispatch import MODERN, Method, dispatch
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import SILENT, Exchange, parse_client_level
@@ -115,8 +115,8 @@ def admit(engine: Engine, message: Message, headers: Mapping[bytes, bytes] | Non
         check_headers(headers, version, name, _about(method, message, given))
     if version not in engine.modern_versions:
         raise UnsupportedVersion(
-            f"Protocol version {version} is not supported here.",
-            {"supported": list(engine.versions), "requested": version},
+            f"Protocol version {shorten(version)} is not supported here.",
+            {"supported": list(engine.versions), "requested": shorten(version)},
         )
     if headers is not None and engine.registry.tools.headed and name == "tools/call" and problem is None:
         tool = engine.registry.find_tool(given.name)
@@ -125,7 +125,7 @@ def admit(engine: Engine, message: Message, headers: Mapping[bytes, bytes] | Non
     if method is not None and not (method.capability is None or engine.offers(method.capability)):
         method = None
     if method is None and engine.hooks("request") is None:
-        raise MethodNotFound(f"Method not found: {name}")
+        raise MethodNotFound(f"Method not found: {shorten(name)}")
     if problem is not None:
         raise problem
     return method, given

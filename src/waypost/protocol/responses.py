@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from waypost.capabilities.resources import MAX_URI_CHARACTERS
 from waypost.errors import (
     CallError,
     InsufficientScope,
@@ -16,6 +17,7 @@ from waypost.errors import (
     UnknownCapability,
     UnknownResource,
     WaypostError,
+    shorten,
 )
 from waypost.wire import messages
 from waypost.wire.definitions import Implementation
@@ -136,7 +138,7 @@ def _failure(error: Exception, version: str) -> Failure:
             return Failure(error.code, error.message, error.data)
         case UnknownResource():
             code = INVALID_PARAMS if is_modern(version) else RESOURCE_NOT_FOUND
-            return Failure(code, error.message, {"uri": error.uri})
+            return Failure(code, error.message, {"uri": shorten(error.uri, MAX_URI_CHARACTERS)})
         case InvalidArguments():
             return Failure(INVALID_PARAMS, f"Invalid arguments: {error.message}")
         case UnknownCapability():

@@ -7,7 +7,8 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from waypost.capabilities.capability import Kind
-from waypost.errors import InvalidParams
+from waypost.capabilities.resources import MAX_URI_CHARACTERS
+from waypost.errors import InvalidParams, shorten
 from waypost.protocol.engine import Engine, SkillSource
 from waypost.protocol.exchange import Exchange
 from waypost.protocol.responses import Answer
@@ -31,7 +32,7 @@ async def get_skill(engine: Engine, given: params.SkillUri, exchange: Exchange) 
     """`skills/get`"""
     entry = _source(engine).entry(given.uri)
     if entry is None or not _shows(engine, entry.uri, exchange):
-        raise InvalidParams(f"Unknown skill: {given.uri}", {"uri": given.uri})
+        raise _unknown("Unknown skill", given.uri)
     return Answer(encode({"skill": _seen(engine, entry, exchange)}), private=_is_private(engine))
 
 
@@ -39,10 +40,14 @@ async def read_directory(engine: Engine, given: params.ReadDirectory, exchange: 
     """`resources/directory/read`"""
     children = _source(engine).children(given.uri)
     if children is None or not _shows(engine, given.uri, exchange):
-        raise InvalidParams(f"Not a directory: {given.uri}", {"uri": given.uri})
+        raise _unknown("Not a directory", given.uri)
     rows, more = _page(engine, children, given.cursor, exchange)
     listed = [downgrade.definition(row, exchange.version) for row in rows]
     return Answer(encode({"resources": listed, **more}), private=_is_private(engine))
+
+
+def _unknown(reason: str, uri: str) -> InvalidParams:
+    return InvalidParams(f"{reason}: {shorten(uri)}", {"uri": shorten(uri, MAX_URI_CHARACTERS)})
 
 
 def _page(

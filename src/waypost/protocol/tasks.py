@@ -21,7 +21,7 @@ import msgspec
 
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.questions import Question
-from waypost.errors import Busy, InvalidParams, NoAnswer, StaleVersion, StoreUnavailable
+from waypost.errors import Busy, InvalidParams, NoAnswer, StaleVersion, StoreUnavailable, shorten
 from waypost.protocol.responses import failure
 from waypost.protocol.streams import Outlet
 from waypost.stores.store import Store
@@ -395,7 +395,7 @@ class Tasks:
                 return live.record
             record = _in_time(await self._host.store.tasks.own(task_id, principal.id))
             if record is None:
-                raise InvalidParams(f"There is no task {task_id}.")
+                raise InvalidParams(f"There is no task {shorten(task_id)}.")
             if record.is_over or await self._is_held(record):
                 return record
             try:

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from waypost.errors import shorten
 from waypost.skills.directories import LinkMet, beginning, opened
 from waypost.skills.limits import LARGEST_FILE
 from waypost.skills.refusals import SkillRefused
@@ -75,7 +76,7 @@ def located(directory: Path, file: str) -> Path:
 
 
 def _outside(file: str) -> SkillRefused:
-    return SkillRefused("path_traversal", f"{file[:200]!r} does not lie inside the skills directory.")
+    return SkillRefused("path_traversal", f"{shorten(file)!r} does not lie inside the skills directory.")
 
 
 def read(directory: Path, file: str) -> Source:
@@ -83,14 +84,14 @@ def read(directory: Path, file: str) -> Source:
     path = located(directory, file)
     given = Path(file)
     if given.suffix != SUFFIX:
-        raise SkillRefused("bad_name", f"{file[:200]!r} is not a Python file; a skill's file is called <name>.py.")
+        raise SkillRefused("bad_name", f"{shorten(file)!r} is not a Python file; a skill's file is called <name>.py.")
     name = checked_name(given.stem)
     try:
         data = _data(directory, file, path, LARGEST_FILE + 1)
     except OSError as error:
-        raise SkillRefused("file_not_found", f"{file[:200]} cannot be read: {error.strerror}.") from None
+        raise SkillRefused("file_not_found", f"{shorten(file)} cannot be read: {error.strerror}.") from None
     if data is None:
-        raise SkillRefused("file_not_found", f"There is no file {file} in the skills directory.")
+        raise SkillRefused("file_not_found", f"There is no file {shorten(file)} in the skills directory.")
     if len(data) > LARGEST_FILE:
         raise SkillRefused("too_large", f"{file} is larger than {LARGEST_FILE} bytes, the most a skill may have.")
     try:

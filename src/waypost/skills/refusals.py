@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from waypost.errors import DefinitionError, UnknownCapability
+from waypost.errors import DefinitionError, UnknownCapability, shorten
 from waypost.suggestions import did_you_mean
 
 
@@ -21,4 +21,4 @@ class SkillNotFound(SkillRefused, UnknownCapability):
 
     def __init__(self, name: str, known: Iterable[str] = ()) -> None:
         hint = did_you_mean(name, known, "; ") or "."
-        super().__init__("not_found", f"There is no dynamic skill {name[:80]}{hint}")
+        super().__init__("not_found", f"There is no dynamic skill {shorten(name)}{hint}")

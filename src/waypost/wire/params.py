@@ -228,4 +228,4 @@ def key_before(cursor: str | None) -> str | None:
             return decoded.removeprefix(_CURSOR).decode()
     except (binascii.Error, ValueError):
         pass
-    raise InvalidParams(f"Invalid cursor: {shorten(cursor)}")
+    raise InvalidParams(f"Invalid cursor: {shorten(cursor, 80)}")

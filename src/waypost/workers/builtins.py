@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
-from waypost.errors import InvocationFailed
+from waypost.errors import InvocationFailed, shorten
 from waypost.workers.frames import RegisterTrigger
 from waypost.workers.functions import Call, Function, Functions, hosted
 from waypost.workers.triggers import Binding, Kind, Triggers, binding_of
@@ -75,7 +75,7 @@ class Builtins:
             if function.id == function_id:
                 bound = [_bound(one) for one in self._triggers.bindings if one.function_id == function_id]
                 return {**told(function), "registered_triggers": bound}
-        raise InvocationFailed(f"Function {function_id} not found.", "function_not_found")
+        raise InvocationFailed(f"Function {shorten(function_id)} not found.", "function_not_found")
 
     async def _list_workers(self, payload: Any, _call: Call) -> Any:
         return {"workers": [about(worker) for worker in self._workers()]}
@@ -87,7 +87,7 @@ class Builtins:
                 kinds = [_told_kind(kind) for kind in self._triggers.kinds if kind.worker is worker]
                 mine = [told(function) for function in worker.functions.values()]
                 return {"worker": about(worker), "functions": mine, "trigger_types": kinds}
-        raise InvocationFailed(f"Worker {sought} not found.", "worker_not_found")
+        raise InvocationFailed(f"Worker {shorten(sought)} not found.", "worker_not_found")
 
     async def _list_kinds(self, payload: Any, _call: Call) -> Any:
         return {"triggers": [_told_kind(kind) for kind in self._triggers.kinds]}
@@ -97,7 +97,7 @@ class Builtins:
         for kind in self._triggers.kinds:
             if kind.id == kind_id:
                 return _told_kind(kind)
-        raise InvocationFailed(f"Trigger type {kind_id} not found.", "trigger_type_not_found")
+        raise InvocationFailed(f"Trigger type {shorten(kind_id)} not found.", "trigger_type_not_found")
 
     async def _list_bindings(self, payload: Any, _call: Call) -> Any:
         return {"registered_triggers": [_bound(one) for one in self._triggers.bindings]}
@@ -107,7 +107,7 @@ class Builtins:
         for binding in self._triggers.bindings:
             if binding.id == binding_id:
                 return _bound(binding)
-        raise InvocationFailed(f"Trigger {binding_id} not found.", "trigger_not_found")
+        raise InvocationFailed(f"Trigger {shorten(binding_id)} not found.", "trigger_not_found")
 
     async def _bind(self, payload: Any, call: Call) -> Any:
         if not isinstance(payload, dict):

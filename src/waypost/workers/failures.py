@@ -12,6 +12,7 @@ from waypost.errors import (
     PolicyDenied,
     UnknownTool,
     WaypostError,
+    shorten,
 )
 from waypost.redaction import redacted
 from waypost.workers.frames import Failure
@@ -44,4 +45,4 @@ def failure_of(error: BaseException) -> Failure:
 
 def not_found(function_id: str, namespace: str) -> InvocationFailed:
     """Nobody offers a function."""
-    return Unreached(f"Function {function_id} not found in namespace {namespace}.", UNKNOWN)
+    return Unreached(f"Function {shorten(function_id)} not found in namespace {shorten(namespace)}.", UNKNOWN)

@@ -14,7 +14,7 @@ from waypost.config import Config, Loaded
 from waypost.config.findings import dotted
 from waypost.config.nodes import Node
 from waypost.config.workflows import Workflow
-from waypost.errors import DefinitionError, StaleVersion, StoreError, WorkflowRefused
+from waypost.errors import DefinitionError, StaleVersion, StoreError, WorkflowRefused, shorten
 from waypost.stores import schema
 from waypost.stores.records import Document, is_key
 from waypost.stores.store import PREFIX, Store
@@ -102,7 +102,7 @@ class Creating:
             raise WorkflowRefused(
                 f"Workflow {name} is part of the configuration; change it there.", "WORKFLOW_CONFIGURED"
             )
-        raise WorkflowRefused(f"workflow not found: {name}", "UNKNOWN_ID")
+        raise WorkflowRefused(f"workflow not found: {shorten(name)}", "UNKNOWN_ID")
 
     async def create(self, name: str, model: Workflow) -> Created:
         """Have one workflow more; `WorkflowRefused` says in a sentence why not."""
@@ -162,7 +162,7 @@ class Creating:
         known = self._created.get(name)
         model = self._workflows.by_name.get(name) if known is None else known.model
         if model is None:
-            raise WorkflowRefused(f"workflow not found: {name}", "UNKNOWN_ID")
+            raise WorkflowRefused(f"workflow not found: {shorten(name)}", "UNKNOWN_ID")
         return model
 
     async def take_in(self, data: Any) -> Created:

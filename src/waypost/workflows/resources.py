@@ -17,7 +17,7 @@ from waypost.capabilities.options import ResourceOptions
 from waypost.capabilities.resources import resource_from_function
 from waypost.config import Config
 from waypost.config.workflows import Workflow
-from waypost.errors import InvalidParams, ToolError, WorkflowRefused
+from waypost.errors import InvalidParams, ToolError, WorkflowRefused, shorten
 from waypost.redaction import HIDDEN, is_secret_name, redacted
 from waypost.stores.store import Store
 from waypost.workflows.answers import moment
@@ -48,7 +48,7 @@ def workflow_resources(engine: Engine, store: Callable[[], Store]) -> list[Capab
             return [_summary(one.id, one.model) for one in sorted(found, key=lambda one: one.id)]
         one = engine.library.get(engine.finding.id_of(id))
         if one is None or not sight.finds(one):
-            raise ToolError(f"workflow not found: {id}")
+            raise ToolError(f"workflow not found: {shorten(id)}")
         return sight.masked(_whole(one.id, one.model))
 
     async def runs(id: str, ctx: Context) -> Any:
@@ -57,7 +57,7 @@ def workflow_resources(engine: Engine, store: Callable[[], Store]) -> list[Capab
             latest = await store().instances.latest(limit=_MOST, principal=principal.id)
             return [_run_summary(await engine.shelf.live(instance)) for instance in latest]
         if _RUN_ID.fullmatch(id) is None:
-            raise InvalidParams(f"Invalid ID: {id}")
+            raise InvalidParams(f"Invalid ID: {shorten(id)}")
         try:
             return _run(await engine.seen(id, principal))
         except WorkflowRefused:
@@ -77,7 +77,7 @@ def config_resource(settings: Callable[[], Config]) -> Capability:
         if key == LIST:
             return found
         if key not in found:
-            raise ToolError(f"config key not found: {key}")
+            raise ToolError(f"config key not found: {shorten(key)}")
         return {"key": key, "value": found[key]}
 
     return _template("config", "key", "The settings of this hub by key, or all of them as `list`.", config)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.skills.content.desk import fuzzed
-from waypost.skills.content.hints import did_you_mean, meant
+from waypost.skills.content.hints import did_you_mean, find_similar
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from waypost.skills.content.hints import did_you_mean, meant
 def test_the_nearest_of_many_are_found(wanted: str, near: list[str]) -> None:
     many = [f"worker{n}/section/leaf-{n}" for n in range(10_000)]
 
-    assert meant(wanted, ["brain", "resend", "resend/email", *many])[: len(near) or 1] == near
+    assert find_similar(wanted, ["brain", "resend", "resend/email", *many])[: len(near) or 1] == near
 
 
 def test_up_to_three_are_named() -> None:
@@ -37,7 +37,7 @@ def test_up_to_three_are_named() -> None:
 @fuzzed
 @given(st.text(), st.lists(st.text()))
 def test_any_text_gets_up_to_three_of_the_known(wanted: str, known: list[str]) -> None:
-    near = meant(wanted, known)
+    near = find_similar(wanted, known)
 
     assert len(near) <= 3
     assert set(near) <= set(known)

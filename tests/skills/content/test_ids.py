@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -112,3 +113,11 @@ def test_arguments_have_names_of_their_own() -> None:
         check_arguments(["to", ""])
     with pytest.raises(InvocationFailed, match="duplicate argument name: to"):
         check_arguments(["to", "to"])
+
+
+@pytest.mark.parametrize("check", [check_id, check_name])
+def test_what_is_longer_than_any_id_is_cut_in_the_refusal(check: Callable[[str], None]) -> None:
+    with pytest.raises(InvocationFailed) as refused:
+        check("A" * 4_000_000)
+    assert "too long (4000000 chars; max" in refused.value.message
+    assert len(refused.value.message) < 1200

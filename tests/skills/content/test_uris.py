@@ -143,3 +143,14 @@ def test_links_are_found_in_markdown_once_each_without_what_surrounds_them() -> 
     )
 
     assert links(body) == ["iii://a", "iii://b/c", "iii://d", "iii://e", "iii://x/w::f"]
+
+
+@pytest.mark.parametrize(
+    "uri", ["iii://fn/" + "a/" * 2_000_000, "iii://" + "/" * 4_000_000, "iii://x/" + "a::" * 9_000]
+)
+def test_a_uri_that_is_too_long_is_refused_before_it_is_read(uri: str) -> None:
+    with pytest.raises(
+        InvocationFailed, match=r"^Resource URI too long \(\d+ chars; max 8192\): iii://.*…$"
+    ) as refused:
+        parse(uri)
+    assert len(refused.value.message) < 300

@@ -248,7 +248,7 @@ async def test_a_function_can_be_known_by_the_name_of_its_capability() -> None:
     async def invoke(name: str, arguments: dict[str, Any], meta: Mapping[str, Any]) -> Any:
         asked.append(name)
         if name != "mail__send":
-            raise UnknownTool(f"Unknown tool: {name}")
+            raise UnknownTool(f"Unknown tool: {name}", name)
         return {"sent": 1}
 
     assert await worker(invoke, arguments={"to": "b"}).run(a_run()) == {"sent": 1}
@@ -262,7 +262,7 @@ async def test_a_function_that_nobody_offers_right_now_cannot_be_reached(functio
 
     async def invoke(name: str, arguments: dict[str, Any], meta: Mapping[str, Any]) -> Any:
         names.append(name)
-        raise UnknownTool(f"Unknown tool: {name}")
+        raise UnknownTool(f"Unknown tool: {name}", name)
 
     failed = await failure_of(worker(invoke, function))
     assert (failed.error_class, failed.message) == ("connection_error", f"Nobody offers {function} right now.")
@@ -272,7 +272,7 @@ async def test_a_function_that_nobody_offers_right_now_cannot_be_reached(functio
 @asynchronous
 async def test_a_function_that_is_for_workers_only_will_never_be_reached() -> None:
     async def invoke(name: str, arguments: dict[str, Any], meta: Mapping[str, Any]) -> Any:
-        raise UnknownTool(f"Unknown tool: {name}")
+        raise UnknownTool(f"Unknown tool: {name}", name)
 
     failed = await failure_of(worker(invoke, "state::set"))
     told = "state::set is for workers only; a workflow cannot call it."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, is_dataclass
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 MISSING: Final[Any] = msgspec.NODEFAULT
 
 _REMEMBERED: Final = 1024
-_CONVERSION_ERROR = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<where>.*)`)?", re.DOTALL)
 _WRAPPED_TYPES = frozenset(("integer", "number", "boolean", "array"))
 _UNDESCRIBED = (TypeError, ValueError, NameError, AttributeError, RuntimeError)
 
@@ -211,9 +209,9 @@ def _is_wrapped(schema: dict[str, Any], definitions: dict[str, Any]) -> bool:
 
 
 def _problem(error: msgspec.ValidationError) -> str:
-    found = _CONVERSION_ERROR.fullmatch(str(error))
-    what, where = found.group("what", "where") if found else (str(error), None)
-    return f"{where}: {what}" if where else what
+    what, _, where = str(error).rpartition(" - at `$")
+    where = where.removeprefix(".").removesuffix("`")
+    return f"{where}: {what}" if what and where else what or str(error)
 
 
 def _blamed(fields: Sequence[tuple[str, Any, Any]]) -> str:

@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.context import Context
-from waypost.capabilities.resources import UriTemplate
+from waypost.capabilities.resources import MAX_URI_CHARACTERS, UriTemplate
 from waypost.errors import UnknownPrompt, UnknownResource
 from waypost.skills.content import rendering
 from waypost.skills.content.documents import INDEX_ENTRY, TEMPLATES, Skills, entry
@@ -38,7 +38,7 @@ class Whole(UriTemplate):
 
     def match(self, uri: str) -> dict[str, str] | None:
         """The URI itself."""
-        return {"uri": uri} if self._fits(uri) else None
+        return {"uri": uri} if len(uri) <= MAX_URI_CHARACTERS and self._fits(uri) else None
 
 
 def standing_rows(skills: Skills) -> list[Capability]:

@@ -14,6 +14,7 @@ from waypost.skills.content.ports import Asker, Kind, Op, Shelf
 from waypost.skills.content.records import R, Record, kept, read, read_all
 from waypost.skills.content.refusals import quoted, refused
 from waypost.skills.content.turns import Turns
+from waypost.suggestions import preselect
 
 Written: TypeAlias = Callable[[Kind, Op, str, Record | None], None]
 """Hears of every change after it was written, with what is there now."""
@@ -89,12 +90,13 @@ class Collection(Generic[R]):
             return await self._finished(self._remove(key, is_shown=shown is not None and not shown.borrowed))
 
     async def hint(self, key: str, by: Asker) -> str:
-        """What somebody who asked for a key in vain may have meant."""
+        """Return a question that suggests keys similar to an unknown one, of those that the caller may see."""
         try:
             known = {one.key: one.names for one in await self.all()} if self._known is None else self._known
         except WaypostError:
             return ""
-        return did_you_mean(key, sorted(one for one, names in known.items() if self.access.shows_all(names, by)))
+        # Asking the rules costs too much to be done for every key.
+        return did_you_mean(key, [one for one in preselect(key, known) if self.access.shows_all(known[one], by)])
 
     async def _check(self, key: str, owner: str) -> None:
         self.owners.check(_NOUNS[self.kind], await self.find(key), owner)

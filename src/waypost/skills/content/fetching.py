@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from waypost.errors import shorten
 from waypost.skills.content.documents import Skills
 from waypost.skills.content.ports import Asker
 from waypost.skills.content.refusals import refused
@@ -25,5 +26,5 @@ def wanted_uris(uri: str | None, uris: list[str] | None) -> list[str]:
         raise refused("Provide uri or a non-empty uris array")
     for one in wanted:
         if not one.startswith(SCHEME):
-            raise refused(f"Invalid URI (must start with iii://): {one}")
+            raise refused(f"Invalid URI (must start with iii://): {shorten(one)}")
     return wanted

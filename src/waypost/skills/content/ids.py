@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from waypost.errors import shorten
 from waypost.skills.content.refusals import quoted, refused, size
 
 LONGEST_ID: Final = 1024
@@ -81,5 +82,5 @@ def check_arguments(names: Iterable[str]) -> None:
         if not name.strip():
             raise refused("argument name must be non-empty")
         if name in seen:
-            raise refused(f"duplicate argument name: {name}")
+            raise refused(f"duplicate argument name: {shorten(name)}")
         seen.add(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from waypost.errors import shorten
 from waypost.skills.content.asking import ask
 from waypost.skills.content.collection import Collection
 from waypost.skills.content.ids import check_arguments, check_name
@@ -74,7 +75,7 @@ class Prompts:
         """What `prompts/get` answers: the prompt, written with arguments that only its function checks."""
         prompt = await self._kept.find(name)
         if prompt is None:
-            raise NotThere(f"Prompt not found: {name}{await self._kept.hint(name, by)}")
+            raise NotThere(f"Prompt not found: {shorten(name)}{await self._kept.hint(name, by)}")
         if not self._kept.stands(name):
             raise NotThere(f"Prompt not found: {name}; the hub itself has another of this name")
         function_id = prompt.function_id

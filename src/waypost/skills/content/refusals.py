@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from waypost.errors import InvocationFailed
+from waypost.errors import InvocationFailed, shorten
 
+_MAX_QUOTED_CHARACTERS: Final = 1024
 _ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0"}
 
 
@@ -19,8 +20,9 @@ def refused(text: str) -> InvocationFailed:
 
 
 def quoted(text: str) -> str:
-    """A text in double quotes, whatever is in it."""
-    return '"' + "".join(_ESCAPES.get(one, one if one.isprintable() else f"\\u{{{ord(one):x}}}") for one in text) + '"'
+    """Return a text in double quotes and escaped; one that is longer than any id is cut."""
+    shown = shorten(text, _MAX_QUOTED_CHARACTERS)
+    return '"' + "".join(_ESCAPES.get(one, one if one.isprintable() else f"\\u{{{ord(one):x}}}") for one in shown) + '"'
 
 
 def size(text: str) -> int:

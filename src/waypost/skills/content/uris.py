@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, TypeAlias
 
-from waypost.errors import InvocationFailed
+from waypost.capabilities.resources import MAX_URI_CHARACTERS
+from waypost.errors import InvocationFailed, shorten
 from waypost.skills.content.ids import INDEX, SECTION, check_id, segment_problem
 from waypost.skills.content.refusals import NotThere, quoted, refused
 from waypost.workers.functions import is_internal
@@ -34,9 +35,11 @@ Target: TypeAlias = Index | Skill | Section
 
 
 def parse(uri: str) -> Target:
-    """What a URI points at."""
+    """Return what a URI points at."""
+    if len(uri) > MAX_URI_CHARACTERS:
+        raise NotThere(f"Resource URI too long ({len(uri)} chars; max {MAX_URI_CHARACTERS}): {shorten(uri)}")
     if not uri.startswith(SCHEME):
-        raise refused(f"Resource URI must start with iii://: {uri}")
+        raise refused(f"Resource URI must start with iii://: {shorten(uri)}")
     rest = uri.removeprefix(SCHEME)
     if not rest:
         raise NotThere(f"Empty resource id: {uri}")
@@ -44,7 +47,9 @@ def parse(uri: str) -> Target:
         return Index()
     segments = rest.split("/")
     if not all(segments):
-        raise NotThere(f"Resource URI may not contain empty segments (no leading, trailing, or doubled '/'): {uri}")
+        raise NotThere(
+            f"Resource URI may not contain empty segments (no leading, trailing, or doubled '/'): {shorten(uri)}"
+        )
     return _section(uri, segments[1:]) if segments[0] == SECTION else Skill(rest)
 
 
@@ -80,7 +85,7 @@ def check_readable(skill_id: str) -> None:
     except InvocationFailed as error:
         if "::" not in skill_id:
             raise NotThere(error.message) from None
-        raise NotThere(f"Skill not found: {skill_id}{_successor(skill_id)}; {error.message}") from None
+        raise NotThere(f"Skill not found: {shorten(skill_id)}{_successor(skill_id)}; {error.message}") from None
 
 
 def _successor(skill_id: str) -> str:

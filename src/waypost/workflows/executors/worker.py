@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from waypost.config import executors as models
-from waypost.errors import ExecutorFailed, WaypostError
+from waypost.errors import ExecutorFailed, UnknownTool, WaypostError
 from waypost.workers.functions import is_internal
 from waypost.workflows.executors import arguments_of
 from waypost.workflows.executors.capability import failed_call, output_of
@@ -34,8 +34,8 @@ class Worker:
             try:
                 result = await self._surroundings.invoke(name, arguments, run.caller, {KEY: run.key})
             except WaypostError as error:
-                # What a function that ran did not find is another matter than the function itself.
-                if error.message == f"Unknown tool: {name}":
+                # A function that ran may not have found another tool; that is its failure.
+                if isinstance(error, UnknownTool) and error.name == name:
                     continue
                 raise failed_call(error) from None
             return output_of(self._function, result)
