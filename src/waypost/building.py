@@ -117,7 +117,7 @@ def _check_workflows(loaded: config.Loaded, offered: set[str] | None) -> list[co
 def _check_store(loaded: config.Loaded) -> list[config.Finding]:
     """What is wrong with the store's URL; nothing is opened."""
     try:
-        urls.database(loaded.config.store.url, Path())
+        urls.create_database(loaded.config.store.url, Path())
     except StoreError as error:
         return [loaded.finding(("store", "url"), error.message, "CFG061")]
     return []

@@ -225,7 +225,7 @@ class Hub(Parts, Registering, Lifecycle):
     def _kept_in(self, data: Path, otherwise: str) -> Store:
         if isinstance(self._given_store, Store):
             return self._given_store
-        return Store(urls.database(self._given_store or otherwise, data))
+        return Store(urls.create_database(self._given_store or otherwise, data))
 
     async def start(self) -> None:
         """Begin to serve; transports call it."""

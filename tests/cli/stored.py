@@ -23,7 +23,7 @@ def fill(file: Path, old: int = 0) -> None:
     """Make a store with an instance, two tasks and a session in it, and so many old tasks."""
 
     async def scenario() -> None:
-        store = Store(urls.database(f"sqlite:///{file}", Path("/")))
+        store = Store(urls.create_database(f"sqlite:///{file}", Path("/")))
         instance = Instance(id="i", version=1, definition="d", principal="p", state="s", status="running")
         await store.instances.start(instance, time.time(), {})
         for number in range(2):

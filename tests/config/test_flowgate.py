@@ -6,7 +6,7 @@ import pytest
 
 from tests.config.conftest import Folder
 from waypost.stores.sqlite import SqliteDatabase
-from waypost.stores.urls import database
+from waypost.stores.urls import create_database
 
 
 @pytest.mark.parametrize("version", ["1", "1.0", "1.0.0", "1.12.3"])
@@ -46,7 +46,7 @@ def test_a_store_by_its_kind_is_one_by_its_url(
 
 def test_a_file_by_its_path_is_opened_there(folder: Folder) -> None:
     url = folder.load(f"store: {{kind: sqlite, path: '{folder.path}/a b%41.db'}}\n").config.store.url
-    opened = database(url, Path("elsewhere"))
+    opened = create_database(url, Path("elsewhere"))
     assert isinstance(opened, SqliteDatabase)
     assert opened.path == folder.path / "a b%41.db"
 

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.gateway.hubs import told, using, write
 from tests.gateway.importers import Turncoat, tool
+from tests.postgres import postgres_server as postgres_server
+from tests.postgres import postgres_url as postgres_url
 from tests.protocol.conftest import asynchronous, until
 from waypost.building import check
 from waypost.capabilities.capability import Kind
-from waypost.config import Finding
+from waypost.config import Finding, load
+from waypost.config.executors import McpConnection
 from waypost.configured import ConfiguredHub
+from waypost.gateway.manifests import Manifest, digest_of
+from waypost.stores import urls
+from waypost.stores.store import Store
 from waypost.testing import connect
 
 
@@ -109,5 +117,22 @@ def test_a_store_that_cannot_be_read_says_nothing(tmp_path: Path, server: Turnco
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "postgresql://nobody@127.0.0.1:9/none"])
-def test_another_store_is_not_asked(tmp_path: Path, server: Turncoat, url: str) -> None:
+def test_a_store_in_memory_or_out_of_reach_says_nothing(tmp_path: Path, server: Turncoat, url: str) -> None:
     assert found(tmp_path, configuration(server, "far.lsit", store={"url": url})) == []
+
+
+def test_what_a_hub_keeps_in_postgresql_is_known_to_check(tmp_path: Path, server: Turncoat, postgres_url: str) -> None:
+    settings = configuration(server, "far.lsit", store={"url": postgres_url})
+    assert found(tmp_path, settings) == []
+    connection = load(tmp_path / "waypost.yaml").config.connections["other"]
+    assert isinstance(connection, McpConnection)
+    asyncio.run(keep(postgres_url, Manifest(digest_of(connection), [{"name": "list"}], 0.0)))
+
+    assert [one.code for one in found(tmp_path, settings)] == ["CFG074", "CFG074"]
+
+
+async def keep(url: str, manifest: Manifest) -> None:
+    """Store the tools of the connection as a hub does."""
+    store = Store(urls.create_database(url, Path()))
+    await store.state.put("manifest", "other", msgspec.to_builtins(manifest))
+    await store.close()

@@ -22,7 +22,7 @@ from waypost.protocol.responses import Answer
 from waypost.protocol.tasks import TASKS_EXTENSION
 from waypost.stores.store import Store
 from waypost.stores.tasks import RequestRecord
-from waypost.stores.urls import MEMORY, database
+from waypost.stores.urls import MEMORY, create_database
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import ALL, V2025_06_18, V2025_11_25, V2026_07_28, at_least
 
@@ -238,7 +238,7 @@ async def test_a_hub_without_resources_still_has_no_other_reading(version: str) 
 
 
 def store() -> Store:
-    return Store(database(MEMORY, None))  # type: ignore[arg-type]  # memory is nowhere
+    return Store(create_database(MEMORY, None))  # type: ignore[arg-type]  # memory is nowhere
 
 
 def uri_of(result: Result) -> str:

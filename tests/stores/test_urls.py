@@ -19,7 +19,7 @@ def opened_files(url: str, data: Path) -> list[Path]:
     """The databases that are there once a store was used."""
 
     async def use() -> None:
-        database = urls.database(url, data)
+        database = urls.create_database(url, data)
         await database.open()
         await database.close()
 
@@ -40,7 +40,7 @@ def test_an_absolute_file_is_where_it_says(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", [urls.MEMORY, "sqlite:///:memory:", "SQLITE://"])
 def test_a_store_in_memory_leaves_no_file(url: str, tmp_path: Path) -> None:
-    found = urls.database(url, tmp_path)
+    found = urls.create_database(url, tmp_path)
 
     assert isinstance(found, SqliteDatabase)
     assert not found.lasts
@@ -49,7 +49,7 @@ def test_a_store_in_memory_leaves_no_file(url: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", ["synchronous=FULL", "synchronous=normal"])
 def test_how_surely_a_file_is_written_can_be_said(option: str, tmp_path: Path) -> None:
-    found = urls.database(f"sqlite:///x.db?{option}", tmp_path)
+    found = urls.create_database(f"sqlite:///x.db?{option}", tmp_path)
 
     assert found.lasts
     assert not found.is_shared
@@ -57,7 +57,7 @@ def test_how_surely_a_file_is_written_can_be_said(option: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
 def test_a_server_is_shared(scheme: str, tmp_path: Path) -> None:
-    found = urls.database(f"{scheme}://ada:secret@example.org:5433/waypost", tmp_path)
+    found = urls.create_database(f"{scheme}://ada:secret@example.org:5433/waypost", tmp_path)
 
     assert isinstance(found, PostgresDatabase)
     assert found.is_shared
@@ -80,12 +80,12 @@ def test_a_server_is_shared(scheme: str, tmp_path: Path) -> None:
 )
 def test_a_url_that_names_no_store_is_refused(url: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=words):
-        urls.database(url, tmp_path)
+        urls.create_database(url, tmp_path)
 
 
 def test_a_password_is_not_repeated(tmp_path: Path) -> None:
     with pytest.raises(StoreError) as refused:
-        urls.database("mysql://ada:hunter2@host/db", tmp_path)
+        urls.create_database("mysql://ada:hunter2@host/db", tmp_path)
     assert "hunter2" not in refused.value.message
 
 
@@ -94,7 +94,7 @@ def test_a_server_without_its_driver_says_what_to_install(tmp_path: Path, monkey
     monkeypatch.setitem(sys.modules, "asyncpg", None)
 
     with pytest.raises(StoreError, match=r"waypost\[postgres\]"):
-        urls.database("postgresql://host/db", tmp_path)
+        urls.create_database("postgresql://host/db", tmp_path)
 
 
 def test_the_data_directory_is_named_or_beside_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,11 +92,11 @@ async def _with_store(action: Command, kept: Kept, given: argparse.Namespace) ->
 def _store(given: argparse.Namespace) -> Store:
     data = data_directory(given)
     if given.url is not None:
-        return Store(urls.database(given.url, data))
+        return Store(urls.create_database(given.url, data))
     if is_config(given.target):
         from waypost import config
 
-        return Store(urls.database(config.load(Path(given.target)).config.store.url, data))
+        return Store(urls.create_database(config.load(Path(given.target)).config.store.url, data))
     hub = load_hub(given.target)
     hub.settle_in(data)
     return hub.store

@@ -54,6 +54,11 @@ _AGAIN: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 _TABLES: Final = Query("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
 
 
+def create_database(url: str, _data: Path) -> PostgresDatabase:
+    """The database of a `postgresql:` URL."""
+    return PostgresDatabase(url)
+
+
 class PostgresDatabase:
     """A database on a server, by URL."""
 

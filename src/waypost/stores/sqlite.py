@@ -17,7 +17,8 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast, get_args
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from waypost.errors import Busy, StoreDamaged, StoreError, StoreUnavailable
 from waypost.loops import running_loop
@@ -444,6 +445,22 @@ def _deliver(future: asyncio.Future[list[Row]], answer: list[Row] | Exception) -
 
 
 _BUSY: Final = 5.0
+
+
+def create_database(url: str, data: Path) -> SqliteDatabase:
+    """The database of a `sqlite:` URL: a file in the data directory, a file elsewhere, or one in memory."""
+    parts = urlsplit(url)
+    if parts.netloc:
+        host = parts.netloc.rpartition("@")[2]
+        raise StoreError(f"The SQLite URL has a host, {host}; write sqlite:///name.db or sqlite:////path/name.db.")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    synchronous = options.pop("synchronous", "FULL").upper()
+    if options or synchronous not in get_args(Synchronous):
+        raise StoreError(f"Unknown options in {url}; there is synchronous=FULL and synchronous=NORMAL.")
+    name = unquote(parts.path.removeprefix("/"))
+    if name in ("", ":memory:"):
+        return SqliteDatabase()
+    return SqliteDatabase(data / name, synchronous=cast("Synchronous", synchronous))
 
 
 class SqliteDatabase:

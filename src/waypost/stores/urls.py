@@ -1,52 +1,54 @@
-"""The database that a URL names."""
+"""Store engines by URL scheme.
+
+An engine is one module that defines `create_database(url, data_directory)`. An engine from outside the package is added
+with `register_engine`; everything that takes a store URL then accepts its scheme.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import Final, get_args
-from urllib.parse import parse_qsl, unquote, urlsplit
+from typing import Final, TypeAlias
 
 from waypost.errors import StoreError
 from waypost.stores.database import Database
-from waypost.stores.sqlite import SqliteDatabase, Synchronous
 
 DEFAULT: Final = "sqlite:///waypost.db"
 MEMORY: Final = "sqlite://"
-_POSTGRES: Final = ("postgresql", "postgres")
+
+Engine: TypeAlias = Callable[[str, Path], Database]
+"""Builds the database of a URL, without opening it; a relative file is in the data directory."""
+
+# Engines of the package are named, not imported: only the one in use has to have its driver installed.
+_ENGINES: Final[dict[str, str | Engine]] = {
+    "sqlite": "waypost.stores.sqlite",
+    "postgresql": "waypost.stores.postgres",
+    "postgres": "waypost.stores.postgres",
+}
 
 
-def database(url: str, data: Path) -> Database:
-    """The database a URL names; a relative file is in the data directory."""
-    scheme = url.partition(":")[0].lower()
-    if scheme in _POSTGRES:
-        return _postgres(url)
-    if scheme != "sqlite":
-        raise StoreError(f"{_shown(url)} names no store; use sqlite:///waypost.db or postgresql://user@host/database.")
-    parts = urlsplit(url)
-    if parts.netloc:
+def register_engine(scheme: str, engine: Engine) -> None:
+    """Add a store engine, or replace the one of that URL scheme."""
+    _ENGINES[scheme.lower()] = engine
+
+
+def create_database(url: str, data: Path) -> Database:
+    """The database a URL names, not opened yet; `StoreError` when no engine accepts the URL."""
+    engine = _ENGINES.get(url.partition(":")[0].lower())
+    if engine is None:
         raise StoreError(
-            f"{_shown(url)} has a host; a SQLite file is written sqlite:///name.db or sqlite:////path/name.db."
+            f"{hide_password(url)} names no store; use sqlite:///waypost.db or postgresql://user@host/database."
         )
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    synchronous = options.pop("synchronous", "FULL").upper()
-    if options or synchronous not in get_args(Synchronous):
-        raise StoreError(
-            f"{_shown(url)} has options that do not exist; there is synchronous=FULL or synchronous=NORMAL."
-        )
-    name = unquote(parts.path.removeprefix("/"))
-    if name in ("", ":memory:"):
-        return SqliteDatabase()
-    return SqliteDatabase(data / name, synchronous=synchronous)  # type: ignore[arg-type]  # looked at above
+    if isinstance(engine, str):
+        try:
+            engine = import_module(engine).create_database
+        except ModuleNotFoundError as error:
+            extra = engine.rpartition(".")[2]
+            raise StoreError(f"A {extra} store needs {error.name}: pip install 'waypost[{extra}]'.") from None
+    return engine(url, data)
 
 
-def _postgres(url: str) -> Database:
-    try:
-        from waypost.stores.postgres import PostgresDatabase
-    except ModuleNotFoundError:
-        raise StoreError("A PostgreSQL store needs asyncpg: pip install 'waypost[postgres]'.") from None
-    return PostgresDatabase(url)
-
-
-def _shown(url: str) -> str:
-    """The URL without what may be a password."""
+def hide_password(url: str) -> str:
+    """The URL without user and password."""
     return url.rpartition("@")[2]
