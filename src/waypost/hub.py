@@ -33,7 +33,7 @@ from waypost.protocol.rounds import Seal
 from waypost.registering import Registering
 from waypost.stores import urls
 from waypost.stores.directory import data_directory, hub_secret
-from waypost.stores.store import Store, left_in
+from waypost.stores.store import Store, detect_persisted
 from waypost.version import __version__
 from waypost.wire import versions
 from waypost.wire.definitions import Implementation
@@ -235,7 +235,7 @@ class Hub(Parts, Registering, Lifecycle):
         self._watch_leaving()
         if "folders" in self.__dict__:
             self.folders.start()
-        left = await left_in(self.store)
+        left = await detect_persisted(self.store)
         has_runs = self.has_workflows or left.workflows
         if has_runs:
             await self.workflows.open(left.workflows)

@@ -14,7 +14,7 @@ from waypost.execution.pipeline import Pipeline
 from waypost.policy.guard import PolicyGuard
 from waypost.protocol.engine import Engine
 from waypost.stores.directory import hub_secret
-from waypost.stores.store import Store, left_in
+from waypost.stores.store import Store, detect_persisted
 
 if TYPE_CHECKING:
     from waypost.config.workflows import Workflow
@@ -204,13 +204,13 @@ class Parts:
     async def _notice_workflows(self) -> None:
         if self.has_workflows:
             await self.workflows.creating.load()
-        elif (await left_in(self.store)).workflows:
+        elif (await detect_persisted(self.store)).workflows:
             await self.workflows.open(created=True)
             if self._takes_up_runs:
                 self.workflows.start()
 
     async def _notice_content(self) -> None:
-        if "content" in self.__dict__ or (self.keeps_content and (await left_in(self.store)).content):
+        if "content" in self.__dict__ or (self.keeps_content and (await detect_persisted(self.store)).content):
             await self.content.load()
 
     async def _close_parts(self) -> None:

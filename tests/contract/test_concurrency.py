@@ -171,14 +171,14 @@ async def test_somebody_who_stops_waiting_for_an_answer_does_not_disturb_the_oth
 async def test_more_than_can_wait_are_told_to_come_back_later(store: Store) -> None:
     await store.open()
     outcomes = await asyncio.gather(
-        *(store.holders.beat(f"h{n % 100}", NOW) for n in range(MOST_WAITING + 5)), return_exceptions=True
+        *(store.tasks.keep_holder(f"h{n % 100}", NOW) for n in range(MOST_WAITING + 5)), return_exceptions=True
     )
 
     refused = [outcome for outcome in outcomes if outcome is not None]
     assert len(refused) == 5
     assert all(isinstance(outcome, Busy) and "try again later" in outcome.message for outcome in refused)
-    await store.holders.beat("after", NOW)
-    assert await store.holders.is_alive("after", NOW)
+    await store.tasks.keep_holder("after", NOW)
+    assert await store.tasks.is_holder_alive("after", NOW)
 
 
 @asynchronous

@@ -10,47 +10,47 @@ import pytest
 from tests.contract.conftest import Place, asynchronous, opened
 from tests.contract.test_documents import of_kind
 from waypost.stores.sqlite import SqliteDatabase
-from waypost.stores.store import Left, Store, left_in
+from waypost.stores.store import Persisted, Store, detect_persisted
 
-NOTHING = Left(workflows=False, content=False)
+NOTHING = Persisted(workflows=False, content=False)
 
 
 @pytest.mark.parametrize(
     ("kind", "document_id", "left"),
     [
-        ("definitions", "workflow:a", Left(workflows=True, content=False)),
-        ("definitions", "workflow:\U0010ffff", Left(workflows=True, content=False)),
+        ("definitions", "workflow:a", Persisted(workflows=True, content=False)),
+        ("definitions", "workflow:\U0010ffff", Persisted(workflows=True, content=False)),
         ("definitions", "workflow", NOTHING),
         ("definitions", "workflow;", NOTHING),
         ("definitions", "0123456789abcdef", NOTHING),
         ("definitions", "zzz", NOTHING),
-        ("skills", "a", Left(workflows=False, content=True)),
-        ("prompts", "a", Left(workflows=False, content=True)),
+        ("skills", "a", Persisted(workflows=False, content=True)),
+        ("prompts", "a", Persisted(workflows=False, content=True)),
         ("executables", "a", NOTHING),
     ],
 )
 @asynchronous
 async def test_workflows_that_people_made_and_what_was_published_are_seen(
-    lasting_place: Place, kind: str, document_id: str, left: Left
+    lasting_place: Place, kind: str, document_id: str, left: Persisted
 ) -> None:
     async with opened(lasting_place.store()) as store:
         await of_kind(store, kind).put(document_id, {})
-        assert await left_in(store) == left
+        assert await detect_persisted(store) == left
 
 
 @asynchronous
 async def test_both_are_seen_at_once(lasting_place: Place) -> None:
     async with opened(lasting_place.store()) as store:
-        assert await left_in(store) == NOTHING
+        assert await detect_persisted(store) == NOTHING
         await store.definitions.put("workflow:a", {})
         await store.prompts.put("a", {})
-        assert await left_in(store) == Left(workflows=True, content=True)
+        assert await detect_persisted(store) == Persisted(workflows=True, content=True)
 
 
 @asynchronous
 async def test_a_store_that_is_not_there_is_not_made_by_looking(lasting_place: Place) -> None:
     async with opened(lasting_place.store()) as store:
-        assert await left_in(store) == NOTHING
+        assert await detect_persisted(store) == NOTHING
         assert await store.database.step() == 0
 
 
@@ -58,7 +58,7 @@ async def test_a_store_that_is_not_there_is_not_made_by_looking(lasting_place: P
 async def test_a_store_in_memory_is_not_even_opened() -> None:
     store = Store(SqliteDatabase())
 
-    assert await left_in(store) == NOTHING
+    assert await detect_persisted(store) == NOTHING
     assert not store.is_open
 
 
@@ -68,6 +68,6 @@ async def test_a_store_that_cannot_be_read_is_told_about_once(tmp_path: Path, ca
     file.write_bytes(b"this is no database" * 100)
     with caplog.at_level(logging.WARNING, "waypost.stores.store"):
         async with opened(Store(SqliteDatabase(file))) as store:
-            assert await left_in(store) == NOTHING
+            assert await detect_persisted(store) == NOTHING
 
     assert [one.message.startswith("what was made earlier was not looked for: ") for one in caplog.records] == [True]

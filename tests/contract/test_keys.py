@@ -41,7 +41,7 @@ BY_TEXT: dict[str, Ask] = {
     "revision": lambda store, key: store.sessions.revision(key),
     "tasks of a principal": lambda store, key: store.tasks.page(key, None, 10),
     "tasks of a holder": lambda store, key: store.tasks.held(key),
-    "holder": lambda store, key: store.holders.is_alive(key, NOW),
+    "holder": lambda store, key: store.tasks.is_holder_alive(key, NOW),
     "instances of a principal": lambda store, key: store.instances.page(principal=key),
     "instances of a definition": lambda store, key: store.instances.page(definition=key),
     "chain": lambda store, key: store.audit.chain(key),

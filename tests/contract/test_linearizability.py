@@ -146,7 +146,7 @@ async def assert_linearizable(stores: Sequence[Store], seed: int) -> None:
 async def settled(stores: Sequence[Store], name: str) -> Register:
     """The instance once every store has written what it still had in hand."""
     for store in stores:
-        await store.holders.beat("settled", NOW)
+        await store.tasks.keep_holder("settled", NOW)
     found = await stores[0].instances.get(name)
     assert found is not None
     return found.version, found.state

@@ -159,24 +159,24 @@ async def test_tasks_whose_time_is_over_are_swept(store: Store) -> None:
 
 @on_store
 async def test_a_holder_is_alive_until_it_said_or_until_it_leaves(store: Store) -> None:
-    await store.holders.beat("hub-1", NOW)
-    assert await store.holders.is_alive("hub-1", NOW)
-    assert not await store.holders.is_alive("hub-1", NOW + 1)
+    await store.tasks.keep_holder("hub-1", NOW)
+    assert await store.tasks.is_holder_alive("hub-1", NOW)
+    assert not await store.tasks.is_holder_alive("hub-1", NOW + 1)
 
-    await store.holders.beat("hub-1", NOW + 10)
-    assert await store.holders.is_alive("hub-1", NOW + 1)
-    assert not await store.holders.is_alive("hub-2", NOW)
+    await store.tasks.keep_holder("hub-1", NOW + 10)
+    assert await store.tasks.is_holder_alive("hub-1", NOW + 1)
+    assert not await store.tasks.is_holder_alive("hub-2", NOW)
 
     for _ in range(2):
-        await store.holders.leave("hub-1")
-    assert not await store.holders.is_alive("hub-1", NOW)
+        await store.tasks.remove_holder("hub-1")
+    assert not await store.tasks.is_holder_alive("hub-1", NOW)
 
 
 @on_store
 async def test_holders_that_are_gone_are_swept(store: Store) -> None:
-    await store.holders.beat("old", NOW)
-    await store.holders.beat("new", NOW + 10)
+    await store.tasks.keep_holder("old", NOW)
+    await store.tasks.keep_holder("new", NOW + 10)
 
-    assert await store.holders.sweep(NOW + 5) == 1
-    assert await store.holders.sweep(NOW + 5) == 0
-    assert await store.holders.is_alive("new", NOW + 5)
+    assert await store.tasks.sweep(NOW + 5) == 1
+    assert await store.tasks.sweep(NOW + 5) == 0
+    assert await store.tasks.is_holder_alive("new", NOW + 5)

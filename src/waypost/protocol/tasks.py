@@ -445,7 +445,7 @@ class Tasks:
         if self._beaten > float("-inf"):
             self._beaten = float("-inf")
             with suppress(StoreUnavailable):
-                await self._host.store.holders.leave(self._holder)
+                await self._host.store.tasks.remove_holder(self._holder)
 
     def apply_key_changes(self, changes: Mapping[int, KeyChange]) -> None:
         """Stop the work of who is let in no more; that of who has another key, or other rights, goes on."""
@@ -473,7 +473,9 @@ class Tasks:
         return found or record
 
     async def _is_held(self, record: TaskRecord) -> bool:
-        return record.holder != self._holder and await self._host.store.holders.is_alive(record.holder, time.time())
+        return record.holder != self._holder and await self._host.store.tasks.is_holder_alive(
+            record.holder, time.time()
+        )
 
     async def _begin_to_beat(self) -> None:
         if self._beating is None or self._beating.done():
@@ -483,7 +485,7 @@ class Tasks:
 
     async def _beat(self) -> None:
         if time.monotonic() - self._beaten > _BEAT / 2:
-            await self._host.store.holders.beat(self._holder, time.time() + _SILENCE)
+            await self._host.store.tasks.keep_holder(self._holder, time.time() + _SILENCE)
             self._beaten = time.monotonic()
 
     async def _keep_beating(self) -> None:

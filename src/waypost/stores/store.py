@@ -23,7 +23,7 @@ from waypost.stores.jobs import Jobs
 from waypost.stores.records import Documents, State
 from waypost.stores.sessions import EventLog, SessionStore
 from waypost.stores.statements import Query
-from waypost.stores.tasks import Holders, Requests, TaskStore
+from waypost.stores.tasks import Requests, TaskStore
 
 _log: Final = logging.getLogger(__name__)
 
@@ -52,7 +52,6 @@ class Store:
         self.sessions = SessionStore(database)
         self.tasks = TaskStore(database)
         self.events = EventLog(database)
-        self.holders = Holders(database)
         self.instances = Instances(database)
         self.requests = Requests(database)
         self.state = State(database)
@@ -94,7 +93,7 @@ class Store:
     async def sweep(self) -> int:
         """Forget everything whose time is over; how much that was."""
         now, swept = time.time(), 0
-        for part in (self.sessions, self.tasks, self.events, self.requests, self.holders):
+        for part in (self.sessions, self.tasks, self.events, self.requests):
             while some := await part.sweep(now):
                 swept += some
         while some := await self.audit.sweep(now - AUDIT_KEPT):
@@ -147,7 +146,7 @@ _LEFT: Final = Query(
 )
 
 
-class Left(NamedTuple):
+class Persisted(NamedTuple):
     """What of earlier days a store holds."""
 
     workflows: bool
@@ -156,12 +155,12 @@ class Left(NamedTuple):
     """Whether somebody published skills or prompts."""
 
 
-async def left_in(store: Store) -> Left:
+async def detect_persisted(store: Store) -> Persisted:
     """One look at what an earlier process left in a store; a store that is not there yet is not made for that."""
     try:
         if store.database.lasts and await store.database.step():
             ((workflows, content),) = await store.database.read(_LEFT, PREFIX, _BEHIND)
-            return Left(bool(workflows), bool(content))
+            return Persisted(bool(workflows), bool(content))
     except StoreError as error:
         _log.warning("what was made earlier was not looked for: %s", error.message)
-    return Left(workflows=False, content=False)
+    return Persisted(workflows=False, content=False)

@@ -47,6 +47,10 @@ _CREATE: Final = Change(insert(TASKS, "skip"))
 _SAVE: Final = Change(update(TASKS, ["version"], ["holder", "status", "expires_at", "body"]))
 _HELD: Final = Query("SELECT id, version FROM tasks WHERE holder = ? AND holder <> '' ORDER BY id")
 _SWEEP: Final = Change(delete_where(TASKS, "expires_at < ?", [REAL], limit=1000))
+_KEEP_HOLDER: Final = Change(insert(HOLDERS, "replace"))
+_REMOVE_HOLDER: Final = Change(delete(HOLDERS))
+_HOLDER: Final = Query("SELECT 1 FROM holders WHERE id = ? AND expires_at >= ?")
+_SWEEP_HOLDERS: Final = Change(delete_where(HOLDERS, "expires_at < ?", [REAL]))
 
 _decoder: Final = msgspec.json.Decoder(TaskRecord)
 
@@ -85,9 +89,21 @@ class TaskStore:
         """The versions of all tasks somebody runs."""
         return dict(await self._database.read(_HELD, holder))  # type: ignore[arg-type]  # rows of two
 
+    async def keep_holder(self, holder: str, until: float) -> None:
+        """Record that a process that runs tasks is alive until then, unless it says so again."""
+        await self._database.write(_KEEP_HOLDER, (holder, until))
+
+    async def remove_holder(self, holder: str) -> None:
+        """Record that a process runs no tasks any longer."""
+        await self._database.write(_REMOVE_HOLDER, (holder,))
+
+    async def is_holder_alive(self, holder: str, now: float) -> bool:
+        """Whether a process recorded that it is alive now."""
+        return bool(await self._database.read(_HOLDER, holder, now))
+
     async def sweep(self, now: float) -> int:
-        """Forget tasks whose time is over."""
-        return await self._database.write(_SWEEP, (now,))
+        """Delete expired tasks and expired holders; returns how many."""
+        return await self._database.write(_SWEEP, (now,)) + await self._database.write(_SWEEP_HOLDERS, (now,))
 
 
 def _record(row: Any) -> TaskRecord:
@@ -137,32 +153,3 @@ class Requests:
     async def sweep(self, now: float) -> int:
         """Forget answers whose time is over."""
         return await self._database.write(_SWEEP_REQUESTS, (now,))
-
-
-_BEAT: Final = Change(insert(HOLDERS, "replace"))
-_LEAVE: Final = Change(delete(HOLDERS))
-_ALIVE: Final = Query("SELECT 1 FROM holders WHERE id = ? AND expires_at >= ?")
-_SWEEP_HOLDERS: Final = Change(delete_where(HOLDERS, "expires_at < ?", [REAL]))
-
-
-class Holders:
-    """The holders and how long each may be taken for alive."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def beat(self, holder: str, until: float) -> None:
-        """Be taken for alive until then."""
-        await self._database.write(_BEAT, (holder, until))
-
-    async def leave(self, holder: str) -> None:
-        """Hold nothing any more."""
-        await self._database.write(_LEAVE, (holder,))
-
-    async def is_alive(self, holder: str, now: float) -> bool:
-        """Whether a holder was heard of lately."""
-        return bool(await self._database.read(_ALIVE, holder, now))
-
-    async def sweep(self, now: float) -> int:
-        """Forget holders that are gone."""
-        return await self._database.write(_SWEEP_HOLDERS, (now,))
