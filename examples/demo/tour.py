@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from waypost import RemoteError
-from waypost.upstreams.client import Client, connected
-from waypost.upstreams.http import HttpLink
+from waypost.upstreams.client import Client, open_client
+from waypost.upstreams.http import HttpTransport
 from waypost.upstreams.replies import Reply
 
 HERE = Path(__file__).parent
@@ -273,7 +273,7 @@ STEPS: tuple[Step, ...] = (
 
 async def play(url: str) -> None:
     """Walk through every step, once as a stateless client and then, in short, with a session."""
-    client = await connected(HttpLink(url))
+    client = await open_client(HttpTransport(url))
     try:
         for number, (title, step) in enumerate(STEPS, 1):
             print(f"{number:2}. {title}: {await step(client)}")
@@ -282,7 +282,7 @@ async def play(url: str) -> None:
         if "worker" in standing:
             standing["worker"].terminate()
             await standing["worker"].wait()
-    session = await connected(HttpLink(url), version="2025-11-25")
+    session = await open_client(HttpTransport(url), version="2025-11-25")
     try:
         print(f"{len(STEPS) + 1:2}. the same in a 2025-11-25 session: {await call(session)}")
     finally:

@@ -13,8 +13,8 @@ import pytest
 from tests.cli.operated import note_of
 from tests.cli.shell import Serving, serving
 from waypost.policy import digest
-from waypost.upstreams.client import connected
-from waypost.upstreams.http import HttpLink
+from waypost.upstreams.client import open_client
+from waypost.upstreams.http import HttpTransport
 
 LEAD = "wp_a-key-of-a-lead"
 
@@ -53,7 +53,7 @@ class Desk:
         """What a tool answers."""
 
         async def ask() -> dict[str, Any]:
-            client = await connected(HttpLink(self.hub.url))
+            client = await open_client(HttpTransport(self.hub.url))
             try:
                 found: dict[str, Any] = (await client.call_tool(name, arguments))["structuredContent"]
                 return found

@@ -20,7 +20,7 @@ from tests.cli.shell import COMMAND, PATIENCE, environment, serving, waypost
 from waypost import RemoteError
 from waypost.cli import main
 from waypost.upstreams.client import Client
-from waypost.upstreams.http import HttpLink
+from waypost.upstreams.http import HttpTransport
 from waypost.wire.params import CLIENT_CAPABILITIES, PROTOCOL_VERSION
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
@@ -31,7 +31,7 @@ def ask(url: str, version: str = V2026_07_28) -> str:
     """What a real client gets from `add`."""
 
     async def scenario() -> str:
-        client = Client(HttpLink(url), version=version, patience=PATIENCE)
+        client = Client(HttpTransport(url), version=version, patience=PATIENCE)
         await client.open()
         try:
             return str((await client.call_tool("add", {"a": 1, "b": 2})).text)
@@ -79,7 +79,7 @@ def test_the_file_beside_the_shell_is_served_when_none_is_named(project: Path) -
 
 def test_open_streams_do_not_hold_up_the_end(project: Path) -> None:
     async def scenario(url: str, end: Any) -> int:
-        client = Client(HttpLink(url), patience=PATIENCE)
+        client = Client(HttpTransport(url), patience=PATIENCE)
         await client.open()
         code = -1
         with suppress(RemoteError):  # the server has gone when the stream is left

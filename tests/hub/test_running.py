@@ -16,7 +16,7 @@ from tests.upstreams.conftest import served
 from waypost import DefinitionError, WaypostError
 from waypost.testing import TestClient, connect
 from waypost.upstreams.client import Client
-from waypost.upstreams.http import HttpLink
+from waypost.upstreams.http import HttpTransport
 
 
 @pytest.mark.parametrize("version", ERAS)
@@ -82,7 +82,7 @@ def test_the_asgi_app_runs_under_a_server_of_its_own(lifespan: Literal["on", "of
 
     async def scenario() -> None:
         async with asyncio.timeout(DEADLINE), served(hub, lifespan=lifespan) as url:
-            client = Client(HttpLink(url), version=version)
+            client = Client(HttpTransport(url), version=version)
             await client.open()
             assert (await client.call_tool("add", {"a": 1, "b": 2})).structured == {"result": 3}
             assert len(await client.list_tools()) == 4
@@ -96,7 +96,7 @@ def test_a_server_without_lifespan_still_tells_changes() -> None:
 
     async def scenario() -> None:
         async with asyncio.timeout(DEADLINE), served(hub, lifespan="off") as url:
-            client = TestClient(HttpLink(url))
+            client = TestClient(HttpTransport(url))
             await client.open()
             async with client.listen(toolsListChanged=True):
                 hub.add(Shout)

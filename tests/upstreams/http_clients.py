@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.upstreams.conftest import DEADLINE
 from waypost.testing import TestClient
-from waypost.upstreams.http import HttpLink
+from waypost.upstreams.http import HttpTransport
 
 PATIENCE = 1.0
 """Far more than a local server needs, far less than a request that nobody answers would wait."""
@@ -19,7 +19,7 @@ PATIENCE = 1.0
 async def opened(url: str, version: str, **options: Any) -> AsyncIterator[TestClient]:
     """A client of the server at a URL."""
     async with asyncio.timeout(DEADLINE):
-        client = TestClient(HttpLink(url), version=version, patience=PATIENCE, **options)
+        client = TestClient(HttpTransport(url), version=version, patience=PATIENCE, **options)
         await client.open()
         try:
             yield client

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
-from waypost.upstreams.http1 import Address, Pool, Response, Take
+from waypost.upstreams.http1 import Address, ConnectionPool, Feed, Request, Response
 
 DEADLINE = 20.0
 ASKED = b"POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
@@ -57,9 +57,9 @@ class Server:
         """Where it is."""
         return f"http://127.0.0.1:{self.port}/mcp"
 
-    def pool(self, **options: float) -> Pool:
+    def pool(self, **options: float) -> ConnectionPool:
         """A pool of connections to it."""
-        return Pool(Address("http", "127.0.0.1", self.port, "/mcp"), **options)  # type: ignore[arg-type]  # as given
+        return ConnectionPool(Address("http", "127.0.0.1", self.port, "/mcp"), **options)  # type: ignore[arg-type]  # as given
 
 
 Converse = Callable[[Talk], Awaitable[None]]
@@ -123,10 +123,11 @@ def once(*pieces: bytes) -> Converse:
     return converse
 
 
-class Caught:
-    """Keeps what comes of a request; with `streams`, piece by piece."""
+class Caught(Request):
+    """A request that keeps what comes of it; with `streams`, piece by piece."""
 
-    def __init__(self, *, streams: bool = False) -> None:
+    def __init__(self, data: bytes = ASKED, *, streams: bool = False) -> None:
+        super().__init__(data)
         self.response: Response | None = None
         self.problem: Exception | None = None
         self.pieces: list[bytes] = []
@@ -134,12 +135,12 @@ class Caught:
         self.is_over = asyncio.Event()
         self._streams = streams
 
-    def begun(self, response: Response) -> Take | None:
+    def on_head(self, response: Response) -> Feed | None:
         """The head is there."""
         self.begins.set()
         return self.pieces.append if self._streams else None
 
-    def ended(self, response: Response | None, problem: Exception | None) -> None:
+    def on_end(self, response: Response | None, problem: Exception | None) -> None:
         """It is over, once."""
         assert not self.is_over.is_set()
         self.response, self.problem = response, problem
@@ -154,8 +155,8 @@ class Caught:
         return self.response
 
 
-async def ask(pool: Pool, data: bytes = ASKED) -> Response:
+async def ask(pool: ConnectionPool, data: bytes = ASKED) -> Response:
     """Make a request and wait for what comes of it."""
-    caught = Caught()
-    pool.start(data, caught)
+    caught = Caught(data)
+    pool.send(caught)
     return await caught.outcome()

@@ -13,7 +13,8 @@ from tests.upstreams.conftest import a_port_without_a_server, answering, respons
 from tests.upstreams.pools import listening, official_app, pooled
 from waypost.config.executors import McpConnection
 from waypost.errors import RemoteError
-from waypost.upstreams import advice
+from waypost.upstreams.http import UpstreamHttpTransport
+from waypost.upstreams.http1 import HttpError, Reason, Response
 from waypost.upstreams.transport import UpstreamUnavailable
 
 HTML = b"<html>Welcome</html>"
@@ -25,7 +26,7 @@ async def said_of(connection: McpConnection, within: float = 5.0) -> str:
         with pytest.raises((UpstreamUnavailable, RemoteError)) as caught:
             await pool.list_tools("up")
         said = str(caught.value)
-        assert pool.standing("up").reason == said
+        assert pool.status("up").reason == said
     assert "\n" not in said
     assert said.count('"up"') == 1
     assert said.endswith(".")
@@ -35,20 +36,24 @@ async def said_of(connection: McpConnection, within: float = 5.0) -> str:
 @pytest.mark.parametrize(
     ("answer", "what", "to_do"),
     [
-        (response(b"", status="401 Unauthorized"), "answered 401: Unauthorized", "a credential that it takes"),
+        (response(b"", status="401 Unauthorized"), "answered 401: Unauthorized", "a credential that it accepts"),
         (response(b'{"error": "Old token."}', status="401 No"), "answered 401: Old token; ", "headers"),
-        (response(HTML, status="403 Forbidden", kind="text/html"), "answered 403: Forbidden", "that suffices"),
+        (response(HTML, status="403 Forbidden", kind="text/html"), "answered 403: Forbidden", "with sufficient rights"),
         (response(HTML, status="404 Not Found", kind="text/html"), "answered 404: Not Found", "a path such as /mcp"),
-        (response(b"", status="405 Method Not Allowed"), "answered 405: Method Not Allowed", "take messages by POST"),
+        (response(b"", status="405 Method Not Allowed"), "answered 405: Method Not Allowed", "accept messages by POST"),
         (response(b"{}", status="500 Internal Server Error"), "answered 500: Internal Server Error", "its log"),
         (response(HTML, status="502 Bad Gateway", kind="text/html"), "answered 502: Bad Gateway", "its log"),
         (response(b"", status="429 Too Many Requests"), "answered 429: Too Many Requests", "later"),
-        (response(b"", status="301 Moved"), "answered 301, which leads elsewhere", "set its url to where it leads"),
+        (
+            response(b"", status="301 Moved"),
+            "answered 301, a redirect that is not followed",
+            "set its url to where it leads",
+        ),
         (response(HTML, kind="text/html"), "answered 200 with text/html, which is not MCP", "correct its url"),
         (response(b'{"hello": 1}'), "without an answer", "its url is that of an MCP server"),
         (response(b"nonsense"), "without an answer", "its url is that of an MCP server"),
         (b"", "closed without a response", "begin with https:"),
-        (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", "what it answers is not HTTP", "correct the port in its url"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", "its response is not HTTP", "correct the port in its url"),
     ],
     ids=lambda one: one if isinstance(one, str) else "",
 )
@@ -73,7 +78,7 @@ def test_an_answer_that_is_none(answer: bytes, what: str, to_do: str) -> None:
     [
         ("http://127.0.0.1:{port}/mcp", "the connection was refused", "start its server, or correct its url"),
         ("http://no-such-host.invalid/mcp", "its name is not known", "correct the host in its url"),
-        ("localhost:3000/mcp", "the address makes no sense", "has to look like https://host/mcp"),
+        ("localhost:3000/mcp", "the address is not valid", "has to look like https://host/mcp"),
         ("https://127.0.0.1:{web}/mcp", "it does not speak TLS", "its url has to begin with http:"),
     ],
 )
@@ -90,8 +95,9 @@ def test_an_address_that_is_wrong(url: str, what: str, to_do: str) -> None:
     told()
 
 
-def test_a_certificate_that_nobody_trusts() -> None:
-    said = advice.unreached("up", "its certificate is not trusted: self-signed certificate")
+def test_a_certificate_that_is_not_trusted() -> None:
+    untrusted = HttpError(Reason.UNTRUSTED, "its certificate is not trusted: self-signed certificate", sent=False)
+    said = str(UpstreamHttpTransport("up", McpConnection(url="https://x/mcp")).to_error(untrusted))
     assert said.endswith("self-signed certificate; let SSL_CERT_FILE name a file with the authority that signed it.")
 
 
@@ -99,11 +105,11 @@ def test_a_certificate_that_nobody_trusts() -> None:
     ("command", "args", "what", "to_do"),
     [
         ("no-such-program", [], "cannot start no-such-program: there is no such program", "correct its command"),
-        (__file__, [], "it may not be executed", "who may execute it"),
+        (__file__, [], "it may not be executed", "its permissions"),
         (sys.executable, ["-c", "import nowhere_at_all"], "exit code 1: ModuleNotFoundError: No module", "its command"),
-        ("true", [], "ended with the exit code 0", "look whether its command, with its args"),
-        ("echo", ["Hello."], "exit code 0: Hello", "look whether its command, with its args"),
-        ("sh", ["-c", "kill -9 $$"], "was killed by the signal 9", "look whether its command, with its args"),
+        ("true", [], "ended with the exit code 0", "check whether its command, with its args"),
+        ("echo", ["Hello."], "exit code 0: Hello", "check whether its command, with its args"),
+        ("sh", ["-c", "kill -9 $$"], "was killed by the signal 9", "check whether its command, with its args"),
     ],
 )
 def test_a_program_that_is_wrong(command: str, args: list[str], what: str, to_do: str) -> None:
@@ -121,9 +127,9 @@ async def test_a_program_that_says_nothing_or_something_else(tmp_path: Path) -> 
     for command in ("cat > /dev/null", "while read line; do echo '{\"a\": 1}'; done", "yes"):
         said = await said_of(McpConnection(command="sh", args=["-c", command]), within=0.5)
         assert "did not answer within 0.5 s of its start" in said
-        assert "whether its command is that of an MCP server" in said
+        assert "check whether its command is that of an MCP server" in said
     said = await said_of(McpConnection(command="cat", working_directory=str(tmp_path / "gone")))
-    assert said == f'The connection "up" cannot start cat: its workingDirectory {tmp_path / "gone"} is not there.'
+    assert said == f'The connection "up" cannot start cat: its workingDirectory {tmp_path / "gone"} does not exist.'
 
 
 @asynchronous
@@ -133,12 +139,19 @@ async def test_the_last_words_of_a_program_tell_no_secret() -> None:
     assert "exit code 2: No entry with [REDACTED]" in said
 
 
-def test_people_with_credentials_of_their_own_are_told_how_to_give_them() -> None:
+def refused(connection: McpConnection, status: int, reason: str) -> str:
+    """What is said about a response that refuses."""
+    response = Response()
+    response.status, response.reason = status, reason
+    return str(UpstreamHttpTransport("up", connection).to_refusal(response))
+
+
+def test_users_with_credentials_of_their_own_learn_how_to_store_them() -> None:
     own = McpConnection(url="http://x/mcp", credentials="user")
-    assert "`waypost upstreams login up` gives" in advice.refused("up", own, 401, "Unauthorized")
+    assert "`waypost upstreams login up` stores" in refused(own, 401, "Unauthorized")
 
 
-def test_a_long_story_is_cut() -> None:
-    said = advice.refused("up", McpConnection(url="http://x/mcp"), 500, "Oh.\n" * 200)
+def test_a_long_message_is_cut() -> None:
+    said = refused(McpConnection(url="http://x/mcp"), 500, "Oh.\n" * 200)
     assert said.startswith('The server of the connection "up" answered 500: Oh. Oh. ')
     assert len(said) < 300

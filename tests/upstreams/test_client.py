@@ -11,7 +11,7 @@ from tests.upstreams.clients import ScriptedLink, error, opened, result, sample
 from tests.upstreams.conftest import ERAS
 from waypost import Hub, RemoteError
 from waypost.transports.memory import MemoryLink
-from waypost.upstreams.client import Client, connected
+from waypost.upstreams.client import Client, open_client
 from waypost.upstreams.replies import Reply
 from waypost.version import __version__
 from waypost.wire.params import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
@@ -70,7 +70,7 @@ def test_without_a_version_the_newest_that_both_know_is_spoken() -> None:
     async def scenario() -> None:
         hub = sample()
         await hub.start()
-        client = await connected(MemoryLink(hub.engine))
+        client = await open_client(MemoryLink(hub.engine))
         assert client.version == V2026_07_28
         await client.close()
 
@@ -86,7 +86,7 @@ def test_a_server_of_the_older_era_is_spoken_to_in_a_session() -> None:
         return []
 
     async def scenario() -> None:
-        client = await connected(ScriptedLink(answer))
+        client = await open_client(ScriptedLink(answer))
         assert (client.version, client.server_info.name) == ("2025-06-18", "old")
 
     asyncio.run(scenario())
@@ -96,7 +96,7 @@ def test_a_version_that_was_asked_for_is_not_given_up() -> None:
     async def scenario() -> None:
         link = ScriptedLink(lambda message: [error(message, -32601, "Method not found")])
         with pytest.raises(RemoteError, match="Method not found"):
-            await connected(link, version=V2026_07_28)
+            await open_client(link, version=V2026_07_28)
         assert [message["method"] for message in link.sent] == ["server/discover"]
 
     asyncio.run(scenario())
@@ -106,7 +106,7 @@ def test_a_server_that_cannot_be_opened_leaves_no_link_behind() -> None:
     async def scenario() -> None:
         link = ScriptedLink(lambda message: [error(message, -32603, "Internal error")])
         with pytest.raises(RemoteError, match="Internal error"):
-            await connected(link)
+            await open_client(link)
         assert link.closed
 
     asyncio.run(scenario())

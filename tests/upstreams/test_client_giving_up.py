@@ -140,7 +140,7 @@ def test_what_is_not_an_answer_is_passed_over() -> None:
 
     async def scenario() -> None:
         client = Client(link := ScriptedLink(answer))
-        await link.open(client._receive)
+        await link.open(client.receive)
         assert await client.list_tools() == []
 
     asyncio.run(scenario())

@@ -86,7 +86,7 @@ def test_a_server_that_never_acknowledges_a_stream_is_a_remote_error() -> None:
     async def scenario() -> None:
         link = ScriptedLink(silent)
         client = Client(link, patience=0.02)
-        await link.open(client._receive)
+        await link.open(client.receive)
         with pytest.raises(RemoteError, match=r"did not .* within 0\.02 s"):
             async with client.listen(toolsListChanged=True):
                 pytest.fail("nobody acknowledged it")

@@ -76,9 +76,12 @@ async def test_a_server_that_is_not_there_is_told_in_one_sentence() -> None:
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        (b"", "the connection was lost before the answer was whole"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", "the connection was lost before the answer was whole"),
-        (b"SSH-2.0\r\n\r\n", "what it answers is not HTTP"),
+        (b"", "the connection was closed before the response was complete"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf",
+            "the connection was closed before the response was complete",
+        ),
+        (b"SSH-2.0\r\n\r\n", "its response is not HTTP"),
     ],
 )
 @asynchronous

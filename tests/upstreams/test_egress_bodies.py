@@ -13,15 +13,15 @@ from tests.protocol.conftest import asynchronous
 from tests.upstreams.conftest import answering, response
 from tests.upstreams.internet import PUBLIC
 from tests.upstreams.sites import bodies, local, opened
-from waypost.upstreams.egress import MOST_BYTES, Egress, EgressFailed, EgressRefused
+from waypost.upstreams.egress import DEFAULT_MAX_BYTES, Egress, EgressFailed, EgressRefused
 
 
 @asynchronous
 async def test_a_body_of_exactly_the_limit_passes_and_one_byte_more_does_not() -> None:
-    async with local(bodies(bytes(MOST_BYTES))) as (egress, base):
-        assert len((await egress.request("GET", base)).body) == MOST_BYTES == 10 * 1024 * 1024
-    async with local(bodies(bytes(MOST_BYTES + 1))) as (egress, base):
-        with pytest.raises(EgressRefused, match=f"more than {MOST_BYTES} bytes"):
+    async with local(bodies(bytes(DEFAULT_MAX_BYTES))) as (egress, base):
+        assert len((await egress.request("GET", base)).body) == DEFAULT_MAX_BYTES == 10 * 1024 * 1024
+    async with local(bodies(bytes(DEFAULT_MAX_BYTES + 1))) as (egress, base):
+        with pytest.raises(EgressRefused, match=f"more than {DEFAULT_MAX_BYTES} bytes"):
             await egress.request("GET", base)
         assert (await egress.request("HEAD", base)).status == 200
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.protocol.conftest import asynchronous
 from tests.upstreams.internet import PUBLIC, Names, dialling
-from waypost.upstreams.egress import Egress, EgressFailed, EgressRefused, checked_url, is_public
+from waypost.upstreams.egress import Egress, EgressFailed, EgressRefused, check_url, is_public
 
 LITERALS = [
     "http://127.0.0.1/",
@@ -203,15 +203,15 @@ def test_an_address_of_the_open_internet_is_public(address: str) -> None:
     ],
 )
 def test_a_plain_url_passes(url: str, host: str) -> None:
-    assert checked_url(url, allow_private=False).raw_host == host
+    assert check_url(url, allow_private=False).raw_host == host
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/", "http://localhost/", "http://[::1]/", "http://10.0.0.1/"])
 def test_a_private_address_passes_where_it_is_allowed(url: str) -> None:
-    assert checked_url(url, allow_private=True)
+    assert check_url(url, allow_private=True)
 
 
 @pytest.mark.parametrize("url", [*SPELLINGS[:10], "file:///etc/passwd", "http://a@127.0.0.1/", "http://[fe80::1%25a]/"])
 def test_odd_spellings_are_refused_even_where_private_addresses_are_allowed(url: str) -> None:
     with pytest.raises(EgressRefused):
-        checked_url(url, allow_private=True)
+        check_url(url, allow_private=True)

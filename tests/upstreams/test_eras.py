@@ -12,8 +12,8 @@ import pytest
 from tests.upstreams.conftest import DEADLINE
 from tests.upstreams.programs import nothing_left, program
 from waypost.errors import RemoteError
-from waypost.upstreams.client import NEWEST_FIRST, Client, introduce
-from waypost.upstreams.stdio import StdioLink
+from waypost.upstreams.client import NEWEST_FIRST, Client, negotiate_version
+from waypost.upstreams.stdio import StdioTransport
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
 WELCOME = {"protocolVersion": LATEST_LEGACY, "capabilities": {}, "serverInfo": {"name": "x", "version": "1"}}
@@ -51,7 +51,7 @@ def introduced(link: Answers, versions: tuple[str, ...] = NEWEST_FIRST) -> Clien
     async def scenario() -> Client:
         async with asyncio.timeout(DEADLINE):
             client = Client(link)
-            await introduce(client, versions, 0.01)
+            await negotiate_version(client, versions, 0.01)
             return client
 
     return asyncio.run(scenario())
@@ -101,17 +101,19 @@ def test_a_remembered_session_gives_way_to_the_newest_era() -> None:
 def test_a_version_that_nobody_knows_is_refused() -> None:
     link = Answers(discover=refusal(-32601), initialize={"result": {**WELCOME, "protocolVersion": "1999-01-01"}})
 
-    with pytest.raises(RemoteError, match="version 1999-01-01 of MCP, which is not known here"):
+    with pytest.raises(RemoteError, match="version 1999-01-01 of MCP, which is not supported"):
         introduced(link)
 
 
 def test_a_server_of_both_eras_that_is_slow_to_start_is_spoken_to_in_the_newest() -> None:
     async def scenario() -> None:
         with nothing_left():
-            link = StdioLink("slow", program("official"), lambda _: None)
+            link = StdioTransport("slow", program("official"), lambda _: None)
             client = Client(link, patience=DEADLINE)
             try:
-                await introduce(client, NEWEST_FIRST, 0.3)  # longer than a process takes to start, shorter than Python
+                await negotiate_version(
+                    client, NEWEST_FIRST, 0.3
+                )  # longer than a process takes to start, shorter than Python
                 assert client.version == V2026_07_28
             finally:
                 await client.close()

@@ -12,10 +12,10 @@ from tests.upstreams.pools import Asgi, listening
 from waypost import Hub
 from waypost.config.executors import Connection, McpConnection
 from waypost.upstreams.client import Client
-from waypost.upstreams.http import HttpLink
+from waypost.upstreams.http import HttpTransport
 from waypost.upstreams.pool import Upstreams
 from waypost.upstreams.replies import Reply
-from waypost.upstreams.subscriptions import follow
+from waypost.upstreams.subscriptions import follow_changes
 from waypost.upstreams.upstream import Limits, Listener
 
 CHANGED = "notifications/tools/list_changed"
@@ -30,7 +30,7 @@ class Ear(Listener):
     def __init__(self) -> None:
         self.methods: list[str] = []
 
-    def heard(self, name: str, note: Reply) -> None:
+    def on_notification(self, name: str, note: Reply) -> None:
         self.methods.append(note["method"])
 
 
@@ -79,8 +79,8 @@ async def test_a_server_that_knows_no_such_streams_is_asked_once() -> None:
         await writer.drain()
 
     async with answering(refuse) as url:
-        link = HttpLink(url)
+        link = HttpTransport(url)
         client = Client(link)
-        await link.open(client._receive)
-        await follow(client, link, lambda: None, 0.01, 0.01)
+        await link.open(client.receive)
+        await follow_changes(client, link, lambda: None, 0.01, 0.01)
         await client.close()

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from waypost.protocol import modern
-from waypost.upstreams.transport import header_value
+from waypost.upstreams.transport import to_header_value
 
 
 @given(st.text())
@@ -18,7 +18,7 @@ from waypost.upstreams.transport import header_value
 @example("")
 @example("ümlaut")
 def test_a_header_value_survives_the_trip(text: str) -> None:
-    value = header_value(text)
+    value = to_header_value(text)
 
     assert value.isascii()
     assert value.isprintable()
@@ -28,4 +28,4 @@ def test_a_header_value_survives_the_trip(text: str) -> None:
 @given(st.text(alphabet=st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1))
 def test_a_plain_name_is_sent_as_it_is(text: str) -> None:
     if not text.startswith("=?base64?"):
-        assert header_value(text) == text
+        assert to_header_value(text) == text

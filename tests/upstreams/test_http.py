@@ -10,8 +10,8 @@ import pytest
 from tests.upstreams.conftest import ERAS, response, served, until
 from tests.upstreams.http_clients import PATIENCE, opened
 from waypost import Context, Hub, RemoteError
-from waypost.upstreams.client import Client, connected
-from waypost.upstreams.http import HttpLink
+from waypost.upstreams.client import Client, open_client
+from waypost.upstreams.http import HttpTransport
 from waypost.wire.versions import ALL, LATEST_LEGACY, V2026_07_28
 
 
@@ -71,7 +71,7 @@ def test_a_served_hub_is_used_in_every_version(version: str) -> None:
 def test_without_a_version_the_newest_is_spoken_over_http() -> None:
     async def scenario() -> None:
         async with served(sample()) as url:
-            client = await connected(HttpLink(url))
+            client = await open_client(HttpTransport(url))
             assert client.version == V2026_07_28
             await client.close()
 
@@ -164,7 +164,7 @@ def test_an_answer_that_takes_too_long_is_given_up_at_the_server_too(version: st
 
     async def scenario() -> None:
         async with served(hub) as url:
-            client = Client(HttpLink(url), version=version, patience=1.0)
+            client = Client(HttpTransport(url), version=version, patience=1.0)
             await client.open()
             with pytest.raises(RemoteError, match="did not answer"):
                 await client.call_tool("wait")
@@ -187,7 +187,7 @@ def test_headers_go_along_with_every_message() -> None:
 
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
-        link = HttpLink(url, {"Authorization": "Bearer secret"})
+        link = HttpTransport(url, {"Authorization": "Bearer secret"})
         with pytest.raises(RemoteError, match=r"401.*Unauthorized"):
             await Client(link, patience=PATIENCE).open()
         await link.close()
@@ -200,7 +200,7 @@ def test_headers_go_along_with_every_message() -> None:
 
 def test_closing_twice_or_before_opening_does_no_harm() -> None:
     async def scenario() -> None:
-        link = HttpLink("http://127.0.0.1:1/mcp")
+        link = HttpTransport("http://127.0.0.1:1/mcp")
         await link.close()
         await link.open(lambda _: None)
         await link.close()
@@ -212,7 +212,7 @@ def test_closing_twice_or_before_opening_does_no_harm() -> None:
 def test_a_session_whose_server_has_gone_closes_quietly() -> None:
     async def scenario() -> None:
         async with served(sample()) as url:
-            client = Client(HttpLink(url), version=LATEST_LEGACY)
+            client = Client(HttpTransport(url), version=LATEST_LEGACY)
             await client.open()
         await client.close()
 
@@ -222,7 +222,7 @@ def test_a_session_whose_server_has_gone_closes_quietly() -> None:
 def test_a_stream_whose_server_has_gone_is_left_quietly() -> None:
     async def scenario() -> None:
         async with served(sample()) as url:
-            client = Client(HttpLink(url))
+            client = Client(HttpTransport(url))
             await client.open()
             stream = client.listen(toolsListChanged=True)
             await stream.__aenter__()

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.upstreams.conftest import a_port_without_a_server, until
 from tests.upstreams.raw_http import ASKED, DEADLINE, OK, Caught, Talk, always, ask, once, speaking
-from waypost.upstreams.http1 import Address, HttpError, Pool, address_of
+from waypost.upstreams.http1 import Address, ConnectionPool, HttpError, parse_address
 
 # Connections that are kept
 
@@ -139,7 +139,7 @@ def test_a_server_that_speaks_without_being_asked_loses_its_connection() -> None
 def test_connections_that_nobody_uses_are_closed() -> None:
     async def scenario() -> None:
         async with speaking(always(OK)) as server:
-            pool = server.pool(idle=0.05)
+            pool = server.pool(idle_timeout=0.05)
             await asyncio.gather(*(ask(pool) for _ in range(5)))
             assert server.open == 5
             await until(lambda: server.open == 0)
@@ -155,7 +155,7 @@ def test_connections_that_nobody_uses_are_closed() -> None:
 def test_a_thousand_requests_at_once_share_a_few_connections_in_their_order() -> None:
     async def scenario() -> None:
         async with speaking(always(OK)) as server:
-            pool = server.pool(most=8)
+            pool = server.pool(max_connections=8)
             ended: list[int] = []
 
             async def one(number: int) -> None:
@@ -174,7 +174,7 @@ def test_a_thousand_requests_at_once_share_a_few_connections_in_their_order() ->
 def test_requests_that_wait_are_made_when_connections_break() -> None:
     async def scenario() -> None:
         async with speaking(once(OK.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))) as server:
-            pool = server.pool(most=2)
+            pool = server.pool(max_connections=2)
             answers = await asyncio.gather(*(ask(pool) for _ in range(20)))
             assert [answer.body for answer in answers] == [b"ok"] * 20
             assert server.connections == 20
@@ -185,7 +185,7 @@ def test_requests_that_wait_are_made_when_connections_break() -> None:
 
 def test_requests_that_wait_hear_of_it_when_no_connection_can_be_made() -> None:
     async def scenario() -> None:
-        pool = Pool(Address("http", "127.0.0.1", a_port_without_a_server(), "/"), most=2)
+        pool = ConnectionPool(Address("http", "127.0.0.1", a_port_without_a_server(), "/"), max_connections=2)
         async with asyncio.timeout(DEADLINE):
             outcomes = await asyncio.gather(*(ask(pool) for _ in range(10)), return_exceptions=True)
         assert [str(outcome) for outcome in outcomes] == ["the connection was refused"] * 10
@@ -203,15 +203,16 @@ def test_what_is_urgent_does_not_wait_for_what_is_not() -> None:
 
     async def scenario() -> None:
         async with speaking(converse) as server:
-            pool = server.pool(most=1)
-            slow = pool.start(ASKED.replace(b"/mcp", b"/slow"), Caught())
+            pool = server.pool(max_connections=1)
+            slow = Caught(ASKED.replace(b"/mcp", b"/slow"))
+            pool.send(slow)
             urgent = Caught()
-            pool.start(ASKED, urgent, is_urgent=True)
+            pool.send(urgent, is_urgent=True)
             patient = Caught()
-            pool.start(ASKED, patient)
+            pool.send(patient)
             assert (await urgent.outcome()).body == b"ok"
             assert not patient.is_over.is_set()
-            slow.cancel()
+            pool.cancel(slow)
             assert (await patient.outcome()).body == b"ok"
             await pool.close()
 
@@ -231,10 +232,10 @@ def test_a_response_that_trickles_in_is_given_up_and_its_connection_closed() -> 
         async with speaking(converse) as server:
             pool = server.pool()
             caught = Caught()
-            exchange = pool.start(ASKED, caught)
+            pool.send(caught)
             await caught.begins.wait()
-            exchange.cancel()
-            exchange.cancel()
+            pool.cancel(caught)
+            pool.cancel(caught)
             await server.left.wait()
             assert not caught.is_over.is_set()
             await pool.close()
@@ -247,10 +248,10 @@ def test_giving_up_what_is_over_leaves_the_next_request_alone() -> None:
         async with speaking(always(OK)) as server:
             pool = server.pool()
             first, second = Caught(), Caught()
-            exchange = pool.start(ASKED, first)
+            pool.send(first)
             await first.outcome()
-            pool.start(ASKED, second)
-            exchange.cancel()
+            pool.send(second)
+            pool.cancel(first)
             assert (await second.outcome()).body == b"ok"
             assert server.connections == 1
             await pool.close()
@@ -261,11 +262,12 @@ def test_giving_up_what_is_over_leaves_the_next_request_alone() -> None:
 def test_a_request_that_waits_or_connects_can_be_given_up() -> None:
     async def scenario() -> None:
         async with speaking(always(OK)) as server:
-            pool = server.pool(most=1)
+            pool = server.pool(max_connections=1)
             caught = [Caught() for _ in range(3)]
-            exchanges = [pool.start(ASKED, one) for one in caught]
-            exchanges[0].cancel()
-            exchanges[1].cancel()
+            for one in caught:
+                pool.send(one)
+            pool.cancel(caught[0])
+            pool.cancel(caught[1])
             assert (await caught[2].outcome()).body == b"ok"
             assert not caught[0].is_over.is_set()
             assert not caught[1].is_over.is_set()
@@ -281,12 +283,12 @@ def test_closing_ends_everything_that_waits() -> None:
 
     async def scenario() -> None:
         async with speaking(converse) as server:
-            pool = server.pool(most=2)
+            pool = server.pool(max_connections=2)
             caught = [Caught() for _ in range(4)]
-            pool.start(ASKED, caught[0])
+            pool.send(caught[0])
             await until(lambda: server.open == 1)
             for one in caught[1:]:
-                pool.start(ASKED, one)
+                pool.send(one)
             await pool.close()
             assert [str(one.problem) for one in caught] == ["the connection was closed"] * 4
             assert [one.problem.sent for one in caught if isinstance(one.problem, HttpError)] == [True] + [False] * 3
@@ -300,7 +302,7 @@ def test_closing_ends_everything_that_waits() -> None:
 
 def test_a_name_that_nobody_knows_is_one_sentence() -> None:
     async def scenario() -> None:
-        pool = Pool(Address("http", "nobody.invalid", 80, "/"))
+        pool = ConnectionPool(Address("http", "nobody.invalid", 80, "/"))
         with pytest.raises(HttpError, match="its name is not known") as caught:
             await ask(pool)
         assert not caught.value.sent
@@ -312,7 +314,7 @@ def test_a_name_that_nobody_knows_is_one_sentence() -> None:
 def test_a_connection_that_takes_too_long_is_given_up() -> None:
     async def scenario() -> None:
         async with speaking(lambda talk: talk.ended()) as server:
-            pool = Pool(Address("https", "127.0.0.1", server.port, "/"), connect_within=0.2)
+            pool = ConnectionPool(Address("https", "127.0.0.1", server.port, "/"), connect_timeout=0.2)
             with pytest.raises(HttpError, match=r"no connection within 0\.2 s") as caught:
                 await ask(pool)
             assert not caught.value.sent
@@ -330,7 +332,7 @@ def has_ipv6() -> bool:
 def test_ipv6_is_spoken() -> None:
     async def scenario() -> None:
         async with speaking(always(OK), host="::1") as server:
-            pool = Pool(address_of(f"http://[::1]:{server.port}/"))
+            pool = ConnectionPool(parse_address(f"http://[::1]:{server.port}/"))
             assert (await ask(pool)).body == b"ok"
             await pool.close()
 
@@ -367,7 +369,7 @@ def test_tls_is_spoken_with_whoever_is_trusted(is_trusted: bool, tmp_path: Path)
 
     async def scenario() -> None:
         async with speaking(always(OK), theirs) as server:
-            pool = Pool(Address("https", "127.0.0.1", server.port, "/"), tls=ours)
+            pool = ConnectionPool(Address("https", "127.0.0.1", server.port, "/"), tls=ours)
             if is_trusted:
                 for _ in range(3):
                     assert (await ask(pool)).body == b"ok"
@@ -384,7 +386,7 @@ def test_tls_is_spoken_with_whoever_is_trusted(is_trusted: bool, tmp_path: Path)
 def test_a_server_without_tls_is_told_from_one_that_is_not_there() -> None:
     async def scenario() -> None:
         async with speaking(lambda talk: talk.say(b"220 ready\r\n")) as server:
-            pool = Pool(Address("https", "127.0.0.1", server.port, "/"))
+            pool = ConnectionPool(Address("https", "127.0.0.1", server.port, "/"))
             with pytest.raises(HttpError, match="does not speak TLS"):
                 await ask(pool)
             await pool.close()

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.upstreams.raw_http import ASKED, DEADLINE, OK, Caught, Converse, Talk, always, ask, once, speaking
-from waypost.upstreams.http1 import MOST_OVERHEAD, Connection, HttpError, TooLarge
+from tests.upstreams.raw_http import DEADLINE, OK, Caught, Converse, Talk, always, ask, once, speaking
+from waypost.upstreams.http1 import MAX_OVERHEAD_BYTES, Connection, HttpError, TooLarge
 
 CHUNKED = (
     b"HTTP/1.1 200 Fine\r\nContent-Type: application/json; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -32,7 +32,7 @@ async def fed(pieces: list[bytes], most: int = 1000) -> tuple[Caught, list[Conne
     _, connection = await asyncio.get_running_loop().create_connection(
         lambda: Connection(freed.append, lambda _: lost.set(), most), sock=ours
     )
-    connection.send(ASKED, caught)
+    connection.send(caught)
     for piece in pieces:
         connection.data_received(piece)
     if freed:
@@ -57,7 +57,7 @@ def test_a_response_is_read_the_same_wherever_it_is_cut_in_two(data: bytes) -> N
             caught, freed = await fed(cut(data, [place]))
             response = await caught.outcome()
             assert response.body == (b"" if data is NOTHING else b'{"a":12}')
-            assert response.kind == ("" if data is NOTHING else "application/json")
+            assert response.content_type == ("" if data is NOTHING else "application/json")
             assert freed
 
     asyncio.run(scenario())
@@ -147,7 +147,7 @@ def test_a_head_without_an_end_is_refused(beginning: bytes, piece: bytes) -> Non
     async def scenario() -> None:
         async with speaking(flood(beginning, piece)) as server:
             pool = server.pool()
-            with pytest.raises(HttpError, match=f"longer than {MOST_OVERHEAD // 1024} KiB"):
+            with pytest.raises(HttpError, match=f"longer than {MAX_OVERHEAD_BYTES // 1024} KiB"):
                 await ask(pool)
             await server.left.wait()
             await pool.close()
@@ -173,7 +173,7 @@ def test_a_body_over_the_limit_is_refused_and_the_connection_closed(answer: byte
 
     async def scenario() -> None:
         async with speaking(converse) as server:
-            pool = server.pool(most_body=100)
+            pool = server.pool(max_body=100)
             with pytest.raises(TooLarge, match="more than 100 bytes"):
                 await ask(pool)
             await server.left.wait()
@@ -185,7 +185,7 @@ def test_a_body_over_the_limit_is_refused_and_the_connection_closed(answer: byte
 def test_a_body_at_the_limit_is_taken() -> None:
     async def scenario() -> None:
         async with speaking(always(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n", b"x" * 50, b"x" * 50)) as server:
-            pool = server.pool(most_body=100)
+            pool = server.pool(max_body=100)
             assert len((await ask(pool)).body) == 100
             await pool.close()
 
@@ -209,14 +209,14 @@ def test_a_body_without_a_length_ends_with_the_connection() -> None:
 
 def test_what_a_reader_raises_is_what_went_wrong() -> None:
     class Picky(Caught):
-        def begun(self, response: object) -> None:
+        def on_head(self, response: object) -> None:
             raise LookupError("not this one")
 
     async def scenario() -> None:
         async with speaking(always(OK)) as server:
             pool = server.pool()
             picky = Picky()
-            pool.start(ASKED, picky)
+            pool.send(picky)
             with pytest.raises(LookupError, match="not this one"):
                 await picky.outcome()
             await pool.close()

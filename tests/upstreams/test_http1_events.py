@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waypost.upstreams.http1 import Events, TooLarge
+from waypost.upstreams.http1 import EventStream, TooLarge
 
 STREAM = (
     b"\xef\xbb\xbf: hello\nid: 1\nretry: 5\ndata:\n\nevent: message\ndata:one\n\n\n"
@@ -19,7 +19,7 @@ FOUND = [b"one", b"two\n and a half", b"three"]
 
 def found(pieces: list[bytes]) -> list[bytes]:
     seen: list[bytes] = []
-    events = Events(seen.append)
+    events = EventStream(seen.append)
     for piece in pieces:
         events.feed(piece)
     return seen
@@ -51,7 +51,7 @@ def test_any_bytes_give_the_same_events_in_one_piece_or_in_many(pieces: list[byt
     ids=["one line", "many lines", "a line that never ends"],
 )
 def test_an_event_over_the_limit_is_refused(pieces: list[bytes]) -> None:
-    events = Events(lambda _: None, most=100)
+    events = EventStream(lambda _: None, max_bytes=100)
 
     with pytest.raises(TooLarge, match="more than 100 bytes"):
         for piece in pieces:
@@ -60,7 +60,7 @@ def test_an_event_over_the_limit_is_refused(pieces: list[bytes]) -> None:
 
 def test_a_stream_of_small_events_may_be_as_long_as_it_likes() -> None:
     seen: list[bytes] = []
-    events = Events(seen.append, most=100)
+    events = EventStream(seen.append, max_bytes=100)
 
     for _ in range(1000):
         events.feed(b": still here\n")

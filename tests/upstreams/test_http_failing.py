@@ -11,7 +11,7 @@ from tests.upstreams.conftest import DEADLINE, ERAS, a_port_without_a_server, an
 from tests.upstreams.http_clients import PATIENCE, opened
 from waypost import RemoteError
 from waypost.upstreams.client import Client
-from waypost.upstreams.http import HttpLink
+from waypost.upstreams.http import HttpTransport
 from waypost.wire.versions import LATEST_LEGACY
 
 NOT_ALLOWED = b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32600, "message": "This Host is not allowed here."}}'
@@ -20,7 +20,7 @@ NO_SESSION = b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32600, "message
 
 async def refusal(url: str, version: str) -> RemoteError:
     """What opening a server says when it fails, which it must do without waiting."""
-    link = HttpLink(url)
+    link = HttpTransport(url)
     try:
         with pytest.raises(RemoteError) as caught:
             await Client(link, version=version, patience=PATIENCE).open()
@@ -135,7 +135,7 @@ def test_events_are_read_as_they_may_be_written(line_end: bytes) -> None:
 
     async def scenario() -> None:
         async with answering(write) as url:
-            link = HttpLink(url)
+            link = HttpTransport(url)
             reply = await Client(link, patience=PATIENCE).open()
             assert reply == {"a": 1, "b": 2}
             await link.close()

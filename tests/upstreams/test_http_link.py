@@ -15,7 +15,7 @@ from waypost.config.executors import McpConnection
 from waypost.errors import RemoteError
 from waypost.upstreams import http, http1
 from waypost.upstreams.client import Client
-from waypost.upstreams.http import HttpLink, UpstreamHttpLink
+from waypost.upstreams.http import HttpTransport, UpstreamHttpTransport
 from waypost.upstreams.transport import UpstreamUnavailable
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
@@ -48,17 +48,17 @@ def answering(seen: list[bytes]) -> Converse:
 
 
 @asynccontextmanager
-async def linked(link: HttpLink, version: str = V2026_07_28) -> AsyncIterator[Client]:
+async def linked(link: HttpTransport, version: str = V2026_07_28) -> AsyncIterator[Client]:
     client = Client(link, version=version, patience=PATIENCE)
-    await link.open(client._receive)
+    await link.open(client.receive)
     try:
         yield client
     finally:
         await client.close()
 
 
-def upstream(server: Server, **headers: str) -> UpstreamHttpLink:
-    return UpstreamHttpLink("up", McpConnection(url=f"{server.url}?key=secret", headers=headers))
+def upstream(server: Server, **headers: str) -> UpstreamHttpTransport:
+    return UpstreamHttpTransport("up", McpConnection(url=f"{server.url}?key=secret", headers=headers))
 
 
 # Headers
@@ -71,7 +71,7 @@ def test_a_request_is_one_head_with_what_every_request_says() -> None:
         async with (
             speaking(answering(seen)) as server,
             linked(
-                HttpLink(server.url, {"X-Key": "ü", "ACCEPT": "a/b", "host": "evil", "Content-Length": "7"})
+                HttpTransport(server.url, {"X-Key": "ü", "ACCEPT": "a/b", "host": "evil", "Content-Length": "7"})
             ) as client,
         ):
             await client.request("tools/call", {"name": "größe", "arguments": {}})
@@ -91,7 +91,7 @@ def test_a_request_is_one_head_with_what_every_request_says() -> None:
 @pytest.mark.parametrize(("name", "value"), [("X-Key", "a\r\nX-Evil: 1"), ("X Key", "a"), ("", "a"), ("X-Ü", "a")])
 def test_a_header_that_would_break_the_head_is_refused_without_its_value(name: str, value: str) -> None:
     async def scenario() -> None:
-        link = UpstreamHttpLink("up", McpConnection(url="http://127.0.0.1:1/", headers={name: value}))
+        link = UpstreamHttpTransport("up", McpConnection(url="http://127.0.0.1:1/", headers={name: value}))
         with pytest.raises(UpstreamUnavailable, match="holds what no header may hold") as caught:
             await link.open(lambda _: None)
         assert "Evil" not in str(caught.value)
@@ -113,7 +113,7 @@ def test_a_redirection_within_the_server_is_followed_with_everything(status: str
         await answering(seen)(talk)
 
     async def scenario() -> None:
-        async with speaking(converse) as server, linked(HttpLink(server.url, {"X-Key": "1"})) as client:
+        async with speaking(converse) as server, linked(HttpTransport(server.url, {"X-Key": "1"})) as client:
             await client.request("tools/list")
             assert server.connections == 1
 
@@ -132,8 +132,8 @@ def test_redirections_without_an_end_are_followed_five_times() -> None:
             await talk.say(sent_on(f"/{len(seen)}"))
 
     async def scenario() -> None:
-        async with speaking(converse) as server, linked(HttpLink(server.url)) as client:
-            with pytest.raises(RemoteError, match="answered 307, which leads elsewhere and is not followed"):
+        async with speaking(converse) as server, linked(HttpTransport(server.url)) as client:
+            with pytest.raises(RemoteError, match="answered 307, a redirect that is not followed"):
                 await client.request("tools/list")
 
     asyncio.run(scenario())
@@ -143,8 +143,8 @@ def test_redirections_without_an_end_are_followed_five_times() -> None:
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 See Other", "304 Not Modified"])
 def test_a_redirection_that_would_lose_the_message_is_not_followed(status: str) -> None:
     async def scenario() -> None:
-        async with speaking(always(sent_on("/there", status))) as server, linked(HttpLink(server.url)) as client:
-            with pytest.raises(RemoteError, match=f"answered {status[:3]}, which leads elsewhere"):
+        async with speaking(always(sent_on("/there", status))) as server, linked(HttpTransport(server.url)) as client:
+            with pytest.raises(RemoteError, match=f"answered {status[:3]}, a redirect that is not followed"):
                 await client.request("tools/list")
 
     asyncio.run(scenario())
@@ -172,7 +172,7 @@ def test_nothing_is_sent_to_another_origin() -> None:
 
 def test_an_answer_over_the_limit_is_refused_in_one_sentence() -> None:
     huge = 64 * 1024 * 1024 + 1
-    assert huge > http1.MOST_BODY
+    assert huge > http1.MAX_BODY_BYTES
 
     async def converse(talk: Talk) -> None:
         await talk.asked()
@@ -195,7 +195,7 @@ def test_a_server_that_never_comes_to_an_end_is_given_up_when_patience_ends() ->
 
     async def scenario() -> None:
         async with speaking(converse) as server:
-            client = Client(HttpLink(server.url), patience=0.2)
+            client = Client(HttpTransport(server.url), patience=0.2)
             with pytest.raises(RemoteError, match=r"did not answer within 0\.2 s"):
                 await client.open()
             await server.left.wait()
@@ -208,7 +208,7 @@ def test_a_server_that_never_comes_to_an_end_is_given_up_when_patience_ends() ->
     ("answer", "said_of_it", "is_delivered"),
     [
         (b"", "cannot be reached: the connection was closed without a response", True),
-        (b"SSH-2.0\r\n\r\n", "cannot be reached: what it answers is not HTTP", True),
+        (b"SSH-2.0\r\n\r\n", "cannot be reached: its response is not HTTP", True),
         (b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", "answered 503: Busy", True),
         (b"HTTP/1.1 429 Slow Down\r\nContent-Length: 0\r\n\r\n", "answered 429: Slow Down", True),
     ],
@@ -254,7 +254,7 @@ def test_an_answer_on_a_stream_is_taken_before_the_stream_ends() -> None:
 
     async def scenario() -> None:
         async with speaking(converse) as server:
-            async with linked(HttpLink(server.url)) as client:
+            async with linked(HttpTransport(server.url)) as client:
                 assert await client.request("tools/list") == {"a": 1}
                 assert server.open == 1
             await server.left.wait()
@@ -263,7 +263,7 @@ def test_an_answer_on_a_stream_is_taken_before_the_stream_ends() -> None:
 
 
 def test_the_stream_beside_the_answers_is_opened_again_until_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "_AGAIN", 0.01)
+    monkeypatch.setattr(http, "_REOPEN_STREAM_AFTER_S", 0.01)
     seen: list[bytes] = []
     heard: list[bytes] = []
 
@@ -285,7 +285,7 @@ def test_the_stream_beside_the_answers_is_opened_again_until_it_is_refused(monke
             link = upstream(server)
             async with linked(link, LATEST_LEGACY) as client:
                 await client.request("ping")
-                link._receive = heard.append
+                link.receive = heard.append
                 await link.follow(LATEST_LEGACY)
 
     asyncio.run(scenario())

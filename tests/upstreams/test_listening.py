@@ -25,10 +25,10 @@ class Diary(Listener):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def begun(self, name: str) -> None:
+    def on_session_start(self, name: str) -> None:
         self.lines.append(f"{name} begun")
 
-    def heard(self, name: str, note: Reply) -> None:
+    def on_notification(self, name: str, note: Reply) -> None:
         self.lines.append(f"{name}: {note['method']}")
 
 
@@ -46,17 +46,17 @@ async def test_a_pool_tells_how_it_goes_with_a_server_without_starting_it(tmp_pa
     connections: dict[str, Connection] = {**turncoats(tmp_path, "up"), "lost": lost}
     with nothing_left():
         pool = Upstreams(lambda: connections)
-        assert pool.standing("up").state == pool.standing("lost").state == "not started"
+        assert pool.status("up").state == pool.status("lost").state == "not started"
         await pool.list_tools("up")
-        assert (pool.standing("up").state, pool.standing("up").version) == ("running", "2025-06-18")
+        assert (pool.status("up").state, pool.status("up").version) == ("running", "2025-06-18")
         with pytest.raises(UpstreamUnavailable):
             await pool.list_tools("lost")
-        standing = pool.standing("lost")
+        standing = pool.status("lost")
         assert standing.state == "failed"
         assert "there is no such program" in standing.reason
         assert 0 < standing.retry_in <= 1
         pool.retire("up")
-        assert pool.standing("up").state == "not started"
+        assert pool.status("up").state == "not started"
         await pool.close()
 
 

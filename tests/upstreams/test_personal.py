@@ -16,7 +16,7 @@ from tests.upstreams.conftest import answering, response, served
 from tests.upstreams.people import PEOPLE, bearer, guarded, who
 from waypost import RemoteError, ToolError
 from waypost.config.executors import McpConnection
-from waypost.upstreams.pool import HUB, Upstreams, showing
+from waypost.upstreams.pool import HUB, Upstreams, with_headers
 from waypost.upstreams.transport import UpstreamUnavailable
 
 Shown = dict[str, dict[str, str]]
@@ -42,7 +42,7 @@ async def test_everybody_is_who_they_are_in_a_session_of_their_own() -> None:
     async with pooled({name: bearer(name) for name in PEOPLE}) as pool:
         asked = ["ada", "bob", "eve"] * 20
         assert await asyncio.gather(*(who(pool, name) for name in asked)) == asked
-        assert pool.standing("up").state == "not started"
+        assert pool.status("up").state == "not started"
 
 
 @asynchronous
@@ -52,7 +52,7 @@ async def test_whoever_has_no_credential_is_told_how_to_give_one() -> None:
             await who(pool, "bob")
         assert caught.value.message == (
             'The connection "up" needs a credential of bob: '
-            "`waypost upstreams login up --principal bob --header 'Authorization: Bearer ...'` gives it one."
+            "`waypost upstreams login up --principal bob --header 'Authorization: Bearer ...'` stores one."
         )
         assert await who(pool, "ada") == "ada"
 
@@ -66,7 +66,7 @@ async def test_the_hub_asks_what_there_is_with_its_own_credential_or_what_is_con
         shown[HUB] = bearer(HUB)
         pool.retire("up")
         assert [tool["name"] for tool in await pool.list_tools("up")] == ["who"]
-        assert pool.standing("up").state == "running"
+        assert pool.status("up").state == "running"
 
 
 @asynchronous
@@ -84,12 +84,12 @@ async def test_a_change_of_a_credential_holds_from_the_next_call_on() -> None:
 
 @asynchronous
 async def test_of_too_many_sessions_the_one_that_was_not_used_for_the_longest_goes() -> None:
-    async with pooled({name: bearer(name) for name in PEOPLE}, most_people=2) as pool:
+    async with pooled({name: bearer(name) for name in PEOPLE}, max_users=2) as pool:
         for name in ("ada", "bob", "ada", "eve"):
             assert await who(pool, name) == name
-        assert list(pool._people._upstreams["up"]) == ["ada", "eve"]
+        assert list(pool._personal["up"]) == ["ada", "eve"]
         assert await who(pool, "bob") == "bob"
-        assert list(pool._people._upstreams["up"]) == ["eve", "bob"]
+        assert list(pool._personal["up"]) == ["eve", "bob"]
 
 
 @asynchronous
@@ -111,7 +111,7 @@ async def test_no_calls_are_made_after_the_end() -> None:
 
 def test_headers_of_a_person_win_over_those_that_are_configured_whatever_their_case() -> None:
     connection = McpConnection(url="http://x", headers={"authorization": "shared", "X-Team": "red"}, credentials="user")
-    assert showing(connection, {"Authorization": "own"}).headers == {"X-Team": "red", "Authorization": "own"}
+    assert with_headers(connection, {"Authorization": "own"}).headers == {"X-Team": "red", "Authorization": "own"}
 
 
 @asynchronous

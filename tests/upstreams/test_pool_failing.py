@@ -25,8 +25,8 @@ from waypost.upstreams.upstream import Limits
     ("tool", "message"),
     [
         ("refuse", 'The connection "up" answered: Not like this.'),
-        ("nonsense", 'The connection "up" answered: The server\'s answer is not MCP.'),
-        ("ask", '"ask" of the connection "up" asks for what nobody here can give.'),
+        ("nonsense", 'The connection "up" answered: The server\'s response is not MCP.'),
+        ("ask", '"ask" of the connection "up" requested input that this client does not support.'),
     ],
 )
 def test_an_answer_that_is_no_result_is_a_remote_error_and_the_session_goes_on(

@@ -17,7 +17,7 @@ import uvloop
 from tests.upstreams.conftest import DEADLINE, until
 from tests.upstreams.programs import Rough, is_running, nothing_left
 from waypost.config.executors import McpConnection
-from waypost.upstreams.stdio import SLICE, StdioLink
+from waypost.upstreams.stdio import MAX_SLICE_BYTES, StdioTransport
 from waypost.upstreams.transport import UpstreamUnavailable
 from waypost.wire.versions import LATEST_LEGACY
 
@@ -37,7 +37,7 @@ class Talk:
     def __init__(self, connection: McpConnection, **options: Any) -> None:
         self.received: list[Any] = []
         self.lost: list[UpstreamUnavailable] = []
-        self.link = StdioLink("rough", connection, self.lost.append, **options)
+        self.link = StdioTransport("rough", connection, self.lost.append, **options)
 
     async def open(self) -> None:
         await self.link.open(lambda line: self.received.append(json.loads(line)))
@@ -141,7 +141,7 @@ def test_a_server_runs_where_it_is_told(run: Run, tmp_path: Path) -> None:
 
 def test_whoever_sends_more_than_a_server_reads_waits(run: Run, tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with talking(Rough(tmp_path).connection, patience=0.1) as talk:
+        async with talking(Rough(tmp_path).connection, exit_timeout=0.1) as talk:
             await talk.call("stop-reading")
             await talk.answer()
             await talk.call("x", text="y" * 3_000_000)
@@ -199,7 +199,7 @@ def test_what_a_server_says_last_is_heard_before_its_end(run: Run, tmp_path: Pat
 
 def test_a_line_that_is_too_long_ends_the_session(run: Run, tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with talking(Rough(tmp_path).connection, longest_line=100_000, patience=0.1) as talk:
+        async with talking(Rough(tmp_path).connection, max_line=100_000, exit_timeout=0.1) as talk:
             await talk.call("flood", bytes=1_000_000)
             await until(lambda: talk.lost)
             assert "wrote a line of more than 100000 bytes" in str(talk.lost[0])
@@ -224,7 +224,9 @@ def test_a_flood_is_read_in_slices_and_others_have_their_turn_in_between(run: Ru
             await talk.link.open(lambda line: heard.update([turns]))
             await talk.call("babble", lines=30_000)
             await until(lambda: heard.total() == 30_001)
-            assert max(heard.values()) <= 2 * SLICE // len('{"jsonrpc": "2.0", "method": "notifications/babble"}')
+            assert max(heard.values()) <= 2 * MAX_SLICE_BYTES // len(
+                '{"jsonrpc": "2.0", "method": "notifications/babble"}'
+            )
             others.cancel()
 
     run(scenario())
@@ -232,7 +234,7 @@ def test_a_flood_is_read_in_slices_and_others_have_their_turn_in_between(run: Ru
 
 def test_a_server_that_closes_its_input_gets_nothing_more(run: Run, tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with talking(Rough(tmp_path).connection, patience=0.1) as talk:
+        async with talking(Rough(tmp_path).connection, exit_timeout=0.1) as talk:
             await talk.call("deafen")
             await talk.answer()
             with pytest.raises(UpstreamUnavailable, match="no longer reads its input"):
@@ -248,7 +250,7 @@ def test_a_server_that_closes_its_input_gets_nothing_more(run: Run, tmp_path: Pa
 
 def test_a_server_may_end_by_itself_when_its_input_is_closed(run: Run, tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with talking(Rough(tmp_path).connection, patience=DEADLINE) as talk:
+        async with talking(Rough(tmp_path).connection, exit_timeout=DEADLINE) as talk:
             await talk.send("initialize")
             await talk.answer()
 
@@ -259,7 +261,7 @@ def test_a_server_that_stays_is_killed_with_all_it_started(run: Run, tmp_path: P
     rough = Rough(tmp_path, "stubborn", "with-child")
 
     async def scenario() -> None:
-        async with talking(rough.connection, patience=0.1) as talk:
+        async with talking(rough.connection, exit_timeout=0.1) as talk:
             await talk.send("initialize")
             await talk.answer()
             assert all(map(is_running, rough.numbers() + rough.numbers("child")))
@@ -286,7 +288,7 @@ def test_a_start_that_is_cancelled_leaves_no_process(run: Run, steps: int, tmp_p
 
     async def scenario() -> None:
         with nothing_left():
-            talk = Talk(rough.connection, patience=0.1)
+            talk = Talk(rough.connection, exit_timeout=0.1)
             opening = asyncio.ensure_future(talk.open())
             for _ in range(steps):
                 await asyncio.sleep(0)
@@ -301,7 +303,7 @@ def test_a_close_that_is_cancelled_still_kills(run: Run, tmp_path: Path) -> None
     rough = Rough(tmp_path, "stubborn")
 
     async def scenario() -> None:
-        async with talking(rough.connection, patience=DEADLINE) as talk:
+        async with talking(rough.connection, exit_timeout=DEADLINE) as talk:
             await talk.send("initialize")
             await talk.answer()
             closing = asyncio.ensure_future(talk.link.close())
@@ -317,6 +319,6 @@ def test_closing_twice_or_before_opening_does_no_harm(run: Run, tmp_path: Path) 
     async def scenario() -> None:
         async with talking(Rough(tmp_path).connection) as talk:
             await talk.link.close()
-        await StdioLink("rough", Rough(tmp_path).connection, talk.lost.append).close()
+        await StdioTransport("rough", Rough(tmp_path).connection, talk.lost.append).close()
 
     run(scenario())

@@ -13,7 +13,7 @@ from tests.upstreams.pools import listening, pooled
 from tests.upstreams.servers.curious import Dated, curious
 from waypost.config.executors import McpConnection
 from waypost.upstreams.replies import Reply
-from waypost.upstreams.subscriptions import Watched
+from waypost.upstreams.subscriptions import ResourceSubscriptions
 from waypost.upstreams.upstream import Listener
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
@@ -33,7 +33,7 @@ class Patient(Listener):
     def is_needed(self, name: str) -> bool:
         return self.is_patient
 
-    def heard(self, name: str, note: Reply) -> None:
+    def on_notification(self, name: str, note: Reply) -> None:
         if note["method"] == "notifications/resources/updated":
             self.heard_of.append(note["params"]["uri"])
 
@@ -51,11 +51,11 @@ def nothing() -> None:
 def test_a_server_knows_exactly_what_is_wanted(era: str) -> None:
     @asynchronous
     async def scenario() -> None:
-        far, watched, listener = curious(era), Watched(), Patient()
+        far, watched, listener = curious(era), ResourceSubscriptions(), Patient()
         async with listening(far.asgi()) as url, pooled(McpConnection(url=url)) as pool:
             pool.listener = listener
             for wanted in ({TODAY, PICTURE}, {PICTURE}, set(), {TODAY}):
-                await pool.watch("up", watched, set(wanted), nothing)
+                await pool.subscribe("up", watched, set(wanted), nothing)
                 await until(partial(is_known, far, wanted))
                 assert watched.uris == wanted
             far.engine.broadcast.resource_updated(PICTURE)
@@ -68,10 +68,10 @@ def test_a_server_knows_exactly_what_is_wanted(era: str) -> None:
 
 @asynchronous
 async def test_the_end_of_a_stream_is_told_unless_it_was_wanted() -> None:
-    far, watched, ended = curious(V2026_07_28), Watched(), asyncio.Event()
+    far, watched, ended = curious(V2026_07_28), ResourceSubscriptions(), asyncio.Event()
     async with listening(far.asgi()) as url, pooled(McpConnection(url=url)) as pool:
-        await pool.watch("up", watched, {TODAY}, ended.set)
-        await pool.watch("up", watched, {PICTURE}, ended.set)
+        await pool.subscribe("up", watched, {TODAY}, ended.set)
+        await pool.subscribe("up", watched, {PICTURE}, ended.set)
         await until(lambda: far.engine.broadcast.subscribed_uris() == {PICTURE})
         assert not ended.is_set()
         far.engine.broadcast.close()

@@ -15,7 +15,7 @@ from tests.upstreams.programs import Rough, is_running
 from waypost.config.executors import McpConnection
 from waypost.upstreams.pool import Upstreams
 from waypost.upstreams.transport import UpstreamUnavailable
-from waypost.upstreams.upstream import Pauses
+from waypost.upstreams.upstream import Limits, RestartBackoff
 
 LONG = 60.0
 
@@ -33,14 +33,14 @@ async def crash(pool: Upstreams) -> str:
 @asynchronous
 async def test_a_process_that_hangs_is_replaced_and_whoever_waits_for_it_is_told(tmp_path: Path) -> None:
     rough = Rough(tmp_path)
-    async with pooled(rough.connection, call=0.5, alive=0.2) as pool:
+    async with pooled(rough.connection, call=0.5, probe=0.2) as pool:
         await pool.call_tool("up", "stop-reading", {}, {})
         first = asyncio.ensure_future(pool.call_tool("up", "pid", {}, {}))
-        await until(lambda: pool.standing("up").calls == 1)
+        await until(lambda: pool.status("up").calls == 1)
         with pytest.raises(TimeoutError):
             await pool.call_tool("up", "pid", {}, {})
         assert isinstance(await failure(first), TimeoutError)
-        await until(lambda: pool.standing("up").state == "not started")
+        await until(lambda: pool.status("up").state == "not started")
         result = await pool.call_tool("up", "pid", {}, {})
         assert rough.numbers()[1:] == [result["structuredContent"]["pid"]]
         await until(lambda: not is_running(rough.numbers()[0]))
@@ -49,7 +49,7 @@ async def test_a_process_that_hangs_is_replaced_and_whoever_waits_for_it_is_told
 @asynchronous
 async def test_calls_in_a_session_that_is_replaced_fail_rather_than_hang(tmp_path: Path) -> None:
     rough = Rough(tmp_path)
-    async with pooled(rough.connection, doubt=0.1, alive=0.2) as pool:
+    async with pooled(rough.connection, suspect=0.1, probe=0.2) as pool:
         await pool.call_tool("up", "stop-reading", {}, {})
         others = [asyncio.ensure_future(pool.call_tool("up", "pid", {}, {})) for _ in range(3)]
         with pytest.raises(TimeoutError):
@@ -77,7 +77,7 @@ async def test_a_server_that_is_only_slow_keeps_its_session(tmp_path: Path) -> N
 @asynchronous
 async def test_whoever_gives_up_soon_raises_no_doubts(tmp_path: Path) -> None:
     rough = Rough(tmp_path)
-    async with pooled(rough.connection, doubt=LONG) as pool:
+    async with pooled(rough.connection, suspect=LONG) as pool:
         call = asyncio.ensure_future(pool.call_tool("up", "wait", {}, {}))
         await until(lambda: "tools/call" in rough.methods())
         call.cancel()
@@ -106,7 +106,7 @@ def test_a_server_that_hangs_over_http_is_asked_anew_in_either_era(sessions_only
     async def scenario() -> None:
         app = Hanging()
         recorded = Recorded(app, sessions_only=sessions_only)
-        async with listening(recorded) as url, pooled(McpConnection(url=url), doubt=0.1, alive=0.2) as pool:
+        async with listening(recorded) as url, pooled(McpConnection(url=url), suspect=0.1, probe=0.2) as pool:
             assert await add(pool) == 3
             app.goes_on.clear()
             other = asyncio.ensure_future(add(pool))
@@ -128,13 +128,13 @@ async def test_a_server_that_crashes_twice_in_a_short_time_is_left_alone_for_a_w
     rough = Rough(tmp_path)
     async with pooled(rough.connection, first_pause=LONG) as pool:
         assert "exit code 3" in await crash(pool)
-        assert pool.standing("up").state == "not started"
+        assert pool.status("up").state == "not started"
         assert "exit code 3" in await crash(pool)
-        assert pool.standing("up").state == "failed"
+        assert pool.status("up").state == "failed"
         for _ in range(20):
             assert "It is tried again in" in await crash(pool)
         assert len(rough.numbers()) == 2
-        assert 0 < pool.standing("up").retry_in <= LONG
+        assert 0 < pool.status("up").retry_in <= LONG
 
 
 @asynchronous
@@ -160,25 +160,25 @@ async def test_a_server_whose_sessions_last_is_started_again_at_once(tmp_path: P
 
 @asynchronous
 async def test_pauses_double_up_to_the_longest_one() -> None:
-    pauses = Pauses(first=100, longest=350, steady=1000)
-    pauses.begun()
-    pauses.lost("once")
-    assert (pauses.left, pauses.problem) == (0, "")
+    backoff = RestartBackoff(Limits(first_pause=100, longest_pause=350, steady=1000))
+    backoff.session_started()
+    backoff.session_lost("once")
+    assert (backoff.seconds_left, backoff.problem) == (0, "")
     lengths = []
     for _ in range(4):
-        pauses.begun()
-        pauses.lost("again")
-        lengths.append(round(pauses.left))
+        backoff.session_started()
+        backoff.session_lost("again")
+        lengths.append(round(backoff.seconds_left))
     assert lengths == [100, 200, 350, 350]
-    assert pauses.problem == "again"
+    assert backoff.problem == "again"
 
 
 @asynchronous
 async def test_a_session_that_lasted_ends_the_growth_of_pauses() -> None:
-    pauses = Pauses(first=100, longest=350, steady=0)
+    backoff = RestartBackoff(Limits(first_pause=100, longest_pause=350, steady=0))
     for _ in range(3):
-        pauses.failed("no")
-    assert round(pauses.left) == 350
-    pauses.begun()
-    pauses.failed("no")
-    assert round(pauses.left) == 100
+        backoff.start_failed("no")
+    assert round(backoff.seconds_left) == 350
+    backoff.session_started()
+    backoff.start_failed("no")
+    assert round(backoff.seconds_left) == 100

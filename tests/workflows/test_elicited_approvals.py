@@ -15,7 +15,7 @@ from waypost import Hub
 from waypost.policy import Authentication
 from waypost.policy.keys import Key, digest
 from waypost.testing import TestClient
-from waypost.upstreams.http import HttpLink
+from waypost.upstreams.http import HttpTransport
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
 ERAS = [LATEST_LEGACY, V2026_07_28]
@@ -59,7 +59,7 @@ async def office(**definitions: Json) -> AsyncIterator[tuple[Hub, str]]:
 async def as_somebody(url: str, name: str, version: str, person: Person | None = None) -> AsyncIterator[TestClient]:
     """A client with a key."""
     client = TestClient(
-        HttpLink(url, {"Authorization": f"Bearer {KEYS[name]}"}),
+        HttpTransport(url, {"Authorization": f"Bearer {KEYS[name]}"}),
         version=version,
         answers={} if person is None else {"elicitation/create": person},
     )

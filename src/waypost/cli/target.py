@@ -101,7 +101,7 @@ async def open_client(
     target: str, key: str | None = None, *, runs: bool = False
 ) -> AsyncIterator[tuple[Client, Hub | None]]:
     """A client of the target, and the hub itself where it is not somewhere else; it only `runs` what it is told to."""
-    from waypost.upstreams.client import connected
+    from waypost.upstreams.client import open_client
 
     if is_url(target):
         client = await _connected(target, key)
@@ -118,7 +118,7 @@ async def open_client(
     await hub.start()
     if hub.imports is not None:
         await hub.imports.settled()
-    client = await connected(MemoryLink(hub.engine))
+    client = await open_client(MemoryLink(hub.engine))
     try:
         yield client, hub
     finally:
@@ -128,13 +128,13 @@ async def open_client(
 
 async def _connected(url: str, key: str | None) -> Client:
     """A client of the hub at a URL, which is shown a key if there is one."""
-    from waypost.upstreams.client import connected
-    from waypost.upstreams.http import HttpLink
+    from waypost.upstreams.client import open_client
+    from waypost.upstreams.http import HttpTransport
 
     address = url.rstrip("/")
     headers = None if key is None else {"Authorization": f"Bearer {key}"}
     try:
-        return await connected(HttpLink(address if address.endswith("/mcp") else f"{address}/mcp", headers))
+        return await open_client(HttpTransport(address if address.endswith("/mcp") else f"{address}/mcp", headers))
     except RemoteError as error:
         if _REFUSED not in error.message or key is not None:
             raise

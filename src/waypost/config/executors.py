@@ -35,8 +35,15 @@ class McpConnection(Struct, frozen=True, kw_only=True, rename="camel", tag="mcp"
     ] = None
 
     def __post_init__(self) -> None:
-        if self.credentials == "user" and self.url is None:
+        if self.credentials == "user" and self.transport != "http":
             raise ValueError("credentials of users are headers, so they need a connection with a url")
+
+    @property
+    def transport(self) -> Literal["stdio", "http"] | None:
+        """How the server is reached; a url wins over a command, and without both there is no way."""
+        if self.url is not None:
+            return "http"
+        return None if self.command is None else "stdio"
 
 
 class CliConnection(Struct, frozen=True, kw_only=True, rename="camel", tag="cli", tag_field="kind"):

@@ -18,8 +18,9 @@ from waypost.gateway.parking import Complete, Parked, Parking
 from waypost.gateway.passing import Passing, abilities_of, asked, log_level_of, name_in_run
 from waypost.gateway.reports import Reports
 from waypost.redaction import redacted, without
-from waypost.upstreams.pool import Progress, Told, Upstreams
-from waypost.upstreams.tasks import is_wanted, task_of
+from waypost.upstreams.pool import ProgressReporter, Upstreams
+from waypost.upstreams.tasks import requires_task, task_in
+from waypost.upstreams.upstream import Progress
 from waypost.wire.content import Text
 from waypost.wire.params import CLIENT_CAPABILITIES, LOG_LEVEL
 from waypost.wire.versions import V2025_11_25, is_modern
@@ -71,7 +72,7 @@ class Forwarded:
         """A server's refusal as the caller hears it."""
         needed = error.data.get("requiredCapabilities") if isinstance(error.data, dict) else None
         if error.code == CapabilityNotSupported.code and isinstance(needed, dict):
-            if is_wanted(error):  # although it was told that tasks are known here
+            if requires_task(error):  # although it was told that tasks are known here
                 return RemoteError(f"{self._params.get('name')} only runs as a task, and none was begun.", error.code)
             return CapabilityNotSupported(needed)
         message = redacted(error.message, secrets)
@@ -122,12 +123,12 @@ class Forwarded:
         """What a task of a stateless server comes to; one that an earlier run began is looked at at once."""
         shown = task if self._is_begun_here else {**task, "pollIntervalMs": 0}
         return await self._told_meanwhile(
-            lambda take, passing: self._upstreams.pursue(
+            lambda take, passing: self._upstreams.wait_for_task(
                 self._connection,
                 shown,
                 self._meta,
-                told=None if take is None else Told(take),
-                party=passing,
+                reporter=None if take is None else ProgressReporter(take),
+                downstream=passing,
                 principal=self._ctx.principal.id,
                 ask=partial(self._asked, name=name),
             )
@@ -161,7 +162,7 @@ class Forwarded:
                 question = await self._ctx.caller.once(f"{name}.{number}", partial(self._round, number, given))
             except Complete as complete:
                 return complete.answer
-            if (task := task_of(question)) is not None:
+            if (task := task_in(question)) is not None:
                 return await self._pursued(task, f"{name}.{number}")
             if question.get("resultType", "complete") != _QUESTION:
                 return dict(question)
@@ -175,7 +176,7 @@ class Forwarded:
         """What the server says; an answer without any question before it need not be remembered."""
         answer = await self._once(given, waits=False)
         self._is_begun_here = True
-        if not number and answer.get("resultType") != _QUESTION and task_of(answer) is None:
+        if not number and answer.get("resultType") != _QUESTION and task_in(answer) is None:
             raise Complete(answer)
         return answer
 

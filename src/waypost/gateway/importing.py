@@ -30,9 +30,9 @@ from waypost.policy.audit import AuditLog, Record
 from waypost.redaction import redacted
 from waypost.stores.store import Store
 from waypost.upstreams.offers import Offers
-from waypost.upstreams.pool import PAGE_DONE, Upstreams
+from waypost.upstreams.pool import Upstreams
 from waypost.upstreams.replies import Reply
-from waypost.upstreams.upstream import Listener
+from waypost.upstreams.upstream import ELICITATION_COMPLETE, Listener
 
 _log: Final = logging.getLogger(__name__)
 _CHANGED: Final = frozenset(f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources"))
@@ -198,7 +198,7 @@ class Imports(Listener):
         source.asked_at = time.monotonic()
         try:
             async with asyncio.timeout(_LIST_WITHIN):
-                offered = await self._upstreams().offers(source.name)
+                offered = await self._upstreams().list_offers(source.name)
                 async with source.judging:
                     await self._take(source, offered)
         except (WaypostError, OSError, msgspec.ValidationError) as error:
@@ -228,7 +228,7 @@ class Imports(Listener):
         told = redacted(said, source.secrets)
         is_news, source.error = not source.error, told
         if is_news:
-            if self._upstreams().standing(source.name).state != "failed":  # which is in the log already
+            if self._upstreams().status(source.name).state != "failed":  # which is in the log already
                 _log.warning("the tools of the connection %s are not known: %s", source.name, told)
             self._record("capability.discovery_failed", source, told, "error")
 
@@ -264,7 +264,7 @@ class Imports(Listener):
         if source.seen != source.begun or not self._upstreams().version(source.name):
             await asyncio.wait({self._refreshed(source)})
 
-    def begun(self, name: str) -> None:
+    def on_session_start(self, name: str) -> None:
         """Ask a server that was started what it offers now."""
         source = self._sources.get(name)
         if source is not None and self._is_running:
@@ -280,14 +280,14 @@ class Imports(Listener):
     def _look_at_all(self) -> None:
         self._subscriptions.look_at(self._sources.values())
 
-    def heard(self, name: str, note: Reply) -> None:
+    def on_notification(self, name: str, note: Reply) -> None:
         """Ask a server that says so what has changed, and hand on what it says of a resource or a page."""
         source = self._sources.get(name)
         if source is None or not self._is_running:
             return
         if note["method"] == _UPDATED:
             self._subscriptions.heard(source, note["params"].get("uri"))
-        if note["method"] == PAGE_DONE:
+        if note["method"] == ELICITATION_COMPLETE:
             self._handlers.pages.done(name, note["params"])
         if note["method"] not in _CHANGED or source.later is not None:
             return
@@ -310,7 +310,7 @@ class Imports(Listener):
         connection = self._connections.get(name)
         if connection is None:
             raise UnknownCapability(f"There is no connection {name!r} to an MCP server.")
-        return row_of(name, connection, self._upstreams().standing(name), self._sources.get(name))
+        return row_of(name, connection, self._upstreams().status(name), self._sources.get(name))
 
     async def approve(self, name: str, tool: str | None, sha256: str | None, principal: str) -> list[str]:
         """Trust definitions as they are now; the names of those that were held."""

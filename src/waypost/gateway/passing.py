@@ -12,7 +12,7 @@ from waypost.capabilities.context import Context, hand_on
 from waypost.capabilities.questions import ANSWER_WITHIN, Question, for_version, require
 from waypost.errors import CapabilityNotSupported, ProtocolError, RemoteError, WaypostError
 from waypost.gateway.reports import Remarks
-from waypost.upstreams.server_requests import QUESTIONS
+from waypost.upstreams.server_requests import SERVER_REQUESTS
 from waypost.wire.params import LOG_LEVELS
 from waypost.wire.versions import V2025_11_25, is_modern
 
@@ -51,7 +51,7 @@ def name_in_run(ctx: Context, name: str) -> str:
 def question_of(ctx: Context, method: str, params: Mapping[str, Any], key: str | None = None) -> Question:
     """A server's question as the caller's client gets it."""
     given = {name: value for name, value in params.items() if name not in _OF_THE_CONNECTION}
-    needs: dict[str, Any] = {name: {} for name in QUESTIONS[method]}
+    needs: dict[str, Any] = {name: {} for name in SERVER_REQUESTS[method]}
     if method == "elicitation/create":
         mode = given.setdefault("mode", "form")
         if mode != "url" or ctx.caller.version != V2025_11_25:
@@ -69,7 +69,7 @@ def question_of(ctx: Context, method: str, params: Mapping[str, Any], key: str |
 
 async def asked(ctx: Context, method: str, params: Mapping[str, Any], key: str | None = None) -> Any:
     """The answer of the caller's client, as it came; a refusal is a `RemoteError`."""
-    if method not in QUESTIONS:
+    if method not in SERVER_REQUESTS:
         raise RemoteError(f"Method not found: {method}", -32601)
     try:
         return await hand_on(ctx, question_of(ctx, method, params, key))

@@ -13,7 +13,7 @@ from waypost.gateway.manifests import Manifest
 from waypost.gateway.sources import Source
 from waypost.gateway.trust import TOOL, Why, difference, noun_of, pin_of_all
 from waypost.redaction import redacted, secrets_of
-from waypost.upstreams.upstream import Standing
+from waypost.upstreams.upstream import UpstreamStatus
 
 
 class HeldTool(msgspec.Struct, frozen=True, rename="camel"):
@@ -68,12 +68,12 @@ class UpstreamRow(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     unseen: list[Unseen] = []
 
 
-def row_of(name: str, connection: McpConnection, standing: Standing, source: Source | None) -> UpstreamRow:
+def row_of(name: str, connection: McpConnection, standing: UpstreamStatus, source: Source | None) -> UpstreamRow:
     """All that is known of one connection."""
     secrets = secrets_of(connection.env, connection.headers)
     row = UpstreamRow(
         connection=name,
-        transport="http" if connection.url is not None else "stdio",
+        transport=connection.transport or "stdio",
         state=standing.state,
         reason=redacted(standing.reason, secrets),
         retry_in=round(standing.retry_in, 1),

@@ -17,7 +17,7 @@ from waypost.gateway.manifests import Manifest
 from waypost.gateway.trust import NAMED_BY, Held, Pin, judged
 from waypost.redaction import secrets_of
 from waypost.upstreams.offers import Offers
-from waypost.upstreams.subscriptions import Watched
+from waypost.upstreams.subscriptions import ResourceSubscriptions
 
 _LARGEST: Final = 262_144
 
@@ -47,7 +47,7 @@ class Source:
     digest: str
     manifest: Manifest | None = None
     """What it offers, once that is known."""
-    watched: Watched = field(default_factory=Watched)
+    watched: ResourceSubscriptions = field(default_factory=ResourceSubscriptions)
     pins: dict[str, Pin] = field(default_factory=dict)
     held: dict[str, Held] = field(default_factory=dict)
     error: str = ""

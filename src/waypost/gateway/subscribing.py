@@ -109,9 +109,9 @@ class Subscriptions:
             running_loop().call_later(_AGAIN_AFTER, self.look, source)
 
         wanted = self.wanted(source)
-        if not wanted and self._upstreams().standing(source.name).state != "running":
+        if not wanted and self._upstreams().status(source.name).state != "running":
             return
         try:
-            await self._upstreams().watch(source.name, source.watched, wanted, later)
+            await self._upstreams().subscribe(source.name, source.watched, wanted, later)
         except (OSError, WaypostError) as error:
             _log.debug("%s does not tell of its resources: %s", source.name, error)

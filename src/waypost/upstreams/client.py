@@ -1,83 +1,86 @@
-"""An MCP client, in the era asked for, over any link that carries messages."""
+"""An MCP client in either era, and finding out which era a server speaks."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from waypost.errors import HeaderMismatch, RemoteError, UnsupportedVersion
+from waypost.errors import CapabilityNotSupported, HeaderMismatch, RemoteError, UnsupportedVersion
 from waypost.loops import running_loop
 from waypost.upstreams import tasks
-from waypost.upstreams.jsonrpc import NAMED, Conversation, see_off
+from waypost.upstreams.jsonrpc import NAMED, JsonRpcClient
 from waypost.upstreams.replies import Reply
-from waypost.upstreams.server_requests import Party
-from waypost.upstreams.transport import Link, parameters_of
+from waypost.upstreams.server_requests import Downstream
+from waypost.upstreams.transport import Transport, find_header_parameters
 from waypost.wire.params import SUBSCRIPTION_ID
 from waypost.wire.versions import ALL, LATEST_LEGACY, LEGACY, V2026_07_28, is_modern
 
-_HEADER_MISMATCH: Final = -32020
-_NOT_KNOWN: Final = -32601
-_MOST_ROUNDS: Final = 16
-_MOST_LESSONS: Final = 2
-"""What a server may have to tell about a tool before it can be called: that it wants headers, and to be a task."""
-_BEGUN_WITHIN: Final = 10.0
-"""Seconds in which a server has to tell the id of a task that is to be stopped."""
-_NO_META: Final[dict[str, Any]] = {}
+METHOD_NOT_FOUND: Final = -32601
+NEWEST_FIRST: Final = (V2026_07_28, LATEST_LEGACY)
+_MAX_ROUNDS: Final = 16
+_MAX_PAGES: Final = 1000
+_MAX_RETRIES: Final = 2
+"""What a server may have to teach about a tool before it can be called: that it wants headers, and to be a task."""
+_TASK_ID_TIMEOUT_S: Final = 10.0
+"""How long a server has to tell the id of a task that is to be cancelled."""
+_NO_META: Final[Mapping[str, Any]] = {}
 
 
-class Client(Conversation):
+class Client(JsonRpcClient):
     """Talks to one server."""
 
     async def open(self) -> Reply:
-        """Introduce ourselves and learn what the server is."""
-        await self._link.open(self._receive)
-        if is_modern(self.version):
+        """Introduce the client, and learn what the server is."""
+        await self._transport.open(self.receive)
+        has_session = not is_modern(self.version)
+        if not has_session:
             welcome = await self.request("server/discover")
             self.server_info = Reply(welcome.get("_meta", {}).get("io.modelcontextprotocol/serverInfo", {}))
-            self.server_capabilities = welcome.get("capabilities") or Reply()
-            return welcome
-        offered = {**self.capabilities, **self._session_capabilities}
-        welcome = await self.request(
-            "initialize", {"protocolVersion": self.version, "capabilities": offered, "clientInfo": self._info}
-        )
-        self.version = welcome["protocolVersion"]
-        self.server_info = welcome["serverInfo"]
+        else:
+            offered = {**self.profile.capabilities, **self.profile.session_capabilities}
+            welcome = await self.request(
+                "initialize",
+                {"protocolVersion": self.version, "capabilities": offered, "clientInfo": self.profile.info},
+            )
+            self.version = welcome["protocolVersion"]
+            self.server_info = welcome["serverInfo"]
         self.server_capabilities = welcome.get("capabilities") or Reply()
-        await self.notify("notifications/initialized")
+        if has_session:
+            await self.notify("notifications/initialized")
         return welcome
 
     async def request(
         self, method: str, params: dict[str, Any] | None = None, *, meta: dict[str, Any] | None = None
     ) -> Reply:
-        """Send a request and wait for its result, answering what the server asks; an error is a `RemoteError`."""
-        call = self.calls.begin(None) if method in NAMED else None
+        """Send a request and wait for its result, answering input requests; an error response is a `RemoteError`."""
+        call = self.server_requests.start_call(None) if method in NAMED else None
         try:
-            return await self._answered(method, dict(params or {}), meta)
+            return await self._request_in_rounds(method, dict(params or {}), meta)
         finally:
             if call is not None:
-                self.calls.end(call)
+                self.server_requests.end_call(call)
 
-    async def _answered(self, method: str, given: dict[str, Any], meta: dict[str, Any] | None) -> Reply:
-        for _ in range(_MOST_ROUNDS):
-            request_id = next(self._ids)
-            result = await self._answer(request_id, self.send_request(request_id, method, given, meta))
-            if result.get("resultType") != "input_required" or not self._questions.answers:
+    async def _request_in_rounds(self, method: str, params: dict[str, Any], meta: dict[str, Any] | None) -> Reply:
+        # In the stateless era a server asks by its result, and the request is made again with the answers.
+        for _ in range(_MAX_ROUNDS):
+            result: Reply = await self.round_trip(method, params, meta, Reply.of)
+            if result.get("resultType") != "input_required" or not self.server_requests.answers:
                 return result
-            asked = result.get("inputRequests", {})
-            given["inputResponses"] = {
-                key: await self._questions.told(one["method"], one["params"]) for key, one in asked.items()
+            params["inputResponses"] = {
+                key: await self.server_requests.answer(one["method"], one["params"])
+                for key, one in result.get("inputRequests", {}).items()
             }
             if "requestState" in result:
-                given["requestState"] = result["requestState"]
-        raise RemoteError(f"The server asked {_MOST_ROUNDS} times without an answer of its own.", -32000)
+                params["requestState"] = result["requestState"]
+        raise RemoteError(f"The server asked {_MAX_ROUNDS} times without an answer of its own.", -32000)
 
     async def list_all(self, method: str, key: str) -> list[Reply]:
         """Every item of a list, page after page."""
         items: list[Reply] = []
         cursor: str | None = None
-        for _ in range(1000):
+        for _ in range(_MAX_PAGES):
             page = await self.request(method, None if cursor is None else {"cursor": cursor})
             items.extend(page[key])
             if (cursor := page.get("nextCursor")) is None:
@@ -87,9 +90,9 @@ class Client(Conversation):
     async def list_tools(self) -> list[Reply]:
         """The tools the server lists."""
         tools = await self.list_all("tools/list", "tools")
-        self._headers = parameters_of(tools)
-        if not is_modern(self.version):  # where definitions say so
-            self._tasked = tasks.only_as_tasks(tools)
+        self.tool_hints.headers = find_header_parameters(tools)
+        if not is_modern(self.version):  # only there do definitions say so
+            self.tool_hints.as_task = tasks.find_task_tools(tools)
         return tools
 
     async def list_resources(self) -> list[Reply]:
@@ -112,15 +115,15 @@ class Client(Conversation):
         meta: dict[str, Any] | None = None,
     ) -> Reply:
         """Call a tool."""
-        given = {"name": name, "arguments": arguments or {}}
+        params = {"name": name, "arguments": arguments or {}}
         try:
-            return await self.request("tools/call", given, meta=meta)
+            return await self.request("tools/call", params, meta=meta)
         except RemoteError as error:
-            if error.code != _HEADER_MISMATCH or name in self._headers:
+            if error.code != HeaderMismatch.code or name in self.tool_hints.headers:
                 raise
-        # The tool wants some arguments repeated as headers; which ones stands in its definition.
+        # The tool wants some arguments repeated as headers, which its definition names.
         await self.list_tools()
-        return await self.request("tools/call", given, meta=meta)
+        return await self.request("tools/call", params, meta=meta)
 
     async def read_resource(self, uri: str) -> Reply:
         """Read a resource."""
@@ -136,143 +139,134 @@ class Client(Conversation):
         return list(done["completion"]["values"])
 
     async def ping(self) -> None:
-        """Ask whether the server is there; only sessions can."""
+        """Ask whether the server responds; only in sessions."""
         await self.request("ping")
 
     async def set_log_level(self, level: str) -> None:
         """Choose which log messages to get: from now on in a session, with each request without one."""
         if is_modern(self.version):
-            self.log_level = level
+            self.profile.log_level = level
         else:
             await self.request("logging/setLevel", {"level": level})
 
     async def subscribe(self, uri: str) -> None:
-        """Hear when a resource changes; only sessions can, others `listen`."""
+        """Get a notification when a resource changes; only in sessions, elsewhere `listen`."""
         await self.request("resources/subscribe", {"uri": uri})
 
     async def unsubscribe(self, uri: str) -> None:
-        """Hear no more of a resource."""
+        """End such a subscription."""
         await self.request("resources/unsubscribe", {"uri": uri})
 
     @asynccontextmanager
     async def listen(self, **wanted: Any) -> AsyncIterator[Reply]:
         """Keep a stream of changes open (`toolsListChanged=True`, ...); gives the part the server honours."""
         request_id = next(self._ids)
-        acknowledged: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        acknowledged: asyncio.Future[Reply] = running_loop().create_future()
 
-        def wait_for_it(note: Reply) -> None:
+        def on_notification(note: Reply) -> None:
             mine = note["params"].get("_meta", {}).get(SUBSCRIPTION_ID) == request_id
             if mine and note["method"] == "notifications/subscriptions/acknowledged":
                 acknowledged.set_result(note["params"]["notifications"])
 
-        stop_listening = self.listen_to(wait_for_it)
+        stop_listening = self.listen_to(on_notification)
         ended = self.send_request(request_id, "subscriptions/listen", {"notifications": wanted})
         try:
-            yield await self._first(acknowledged, ended)
+            await asyncio.wait({acknowledged, ended}, timeout=self._timeout, return_when=asyncio.FIRST_COMPLETED)
+            if ended.done():
+                ended.result()
+            if not acknowledged.done():
+                raise RemoteError(f"The server did not open a stream within {self._timeout:g} s.", -32001)
+            yield acknowledged.result()
         finally:
             stop_listening()
             await self.cancel(request_id)
 
-    async def _first(self, acknowledged: asyncio.Future[Reply], ended: asyncio.Future[Reply]) -> Reply:
-        await asyncio.wait({acknowledged, ended}, timeout=self._patience, return_when=asyncio.FIRST_COMPLETED)
-        if ended.done():
-            ended.result()
-        if not acknowledged.done():
-            raise RemoteError(f"The server did not open a stream within {self._patience:g} s.", -32001)
-        return acknowledged.result()
 
+class RelayClient(Client):
+    """Makes requests for other clients, whose answers it passes on as they are."""
 
-async def relay(
-    client: Client,
-    method: str,
-    params: dict[str, Any],
-    *,
-    meta: dict[str, Any] | None = None,
-    party: Party | None = None,
-) -> dict[str, Any]:
-    """Make a request for somebody else: the result as it came, with whatever the server asks, or the task it became."""
-    call = client.calls.begin(party) if method in NAMED else None
-    try:
-        lessons = 0
-        while True:
-            as_task = method == "tools/call" and params["name"] in client._tasked
-            try:
-                if as_task:
-                    return await _begun(client, params, meta or _NO_META)
-                return await relayed(client, method, params, meta)
-            except RemoteError as error:
-                if method != "tools/call" or lessons == _MOST_LESSONS:
-                    raise
-                if not await _is_learned(client, params["name"], as_task, error):
-                    raise
-            lessons += 1
-    finally:
-        if call is not None:
-            client.calls.end(call)
-
-
-async def _begun(client: Client, params: dict[str, Any], meta: dict[str, Any]) -> dict[str, Any]:
-    """What a server says to a call that is to be a task; one that nobody waits for any more is stopped at once."""
-    given = tasks.begun_as_task(client.version, params, meta, client.capabilities)
-    beginning = running_loop().create_task(relayed(client, "tools/call", *given))
-
-    async def stop() -> None:
+    async def relay(
+        self,
+        method: str,
+        params: dict[str, Any],
+        *,
+        meta: Mapping[str, Any] | None = None,
+        downstream: Downstream | None = None,
+    ) -> dict[str, Any]:
+        """Make a request for another client: the result as it arrived, which may ask for input or be a task."""
+        call = self.server_requests.start_call(downstream) if method in NAMED else None
+        retries = 0
         try:
-            async with asyncio.timeout(_BEGUN_WITHIN):
-                task = tasks.task_of(await beginning)
-        except TimeoutError:
-            return
-        if task is not None:
-            await relayed(client, "tasks/cancel", {"taskId": task["taskId"]}, given[1])
+            while True:
+                as_task = method == "tools/call" and params["name"] in self.tool_hints.as_task
+                try:
+                    if as_task:
+                        return await self._start_task(params, meta or _NO_META)
+                    result: dict[str, Any] = await self.round_trip(method, params, meta)
+                    return result
+                except RemoteError as error:
+                    if method != "tools/call" or retries == _MAX_RETRIES:
+                        raise
+                    if not await self._learn(params["name"], as_task, error):
+                        raise
+                retries += 1
+        finally:
+            if call is not None:
+                self.server_requests.end_call(call)
 
-    def leave() -> None:
-        see_off(client, stop)
+    async def _start_task(self, params: dict[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
+        """The response to a call that is to run as a task; if it is cancelled before, the task is cancelled, too."""
+        given = tasks.to_task_call(self.version, params, meta, self.profile.capabilities)
+        starting = running_loop().create_task(self.round_trip("tools/call", *given))
 
-    client.before_closing.add(leave)
-    try:
-        return await asyncio.shield(beginning)
-    except asyncio.CancelledError:
-        leave()
-        raise
-    finally:
-        client.before_closing.discard(leave)
+        async def cancel_task() -> None:
+            try:
+                async with asyncio.timeout(_TASK_ID_TIMEOUT_S):
+                    task = tasks.task_in(await starting)
+            except TimeoutError:
+                return
+            if task is not None:
+                await self.round_trip("tasks/cancel", {"taskId": task["taskId"]}, given[1])
 
+        def cancel_later() -> None:
+            self.send_goodbye(cancel_task)
 
-async def _is_learned(client: Client, name: str, as_task: bool, error: RemoteError) -> bool:
-    """Whether a refusal taught how a tool has to be called instead."""
-    if error.code == _HEADER_MISMATCH and name not in client._headers:
-        await client.list_tools()
-        return True
-    if is_modern(client.version):
-        if tasks.is_wanted(error) and not as_task:
-            client._tasked.add(name)
+        keep_open = self.before_close(cancel_later)
+        try:
+            # Only the response tells the id of the task, without which it could not be cancelled.
+            result: dict[str, Any] = await asyncio.shield(starting)
+            return result
+        except asyncio.CancelledError:
+            cancel_later()
+            raise
+        finally:
+            keep_open()
+
+    async def _learn(self, name: str, as_task: bool, error: RemoteError) -> bool:
+        """Whether a refusal taught how a tool has to be called instead."""
+        if error.code == HeaderMismatch.code and name not in self.tool_hints.headers:
+            await self.list_tools()
             return True
-    elif error.code == _NOT_KNOWN and tasks.runs_tasks(client.version, client.server_capabilities):
-        await client.list_tools()
-        return (name in client._tasked) != as_task
-    return False
+        if is_modern(self.version):
+            if tasks.requires_task(error) and not as_task:
+                self.tool_hints.as_task.add(name)
+                return True
+        elif error.code == METHOD_NOT_FOUND and tasks.supports_tasks(self.version, self.server_capabilities):
+            await self.list_tools()
+            return (name in self.tool_hints.as_task) != as_task
+        return False
 
 
-async def relayed(client: Client, method: str, params: dict[str, Any], meta: dict[str, Any] | None) -> dict[str, Any]:
-    """The result of one request, as it came."""
-    request_id = next(client._ids)
-    return await client._answer(request_id, client._begin_request(request_id, method, params, meta, _as_it_came))
-
-
-def _as_it_came(result: dict[str, Any]) -> dict[str, Any]:
-    return result
-
-
-async def connected(link: Link, *, version: str | None = None, **options: Any) -> Client:
-    """A client that talks to the server; without a version the newest one both know."""
-    client = Client(link, version=version or V2026_07_28, **options)
+async def open_client(transport: Transport, *, version: str | None = None, **options: Any) -> Client:
+    """A client that has introduced itself; without a version, in the newest that both sides know."""
+    client = Client(transport, version=version or V2026_07_28, **options)
     try:
         try:
             await client.open()
         except RemoteError:
             if version is not None:
                 raise
-            client = Client(link, version=LATEST_LEGACY, **options)
+            client = Client(transport, version=LATEST_LEGACY, **options)
             await client.open()
     except BaseException:
         await client.close()
@@ -280,30 +274,35 @@ async def connected(link: Link, *, version: str | None = None, **options: Any) -
     return client
 
 
-NEWEST_FIRST: Final = (V2026_07_28, LATEST_LEGACY)
-_CAPABILITY_MISSING: Final = -32021
-
-
-async def introduce(client: Client, versions: tuple[str, ...], patience: float) -> None:
+async def negotiate_version(client: Client, versions: tuple[str, ...], within: float) -> None:
     """Open a client with the first of the versions whose era the server knows.
 
-    A server that does not answer the first question within `patience` is asked the next one.
+    One that does not answer in the first era within so many seconds is asked in the next: servers that know only
+    sessions refuse `server/discover` in many ways, and some do not answer it at all.
     """
     client.version = versions[0]
     if len(versions) == 1:
         await client.open()
-    elif not await _is_answered(client, patience):
-        await _introduce_again(client, versions)
+    elif not await _try_open(client, within):
+        client.version = versions[1]
+        try:
+            await client.open()
+        except RemoteError as error:
+            if error.code != UnsupportedVersion.code:
+                raise
+            # A server that was slow to start has taken the first request for the choice of an era.
+            client.version = versions[0]
+            await client.open()
     if client.version not in ALL:
         raise RemoteError(
-            f"It speaks version {client.version} of MCP, which is not known here.", UnsupportedVersion.code
+            f"It speaks version {client.version} of MCP, which is not supported.", UnsupportedVersion.code
         )
 
 
-async def _is_answered(client: Client, patience: float) -> bool:
+async def _try_open(client: Client, within: float) -> bool:
     """Whether the server knows the era; an error that only a server of that era gives is raised."""
     try:
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(within):
             await client.open()
     except TimeoutError:
         return False
@@ -314,21 +313,9 @@ async def _is_answered(client: Client, patience: float) -> bool:
     return True
 
 
-async def _introduce_again(client: Client, versions: tuple[str, ...]) -> None:
-    client.version = versions[1]
-    try:
-        await client.open()
-    except RemoteError as error:
-        if error.code != UnsupportedVersion.code:
-            raise
-        # A server that was slow to start has taken the first question for the choice of an era.
-        client.version = versions[0]
-        await client.open()
-
-
 def _is_final(error: RemoteError) -> bool:
-    """Whether a refusal of the newest era means that a session would be refused as well."""
+    """Whether a refusal of the stateless era means that a session would be refused as well."""
     if error.code != UnsupportedVersion.code:
-        return error.code in (HeaderMismatch.code, _CAPABILITY_MISSING)
+        return error.code in (HeaderMismatch.code, CapabilityNotSupported.code)
     supported = error.data.get("supported") if isinstance(error.data, dict) else None
     return isinstance(supported, list) and not any(version in LEGACY for version in supported)

@@ -1,4 +1,4 @@
-"""The one way the hub fetches URLs for others: checked addresses, checked redirects, bounded in size and time."""
+"""Fetching URLs that callers chose: with checked addresses and redirects, and bounds on size and time."""
 
 from __future__ import annotations
 
@@ -19,19 +19,40 @@ from multidict import CIMultiDictProxy
 from yarl import URL
 
 from waypost.errors import ToolError
-from waypost.upstreams.http1 import why_not
+from waypost.upstreams.http1 import Reason, explain_connect_error
 from waypost.version import __version__
 
-LONGEST_URL: Final = 8192
+MAX_URL_LENGTH: Final = 8192
+DEFAULT_TIMEOUT_S: Final = 30.0
+DEFAULT_MAX_BYTES: Final = 10 * 1024 * 1024
+MAX_REDIRECTS: Final = 5
+_MAX_CONNECTIONS: Final = 100
 
-_NEVER: Final = re.compile(r"[\x00-\x20\x7f\\]")
+Lookup = Callable[[str, int], Awaitable[list[str]]]
+"""All addresses of a name, as text."""
+
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
+_CONTROL_CHARACTER: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_RESERVED_HEADERS: Final = frozenset(
+    (
+        *("host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade"),
+        *("expect", "accept-encoding", "proxy-authorization", "proxy-connection"),
+    )
+)
+# Anything else a caller sets may be a key for the first origin only.
+_SAFE_HEADERS: Final = frozenset({"accept", "accept-language", "user-agent", "content-type", "content-language"})
+_BODY_HEADERS: Final = frozenset({"content-type", "content-language"})
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+
+_FORBIDDEN: Final = re.compile(r"[\x00-\x20\x7f\\]")
 _NAME: Final = re.compile(r"(?=.{1,253}\.?\Z)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?")
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 # `is_global` differs between Python versions for these, so they are named here.
-_CLOSED_V4: Final = tuple(ip_network(text) for text in ("192.0.0.0/24", "192.88.99.0/24"))
-_OPEN_V6: Final = ip_network("2000::/3")
-_CLOSED_V6: Final = tuple(ip_network(text) for text in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"))
+_RESERVED_V4: Final = tuple(ip_network(text) for text in ("192.0.0.0/24", "192.88.99.0/24"))
+_PUBLIC_V6: Final = ip_network("2000::/3")
+_RESERVED_V6: Final = tuple(ip_network(text) for text in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"))
 _NAT64: Final = ip_network("64:ff9b::/96")
 
 
@@ -46,47 +67,48 @@ class EgressRefused(ToolError):
 def is_public(address: IPv4Address | IPv6Address) -> bool:
     """Whether an address belongs to the open internet; tunnels that hide another address do not."""
     if isinstance(address, IPv4Address):
-        return address.is_global and not address.is_multicast and not any(address in net for net in _CLOSED_V4)
+        return address.is_global and not address.is_multicast and not any(address in net for net in _RESERVED_V4)
     if address.scope_id is not None:
         return False
-    inner = _inner(address)
+    inner = _embedded_v4(address)
     if inner is not None:
         return is_public(inner)
-    return address in _OPEN_V6 and not any(address in net for net in _CLOSED_V6)
+    return address in _PUBLIC_V6 and not any(address in net for net in _RESERVED_V6)
 
 
-def _inner(address: IPv6Address) -> IPv4Address | None:
+def _embedded_v4(address: IPv6Address) -> IPv4Address | None:
     """The IPv4 address that an IPv6 address stands for in live networks: mapped, or behind NAT64."""
     if address in _NAT64:
         return IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped
 
 
-def checked_url(text: str, allow_private: bool) -> URL:
+def check_url(text: str, allow_private: bool) -> URL:
     """The URL, if its spelling is plain and its host is not a private address; names are looked up later."""
-    url = _parsed(text)
+    url = _parse(text)
     if url.scheme not in ("http", "https"):
         raise EgressRefused("Only http and https URLs are fetched.")
     if "@" in urlsplit(text).netloc:
         raise EgressRefused("A URL with a user name or password is not fetched.")
     host = url.raw_host or ""
-    literal = _literal(host)
-    if not allow_private and (_is_localhost(host) if literal is None else not is_public(literal)):
+    literal = _parse_literal(host)
+    is_local = f".{host.rstrip('.')}".endswith(".localhost") if literal is None else not is_public(literal)
+    if is_local and not allow_private:
         raise EgressRefused(f"{host} is a private address, which is not fetched.")
     return url
 
 
-def checked_addresses(host: str, found: list[str], allow_private: bool) -> list[str]:
-    """What a name resolved to, if nothing of it is private."""
-    if not allow_private and not all(is_public(ip_address(text)) for text in found):
+def check_addresses(host: str, addresses: list[str], allow_private: bool) -> list[str]:
+    """The addresses of a name, if none of them is private."""
+    if not allow_private and not all(is_public(ip_address(text)) for text in addresses):
         raise EgressRefused(f"{host} resolves to a private address, which is not fetched.")
-    return found
+    return addresses
 
 
-def _parsed(text: str) -> URL:
-    if len(text) > LONGEST_URL:
-        raise EgressRefused(f"A URL of more than {LONGEST_URL} characters is not fetched.")
-    if _NEVER.search(text):
+def _parse(text: str) -> URL:
+    if len(text) > MAX_URL_LENGTH:
+        raise EgressRefused(f"A URL of more than {MAX_URL_LENGTH} characters is not fetched.")
+    if _FORBIDDEN.search(text):
         raise EgressRefused("A URL with spaces, control characters or backslashes is not fetched.")
     try:
         return URL(text)
@@ -94,18 +116,18 @@ def _parsed(text: str) -> URL:
         raise EgressRefused("That is not a URL.") from None
 
 
-def _literal(host: str) -> IPv4Address | IPv6Address | None:
+def _parse_literal(host: str) -> IPv4Address | IPv6Address | None:
     """The address a host spells out, or nothing if it is a name; spellings that readers disagree on are refused."""
     if ":" in host:
-        return _address(host)
+        return _parse_address(host)
     if not _NAME.fullmatch(host):
         raise EgressRefused("The host of the URL is not a name or an address.")
     if _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]):
-        return _address(host)
+        return _parse_address(host)
     return None
 
 
-def _address(host: str) -> IPv4Address | IPv6Address:
+def _parse_address(host: str) -> IPv4Address | IPv6Address:
     try:
         # A zone ("%eth0") means something on this machine only.
         return ip_address(host if "%" not in host else "")
@@ -113,36 +135,8 @@ def _address(host: str) -> IPv4Address | IPv6Address:
         raise EgressRefused(f"{host} is not the usual spelling of an address.") from None
 
 
-def _is_localhost(host: str) -> bool:
-    name = host.rstrip(".")
-    return name == "localhost" or name.endswith(".localhost")
-
-
-WITHIN: Final = 30.0
-MOST_BYTES: Final = 10 * 1024 * 1024
-REDIRECTS: Final = 5
-_CONNECTIONS: Final = 100
-
-Lookup = Callable[[str, int], Awaitable[list[str]]]
-"""All addresses of a name, as text."""
-
-_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
-_BAD_VALUE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_OURS: Final = frozenset(
-    (
-        *("host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade"),
-        *("expect", "accept-encoding", "proxy-authorization", "proxy-connection"),
-    )
-)
-# Anything else a caller sets may be a key for the first origin only.
-_FOR_ANY_ORIGIN: Final = frozenset({"accept", "accept-language", "user-agent", "content-type", "content-language"})
-_ABOUT_BODIES: Final = frozenset({"content-type", "content-language"})
-_MOVED: Final = frozenset({301, 302, 303, 307, 308})
-
-
 @dataclass(frozen=True)
-class Fetched:
+class EgressResponse:
     """A whole answer, decompressed; `url` is where it came from in the end."""
 
     status: int
@@ -161,7 +155,7 @@ class _Request:
 
 
 class Egress:
-    """A pool of connections to places that callers name."""
+    """Fetches URLs that callers chose, over connections that are kept."""
 
     def __init__(
         self,
@@ -171,7 +165,7 @@ class Egress:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.allow_private = allow_private
-        self._lookup = lookup or resolved
+        self._lookup = lookup or resolve_host
         self._tls = tls
         self._http: aiohttp.ClientSession | None = None
 
@@ -181,19 +175,19 @@ class Egress:
         url: str,
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
-        within: float = WITHIN,
-        most_bytes: int = MOST_BYTES,
-        redirects: int = REDIRECTS,
-    ) -> Fetched:
+        within: float = DEFAULT_TIMEOUT_S,
+        most_bytes: int = DEFAULT_MAX_BYTES,
+        redirects: int = MAX_REDIRECTS,
+    ) -> EgressResponse:
         """Fetch a URL `within` seconds in all, following redirects; any status is an answer."""
-        asked = _Request(
-            _checked_method(method), checked_url(url, self.allow_private), _checked_headers(headers), body, most_bytes
+        request = _Request(
+            _check_method(method), check_url(url, self.allow_private), _check_headers(headers), body, most_bytes
         )
         try:
             async with asyncio.timeout(within):
-                return await self._follow(asked, redirects)
+                return await self._follow(request, redirects)
         except TimeoutError:
-            raise EgressFailed(f"{asked.url.host} did not answer within {within:g} s.") from None
+            raise EgressFailed(f"{request.url.host} did not answer within {within:g} s.") from None
 
     async def close(self) -> None:
         """End all connections; a later request opens new ones."""
@@ -201,28 +195,29 @@ class Egress:
         if http is not None:
             await http.close()
 
-    async def _follow(self, asked: _Request, redirects: int) -> Fetched:
+    async def _follow(self, request: _Request, redirects: int) -> EgressResponse:
         for _ in range(redirects + 1):
-            answer = await self._fetch(asked)
-            if isinstance(answer, Fetched):
+            answer = await self._fetch(request)
+            if isinstance(answer, EgressResponse):
                 return answer
-            asked = _next(asked, answer.status, checked_url(_target(asked.url, answer.to), self.allow_private))
+            url = check_url(_resolve_location(request.url, answer.to), self.allow_private)
+            request = _redirect_request(request, answer.status, url)
         raise EgressRefused(f"More than {redirects} redirects are not followed.")
 
-    async def _fetch(self, asked: _Request) -> Fetched | _Moved:
+    async def _fetch(self, request: _Request) -> EgressResponse | _Redirect:
         try:
             async with self._session().request(
-                asked.method, asked.url, headers=asked.headers, data=asked.body, allow_redirects=False
+                request.method, request.url, headers=request.headers, data=request.body, allow_redirects=False
             ) as response:
                 to = response.headers.get("Location")
-                if response.status in _MOVED and to:
-                    return _Moved(response.status, to)
-                body = await _read(response, asked.most_bytes)
-                return Fetched(response.status, response.headers, body, str(asked.url))
+                if response.status in _REDIRECTS and to:
+                    return _Redirect(response.status, to)
+                body = await _read(response, request.most_bytes)
+                return EgressResponse(response.status, response.headers, body, str(request.url))
         except (aiohttp.ClientError, OSError, ValueError) as error:
             if isinstance(error, TimeoutError):
                 raise
-            raise EgressFailed(f"{asked.url.host} cannot be reached: {_reason(error)}.") from None
+            raise EgressFailed(f"{request.url.host} cannot be reached: {_explain(error)}.") from None
 
     def _session(self) -> aiohttp.ClientSession:
         if self._http is None:
@@ -230,7 +225,7 @@ class Egress:
                 resolver=_CheckedResolver(self._lookup, self.allow_private),
                 use_dns_cache=False,
                 ssl=self._tls or True,
-                limit=_CONNECTIONS,
+                limit=_MAX_CONNECTIONS,
             )
             self._http = aiohttp.ClientSession(
                 connector=connector,
@@ -245,7 +240,11 @@ class Egress:
 
 
 class _CheckedResolver(AbstractResolver):
-    """Looks a name up once per connection and hands out only what was checked."""
+    """Looks a name up once per connection and returns only checked addresses.
+
+    Checking and connecting must use the same lookup: a name that is looked up twice may resolve to a private address
+    the second time (DNS rebinding).
+    """
 
     def __init__(self, lookup: Lookup, allow_private: bool) -> None:
         self._lookup = lookup
@@ -254,68 +253,67 @@ class _CheckedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        found = checked_addresses(host, await self._lookup(host, port), self._allow_private)
-        return [_numeric(host, address, port) for address in found]
+        addresses = check_addresses(host, await self._lookup(host, port), self._allow_private)
+        flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+        families = [socket.AF_INET6 if ":" in address else socket.AF_INET for address in addresses]
+        return [
+            ResolveResult(hostname=host, host=address, port=port, family=found, proto=0, flags=flags)
+            for address, found in zip(addresses, families, strict=True)
+        ]
 
     async def close(self) -> None:
         """Nothing to release."""
 
 
-async def resolved(host: str, port: int) -> list[str]:
+async def resolve_host(host: str, port: int) -> list[str]:
     """Every address the system knows for a name."""
     infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in infos))
 
 
-def _numeric(host: str, address: str, port: int) -> ResolveResult:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
-    return ResolveResult(hostname=host, host=address, port=port, family=family, proto=0, flags=flags)
-
-
 @dataclass(frozen=True)
-class _Moved:
+class _Redirect:
     status: int
     to: str
 
 
-def _next(asked: _Request, status: int, url: URL) -> _Request:
+def _redirect_request(request: _Request, status: int, url: URL) -> _Request:
     """The request that a redirect asks for."""
-    if asked.url.scheme == "https" and url.scheme != "https":
+    if request.url.scheme == "https" and url.scheme != "https":
         raise EgressRefused("A redirect from https to http is not followed.")
-    if url.origin() != asked.url.origin():
-        asked = replace(asked, headers=_only(asked.headers, lambda name: name in _FOR_ANY_ORIGIN))
-    if (status == 303 and asked.method != "HEAD") or (status in (301, 302) and asked.method == "POST"):
-        headers = _only(asked.headers, lambda name: name not in _ABOUT_BODIES)
-        asked = replace(asked, method="GET", body=None, headers=headers)
-    return replace(asked, url=url)
+    if url.origin() != request.url.origin():
+        request = replace(request, headers=_filter_headers(request.headers, lambda name: name in _SAFE_HEADERS))
+    if (status == 303 and request.method != "HEAD") or (status in (301, 302) and request.method == "POST"):
+        headers = _filter_headers(request.headers, lambda name: name not in _BODY_HEADERS)
+        request = replace(request, method="GET", body=None, headers=headers)
+    return replace(request, url=url)
 
 
-def _target(url: URL, location: str) -> str:
+def _resolve_location(url: URL, location: str) -> str:
     try:
         return urljoin(str(url), location.strip().replace(" ", "%20"))
     except ValueError:
         raise EgressRefused("A redirect to something that is not a URL is not followed.") from None
 
 
-def _only(headers: dict[str, str], wanted: Callable[[str], bool]) -> dict[str, str]:
+def _filter_headers(headers: dict[str, str], wanted: Callable[[str], bool]) -> dict[str, str]:
     return {name: value for name, value in headers.items() if wanted(name.lower())}
 
 
-def _checked_method(method: str) -> str:
+def _check_method(method: str) -> str:
     known = method.upper()
     if known not in _METHODS:
         raise EgressRefused(f"The method is one of {', '.join(sorted(_METHODS))}.")
     return known
 
 
-def _checked_headers(headers: Mapping[str, str] | None) -> dict[str, str]:
+def _check_headers(headers: Mapping[str, str] | None) -> dict[str, str]:
     for name, value in (headers or {}).items():
-        if not _TOKEN.fullmatch(name):
+        if not _HEADER_NAME.fullmatch(name):
             raise EgressRefused("The name of a header is malformed.")
-        if name.lower() in _OURS:
+        if name.lower() in _RESERVED_HEADERS:
             raise EgressRefused(f"The header {name} cannot be set.")
-        if _BAD_VALUE.search(value):
+        if _CONTROL_CHARACTER.search(value):
             raise EgressRefused(f"The header {name} holds a line break or control character.")
     return dict(headers or {})
 
@@ -327,7 +325,7 @@ async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
         raise EgressFailed(f"{response.url.host} answers in an encoding that was not asked for.")
     if response.method != "HEAD" and (response.content_length or 0) > most:
         raise too_much
-    unpack = _Unpacking() if "gzip" in encoding else None
+    unpack = _Gunzip() if "gzip" in encoding else None
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk if unpack is None else unpack.feed(chunk, most + 1 - len(body))
@@ -338,8 +336,8 @@ async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
     return bytes(body)
 
 
-class _Unpacking:
-    """Unpacks gzip, never more at once than it is told."""
+class _Gunzip:
+    """Unpacks gzip, never more at once than is asked for."""
 
     def __init__(self) -> None:
         self._stream = zlib.decompressobj(wbits=31)
@@ -365,14 +363,14 @@ class _Unpacking:
         return bytes(out)
 
 
-def _reason(error: Exception) -> str:
-    """Why there is no answer, without the address."""
+def _explain(error: Exception) -> str:
+    """Why there is no response, without the address."""
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return "its name is not known"
+        return Reason.UNKNOWN_HOST.value
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return why_not(error.certificate_error)
+        return explain_connect_error(error.certificate_error)[1]
     if isinstance(error, aiohttp.ClientConnectorError):
-        return why_not(error.os_error)
+        return explain_connect_error(error.os_error)[1]
     if isinstance(error, (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, ConnectionError)):
-        return "the connection was lost before the answer was whole"
-    return "what it answers is not HTTP" if isinstance(error, aiohttp.ClientError) else why_not(error)
+        return "the connection was closed before the response was complete"
+    return Reason.NOT_HTTP.value if isinstance(error, aiohttp.ClientError) else explain_connect_error(error)[1]

@@ -1,4 +1,4 @@
-"""A lean HTTP/1.1 client: connections to one origin that are kept and shared."""
+"""A lean HTTP/1.1 client: connections to one origin that are kept and shared, and server-sent events."""
 
 from __future__ import annotations
 
@@ -11,263 +11,69 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, cast
+from enum import StrEnum
+from typing import Any, Final, cast
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import httptools
 
 from waypost.loops import running_loop
 
-MOST_BODY: Final = 64 * 1024 * 1024
+MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 """Bytes that a response, or one event of a stream, may have."""
-MOST_OVERHEAD: Final = 64 * 1024
-"""Bytes that may come without any of them being part of a body."""
-_FRESH: Final = 1.0
-"""Seconds for which a connection that nobody used is surely still open as far as the loop knows."""
+MAX_OVERHEAD_BYTES: Final = 64 * 1024
+"""Bytes that may arrive without any of them being part of a body."""
+MAX_CONNECTIONS: Final = 100
+CONNECT_TIMEOUT_S: Final = 10.0
+IDLE_TIMEOUT_S: Final = 4.0
+"""After which an unused connection is closed; most servers close theirs after five seconds."""
+_CLOSE_TIMEOUT_S: Final = 1.0
+_FRESH_S: Final = 1.0
+"""How long an unused connection is trusted to be open without asking the kernel."""
 _BODILESS: Final = frozenset({204, 304})
+_PORTS: Final = {"http": 80, "https": 443}
+_SAFE: Final = "%/:@!$&'()*+,;=~-._?[]"
+_BOM: Final = b"\xef\xbb\xbf"
 
-Take = Callable[[bytes], None]
+Feed = Callable[[bytes], None]
+
+
+class Reason(StrEnum):
+    """Why there is no usable response; the value is how it is said, without the address."""
+
+    REFUSED = "the connection was refused"
+    UNKNOWN_HOST = "its name is not known"
+    INVALID_ADDRESS = "the address is not valid"
+    NO_TLS = "it does not speak TLS as it should"
+    UNTRUSTED = "its certificate is not trusted"
+    NOT_HTTP = "its response is not HTTP"
+    NO_RESPONSE = "the connection was closed without a response"
+    CUT_OFF = "the connection was closed in the middle of the response"
+    CLOSED = "the connection was closed"
+    TIMEOUT = "it took too long"
+    OTHER = "no connection could be made"
 
 
 class HttpError(Exception):
-    """No response that can be used; `sent` when the server may have got the request."""
+    """There is no usable response; `sent` when the server may have received the request."""
 
-    def __init__(self, message: str, *, sent: bool = True) -> None:
-        super().__init__(message)
+    def __init__(self, reason: Reason, message: str = "", *, sent: bool = True) -> None:
+        super().__init__(message or reason.value)
+        self.reason = reason
         self.sent = sent
 
 
 class TooLarge(HttpError):
-    """A response that has more bytes than anybody wants to keep."""
+    """A response has more bytes than are accepted."""
 
-    def __init__(self, most: int) -> None:
-        super().__init__(f"more than {most // (1024 * 1024)} MiB" if most >= 1024 * 1024 else f"more than {most} bytes")
-
-
-class Response:
-    """What a server answered; names of headers are in lower case."""
-
-    __slots__ = ("body", "headers", "reason", "status")
-
-    def __init__(self) -> None:
-        self.status = 0
-        self.reason = ""
-        self.headers: dict[bytes, bytes] = {}
-        self.body: bytes = b""
-
-    @property
-    def kind(self) -> str:
-        """The type of the content, without its parameters."""
-        return self.headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
-
-    @property
-    def has_no_length(self) -> bool:
-        """Whether only the end of the connection ends it."""
-        headers = self.headers
-        return not (b"content-length" in headers or b"transfer-encoding" in headers or self.status in _BODILESS)
-
-
-class Reader(Protocol):
-    """Whoever waits for a response; both are called from the loop and at most once."""
-
-    def begun(self, response: Response) -> Take | None:
-        """The head is there; the body goes to the function returned, or else as a whole into the response."""
-
-    def ended(self, response: Response | None, problem: Exception | None) -> None:
-        """The response is complete, or will never be."""
-
-
-class Connection(asyncio.Protocol):
-    """Carries one exchange after the other; `freed` hears when it can carry the next, `lost` when it is gone."""
-
-    _response: Response
-    _take: Take | None
-    _first: bytes
-    _more: bytearray
-    _overhead: int
-    _is_begun: bool
-    _is_complete: bool
-    _is_surplus: bool
-    _is_reusable: bool
-
-    def __init__(
-        self, freed: Callable[[Connection], None], lost: Callable[[Connection], None], most: int = MOST_BODY
-    ) -> None:
-        self.idle_since = 0.0
-        self._freed = freed
-        self._lost = lost
-        self._most = most
-        self._parser: Any = httptools.HttpResponseParser(self)
-        self._transport: asyncio.Transport | None = None
-        self._reader: Reader | None = None
-        self._begin_response()
-
-    def send(self, data: bytes, reader: Reader) -> None:
-        """Send a request; `reader` hears what comes back."""
-        assert self._transport is not None
-        self._reader = reader
-        self._begin_response()
-        self._transport.write(data)
-
-    def is_open(self) -> bool:
-        """Whether nothing has come, not even an end, on a connection that nobody uses."""
-        if self._transport is None or self._transport.is_closing():
-            return False
-        return running_loop().time() - self.idle_since < _FRESH or self._is_silent(self._transport)
-
-    def is_busy_with(self, reader: Reader) -> bool:
-        """Whether the response that comes next is for `reader`."""
-        return self._reader is reader
-
-    def abort(self) -> None:
-        """Close at once; a reader hears nothing more."""
-        self._reader = None
-        if self._transport is not None:
-            self._transport.abort()
-
-    def fail(self, problem: Exception) -> None:
-        """Close at once, and tell whoever reads why."""
-        reader = self._reader
-        self.abort()
-        if reader is not None:
-            reader.ended(None, problem)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection is there."""
-        self._transport = cast("asyncio.Transport", transport)
-
-    def data_received(self, data: bytes) -> None:
-        """Read what came; a server that speaks without being asked has lost its connection."""
-        if self._reader is None:
-            self.abort()
-            return
-        self._overhead += len(data)
-        problem: Exception | None = None
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserCallbackError as error:
-            problem = error.__context__ if isinstance(error.__context__, Exception) else error
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            problem = HttpError("what it answers is not HTTP")
-        if self._is_complete:
-            self._finish(is_clean=problem is None)
-        elif problem is not None:
-            self.fail(problem)
-        elif self._overhead > MOST_OVERHEAD:
-            self.fail(HttpError(f"the head of its response is longer than {MOST_OVERHEAD // 1024} KiB"))
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """The end of the connection; of a response too, where it has no other."""
-        reader, self._reader, self._transport = self._reader, None, None
-        self._lost(self)
-        if reader is None:
-            return
-        if error is None and self._is_begun and self._response.has_no_length:
-            reader.ended(self._whole(), None)
-        elif self._is_begun:
-            reader.ended(None, HttpError("the connection was closed in the middle of the response"))
-        else:
-            reader.ended(None, HttpError("the connection was closed without a response"))
-
-    # What the parser finds
-
-    def on_message_begin(self) -> None:
-        """A response begins; a second one was not asked for."""
-        self._is_surplus = self._is_complete
-
-    def on_status(self, reason: bytes) -> None:
-        """The words of the status line, maybe in parts."""
-        if not self._is_complete:
-            self._response.reason += reason.decode("latin-1")
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """One header, or one line after the body, which nobody needs."""
-        if not self._is_begun:
-            self._response.headers[name.lower()] = value
-
-    def on_headers_complete(self) -> None:
-        """The head is there."""
-        status = self._parser.get_status_code()
-        if self._is_complete or status < 200:
-            return
-        response, self._is_begun, self._overhead = self._response, True, 0
-        response.status = status
-        encoding = response.headers.get(b"content-encoding", b"identity")
-        if encoding.strip().lower() != b"identity":
-            raise HttpError("it compressed its response, which was not asked for")
-        length = response.headers.get(b"content-length", b"")
-        assert self._reader is not None
-        self._take = self._reader.begun(response)
-        if self._take is None and length.isdigit() and int(length) > self._most:
-            raise TooLarge(self._most)
-
-    def on_body(self, piece: bytes) -> None:
-        """Part of the body."""
-        if self._is_complete:
-            return
-        self._overhead = 0
-        if self._take is not None:
-            self._take(piece)
-            return
-        if not self._first:
-            self._first = piece
-        else:
-            self._more += piece
-        if len(self._first) + len(self._more) > self._most:
-            raise TooLarge(self._most)
-
-    def on_message_complete(self) -> None:
-        """The response is complete; one that only announces another leaves no trace."""
-        if self._is_begun:
-            self._is_complete = True
-            self._is_reusable = self._parser.should_keep_alive()
-        else:
-            self._response = Response()
-
-    def _begin_response(self) -> None:
-        self._response = Response()
-        self._take = None
-        self._first = b""
-        self._more = bytearray()
-        self._overhead = 0
-        self._is_begun = self._is_complete = self._is_surplus = self._is_reusable = False
-
-    def _whole(self) -> Response:
-        self._response.body = self._first + self._more if self._more else self._first
-        return self._response
-
-    def _finish(self, is_clean: bool) -> None:
-        reader, self._reader = self._reader, None
-        transport = self._transport
-        if reader is None or transport is None:
-            return
-        response = self._whole()
-        can_go_on = is_clean and self._is_reusable and not self._is_surplus and not transport.is_closing()
-        if can_go_on and not transport.get_write_buffer_size():
-            self._freed(self)
-        else:
-            transport.abort()
-        reader.ended(response, None)
-
-    def _is_silent(self, transport: asyncio.Transport) -> bool:
-        """Whether there is nothing to read; the loop may not have got round to the end of a connection."""
-        poll = select.poll()
-        poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return not poll.poll(0)
-
-
-MOST_CONNECTIONS: Final = 100
-CONNECT_WITHIN: Final = 10.0
-IDLE: Final = 4.0
-"""Seconds until a connection that nobody uses is closed; most servers wait five."""
-_CLOSE_WITHIN: Final = 1.0
-_PORTS: Final = {"http": 80, "https": 443}
-_SAFE: Final = "%/:@!$&'()*+,;=~-._?[]"
+    def __init__(self, limit: int) -> None:
+        size = f"{limit // (1024 * 1024)} MiB" if limit >= 1024 * 1024 else f"{limit} bytes"
+        super().__init__(Reason.OTHER, f"more than {size}")
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a URL leads."""
+    """The parts of a URL that a request needs."""
 
     scheme: str
     host: str
@@ -281,26 +87,26 @@ class Address:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
-    def led_to(self, location: str) -> Address | None:
-        """Where a redirection leads, if it stays at this origin."""
+    def resolve_redirect(self, location: str) -> Address | None:
+        """Where a redirect leads, if it stays at this origin."""
         try:
-            there = address_of(urljoin(f"{self.scheme}://{self.authority}{self.target}", location))
+            target = parse_address(urljoin(f"{self.scheme}://{self.authority}{self.target}", location))
         except (HttpError, ValueError):
             return None
-        is_here = (there.scheme, there.host, there.port) == (self.scheme, self.host, self.port)
-        return there if is_here else None
+        is_same = (target.scheme, target.host, target.port) == (self.scheme, self.host, self.port)
+        return target if is_same else None
 
 
-def address_of(url: str) -> Address:
-    """The parts of a URL; one that leads nowhere is an `HttpError`."""
+def parse_address(url: str) -> Address:
+    """The address of a URL; an `HttpError` if it is not one of HTTP."""
     try:
         parts = urlsplit(url.strip())
         host = (parts.hostname or "").encode("ascii" if url.isascii() else "idna").decode()
         port = parts.port
     except (ValueError, UnicodeError):
-        raise HttpError("the address makes no sense", sent=False) from None
+        raise HttpError(Reason.INVALID_ADDRESS, sent=False) from None
     if parts.scheme not in _PORTS or not host or any(character.isspace() for character in host):
-        raise HttpError("the address makes no sense", sent=False)
+        raise HttpError(Reason.INVALID_ADDRESS, sent=False)
     query = f"?{quote(parts.query, safe=_SAFE)}" if parts.query else ""
     credentials = ""
     if parts.username is not None:
@@ -310,83 +116,292 @@ def address_of(url: str) -> Address:
     return Address(parts.scheme, host, _PORTS[parts.scheme] if port is None else port, target, credentials)
 
 
-class Exchange:
-    """A request on its way: waiting for a connection, or on one."""
+class Response:
+    """What a server answered; names of headers are in lower case."""
 
-    __slots__ = ("_pool", "connecting", "connection", "data", "reader")
+    __slots__ = ("body", "has_head", "headers", "is_complete", "keeps_alive", "reason", "status")
 
-    def __init__(self, pool: Pool, data: bytes, reader: Reader) -> None:
+    def __init__(self) -> None:
+        self.status = 0
+        self.reason = ""
+        self.headers: dict[bytes, bytes] = {}
+        self.body: bytes = b""
+        self.has_head = False
+        self.is_complete = False
+        self.keeps_alive = False
+
+    @property
+    def content_type(self) -> str:
+        """The type of the content, without its parameters."""
+        return self.headers.get(b"content-type", b"").partition(b";")[0].strip().lower().decode("latin-1")
+
+    @property
+    def ends_with_connection(self) -> bool:
+        """Whether only the end of the connection ends it: there is neither a length nor chunks."""
+        headers = self.headers
+        return not (b"content-length" in headers or b"transfer-encoding" in headers or self.status in _BODILESS)
+
+
+class Request:
+    """A request to be sent; subclasses handle its response. Both handlers are called from the loop, at most once."""
+
+    __slots__ = ("connecting", "connection", "data")
+
+    def __init__(self, data: bytes) -> None:
         self.data = data
-        self.reader = reader
         self.connection: Connection | None = None
         self.connecting: asyncio.Task[None] | None = None
-        self._pool = pool
 
-    def cancel(self) -> None:
-        """Give it up; its reader hears nothing more."""
-        self._pool.give_up(self)
+    def on_head(self, response: Response) -> Feed | None:
+        """The head has arrived; the body goes to the function returned, or else whole into the response."""
+        return None
+
+    def on_end(self, response: Response | None, problem: Exception | None) -> None:
+        """The response is complete, or never will be."""
 
 
-class Pool:
-    """Connections to one origin, at most so many; requests beyond that wait for one in their order."""
+class Connection(asyncio.Protocol):
+    """Carries one request after the other; calls `on_free` when it can carry the next, `on_lost` when it is gone."""
+
+    def __init__(
+        self,
+        on_free: Callable[[Connection], None],
+        on_lost: Callable[[Connection], None],
+        max_body: int = MAX_BODY_BYTES,
+    ) -> None:
+        self.idle_since = 0.0
+        self._on_free = on_free
+        self._on_lost = on_lost
+        self._max_body = max_body
+        self._parser: Any = httptools.HttpResponseParser(self)
+        self._transport: asyncio.Transport | None = None
+        self._request: Request | None = None
+        self._response = Response()
+        self._feed: Feed | None = None
+        self._rest = bytearray()
+        self._overhead = 0
+        self._has_surplus = False
+
+    def send(self, request: Request) -> None:
+        """Send a request and hand it its response."""
+        assert self._transport is not None
+        request.connection, self._request = self, request
+        self._response = Response()
+        self._feed, self._overhead, self._has_surplus = None, 0, False
+        self._rest.clear()
+        self._transport.write(request.data)
+
+    def is_open(self) -> bool:
+        """Whether nothing has arrived on an unused connection, not even its end."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return False
+        if running_loop().time() - self.idle_since < _FRESH_S:
+            return True
+        # The server may have closed the connection while the loop was busy with other things. A request sent then
+        # would fail without anyone knowing whether the server had acted on it, so the kernel is asked first.
+        poll = select.poll()
+        poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not poll.poll(0)
+
+    def is_busy_with(self, request: Request) -> bool:
+        """Whether the response that comes next is for `request`."""
+        return self._request is request
+
+    def abort(self) -> None:
+        """Close at once; the request is not told."""
+        self._request = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    def fail(self, problem: Exception) -> None:
+        """Close at once, and end the request with the problem."""
+        request = self._request
+        self.abort()
+        if request is not None:
+            request.on_end(None, problem)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the loop."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the loop; a server that sends something without a request loses its connection."""
+        if self._request is None:
+            self.abort()
+            return
+        self._overhead += len(data)
+        problem: Exception | None = None
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserCallbackError as error:
+            problem = error.__context__ if isinstance(error.__context__, Exception) else error
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            problem = HttpError(Reason.NOT_HTTP)
+        if self._response.is_complete:
+            self._finish(is_clean=problem is None)
+        elif problem is not None:
+            self.fail(problem)
+        elif self._overhead > MAX_OVERHEAD_BYTES:
+            limit = f"the head of its response is longer than {MAX_OVERHEAD_BYTES // 1024} KiB"
+            self.fail(HttpError(Reason.OTHER, limit))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Called by the loop; the end of the connection also ends a response that has neither length nor chunks."""
+        request, self._request, self._transport = self._request, None, None
+        self._on_lost(self)
+        if request is None:
+            return
+        response = self._response
+        if error is None and response.has_head and response.ends_with_connection:
+            response.body += self._rest
+            request.on_end(response, None)
+        else:
+            request.on_end(None, HttpError(Reason.CUT_OFF if response.has_head else Reason.NO_RESPONSE))
+
+    # Called by the parser. After a complete response everything else is surplus: a server that answers twice could
+    # otherwise have its second answer taken for that of the next request.
+
+    def on_message_begin(self) -> None:
+        """A response begins."""
+        self._has_surplus = self._response.is_complete
+
+    def on_status(self, reason: bytes) -> None:
+        """The words of the status line, perhaps in parts."""
+        if not self._response.is_complete:
+            self._response.reason += reason.decode("latin-1")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header; those after the body, the trailers, are left out."""
+        if not self._response.has_head:
+            self._response.headers[name.lower()] = value
+
+    def on_headers_complete(self) -> None:
+        """The head is complete; one with a status of 1xx only announces another response."""
+        status = self._parser.get_status_code()
+        response = self._response
+        if response.is_complete or status < 200:
+            return
+        response.status, response.has_head, self._overhead = status, True, 0
+        encoding = response.headers.get(b"content-encoding", b"identity")
+        if encoding.strip().lower() != b"identity":
+            raise HttpError(Reason.OTHER, "it compressed its response, which was not asked for")
+        assert self._request is not None
+        self._feed = self._request.on_head(response)
+        length = response.headers.get(b"content-length", b"")
+        if self._feed is None and length.isdigit() and int(length) > self._max_body:
+            raise TooLarge(self._max_body)
+
+    def on_body(self, piece: bytes) -> None:
+        """Part of the body."""
+        response = self._response
+        if response.is_complete:
+            return
+        self._overhead = 0
+        if self._feed is not None:
+            self._feed(piece)
+            return
+        # Most bodies are one piece, which then is not copied.
+        if not response.body:
+            response.body = piece
+        else:
+            self._rest += piece
+        if len(response.body) + len(self._rest) > self._max_body:
+            raise TooLarge(self._max_body)
+
+    def on_message_complete(self) -> None:
+        """The response is complete; one that only announced another leaves no trace."""
+        if self._response.has_head:
+            # The parser forgets this when the callback returns.
+            self._response.keeps_alive = self._parser.should_keep_alive()
+            self._response.is_complete = True
+        else:
+            self._response = Response()
+
+    def _finish(self, is_clean: bool) -> None:
+        request, self._request = self._request, None
+        transport, response = self._transport, self._response
+        if request is None or transport is None:
+            return
+        if self._rest:
+            response.body += self._rest
+        # Kept only if both sides agree where the response ended, and the server has read the whole request.
+        can_go_on = is_clean and not self._has_surplus and response.keeps_alive
+        if can_go_on and not transport.is_closing() and not transport.get_write_buffer_size():
+            self._on_free(self)
+        else:
+            transport.abort()
+        request.on_end(response, None)
+
+
+class ConnectionPool:
+    """Connections to one origin, up to a limit; requests beyond it wait for one in their order."""
 
     def __init__(
         self,
         address: Address,
         *,
         tls: ssl.SSLContext | None = None,
-        most: int = MOST_CONNECTIONS,
-        most_body: int = MOST_BODY,
-        idle: float = IDLE,
-        connect_within: float = CONNECT_WITHIN,
+        max_connections: int = MAX_CONNECTIONS,
+        max_body: int = MAX_BODY_BYTES,
+        idle_timeout: float = IDLE_TIMEOUT_S,
+        connect_timeout: float = CONNECT_TIMEOUT_S,
     ) -> None:
         self._address = address
         self._tls = tls
-        self._most = most
-        self._most_body = most_body
-        self._idle_for = idle
-        self._connect_within = connect_within
+        self._max_connections = max_connections
+        self._max_body = max_body
+        self._idle_timeout = idle_timeout
+        self._connect_timeout = connect_timeout
         self._connections: set[Connection] = set()
         self._idle: list[Connection] = []
-        self._waiting: dict[Exchange, None] = {}
-        self._connecting: dict[Exchange, asyncio.Task[None]] = {}
-        self._look: asyncio.TimerHandle | None = None
+        """In the order in which they were left, so the freshest is the last."""
+        self._waiting: dict[Request, None] = {}
+        self._connecting: dict[Request, asyncio.Task[None]] = {}
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Event | None = None
 
-    def start(self, data: bytes, reader: Reader, *, is_urgent: bool = False) -> Exchange:
-        """Send a request as soon as there is a connection; an urgent one gets one of its own if it has to."""
-        exchange = Exchange(self, data, reader)
-        if is_urgent or self._busy < self._most:
-            self._send(exchange)
-        else:
-            self._waiting[exchange] = None
-        return exchange
+    def send(self, request: Request, *, is_urgent: bool = False) -> None:
+        """Send a request as soon as there is a connection; an urgent one ignores the limit."""
+        if not is_urgent and self._busy >= self._max_connections:
+            self._waiting[request] = None
+            return
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open():
+                connection.send(request)
+                return
+            connection.abort()
+        # A connection outlives the call that opened it, so it must not run in the context of that call.
+        task = running_loop().create_task(self._connect(request), context=Context())
+        request.connecting = self._connecting[request] = task
+        task.add_done_callback(lambda task: self._after_connecting(request, task))
 
-    def give_up(self, exchange: Exchange) -> None:
-        """Forget a request; a connection that is busy with it is closed."""
-        self._waiting.pop(exchange, None)
-        if exchange.connection is not None:
-            if exchange.connection.is_busy_with(exchange.reader):
-                exchange.connection.abort()
-        elif exchange.connecting is not None:
-            self._connecting.pop(exchange, None)
-            exchange.connecting.cancel()
+    def cancel(self, request: Request) -> None:
+        """Forget a request, whose handlers are not called any more; a connection that is busy with it is closed."""
+        self._waiting.pop(request, None)
+        if request.connection is not None:
+            if request.connection.is_busy_with(request):
+                request.connection.abort()
+        elif request.connecting is not None:
+            self._connecting.pop(request, None)
+            request.connecting.cancel()
 
     async def close(self) -> None:
-        """Close all connections; whoever waits for a response waits no longer."""
+        """Close all connections and fail the requests that wait for a response."""
         self._emptied = asyncio.Event()
-        left, tasks = [*self._waiting, *self._connecting], list(self._connecting.values())
+        unsent, tasks = [*self._waiting, *self._connecting], list(self._connecting.values())
         self._waiting.clear()
         for task in tasks:
             task.cancel()
-        for exchange in left:
-            exchange.reader.ended(None, HttpError("the connection was closed", sent=False))
-        if self._look is not None:
-            self._look.cancel()
+        for request in unsent:
+            request.on_end(None, HttpError(Reason.CLOSED, sent=False))
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         for connection in tuple(self._connections):
-            connection.fail(HttpError("the connection was closed"))
+            connection.fail(HttpError(Reason.CLOSED))
         with suppress(TimeoutError):
-            async with asyncio.timeout(_CLOSE_WITHIN):
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                 if tasks:
                     await asyncio.wait(tasks)
                 if self._connections:
@@ -394,161 +409,140 @@ class Pool:
 
     @property
     def _busy(self) -> int:
-        """How many connections there are that carry something, or soon will."""
+        """How many connections carry a request, or soon will."""
         return len(self._connections) - len(self._idle) + len(self._connecting)
 
-    def _send(self, exchange: Exchange) -> None:
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.is_open():
-                self._carry(connection, exchange)
-                return
-            connection.abort()
-        self._connect(exchange)
-
-    def _carry(self, connection: Connection, exchange: Exchange) -> None:
-        exchange.connection = connection
-        connection.send(exchange.data, exchange.reader)
-
-    def _connect(self, exchange: Exchange) -> None:
-        # A connection carries many calls and must not take itself for part of the first one.
-        task = running_loop().create_task(self._connected(exchange), context=Context())
-        exchange.connecting = self._connecting[exchange] = task
-        task.add_done_callback(lambda _: self._settled(exchange))
-
-    def _settled(self, exchange: Exchange) -> None:
-        self._connecting.pop(exchange, None)
-        self._let_next()
-
-    async def _connected(self, exchange: Exchange) -> None:
+    async def _connect(self, request: Request) -> None:
         address = self._address
         try:
-            async with asyncio.timeout(self._connect_within):
-                tls = await self._context() if address.scheme == "https" else None
+            async with asyncio.timeout(self._connect_timeout):
+                if address.scheme == "https" and self._tls is None:
+                    # Reading all certificates of the system takes a while.
+                    self._tls = await running_loop().run_in_executor(None, ssl.create_default_context)
                 _, connection = await running_loop().create_connection(
-                    lambda: Connection(self._freed, self._gone, self._most_body), address.host, address.port, ssl=tls
+                    lambda: Connection(self._reuse, self._discard, self._max_body),
+                    address.host,
+                    address.port,
+                    ssl=self._tls if address.scheme == "https" else None,
                 )
-        except Exception as error:  # whatever it is, somebody waits to hear of it
-            reason = f"no connection within {self._connect_within:g} s"
-            said = reason if type(error) is TimeoutError else why_not(error)
-            self._connecting.pop(exchange, None)
-            exchange.reader.ended(None, HttpError(said, sent=False))
+        except Exception as error:  # whatever it is, the caller has to hear of it
+            if type(error) is TimeoutError:
+                problem = HttpError(Reason.TIMEOUT, f"no connection within {self._connect_timeout:g} s", sent=False)
+            else:
+                problem = HttpError(*explain_connect_error(error), sent=False)
+            self._connecting.pop(request, None)
+            request.on_end(None, problem)
             return
-        self._connecting.pop(exchange, None)
+        self._connecting.pop(request, None)
         if connection.is_open():
             self._connections.add(connection)
-            self._carry(connection, exchange)
+            connection.send(request)
         else:
             connection.abort()
-            exchange.reader.ended(None, HttpError("the connection was closed at once", sent=False))
+            request.on_end(None, HttpError(Reason.CLOSED, "the connection was closed at once", sent=False))
 
-    async def _context(self) -> ssl.SSLContext:
-        if self._tls is None:
-            # Reading all certificates of the system takes a while.
-            self._tls = await running_loop().run_in_executor(None, ssl.create_default_context)
-        return self._tls
+    def _after_connecting(self, request: Request, task: asyncio.Task[None]) -> None:
+        if self._connecting.get(request) is task:
+            del self._connecting[request]
+        self._send_waiting()
 
-    def _freed(self, connection: Connection) -> None:
-        if self._waiting and self._busy <= self._most:
-            self._carry(connection, self._next())
+    def _reuse(self, connection: Connection) -> None:
+        # Urgent requests may have exceeded the limit; a waiting one is only sent when it holds again.
+        if self._waiting and self._busy <= self._max_connections:
+            connection.send(self._pop_waiting())
             return
         connection.idle_since = running_loop().time()
         self._idle.append(connection)
-        if self._look is None:
-            self._look = running_loop().call_later(self._idle_for, self._close_idle)
+        if self._idle_timer is None:
+            self._idle_timer = running_loop().call_later(self._idle_timeout, self._close_idle)
 
-    def _gone(self, connection: Connection) -> None:
+    def _discard(self, connection: Connection) -> None:
         self._connections.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
-        if self._emptied is not None:
-            if not self._connections:
-                self._emptied.set()
-        else:
-            self._let_next()
+        if self._emptied is None:
+            self._send_waiting()
+        elif not self._connections:
+            self._emptied.set()
 
-    def _let_next(self) -> None:
-        """Send what waits first, if there may be one more."""
-        while self._waiting and self._busy < self._most:
-            self._send(self._next())
+    def _send_waiting(self) -> None:
+        while self._waiting and self._busy < self._max_connections:
+            self.send(self._pop_waiting())
 
-    def _next(self) -> Exchange:
-        exchange = next(iter(self._waiting))
-        del self._waiting[exchange]
-        return exchange
+    def _pop_waiting(self) -> Request:
+        request = next(iter(self._waiting))
+        del self._waiting[request]
+        return request
 
     def _close_idle(self) -> None:
-        """Close the connections that nobody used for long; the list is in the order in which they were left."""
-        now, self._look = running_loop().time(), None
-        while self._idle and self._idle[0].idle_since + self._idle_for <= now:
+        now, self._idle_timer = running_loop().time(), None
+        while self._idle and self._idle[0].idle_since + self._idle_timeout <= now:
             self._idle.pop(0).abort()
         if self._idle:
-            left = self._idle[0].idle_since + self._idle_for - now
-            self._look = running_loop().call_later(left, self._close_idle)
+            left = self._idle[0].idle_since + self._idle_timeout - now
+            self._idle_timer = running_loop().call_later(left, self._close_idle)
 
 
-def why_not(error: Exception) -> str:
-    """Why there is no connection, without the address."""
+def explain_connect_error(error: Exception) -> tuple[Reason, str]:
+    """Why there is no connection, and how that is said without the address."""
+    reason = Reason.OTHER
     if isinstance(error, ConnectionRefusedError):
-        return "the connection was refused"
-    if isinstance(error, socket.gaierror):
-        return "its name is not known"
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted: {error.verify_message.partition(',')[0].rstrip('.')}"
-    if isinstance(error, ssl.SSLError):
-        return "it does not speak TLS as it should"
-    if isinstance(error, (OverflowError, UnicodeError)):
-        return "the address makes no sense"
-    return "no connection could be made"
+        reason = Reason.REFUSED
+    elif isinstance(error, socket.gaierror):
+        reason = Reason.UNKNOWN_HOST
+    elif isinstance(error, ssl.SSLCertVerificationError):
+        return Reason.UNTRUSTED, f"{Reason.UNTRUSTED}: {error.verify_message.partition(',')[0].rstrip('.')}"
+    elif isinstance(error, ssl.SSLError):
+        reason = Reason.NO_TLS
+    elif isinstance(error, (OverflowError, UnicodeError)):
+        reason = Reason.INVALID_ADDRESS
+    return reason, reason.value
 
 
-_BOM: Final = b"\xef\xbb\xbf"
+class EventStream:
+    """Hands on the data of each server-sent event; the time it takes is linear in the bytes, however they are cut."""
 
-
-class Events:
-    """Hands on the data of each event; the time it takes is linear in the bytes, however they are cut."""
-
-    def __init__(self, receive: Callable[[bytes], None], most: int = MOST_BODY) -> None:
+    def __init__(self, receive: Callable[[bytes], None], max_bytes: int = MAX_BODY_BYTES) -> None:
         self._receive = receive
-        self._most = most
+        self._max_bytes = max_bytes
         self._line = bytearray()
         self._data: list[bytes] = []
-        self._kept = 0
+        self._size = 0
         self._is_first = True
         self._is_after_return = False
 
     def feed(self, piece: bytes) -> None:
-        """Take the next bytes; an event that is too large is refused."""
+        """Take the next bytes; an event that is too large is a `TooLarge`."""
         if self._is_after_return or b"\r" in piece:
-            piece = self._with_one_line_end(piece)
+            piece = self._unify_line_ends(piece)
         *lines, rest = piece.split(b"\n")
         for line in lines:
             if self._line:
                 self._line += line
                 line = bytes(self._line)
                 self._line.clear()
-            self._take(line)
+            self._take_line(line)
         self._line += rest
-        if self._kept + len(self._line) > self._most:
-            raise TooLarge(self._most)
+        if self._size + len(self._line) > self._max_bytes:
+            raise TooLarge(self._max_bytes)
 
-    def _with_one_line_end(self, piece: bytes) -> bytes:
-        """The bytes with line feeds only; the two halves of one line end may come in different pieces."""
+    def _unify_line_ends(self, piece: bytes) -> bytes:
+        """The bytes with line feeds only; the two bytes of one line end may arrive in different pieces."""
         if self._is_after_return:
             piece = piece.removeprefix(b"\n")
         self._is_after_return = piece.endswith(b"\r") or (self._is_after_return and not piece)
         return piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
-    def _take(self, line: bytes) -> None:
+    def _take_line(self, line: bytes) -> None:
         if self._is_first:
             self._is_first = False
             line = line.removeprefix(_BOM)
         if line.startswith(b"data:"):
             self._data.append(line[5:].removeprefix(b" "))
-            self._kept += len(line)
+            self._size += len(line)
         elif not line and self._data:
             body = b"\n".join(self._data)
             self._data.clear()
-            self._kept = 0
+            self._size = 0
             if body:
                 self._receive(body)

@@ -1,4 +1,4 @@
-"""Requests and their answers, over any link that carries messages."""
+"""JSON-RPC over any transport: requests, their responses, notifications, and requests of the server."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from waypost.capabilities.capability import HeaderParameter
 from waypost.errors import ProtocolError, RemoteError
 from waypost.loops import running_loop
 from waypost.upstreams.replies import Reply
-from waypost.upstreams.server_requests import Answerer, Questions, declared
-from waypost.upstreams.transport import Begin, Link, Sending, repeated
+from waypost.upstreams.server_requests import Answerer, ServerRequests, declare_capabilities
+from waypost.upstreams.transport import NO_HEADERS, Cancellable, StartRequest, Transport, to_headers
 from waypost.version import __version__
 from waypost.wire import messages
 from waypost.wire.messages import Message, RequestId, decode
@@ -27,78 +27,149 @@ from waypost.wire.versions import V2026_07_28, is_modern
 NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """The methods that are about one thing, and the parameter that names it."""
 _ABOUT: Final = {**NAMED, "tasks/get": "taskId", "tasks/update": "taskId", "tasks/cancel": "taskId"}
-_WAIT: Final = 30.0
-_MOST_SERVED: Final = 100
-_PARTING: Final = 1.0
-"""Seconds that the end of a conversation waits for what a server should still hear."""
-_NOTHING: Final[Mapping[str, Any]] = {}
+_TIMEOUT_S: Final = 30.0
+_GOODBYE_TIMEOUT_S: Final = 1.0
+_MAX_ANSWERING: Final = 100
+_NO_META: Final[Mapping[str, Any]] = {}
 
 Listener = Callable[[Reply], None]
-_Shaped = TypeVar("_Shaped")
-Shape = Callable[[dict[str, Any]], _Shaped]
-"""Makes of the result that came what whoever waits for it wants."""
+Convert = Callable[[dict[str, Any]], Any]
+_Result = TypeVar("_Result")
 
 
 class Unanswered(RemoteError):
-    """Everything that answers a request has come back, and no answer is among it."""
+    """A round trip has ended, and the response to the request was not part of it."""
 
     def __init__(self) -> None:
         super().__init__("The server ended its response without an answer.", -32000)
 
 
-class Conversation:
-    """Sends requests to one server and tells whoever waits what came back."""
+class Profile:
+    """What a client says about itself."""
+
+    def __init__(
+        self, name: str, capabilities: dict[str, Any], session_capabilities: Mapping[str, Any], log_level: str | None
+    ) -> None:
+        self.info = {"name": name, "version": __version__}
+        self.capabilities = capabilities
+        self.session_capabilities = session_capabilities
+        """Those that it has only in a session."""
+        self.log_level = log_level
+
+    def to_meta(self, version: str, meta: Mapping[str, Any]) -> dict[str, Any]:
+        """The `_meta` of a request in the stateless era, in which each request introduces its client."""
+        own = {PROTOCOL_VERSION: version, CLIENT_CAPABILITIES: self.capabilities, CLIENT_INFO: self.info}
+        return {**own, **meta} if self.log_level is None else {**own, LOG_LEVEL: self.log_level, **meta}
+
+
+class ToolHints:
+    """What is known of how a server wants its tools to be called, from its definitions and its refusals."""
+
+    def __init__(self) -> None:
+        self.headers: dict[str, tuple[HeaderParameter, ...]] = {}
+        """The arguments to repeat as headers, by tool."""
+        self.as_task: set[str] = set()
+        """The tools that only run as a task."""
+
+
+class _Background:
+    """Work of a client that no caller waits for."""
+
+    def __init__(self) -> None:
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.goodbyes: set[asyncio.Task[None]] = set()
+        """Messages that the server should still get before the transport is closed."""
+        self.before_close: set[Callable[[], None]] = set()
+        """Starts such messages."""
+
+    def start(self, work: Callable[[], Awaitable[Any]]) -> asyncio.Task[None]:
+        """Do something; its failure is ignored."""
+
+        async def run() -> None:
+            with suppress(RemoteError, OSError):
+                await work()
+
+        task = running_loop().create_task(run())
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+
+class JsonRpcClient:
+    """Sends requests to one server and matches responses to them."""
 
     def __init__(
         self,
-        link: Link,
+        transport: Transport,
         *,
         version: str = V2026_07_28,
         capabilities: dict[str, Any] | None = None,
         name: str = "waypost",
         log_level: str | None = None,
-        patience: float = _WAIT,
+        patience: float = _TIMEOUT_S,
         answers: Mapping[str, Answerer] | None = None,
         session_capabilities: Mapping[str, Any] | None = None,
     ) -> None:
         self.version = version
-        self._questions = Questions(answers)
-        self.calls = self._questions.calls
-        """Those under way, as far as it matters whom the server asks."""
-        self.capabilities = {**declared(self._questions.answers), **(capabilities or {})}
-        self._session_capabilities = session_capabilities or {}
-        self.log_level = log_level
+        self.server_requests = ServerRequests(answers)
+        own = {**declare_capabilities(self.server_requests.answers), **(capabilities or {})}
+        self.profile = Profile(name, own, session_capabilities or {}, log_level)
+        self.tool_hints = ToolHints()
         self.server_info: Reply = Reply()
         self.server_capabilities: Reply = Reply()
-        self._info = {"name": name, "version": __version__}
-        self._link = link
-        self._begin: Begin | None = getattr(link, "begin", None)
-        self._patience = patience
+        self._transport = transport
+        self._start_request: StartRequest | None = getattr(transport, "start_request", None)
+        self._timeout = patience
         self._ids = itertools.count(1)
-        self._waiting: dict[RequestId, tuple[asyncio.Future[Any], Shape[Any]]] = {}
-        self._listeners: list[Listener] = [self._questions.heed]
-        self._headers: dict[str, tuple[HeaderParameter, ...]] = {}
-        self._sending: dict[RequestId, Sending] = {}
-        self._tasked: set[str] = set()
-        self._serving: set[asyncio.Task[None]] = set()
-        self._parting: set[asyncio.Task[None]] = set()
-        self.before_closing: set[Callable[[], None]] = set()
-        """What is still to be begun before the link is closed."""
+        self._pending: dict[RequestId, tuple[asyncio.Future[Any], Convert | None]] = {}
+        """Requests without a response yet."""
+        self._sending: dict[RequestId, Cancellable] = {}
+        """Requests that are being sent, and round trips that go on, perhaps after the response."""
+        self._listeners: list[Listener] = [self.server_requests.on_notification]
+        self._background = _Background()
+
+    @property
+    def has_round_trips(self) -> bool:
+        """Whether each request travels alone, so that one may fail and the next one still reach the server."""
+        return self._transport.round_trips
 
     async def close(self) -> None:
-        """Stop waiting for anything and close the link."""
-        await part(self)
-        sending = [*self._sending.values(), *self._serving]
+        """Stop waiting for anything and close the transport."""
+        await self.say_goodbye()
+        running = [*self._sending.values(), *self._background.tasks]
         self._sending.clear()
-        for one in sending:
+        for one in running:
             one.cancel()
-        await asyncio.gather(*(one for one in sending if isinstance(one, asyncio.Task)), return_exceptions=True)
-        for future, _ in self._waiting.values():
+        await asyncio.gather(*(one for one in running if isinstance(one, asyncio.Task)), return_exceptions=True)
+        for future, _ in self._pending.values():
             future.cancel()
-        await self._link.close()
+        await self._transport.close()
+
+    async def say_goodbye(self) -> None:
+        """Let the server get the messages that it should still have, for a moment."""
+        for start in tuple(self._background.before_close):
+            start()
+        if self._background.goodbyes:
+            await asyncio.wait(self._background.goodbyes, timeout=_GOODBYE_TIMEOUT_S)
+
+    def before_close(self, start: Callable[[], None]) -> Callable[[], None]:
+        """Call `start` when the client is closed, unless the function returned is called first."""
+        self._background.before_close.add(start)
+        return lambda: self._background.before_close.discard(start)
+
+    def send_goodbye(self, work: Callable[[], Awaitable[Any]]) -> None:
+        """Do something that no caller waits for, but that closing the client does for a moment."""
+        task = self._background.start(work)
+        self._background.goodbyes.add(task)
+        task.add_done_callback(self._background.goodbyes.discard)
+
+    def fail_requests(self, error: Exception) -> None:
+        """Let everything that waits for the server fail, because no response can arrive any more."""
+        for request_id in self._pending:
+            self._fail(request_id, error)
 
     def listen_to(self, listener: Listener) -> Callable[[], None]:
-        """Have every notification handed to `listener`, until what is given back is called."""
+        """Hand every notification to `listener`, until the function returned is called."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
@@ -107,169 +178,127 @@ class Conversation:
         request_id: RequestId,
         method: str,
         params: dict[str, Any] | None = None,
-        meta: dict[str, Any] | None = None,
-    ) -> asyncio.Future[Reply]:
-        """Send a request without waiting; the future is its result."""
-        return self._begin_request(request_id, method, params, meta, Reply.of)
-
-    def _begin_request(
-        self,
-        request_id: RequestId,
-        method: str,
-        params: dict[str, Any] | None,
-        meta: dict[str, Any] | None,
-        shape: Shape[_Shaped],
-    ) -> asyncio.Future[_Shaped]:
-        """Send a request without waiting; the future is what `shape` makes of its result."""
-        future: asyncio.Future[_Shaped] = running_loop().create_future()
-        self._waiting[request_id] = future, shape
+        meta: Mapping[str, Any] | None = None,
+        convert: Convert | None = Reply.of,
+    ) -> asyncio.Future[Any]:
+        """Send a request without waiting; the future is its result, as `convert` makes it."""
+        future: asyncio.Future[Any] = running_loop().create_future()
+        self._pending[request_id] = future, convert
         body = dict(params or {})
         if is_modern(self.version):
-            body["_meta"] = {**self._envelope(), **(meta or _NOTHING)}
+            body["_meta"] = self.profile.to_meta(self.version, meta or _NO_META)
         elif meta:
             body["_meta"] = meta
         about = body.get(_ABOUT.get(method, ""))
         data = messages.request(request_id, method, body or None)
-        named = self._headers.get(about or "") if method == "tools/call" else None
-        extra = repeated(named, body.get("arguments")) if named else _NOTHING
-        if self._begin is None:
-            task = running_loop().create_task(self._deliver(data, method, about, request_id, extra))
+        parameters = self.tool_hints.headers.get(about or "") if method == "tools/call" else None
+        extra = to_headers(parameters, body.get("arguments")) if parameters else NO_HEADERS
+        if self._start_request is None:
+            task = running_loop().create_task(self._send(data, method, about, request_id, extra))
             self._sending[request_id] = task
             task.add_done_callback(lambda _: self._sending.pop(request_id, None))
             return future
-        ended = partial(self._ended, request_id)
         try:
-            self._sending[request_id] = self._begin(data, self.version, method, about, extra, ended)
+            self._sending[request_id] = self._start_request(
+                data, self.version, method, about, extra, partial(self._end_round_trip, request_id)
+            )
         except Exception as error:
             future.set_exception(error)
         return future
 
-    async def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
-        """Send a one-way message."""
-        await self._link.send(messages.notification(method, params), self.version, None, None)
-
-    async def cancel(self, request_id: RequestId, reason: str | None = None) -> None:
-        """Tell the server that an answer is no longer needed."""
-        waiting = self._waiting.pop(request_id, None)
-        if waiting is not None:
-            waiting[0].cancel()
-        sending = self._sending.pop(request_id, None)
-        if sending is not None:
-            sending.cancel()
-        if not (self._link.round_trips and is_modern(self.version)):
-            await self.notify("notifications/cancelled", {"requestId": request_id, "reason": reason or "cancelled"})
-
-    async def _answer(self, request_id: RequestId, future: Awaitable[_Shaped]) -> _Shaped:
+    async def round_trip(
+        self,
+        method: str,
+        params: dict[str, Any],
+        meta: Mapping[str, Any] | None = None,
+        convert: Convert | None = None,
+    ) -> Any:
+        """The result of one request, as it arrived or as `convert` makes it; an error response is a `RemoteError`."""
+        request_id = next(self._ids)
+        future = self.send_request(request_id, method, params, meta, convert)
         try:
-            if self._patience == math.inf:
+            if self._timeout == math.inf:
                 return await future
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._timeout):
                 return await future
         except TimeoutError:
             await self.cancel(request_id, "timeout")
-            raise RemoteError(f"The server did not answer within {self._patience:g} s.", -32001) from None
+            raise RemoteError(f"The server did not answer within {self._timeout:g} s.", -32001) from None
         except asyncio.CancelledError:
-            if request_id in self._waiting:
-                # Whoever is cancelled does not wait for a server that hangs.
-                self._beside(lambda: self.cancel(request_id))
+            if request_id in self._pending:
+                # A cancelled caller must not wait for a server that hangs.
+                self._background.start(lambda: self.cancel(request_id))
             raise
         finally:
-            self._waiting.pop(request_id, None)
+            self._pending.pop(request_id, None)
 
-    async def _deliver(
+    async def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
+        """Send a notification."""
+        await self._transport.send(messages.notification(method, params), self.version, None, None)
+
+    async def cancel(self, request_id: RequestId, reason: str | None = None) -> None:
+        """Tell the server that a response is no longer needed."""
+        pending = self._pending.pop(request_id, None)
+        if pending is not None:
+            pending[0].cancel()
+        sending = self._sending.pop(request_id, None)
+        if sending is not None:
+            sending.cancel()
+        # In the stateless era, closing the stream of a request cancels it.
+        if not (self._transport.round_trips and is_modern(self.version)):
+            await self.notify("notifications/cancelled", {"requestId": request_id, "reason": reason or "cancelled"})
+
+    async def _send(
         self, data: bytes, method: str, about: str | None, request_id: RequestId, extra: Mapping[str, str]
     ) -> None:
         try:
-            await self._link.send(data, self.version, method, about, extra)
+            await self._transport.send(data, self.version, method, about, extra)
         except Exception as error:
-            self._give_up(request_id, error)
+            self._fail(request_id, error)
         else:
-            if self._link.round_trips:
-                self._ended(request_id, None)
+            if self._transport.round_trips:
+                self._end_round_trip(request_id, None)
 
-    def _ended(self, request_id: RequestId, problem: Exception | None) -> None:
-        """Everything that answers a request has come back; there may be no answer among it."""
+    def _end_round_trip(self, request_id: RequestId, problem: Exception | None) -> None:
+        """Everything that answers a request has arrived; the response may not be part of it."""
         self._sending.pop(request_id, None)
-        if request_id in self._waiting:
-            self._give_up(request_id, problem or Unanswered())
+        if request_id in self._pending:
+            self._fail(request_id, problem or Unanswered())
 
-    def _give_up(self, request_id: RequestId, problem: Exception) -> None:
-        waiting = self._waiting.get(request_id)
-        if waiting is not None and not waiting[0].done():
-            waiting[0].set_exception(problem)
+    def _fail(self, request_id: RequestId, problem: Exception) -> None:
+        pending = self._pending.get(request_id)
+        if pending is not None and not pending[0].done():
+            pending[0].set_exception(problem)
 
-    def _envelope(self) -> dict[str, Any]:
-        envelope = {PROTOCOL_VERSION: self.version, CLIENT_CAPABILITIES: self.capabilities, CLIENT_INFO: self._info}
-        return envelope if self.log_level is None else {**envelope, LOG_LEVEL: self.log_level}
-
-    def _receive(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
+        """Handle a message of the server; one that is malformed is ignored."""
         try:
             message = messages.parse(data)
         except ProtocolError:
             return
-        if message.method is not UNSET and message.id is not UNSET:
-            if len(self._serving) < _MOST_SERVED:
-                self._beside(lambda: self._reply(message))
-        elif message.method is not UNSET:
-            note = Reply.of(
-                {"method": message.method, "params": {} if message.params is UNSET else decode(message.params)}
-            )
+        if message.method is UNSET:
+            self._resolve(message)
+        elif message.id is UNSET:
+            params = {} if message.params is UNSET else decode(message.params)
+            note = Reply.of({"method": message.method, "params": params})
             for listener in tuple(self._listeners):
                 listener(note)
-        else:
-            self._settle(message)
+        elif len(self._background.tasks) < _MAX_ANSWERING:
+            self._background.start(lambda: self._respond(message))
 
-    def _beside(self, work: Callable[[], Awaitable[Any]]) -> asyncio.Task[None]:
-        """Do something that nobody waits for."""
+    async def _respond(self, message: Message) -> None:
+        await self._transport.send(await self.server_requests.respond(message), self.version, None, None)
 
-        async def quietly() -> None:
-            with suppress(RemoteError, OSError):
-                await work()
-
-        task = asyncio.get_running_loop().create_task(quietly())
-        self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
-        return task
-
-    async def _reply(self, message: Message) -> None:
-        await self._link.send(await self._questions.reply(message), self.version, None, None)
-
-    def _settle(self, message: Message) -> None:
-        waiting = self._waiting.pop(message.id, None) if isinstance(message.id, (int, str)) else None
-        if waiting is None or waiting[0].done():
+    def _resolve(self, message: Message) -> None:
+        pending = self._pending.pop(message.id, None) if isinstance(message.id, (int, str)) else None
+        if pending is None or pending[0].done():
             return
-        future, shape = waiting
-        said = decode(cast("Raw", message.result if message.error is UNSET else message.error))
-        if not isinstance(said, dict):
-            future.set_exception(RemoteError("The server's answer is not MCP.", -32603))
+        future, convert = pending
+        content = decode(cast("Raw", message.result if message.error is UNSET else message.error))
+        if not isinstance(content, dict):
+            future.set_exception(RemoteError("The server's response is not MCP.", -32603))
         elif message.error is not UNSET:
-            future.set_exception(RemoteError(str(said.get("message", "")), said.get("code", 0), said.get("data")))
+            code, data = content.get("code", 0), content.get("data")
+            future.set_exception(RemoteError(str(content.get("message", "")), code, data))
         else:
-            future.set_result(shape(said))
-
-
-def has_round_trips(client: Conversation) -> bool:
-    """Whether each request is on its way alone, so that one may fail and the next one reach the server."""
-    return client._link.round_trips
-
-
-def abandon(client: Conversation, error: Exception) -> None:
-    """Let everything that waits for a server fail, because no answer can come any more."""
-    for future, _ in client._waiting.values():
-        if not future.done():
-            future.set_exception(error)
-
-
-def see_off(client: Conversation, work: Callable[[], Awaitable[Any]]) -> None:
-    """Do something that nobody waits for, but that the end of a conversation is not to cut off."""
-    task = client._beside(work)
-    client._parting.add(task)
-    task.add_done_callback(client._parting.discard)
-
-
-async def part(client: Conversation) -> None:
-    """Let a server hear what is still to be said, for a moment."""
-    for leave in tuple(client.before_closing):
-        leave()
-    if client._parting:
-        await asyncio.wait(client._parting, timeout=_PARTING)
+            future.set_result(content if convert is None else convert(content))

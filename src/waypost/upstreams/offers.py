@@ -1,61 +1,63 @@
-"""What a server offers, asked for list by list."""
+"""What a server offers: its tools, prompts, resources and templates."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from waypost.errors import RemoteError
-from waypost.upstreams.client import Client
-
-_NOT_KNOWN: Final = -32601
+from waypost.upstreams.client import METHOD_NOT_FOUND, Client
 
 Data = dict[str, Any]
 
 
 @dataclass(slots=True)
 class Offers:
-    """The lists of a server; one that could not be had is `None`, and a problem says why."""
+    """The lists of a server; one that could not be read is `None`, and a problem says why."""
 
     tools: list[Data]
     prompts: list[Data] | None = field(default_factory=list)
     resources: list[Data] | None = field(default_factory=list)
     templates: list[Data] | None = field(default_factory=list)
     is_subscribable: bool = False
-    """Whether it tells when a resource changes."""
+    """Whether it notifies of changed resources."""
     problems: list[str] = field(default_factory=list)
 
 
-async def offers_of(client: Client) -> Offers:
-    """Ask for everything that the server says it has."""
-    has = client.server_capabilities
-    offers = Offers(await _tools(client))
-    if "prompts" in has:
-        offers.prompts = await _listed(client, "prompts/list", "prompts", offers.problems)
-    if "resources" in has:
-        offers.resources = await _listed(client, "resources/list", "resources", offers.problems)
-        offers.templates = await _listed(client, "resources/templates/list", "resourceTemplates", offers.problems)
-        offers.is_subscribable = bool((has["resources"] or {}).get("subscribe"))
+async def list_offers(client: Client) -> Offers:
+    """Read all lists that the server declares."""
+    declared = client.server_capabilities
+    try:
+        offers = Offers(to_plain(await client.list_tools()))
+    except RemoteError as error:
+        # Some servers have tools that they do not declare, so all are asked.
+        if error.code != METHOD_NOT_FOUND or "tools" in declared:
+            raise
+        offers = Offers([])
+    if "prompts" in declared:
+        offers.prompts = await _list(client, "prompts/list", "prompts", offers.problems)
+    if "resources" in declared:
+        offers.resources = await _list(client, "resources/list", "resources", offers.problems)
+        offers.templates = await _list(client, "resources/templates/list", "resourceTemplates", offers.problems)
+        offers.is_subscribable = bool((declared["resources"] or {}).get("subscribe"))
     return offers
 
 
-async def _tools(client: Client) -> list[Data]:
+async def _list(client: Client, method: str, key: str, problems: list[str]) -> list[Data] | None:
     try:
-        return list(await client.list_tools())
+        items: list[Data] = to_plain(await client.list_all(method, key))
+        return items
     except RemoteError as error:
-        # Some servers have tools that they do not declare, so all are asked.
-        if error.code != _NOT_KNOWN or "tools" in client.server_capabilities:
-            raise
-        return []
-
-
-async def _listed(client: Client, method: str, key: str, problems: list[str]) -> list[Data] | None:
-    try:
-        return list(await client.list_all(method, key))
-    except RemoteError as error:
-        if error.code == _NOT_KNOWN:
+        if error.code == METHOD_NOT_FOUND:
             return []
         problems.append(f"It answered {method} with an error: {error.message}")
     except (LookupError, TypeError, AttributeError):
         problems.append(f"What it answered to {method} is not MCP.")
     return None
+
+
+def to_plain(value: Any) -> Any:
+    """A value with JSON's own types only."""
+    if isinstance(value, dict):
+        return {name: to_plain(member) for name, member in value.items()}
+    return [to_plain(item) for item in value] if isinstance(value, list) else value

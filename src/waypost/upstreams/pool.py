@@ -1,156 +1,68 @@
-"""The MCP servers of the configuration's connections, as sessions that last."""
+"""The MCP servers of the configuration's connections, each with a session that lasts."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from waypost.config.executors import Connection, McpConnection
 from waypost.errors import RemoteError, ToolError
-from waypost.upstreams.client import Client, relay
-from waypost.upstreams.offers import Offers, offers_of
-from waypost.upstreams.pursuing import Ask, pursued
-from waypost.upstreams.replies import Reply
-from waypost.upstreams.server_requests import Party
-from waypost.upstreams.subscriptions import Watched
-from waypost.upstreams.tasks import LONGEST, task_of
+from waypost.upstreams.client import RelayClient
+from waypost.upstreams.offers import Offers, list_offers, to_plain
+from waypost.upstreams.server_requests import Downstream
+from waypost.upstreams.subscriptions import ResourceSubscriptions
+from waypost.upstreams.tasks import MAX_TASK_S, Ask, task_in, wait_for_task
 from waypost.upstreams.transport import UpstreamUnavailable
-from waypost.upstreams.upstream import NOBODY, Limits, Listener, Standing, Upstream
+from waypost.upstreams.upstream import Limits, Listener, Progress, Upstream, UpstreamContext, UpstreamStatus
 from waypost.wire.versions import V2025_03_26, V2025_06_18, at_least
 
 HUB: Final = "hub"
-"""Who asks a server what it offers."""
-MOST: Final = 100
-"""How many people may have a session with a server at the same time."""
-_HIDDEN: Final = "[REDACTED]"
-_SHORTEST_SECRET: Final = 6
+"""The principal used for the hub's own requests, such as asking a server what it offers."""
+DEFAULT_LIMITS: Final = Limits()
+MAX_USERS: Final = 100
+"""How many users may have a session of their own with one server at the same time."""
+_REDACTED: Final = "[REDACTED]"
+_MIN_SECRET_LENGTH: Final = 6
 
 Credentials = Callable[[str, str], Awaitable[Any]]
-"""What a principal shows at a connection: a mapping of headers, or nothing."""
+"""The credential of a principal for a connection: a mapping of headers, or nothing."""
+_Result = TypeVar("_Result")
 
 
-async def no_credentials(principal: str, connection: str) -> None:
-    """Nobody has any."""
+async def no_credentials(_principal: str, _connection: str) -> None:
+    """For pools without users."""
 
 
-def headers_of(credential: Any) -> dict[str, str]:
-    """The headers of a credential."""
-    try:
-        return msgspec.convert(credential, dict[str, str])
-    except msgspec.ValidationError:
-        raise ToolError("The credential that is kept is not a mapping of headers; give it again.") from None
-
-
-def showing(connection: McpConnection, credential: Mapping[str, str]) -> McpConnection:
-    """A connection with somebody's headers; they win over those that are configured, whatever their case."""
-    own = {name.lower() for name in credential}
-    shared = {name: value for name, value in connection.headers.items() if name.lower() not in own}
-    return msgspec.structs.replace(connection, headers={**shared, **credential})
-
-
-def missing(name: str, principal: str) -> ToolError:
-    """What somebody is told who has no credential."""
-    return ToolError(
-        f'The connection "{name}" needs a credential of {principal}: '
-        f"`waypost upstreams login {name} --principal {principal} --header 'Authorization: Bearer ...'` gives it one."
-    )
-
-
-def discreet(problem: RemoteError | UpstreamUnavailable, secrets: Iterable[str]) -> RemoteError | UpstreamUnavailable:
-    """A problem that tells nothing of what was shown."""
-    said = problem.message if isinstance(problem, RemoteError) else str(problem)
-    for secret in secrets:
-        for part in {secret, secret.rpartition(" ")[2]}:
-            said = said.replace(part, _HIDDEN) if len(part) >= _SHORTEST_SECRET else said
-    if isinstance(problem, RemoteError):
-        return RemoteError(said, problem.code, problem.data)
-    return UpstreamUnavailable(said, delivered=problem.delivered)
-
-
-class People:
-    """An upstream for each person and connection; of too many, the one that was not used for the longest goes."""
-
-    def __init__(self, most: int = MOST) -> None:
-        self._most = most
-        self._upstreams: dict[str, dict[str, Upstream]] = {}
-
-    def take(self, name: str, principal: str, connection: McpConnection) -> Upstream | None:
-        """The upstream of somebody, unless what they show is another thing by now."""
-        found = self._upstreams.get(name, {})
-        upstream = found.get(principal)
-        if upstream is None or upstream.connection != connection:
-            return None
-        found[principal] = found.pop(principal)
-        return upstream
-
-    def find(self, name: str, principal: str) -> Upstream | None:
-        """The upstream of somebody, whatever they show by now."""
-        return self._upstreams.get(name, {}).get(principal)
-
-    def put(self, name: str, principal: str, upstream: Upstream) -> list[Upstream]:
-        """Have an upstream for somebody; those that have to go for it."""
-        found = self._upstreams.setdefault(name, {})
-        gone = [old] if (old := found.pop(principal, None)) is not None else []
-        found[principal] = upstream
-        while len(found) > self._most:
-            gone.append(found.pop(next(iter(found))))
-        return gone
-
-    def pop(self, name: str, principal: str | None = None) -> list[Upstream]:
-        """Take out what somebody has at a connection, or everybody."""
-        if principal is None:
-            return list(self._upstreams.pop(name, {}).values())
-        found = self._upstreams.get(name, {}).pop(principal, None)
-        return [] if found is None else [found]
-
-    def pop_all(self) -> list[Upstream]:
-        """Take out everything."""
-        return [upstream for name in tuple(self._upstreams) for upstream in self.pop(name)]
-
-    def count(self, name: str) -> int:
-        """How many people are known at a connection."""
-        return len(self._upstreams.get(name, {}))
-
-
-DEFAULT_LIMITS: Final = Limits()
-PROGRESS: Final = "notifications/progress"
-PAGE_DONE: Final = "notifications/elicitation/complete"
-
-Progress = Callable[[Mapping[str, Any]], None]
-"""Hears how far a call is: the parameters of the notification."""
-_Given = TypeVar("_Given")
-
-
-class Told:
-    """How far a call is, told to somebody: by reports, and where there are none by what a task says about itself."""
+class ProgressReporter:
+    """Reports the progress of a call: what the server reports, or else the status messages of its task."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._says = 0
+        self._messages = 0
         self._has_reports = False
 
-    def take(self, report: Mapping[str, Any]) -> None:
-        """Hand on a report."""
+    def report(self, params: Mapping[str, Any]) -> None:
+        """Pass on a report of the server."""
         self._has_reports = True
-        self._progress(report)
+        self._progress(params)
 
-    def say(self, message: str) -> None:
-        """Hand on what a task says."""
+    def report_status(self, message: str) -> None:
+        """Pass on a status message, unless the server reports progress itself."""
         if not self._has_reports:
-            self._says += 1
-            self._progress({"progress": self._says, "message": message})
+            self._messages += 1
+            self._progress({"progress": self._messages, "message": message})
 
 
-class Upstreams(Listener):
-    """One session for each connection, or for each person at it, started when it is first used.
+class Upstreams:
+    """One session for each connection, or for each user of it, started when it is first used.
 
     Raises `UpstreamUnavailable`, which is a `ConnectionError`, when a server cannot be used, `TimeoutError` when it
-    takes too long, and `RemoteError` when it answers with an error. Whoever is cancelled cancels the request.
+    takes too long, and `RemoteError` when it answers with an error. Cancelling a call cancels the request.
     """
 
     def __init__(
@@ -158,18 +70,27 @@ class Upstreams(Listener):
         connections: Callable[[], Mapping[str, Connection]],
         limits: Limits = DEFAULT_LIMITS,
         credentials: Credentials = no_credentials,
-        most_people: int = MOST,
+        max_users: int = MAX_USERS,
     ) -> None:
         self._connections = connections
-        self._limits = limits
         self._credentials = credentials
-        self._people = People(most_people)
+        self._context = UpstreamContext(limits)
+        self._max_users = max_users
         self._upstreams: dict[str, Upstream] = {}
+        self._personal: dict[str, dict[str, Upstream]] = {}
+        """By connection and principal, the one that was used last at the end."""
         self._retired: list[Upstream] = []
-        self._progress: dict[tuple[str, str], Progress] = {}
         self._tokens = itertools.count(1)
-        self.listener: Listener = NOBODY
         self._is_closed = False
+
+    @property
+    def listener(self) -> Listener:
+        """What is notified of sessions and their notifications."""
+        return self._context.listener
+
+    @listener.setter
+    def listener(self, listener: Listener) -> None:
+        self._context.listener = listener
 
     async def call_tool(
         self,
@@ -180,12 +101,15 @@ class Upstreams(Listener):
         progress: Progress | None = None,
         principal: str | None = None,
     ) -> dict[str, Any]:
-        """Call a tool; its result as plain JSON data, with `content` and `isError` always there."""
+        """Call a tool; its result as plain JSON data, with `content` and `isError` always present."""
         params = {"name": tool, "arguments": arguments}
         result = await self.request(connection, "tools/call", params, meta, progress, principal=principal)
         if result.get("resultType", "complete") != "complete":
-            raise RemoteError(f'"{tool}" of the connection "{connection}" asks for what nobody here can give.', -32000)
-        return tool_result(result)
+            unsupported = (
+                f'"{tool}" of the connection "{connection}" requested input that this client does not support.'
+            )
+            raise RemoteError(unsupported, -32000)
+        return {"content": [], "isError": False} | {key: value for key, value in result.items() if key != "resultType"}
 
     async def request(
         self,
@@ -194,232 +118,212 @@ class Upstreams(Listener):
         params: dict[str, Any],
         meta: Mapping[str, Any],
         progress: Progress | None = None,
-        party: Party | None = None,
+        downstream: Downstream | None = None,
         principal: str | None = None,
         *,
         waits: bool = True,
     ) -> dict[str, Any]:
-        """Make a request for somebody; its result as plain JSON data, which may be a question in the newest era.
+        """Make a request; its result as plain JSON data, which may ask for input in the stateless era.
 
-        What a task comes to is waited for, or with `waits=False` the task is the result.
+        The outcome of a task is waited for, or with `waits=False` the task is the result.
         """
-        sent, told, token = dict(meta), None, ""
-
-        def work(client: Client) -> Awaitable[dict[str, Any]]:
-            return relay(client, method, params, meta=sent, party=party)
-
+        reporter, token = None, ""
         if progress is not None:
-            told = Told(progress)
-            sent["progressToken"] = token = f"waypost-{next(self._tokens)}"
-            self._progress[connection, token] = told.take
+            reporter, token = ProgressReporter(progress), f"waypost-{next(self._tokens)}"
+            meta = {**meta, "progressToken": token}
+            self._context.progress[connection, token] = reporter.report
         try:
-            answer = await self._use(connection, work, principal)
-            task = task_of(answer) if waits and method == "tools/call" else None
+            work = partial(RelayClient.relay, method=method, params=params, meta=meta, downstream=downstream)
+            result = await self._use(connection, work, principal)
+            task = task_in(result) if waits and method == "tools/call" else None
             if task is None:
-                return answer
-            return await self.pursue(connection, task, meta, told=told, party=party, principal=principal)
+                return result
+            return await self.wait_for_task(
+                connection, task, meta, reporter=reporter, downstream=downstream, principal=principal
+            )
         finally:
             if token:
-                del self._progress[connection, token]
+                del self._context.progress[connection, token]
 
-    async def pursue(
+    async def wait_for_task(
         self,
         connection: str,
         task: dict[str, Any],
         meta: Mapping[str, Any],
         *,
-        told: Told | None,
-        party: Party | None,
+        reporter: ProgressReporter | None,
+        downstream: Downstream | None,
         principal: str | None,
         ask: Ask | None = None,
     ) -> dict[str, Any]:
-        """Wait for what a task comes to; `ask` answers what one of the newest era asks, `party` all others."""
-        say = None if told is None else told.say
-
-        def work(client: Client) -> Awaitable[dict[str, Any]]:
-            return pursued(client, task, meta, party, ask, say)
-
-        return await self._use(connection, work, principal, LONGEST)
+        """The outcome of a task; `ask` answers the input requests of the stateless era, `downstream` all others."""
+        report = None if reporter is None else reporter.report_status
+        return await self._use(
+            connection,
+            lambda client: wait_for_task(client, task, meta, downstream, ask, report),
+            principal,
+            MAX_TASK_S,
+        )
 
     async def complete(self, connection: str, params: dict[str, Any], principal: str) -> dict[str, Any]:
-        """Ask for values of an argument that somebody types; there are none where a server has none to tell."""
+        """Completions of an argument; none where the server does not offer any."""
 
-        async def work(client: Client) -> dict[str, Any]:
+        async def work(client: RelayClient) -> dict[str, Any]:
             if at_least(client.version, V2025_03_26) and "completions" not in client.server_capabilities:
                 return {"completion": {"values": []}}
-            knows_context = at_least(client.version, V2025_06_18)
-            given = {name: value for name, value in params.items() if knows_context or name != "context"}
-            return await relay(client, "completion/complete", given)
+            has_context = at_least(client.version, V2025_06_18)
+            given = {name: value for name, value in params.items() if has_context or name != "context"}
+            return await client.relay("completion/complete", given)
 
         return await self._use(connection, work, principal)
 
     async def call_admitted(
         self, connection: str, tool: str, arguments: dict[str, Any], meta: Mapping[str, Any], principal: str
     ) -> dict[str, Any]:
-        """Call a tool, unless whoever listens knows a reason why it must not be called."""
-        await self.admit(connection, tool)
+        """Call a tool, unless the listener refuses it."""
+        await self.listener.admit(connection, tool)
         return await self.call_tool(connection, tool, arguments, meta, principal=principal)
 
     async def list_tools(self, connection: str) -> list[dict[str, Any]]:
         """The definitions of a server's tools, as plain JSON data."""
-        tools = await self._use(connection, lambda client: client.list_tools())
-        return [_plain(tool) for tool in tools]
+        tools: list[dict[str, Any]] = to_plain(await self._use(connection, RelayClient.list_tools))
+        return tools
 
-    async def offers(self, connection: str) -> Offers:
-        """All that a server offers."""
-        offers = await self._use(connection, offers_of)
-        return replace(
-            offers,
-            tools=_plain(offers.tools),
-            prompts=_plain(offers.prompts),
-            resources=_plain(offers.resources),
-            templates=_plain(offers.templates),
-        )
+    async def list_offers(self, connection: str) -> Offers:
+        """Everything that a server offers, as plain JSON data."""
+        return await self._use(connection, list_offers)
 
-    async def watch(self, connection: str, watched: Watched, wanted: set[str], ended: Callable[[], None]) -> None:
-        """Have a server tell when these resources change, and no others."""
-        await self._use(connection, lambda client: watched.settle(client, wanted, ended))
-
-    @property
-    def wants_changes(self) -> bool:  # type: ignore[override]  # whoever listens here decides
-        """Whether servers are to be asked to tell of changes."""
-        return self.listener.wants_changes
-
-    def begun(self, name: str) -> None:
-        """Hand on that a session has begun."""
-        self.listener.begun(name)
-
-    def heard(self, name: str, note: Reply) -> None:
-        """Hand a notification to the call it is about, or to whoever listens."""
-        if note["method"] != PROGRESS:
-            self.listener.heard(name, note)
-            return
-        given = note["params"]
-        waiting = self._progress.get((name, str(given.get("progressToken")))) if isinstance(given, dict) else None
-        if waiting is not None:
-            waiting(given)
-
-    async def admit(self, name: str, tool: str) -> None:
-        """Ask whoever listens whether a tool may be called."""
-        await self.listener.admit(name, tool)
-
-    def is_needed(self, name: str) -> bool:
-        """Ask whoever listens whether a session is to last that makes no calls."""
-        return self.listener.is_needed(name)
+    async def subscribe(
+        self, connection: str, subscriptions: ResourceSubscriptions, wanted: set[str], ended: Callable[[], None]
+    ) -> None:
+        """Have a server notify of changes of these resources, and no others."""
+        await self._use(connection, lambda client: subscriptions.update(client, wanted, ended))
 
     def version(self, name: str) -> str:
-        """The version of MCP in which the server of a connection is talked to now, or nothing."""
+        """The version of MCP that the server of a connection speaks now, or nothing."""
         upstream = self._upstreams.get(name)
         return "" if upstream is None else upstream.version
 
-    def standing(self, name: str) -> Standing:
-        """How it goes with the server of a connection; nothing is started for that."""
+    def status(self, name: str) -> UpstreamStatus:
+        """Whether the server of a connection can be used; nothing is started for that."""
         upstream = self._upstreams.get(name)
-        return Standing() if upstream is None else upstream.standing
-
-    def retire(self, name: str) -> None:
-        """Let sessions end when their calls are done; the next call begins a new one, without a pause."""
-        upstream = self._upstreams.pop(name, None)
-        self._let_go([*([] if upstream is None else [upstream]), *self._people.pop(name)])
+        return UpstreamStatus() if upstream is None else upstream.status
 
     def follow(self, name: str, principal: str) -> None:
-        """Hear what a server says beside its answers, in the session of somebody where there is one."""
-        for upstream in (self._people.find(name, principal), self._upstreams.get(name)):
-            if upstream is not None:
-                upstream.follow()
-                return
+        """Receive what a server sends outside of responses, in the session of a user where there is one."""
+        upstream = self._personal.get(name, {}).get(principal) or self._upstreams.get(name)
+        if upstream is not None:
+            upstream.follow()
+
+    def retire(self, name: str) -> None:
+        """Close all sessions of a connection when their calls are done; the next call starts one without a pause."""
+        upstream = self._upstreams.pop(name, None)
+        self._retire(*([] if upstream is None else [upstream]), *self._personal.pop(name, {}).values())
 
     def forget(self, name: str, principal: str) -> None:
-        """Let the session of somebody end when its calls are done."""
-        self._let_go(self._people.pop(name, principal))
+        """Close the session of a user when its calls are done."""
+        upstream = self._personal.get(name, {}).pop(principal, None)
+        if upstream is not None:
+            self._retire(upstream)
 
-    def _let_go(self, upstreams: list[Upstream]) -> None:
+    async def close(self) -> None:
+        """End all sessions; calls in flight fail."""
+        self._is_closed = True
+        personal = [upstream for users in self._personal.values() for upstream in users.values()]
+        upstreams = [*self._upstreams.values(), *personal, *self._retired]
+        await asyncio.gather(*(upstream.close() for upstream in upstreams))
+        self._upstreams.clear()
+        self._personal.clear()
+        self._retired.clear()
+
+    def _retire(self, *upstreams: Upstream) -> None:
         for upstream in upstreams:
             upstream.retire()
         self._retired = [old for old in (*self._retired, *upstreams) if not old.is_gone]
 
-    async def close(self) -> None:
-        """End all sessions; calls that are under way fail."""
-        self._is_closed = True
-        upstreams = [*self._upstreams.values(), *self._people.pop_all(), *self._retired]
-        await asyncio.gather(*(upstream.close() for upstream in upstreams))
-        self._upstreams.clear()
-        self._retired.clear()
-
     async def _use(
         self,
         name: str,
-        work: Callable[[Client], Awaitable[_Given]],
+        work: Callable[[RelayClient], Awaitable[_Result]],
         principal: str | None = None,
         within: float | None = None,
-    ) -> _Given:
+    ) -> _Result:
         connection = self._connections().get(name)
-        if isinstance(connection, McpConnection) and connection.credentials == "user":
+        upstream = self._upstreams.get(name)
+        if upstream is not None and upstream.connection is connection:
+            return await upstream.use(work, within)
+        if not isinstance(connection, McpConnection) or connection.transport is None:
+            self.retire(name)
+            raise UpstreamUnavailable(f'There is no connection "{name}" to an MCP server.')
+        if connection.credentials == "user":
             return await self._use_as(name, connection, work, principal or HUB, within)
-        return await self._upstream(name, connection).use(work, within)
+        return await self._get_shared(name, connection).use(work, within)
 
     async def _use_as(
         self,
         name: str,
         connection: McpConnection,
-        work: Callable[[Client], Awaitable[_Given]],
+        work: Callable[[RelayClient], Awaitable[_Result]],
         principal: str,
         within: float | None,
-    ) -> _Given:
-        """Do something with what somebody shows; it is looked up each time, so that a change holds at once."""
+    ) -> _Result:
+        """Do something with the credential of a user, which is looked up each time, so that a change holds at once."""
         credential = await self._credentials(principal, name)
         if credential is None and principal != HUB:
-            raise missing(name, principal)
-        shown = headers_of(credential or {})
-        own = showing(connection, shown)
-        upstream = self._upstream(name, own) if principal == HUB else self._upstream_of(name, principal, own)
+            login = f"`waypost upstreams login {name} --principal {principal} --header 'Authorization: Bearer ...'`"
+            raise ToolError(f'The connection "{name}" needs a credential of {principal}: {login} stores one.')
+        try:
+            headers = msgspec.convert(credential or {}, dict[str, str])
+        except msgspec.ValidationError:
+            raise ToolError("The stored credential is not a mapping of headers; store it again.") from None
+        own = with_headers(connection, headers)
+        upstream = self._get_shared(name, own) if principal == HUB else self._get_personal(name, principal, own)
         try:
             return await upstream.use(work, within)
         except (RemoteError, UpstreamUnavailable) as problem:
-            raise discreet(problem, shown.values()) from None
+            raise _redact(problem, headers.values()) from None
 
-    def _upstream_of(self, name: str, principal: str, connection: McpConnection) -> Upstream:
-        if self._is_closed:
-            raise UpstreamUnavailable(f'The connection "{name}" was closed.')
-        upstream = self._people.take(name, principal, connection)
-        if upstream is None:
-            upstream = Upstream(name, connection, self._limits, _Overheard(self))
-            self._let_go(self._people.put(name, principal, upstream))
-        return upstream
-
-    def _upstream(self, name: str, connection: Connection | None) -> Upstream:
+    def _get_shared(self, name: str, connection: McpConnection) -> Upstream:
         """The upstream as it is configured now; one that was configured otherwise goes when its calls are done."""
-        if self._is_closed:
-            raise UpstreamUnavailable(f'The connection "{name}" was closed.')
+        self._check_open(name)
         upstream = self._upstreams.get(name)
-        if upstream is not None and (upstream.connection is connection or upstream.connection == connection):
-            return upstream
-        self.retire(name)
-        if not isinstance(connection, McpConnection) or not (connection.url or connection.command):
-            raise UpstreamUnavailable(f'There is no connection "{name}" to an MCP server.')
-        upstream = self._upstreams[name] = Upstream(name, connection, self._limits, self)
+        if upstream is None or upstream.connection != connection:
+            self.retire(name)
+            upstream = self._upstreams[name] = Upstream(name, connection, self._context)
         return upstream
 
+    def _get_personal(self, name: str, principal: str, connection: McpConnection) -> Upstream:
+        """The upstream of a user; of too many, the one that was not used for the longest goes."""
+        self._check_open(name)
+        users = self._personal.setdefault(name, {})
+        upstream = users.pop(principal, None)
+        if upstream is None or upstream.connection != connection:
+            if upstream is not None:
+                self._retire(upstream)
+            upstream = Upstream(name, connection, self._context, is_personal=True)
+        users[principal] = upstream
+        while len(users) > self._max_users:
+            self._retire(users.pop(next(iter(users))))
+        return upstream
 
-class _Overheard(Listener):
-    """Hears how the calls of somebody stand; what a server offers is the hub's business."""
-
-    def __init__(self, pool: Upstreams) -> None:
-        self._pool = pool
-
-    def heard(self, name: str, note: Reply) -> None:
-        """Hand on how far a call is, and that a page was used."""
-        if note["method"] in (PROGRESS, PAGE_DONE):
-            self._pool.heard(name, note)
+    def _check_open(self, name: str) -> None:
+        if self._is_closed:
+            raise UpstreamUnavailable(f'The connection "{name}" was closed.')
 
 
-def tool_result(result: dict[str, Any]) -> dict[str, Any]:
-    """A tool's answer with what every answer has."""
-    return {"content": [], "isError": False} | {name: value for name, value in result.items() if name != "resultType"}
+def with_headers(connection: McpConnection, headers: Mapping[str, str]) -> McpConnection:
+    """A connection with the headers of a user, which win over those that are configured, whatever their case."""
+    own = {name.lower() for name in headers}
+    shared = {name: value for name, value in connection.headers.items() if name.lower() not in own}
+    return msgspec.structs.replace(connection, headers={**shared, **headers})
 
 
-def _plain(value: Any) -> Any:
-    """A value without anything but JSON's own types."""
-    if isinstance(value, dict):
-        return {name: _plain(member) for name, member in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list) else value
+def _redact(problem: RemoteError | UpstreamUnavailable, secrets: Iterable[str]) -> RemoteError | UpstreamUnavailable:
+    """A problem without the credential that was shown, which servers like to repeat."""
+    message = problem.message if isinstance(problem, RemoteError) else str(problem)
+    for secret in secrets:
+        for part in {secret, secret.rpartition(" ")[2]}:
+            message = message.replace(part, _REDACTED) if len(part) >= _MIN_SECRET_LENGTH else message
+    if isinstance(problem, RemoteError):
+        return RemoteError(message, problem.code, problem.data)
+    return UpstreamUnavailable(message, delivered=problem.delivered)

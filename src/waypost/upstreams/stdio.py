@@ -1,4 +1,4 @@
-"""The link to a server that is a child process: one message a line, both ways."""
+"""The stdio transport: the server is a child process, and each message is one line."""
 
 from __future__ import annotations
 
@@ -15,30 +15,28 @@ from typing import Any, Final, cast
 
 from waypost.config.executors import McpConnection
 from waypost.redaction import redacted, secrets_of
-from waypost.upstreams import advice
-from waypost.upstreams.transport import UpstreamUnavailable
+from waypost.upstreams.transport import NO_HEADERS, Lost, Receive, UpstreamUnavailable, shorten
 
-NO_HEADERS: Final[Mapping[str, str]] = {}
 INHERITED: Final = ("PATH", "HOME", "LANG", "TZ", "TMPDIR")
-"""What a server gets of the hub's environment, beside `LC_*`; secrets are handed over by name only."""
+"""The variables of the hub's environment that a server gets, beside `LC_*`; it gets secrets by name only."""
 
-LONGEST_LINE: Final = 64 * 1024 * 1024
-QUEUED: Final = 1024 * 1024
-"""Bytes that may wait for a server to read them; whoever sends more waits as well."""
-SLICE: Final = 16 * 1024
-"""Bytes of a server's output that are looked at before others have their turn."""
-PATIENCE: Final = 2.0
-"""Seconds a server has to end by itself when its input is closed."""
+MAX_LINE_BYTES: Final = 64 * 1024 * 1024
+MAX_QUEUED_BYTES: Final = 1024 * 1024
+"""Bytes that may wait for a server to read them; beyond that, senders wait as well."""
+MAX_SLICE_BYTES: Final = 16 * 1024
+"""Bytes of a server's output that are handled before the loop turns to something else."""
+EXIT_TIMEOUT_S: Final = 2.0
+"""How long a server has to exit by itself when its input is closed."""
 
-_LONGEST_REMARK: Final = 2000
-_GRACE: Final = 0.5
-_LOOK_EVERY: Final = 0.05
+_MAX_LOG_LINE_BYTES: Final = 2000
+_LAST_OUTPUT_S: Final = 0.5
+_POLL_EXIT_S: Final = 0.05
 
 _log: Final = logging.getLogger(__name__)
 
 
-class StdioLink:
-    """Talks to a server it starts; `lost` is called once when the server is gone or can no longer be followed."""
+class StdioTransport:
+    """Talks to a server that it starts; `lost` is called once when the server is gone or its output is unusable."""
 
     round_trips: Final = False
 
@@ -46,17 +44,17 @@ class StdioLink:
         self,
         name: str,
         connection: McpConnection,
-        lost: Callable[[UpstreamUnavailable], None],
+        lost: Lost,
         *,
-        longest_line: int = LONGEST_LINE,
-        patience: float = PATIENCE,
+        max_line: int = MAX_LINE_BYTES,
+        exit_timeout: float = EXIT_TIMEOUT_S,
     ) -> None:
         self._name = name
         self._connection = connection
-        self._patience = patience
-        self._child = _Child(name, lost, longest_line)
+        self._exit_timeout = exit_timeout
+        self._child = _Child(name, lost, max_line)
 
-    async def open(self, receive: Callable[[bytes], None]) -> None:
+    async def open(self, receive: Receive) -> None:
         """Start the server, unless it runs already."""
         self._child.receive = receive
         if not self._child.is_started:
@@ -74,14 +72,14 @@ class StdioLink:
         if not child.is_started:
             return
         try:
-            child.hang_up()
+            child.close_input()
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._patience):
+                async with asyncio.timeout(self._exit_timeout):
                     await child.exited.wait()
         finally:
             child.kill()
         with suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(EXIT_TIMEOUT_S):
                 await child.exited.wait()
 
     async def _start(self) -> None:
@@ -94,40 +92,53 @@ class StdioLink:
             await asyncio.wait({start})
             raise
         except (OSError, ValueError) as error:
-            raise UpstreamUnavailable(advice.not_started(self._name, self._connection, error)) from None
+            reason = _explain_start_error(self._connection, error)
+            failed = f'The connection "{self._name}" cannot start {self._connection.command}: {reason}.'
+            raise UpstreamUnavailable(failed) from None
 
 
-def environment(own: Mapping[str, str]) -> dict[str, str]:
-    """The variables a server is given: the few every program needs, and its own."""
+def _explain_start_error(connection: McpConnection, error: OSError | ValueError) -> str:
+    folder = connection.working_directory
+    if folder is not None and not os.path.isdir(folder):
+        return f"its workingDirectory {folder} does not exist"
+    if isinstance(error, FileNotFoundError):
+        return "there is no such program; install it, or correct its command"
+    if isinstance(error, PermissionError):
+        return "it may not be executed; correct its command, or its permissions"
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+
+
+def build_environment(own: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a server gets: the few that every program needs, and its own."""
     inherited = {name: text for name, text in os.environ.items() if name in INHERITED or name.startswith("LC_")}
     return {**inherited, **own}
 
 
 class _Child(asyncio.BaseProtocol):
-    """The process: its lines as they come, its input as far as it reads, its end.
+    """The process: its input, the lines of its output, and its end.
 
-    It is not started by way of the loop, because uvloop lets a child inherit more than its three streams, and because
-    a group may only be killed by its number while its leader has not been waited for.
+    It is not started by the loop, because uvloop lets a child inherit more than its three streams, and because a group
+    may only be killed by its number while its leader has not been waited for.
     """
 
-    def __init__(self, name: str, lost: Callable[[UpstreamUnavailable], None], longest_line: int) -> None:
-        self.receive: Callable[[bytes], None] = lambda _: None
+    def __init__(self, name: str, lost: Lost, max_line: int) -> None:
+        self.receive: Receive = lambda _: None
         self.exited = asyncio.Event()
         self._popen: subprocess.Popen[bytes] | None = None
         self._stdin: asyncio.WriteTransport | None = None
         self._outputs: list[asyncio.BaseTransport] = []
         self._name = name
-        self._tell = lost
+        self._on_lost = lost
         self._lost: UpstreamUnavailable | None = None
         self._open_outputs = 2
-        self._has_spoken = False
-        self._remark = ""
+        self._has_answered = False
+        self._last_log = ""
         self._secrets: tuple[str, ...] = ()
-        self._flowing = asyncio.Event()
-        self._flowing.set()
-        too_long = f"wrote a line of more than {longest_line} bytes"
-        self._messages = _Lines(longest_line, self._hand_on, lambda: self._lose(too_long))
-        self._remarks = _Lines(_LONGEST_REMARK, self._note, lambda: None)
+        self._is_writable = asyncio.Event()
+        self._is_writable.set()
+        too_long = f"wrote a line of more than {max_line} bytes"
+        self._message_lines = _Lines(max_line, self._take_message, lambda: self._fail(too_long))
+        self._log_lines = _Lines(_MAX_LOG_LINE_BYTES, self._take_log, lambda: None)
 
     @property
     def is_started(self) -> bool:
@@ -143,12 +154,12 @@ class _Child(asyncio.BaseProtocol):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=connection.working_directory,
-            env=environment(connection.env),
+            env=build_environment(connection.env),
             start_new_session=True,
             bufsize=0,
         )
         try:
-            self._watch(popen)
+            self._watch_exit(popen)
             await self._connect(popen)
         except BaseException:
             self.kill()
@@ -158,34 +169,34 @@ class _Child(asyncio.BaseProtocol):
         loop = asyncio.get_running_loop()
         stdin, _ = await loop.connect_write_pipe(lambda: self, popen.stdin)
         self._stdin = stdin
-        stdin.set_write_buffer_limits(high=QUEUED)
-        for lines, stream in ((self._messages, popen.stdout), (self._remarks, popen.stderr)):
-            output, _ = await loop.connect_read_pipe(partial(_Output, lines.feed, self._fall_silent), stream)
+        stdin.set_write_buffer_limits(high=MAX_QUEUED_BYTES)
+        for lines, stream in ((self._message_lines, popen.stdout), (self._log_lines, popen.stderr)):
+            output, _ = await loop.connect_read_pipe(partial(_Output, lines.feed, self._close_output), stream)
             self._outputs.append(output)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stdin = None
-        self._flowing.set()
+        self._is_writable.set()
 
     def pause_writing(self) -> None:
-        self._flowing.clear()
+        self._is_writable.clear()
 
     def resume_writing(self) -> None:
-        self._flowing.set()
+        self._is_writable.set()
 
     async def write(self, data: bytes) -> None:
         """Write a line; raises when that cannot reach the process any more."""
-        while not self._flowing.is_set():
-            await self._flowing.wait()
+        while not self._is_writable.is_set():
+            await self._is_writable.wait()
         if self._lost is not None:
             raise UpstreamUnavailable(str(self._lost))
         if self._stdin is None:
             raise UpstreamUnavailable(f'The server of the connection "{self._name}" no longer reads its input.')
         self._stdin.write(data + b"\n")
 
-    def hang_up(self) -> None:
+    def close_input(self) -> None:
         """Close the process's input and expect nothing more of it."""
-        self._lose("was closed")
+        self._fail("was closed")
         if self._stdin is not None:
             self._stdin.close()
 
@@ -205,13 +216,13 @@ class _Child(asyncio.BaseProtocol):
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._popen.pid, signal.SIGKILL)
 
-    def _watch(self, popen: subprocess.Popen[bytes]) -> None:
+    def _watch_exit(self, popen: subprocess.Popen[bytes]) -> None:
         loop = asyncio.get_running_loop()
         if sys.platform == "linux":
             number = os.pidfd_open(popen.pid)
             loop.add_reader(number, self._reap, popen, number)
         elif popen.poll() is None:
-            loop.call_later(_LOOK_EVERY, self._watch, popen)
+            loop.call_later(_POLL_EXIT_S, self._watch_exit, popen)
         else:
             self._reap(popen)
 
@@ -219,54 +230,57 @@ class _Child(asyncio.BaseProtocol):
         if number is not None:
             asyncio.get_running_loop().remove_reader(number)
             os.close(number)
-        # What the process has started does not outlive it.
+        # Processes that the server has started do not outlive it.
         self._kill_group()
         popen.wait()
         self.exited.set()
-        self._end_in_time()
+        self._fail_soon()
 
-    def _fall_silent(self) -> None:
+    def _close_output(self) -> None:
         self._open_outputs -= 1
-        self._end_in_time()
+        self._fail_soon()
 
-    def _end_in_time(self) -> None:
-        """Count the process as gone when it has said its last, or soon after a first sign of that."""
+    def _fail_soon(self) -> None:
+        """Count the process as gone when its output has ended too, or a little after the first sign of its end."""
+        # What a crashing server last wrote to its standard error is the best explanation there is, so it is waited for.
         if not self._open_outputs and self.exited.is_set():
-            self._lose(self._how_it_ended())
+            self._fail(self._explain_end())
         else:
-            asyncio.get_running_loop().call_later(_GRACE, lambda: self._lose(self._how_it_ended()))
+            asyncio.get_running_loop().call_later(_LAST_OUTPUT_S, lambda: self._fail(self._explain_end()))
 
-    def _how_it_ended(self) -> str:
+    def _explain_end(self) -> str:
         code = None if self._popen is None else self._popen.returncode
         how = "closed its output"
         if code is not None:
             how = f"was killed by the signal {-code}" if code < 0 else f"ended with the exit code {code}"
-        return advice.ended(how, redacted(self._remark, self._secrets), self._has_spoken)
+        log = shorten(redacted(self._last_log, self._secrets)) if self._last_log else ""
+        ended = f"{how}: {log}" if log else how
+        return ended if self._has_answered else f"{ended}; check whether its command, with its args, is an MCP server"
 
-    def _lose(self, how: str) -> None:
+    def _fail(self, how: str) -> None:
         if self._lost is not None:
             return
         self._lost = UpstreamUnavailable(f'The server of the connection "{self._name}" {how}.', delivered=True)
-        self._flowing.set()
-        self._tell(self._lost)
+        self._is_writable.set()
+        self._on_lost(self._lost)
 
-    def _hand_on(self, line: bytes) -> None:
+    def _take_message(self, line: bytes) -> None:
         if self._lost is not None:
             return
         if line.lstrip().startswith(b"{"):
-            self._has_spoken = True
+            self._has_answered = True
             self.receive(line)
         else:
-            self._note(line[:_LONGEST_REMARK])
+            self._take_log(line[:_MAX_LOG_LINE_BYTES])
 
-    def _note(self, line: bytes) -> None:
+    def _take_log(self, line: bytes) -> None:
         if line.strip():
-            self._remark = line.decode(errors="replace")
+            self._last_log = line.decode(errors="replace")
             _log.debug("%s: %s", self._name, line.decode(errors="replace").rstrip())
 
 
 class _Output(asyncio.Protocol):
-    """A stream of the process that is read, a slice at a time: one that floods us takes its turn like all others."""
+    """One output of the process, handled a slice at a time: a process that writes a lot must not block the loop."""
 
     def __init__(self, feed: Callable[[bytes], None], ended: Callable[[], None]) -> None:
         self._feed = feed
@@ -277,18 +291,18 @@ class _Output(asyncio.Protocol):
         self._stream = cast("asyncio.ReadTransport", transport)
 
     def data_received(self, data: bytes) -> None:
-        if len(data) <= SLICE or self._stream is None:
+        if len(data) <= MAX_SLICE_BYTES or self._stream is None:
             self._feed(data)
             return
         self._stream.pause_reading()
-        self._go_on(self._stream, data, 0)
+        self._feed_slice(self._stream, data, 0)
 
-    def _go_on(self, stream: asyncio.ReadTransport, data: bytes, place: int) -> None:
-        self._feed(data[place : place + SLICE])
+    def _feed_slice(self, stream: asyncio.ReadTransport, data: bytes, start: int) -> None:
+        self._feed(data[start : start + MAX_SLICE_BYTES])
         if stream.is_closing():
             return
-        if place + SLICE < len(data):
-            asyncio.get_running_loop().call_soon(self._go_on, stream, data, place + SLICE)
+        if start + MAX_SLICE_BYTES < len(data):
+            asyncio.get_running_loop().call_soon(self._feed_slice, stream, data, start + MAX_SLICE_BYTES)
         else:
             stream.resume_reading()
 
@@ -297,10 +311,10 @@ class _Output(asyncio.Protocol):
 
 
 class _Lines:
-    """Cuts what arrives into lines; of one that is too long, which is told at once, only the beginning is kept."""
+    """Cuts what arrives into lines; of a line that is too long, which is reported at once, only the start is kept."""
 
-    def __init__(self, longest: int, take: Callable[[bytes], None], too_long: Callable[[], Any]) -> None:
-        self._longest = longest
+    def __init__(self, max_bytes: int, take: Callable[[bytes], None], too_long: Callable[[], Any]) -> None:
+        self._max_bytes = max_bytes
         self._take = take
         self._too_long = too_long
         self._line = bytearray()
@@ -315,7 +329,7 @@ class _Lines:
         self._add(rest)
 
     def _add(self, part: bytes) -> None:
-        room = self._longest - len(self._line)
+        room = self._max_bytes - len(self._line)
         if len(part) > room:
             self._too_long()
         self._line += part[:room]

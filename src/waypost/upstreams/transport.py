@@ -1,66 +1,115 @@
-"""What carries the messages of a client."""
+"""What carries the messages of an MCP client, and the table of transports that a connection can use.
+
+A transport is one module: a class that follows `Transport`, and a row in `TRANSPORTS`. Which transport a connection
+uses is decided in `McpConnection.transport` and nowhere else.
+"""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from waypost.capabilities.capability import HeaderParameter, header_parameters
 from waypost.config.executors import McpConnection
 from waypost.errors import DefinitionError, RemoteError
 
+NO_HEADERS: Final[Mapping[str, str]] = {}
+_MAX_QUOTE: Final = 200
 
-class Link(Protocol):
-    """Carries messages to a server; what comes back is handed to the receiver given to `open`.
-
-    On a link of round trips `send` lasts until everything that answers the message has come back.
-    """
-
-    @property
-    def round_trips(self) -> bool: ...
-    async def open(self, receive: Callable[[bytes], None]) -> None: ...
-    async def send(
-        self, data: bytes, version: str, method: str | None, name: str | None, extra: Mapping[str, str] = ...
-    ) -> None: ...
-    async def close(self) -> None: ...
-
-
-class Sending(Protocol):
-    """A message on its way, and what comes back for it."""
-
-    def cancel(self) -> object: ...
-
-
-Begin = Callable[
-    [bytes, str, str | None, str | None, Mapping[str, str], Callable[[Exception | None], None]],
-    Sending,
-]
-"""How a link of round trips may offer to send without a task for each message; the last one hears of the end."""
-
-
-class NamedError(RemoteError):
-    """An error of a server whose text says already which connection it is about."""
+Receive = Callable[[bytes], None]
+Ended = Callable[[Exception | None], None]
+"""Called once when a round trip is over, with the reason if it failed."""
 
 
 class UpstreamUnavailable(ConnectionError):
-    """The server behind a connection cannot be used right now; `delivered` when it may have got the request."""
+    """The server behind a connection cannot be used right now; `delivered` when it may have received the request."""
 
     def __init__(self, message: str, *, delivered: bool = False) -> None:
         super().__init__(message)
         self.delivered = delivered
 
 
-def header_value(text: str) -> str:
-    """`text` as an HTTP header value, wrapped where it would not survive as it is."""
+class NamedError(RemoteError):
+    """An error response whose message already names the connection."""
+
+
+class Transport(Protocol):
+    """Carries messages to a server; incoming messages go to the receiver that `open` is given.
+
+    With `round_trips`, `send` lasts until everything that answers the message has been received. Such a transport may
+    also have `start_request`, which does the same without a task per message, and `follow`, which hands on what the
+    server sends outside of responses.
+    """
+
+    @property
+    def round_trips(self) -> bool: ...
+    async def open(self, receive: Receive) -> None: ...
+    async def send(
+        self, data: bytes, version: str, method: str | None, name: str | None, extra: Mapping[str, str] = ...
+    ) -> None: ...
+    async def close(self) -> None: ...
+
+
+class Cancellable(Protocol):
+    """A message that is being sent or answered."""
+
+    def cancel(self) -> object: ...
+
+
+StartRequest = Callable[[bytes, str, str | None, str | None, Mapping[str, str], Ended], Cancellable]
+"""Sends a message without waiting; the last argument is called when its round trip is over."""
+Lost = Callable[[UpstreamUnavailable], None]
+"""Called when a server goes away by itself."""
+
+
+# The imports are local, so that a hub whose upstreams are never used loads neither TLS nor the HTTP parser.
+
+
+def _build_http(name: str, connection: McpConnection, _lost: Lost) -> Transport:
+    from waypost.upstreams.http import UpstreamHttpTransport
+
+    return UpstreamHttpTransport(name, connection)
+
+
+def _build_stdio(name: str, connection: McpConnection, lost: Lost) -> Transport:
+    from waypost.upstreams.stdio import StdioTransport
+
+    return StdioTransport(name, connection, lost)
+
+
+class Kind(NamedTuple):
+    """One kind of transport."""
+
+    setting: str
+    """The setting of a connection that says where its server is."""
+    build: Callable[[str, McpConnection, Lost], Transport]
+
+
+TRANSPORTS: Final[Mapping[str, Kind]] = {"http": Kind("url", _build_http), "stdio": Kind("command", _build_stdio)}
+
+
+def transport_kind(connection: McpConnection) -> Kind:
+    """The kind of transport that a connection uses."""
+    return TRANSPORTS[connection.transport or "stdio"]
+
+
+def shorten(text: str) -> str:
+    """The beginning of a server's text, to stand inside a sentence."""
+    line = " ".join(text.split())
+    return (line if len(line) <= _MAX_QUOTE else f"{line[:_MAX_QUOTE]}...").rstrip(". ")
+
+
+def to_header_value(text: str) -> str:
+    """`text` as an HTTP header value, in base64 where it would not survive as it is."""
     plain = text.isascii() and text.isprintable() and text == text.strip()
     if plain and not (text.startswith("=?base64?") and text.endswith("?=")):
         return text
     return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
 
 
-def parameters_of(tools: Iterable[Any]) -> dict[str, tuple[HeaderParameter, ...]]:
-    """The header parameters of tools by their names; definitions that make no sense have none."""
+def find_header_parameters(tools: Iterable[Any]) -> dict[str, tuple[HeaderParameter, ...]]:
+    """The header parameters of tools by tool name; a malformed definition has none."""
     found: dict[str, tuple[HeaderParameter, ...]] = {}
     for tool in tools:
         name, schema = (tool.get("name"), tool.get("inputSchema")) if isinstance(tool, dict) else (None, None)
@@ -73,8 +122,8 @@ def parameters_of(tools: Iterable[Any]) -> dict[str, tuple[HeaderParameter, ...]
     return found
 
 
-def repeated(parameters: Iterable[HeaderParameter], arguments: Any) -> dict[str, str]:
-    """The arguments of a call that its tool wants repeated, as headers."""
+def to_headers(parameters: Iterable[HeaderParameter], arguments: Any) -> dict[str, str]:
+    """The arguments of a call that its tool wants repeated as headers."""
     headers = {}
     for parameter in parameters:
         value = arguments
@@ -82,17 +131,5 @@ def repeated(parameters: Iterable[HeaderParameter], arguments: Any) -> dict[str,
             value = value.get(name) if isinstance(value, dict) else None
         if value is not None:
             text = str(value).lower() if isinstance(value, bool) else str(value)
-            headers[f"Mcp-Param-{parameter.header}"] = header_value(text)
+            headers[f"Mcp-Param-{parameter.header}"] = to_header_value(text)
     return headers
-
-
-def link_to(name: str, connection: McpConnection, lost: Callable[[UpstreamUnavailable], None]) -> Link:
-    """A link to the server behind a connection; `lost` hears of the end of one that has an end of its own."""
-    # A hub whose servers are never used need not load what talks to them.
-    if connection.url is not None:
-        from waypost.upstreams.http import UpstreamHttpLink
-
-        return UpstreamHttpLink(name, connection)
-    from waypost.upstreams.stdio import StdioLink
-
-    return StdioLink(name, connection, lost)

@@ -21,7 +21,7 @@ from waypost.workers.frames import NULL, Outside, encode
 from waypost.workers.functions import Call, Run
 
 if TYPE_CHECKING:
-    from waypost.upstreams.egress import Egress, Fetched
+    from waypost.upstreams.egress import Egress, EgressResponse
 
 WITHIN: Final = 30.0
 """Seconds that a call may take where nothing else is said."""
@@ -122,7 +122,7 @@ class WayOut:
 
     async def _fetch(
         self, function_id: str, place: Outside, method: str, headers: Mapping[str, str], body: bytes | None
-    ) -> Fetched:
+    ) -> EgressResponse:
         within = _seconds(place.timeout_ms)
         try:
             async with asyncio.timeout(within):
@@ -188,7 +188,7 @@ def _signature(secret: str, body: bytes) -> dict[str, str]:
     return {"waypost-timestamp": now, "waypost-signature": f"sha256={signed}"}
 
 
-def _answer(fetched: Fetched) -> Raw:
+def _answer(fetched: EgressResponse) -> Raw:
     """What a function answered: JSON as it is, any other text as a text."""
     body = fetched.body.removeprefix(b"\xef\xbb\xbf").strip()
     if not body:
@@ -203,7 +203,7 @@ def _answer(fetched: Fetched) -> Raw:
     return Raw(text.encode())
 
 
-def _said(fetched: Fetched, place: Outside, shown: Mapping[str, str], secret: str) -> str:
+def _said(fetched: EgressResponse, place: Outside, shown: Mapping[str, str], secret: str) -> str:
     """The beginning of an answer; secrets leave it first, since half of one would not be recognised."""
     asked = {str(number): value for number, (_, value) in enumerate(parse_qsl(urlsplit(place.url).query))}
     secrets = secrets_of(place.headers or {}, shown, asked, {"secret": secret})

@@ -15,7 +15,7 @@ from waypost.skills.core.settings import CoreSettings
 if TYPE_CHECKING:
     from waypost.capabilities.context import Context
     from waypost.skills.core.settings import Run
-    from waypost.upstreams.egress import Fetched
+    from waypost.upstreams.egress import EgressResponse
 
 description = "Call an HTTP API and return its status, headers and body."
 version = "1.0.0"
@@ -71,7 +71,7 @@ def _body(given: Any) -> tuple[bytes | None, str]:
     return given.encode(), "text/plain; charset=utf-8" if _json(given.encode()) is None else "application/json"
 
 
-def _answer(fetched: Fetched) -> dict[str, Any]:
+def _answer(fetched: EgressResponse) -> dict[str, Any]:
     headers = {name.lower(): value for name, value in fetched.headers.items() if name.lower() != "set-cookie"}
     kind = headers.get("content-type", "")
     return {"status": fetched.status, "headers": headers, "url": fetched.url, "body": _said(fetched.body, kind)}

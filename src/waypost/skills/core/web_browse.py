@@ -14,7 +14,7 @@ from waypost.skills.core.settings import CoreSettings
 if TYPE_CHECKING:
     from waypost.capabilities.context import Context
     from waypost.skills.core.settings import Run
-    from waypost.upstreams.egress import Fetched
+    from waypost.upstreams.egress import EgressResponse
 
 description = "Fetch a web page and return its readable text, its links or its HTML."
 version = "1.0.0"
@@ -46,7 +46,7 @@ def make(settings: CoreSettings) -> Run:
     return run
 
 
-async def _page(fetched: Fetched, form: str) -> dict[str, Any]:
+async def _page(fetched: EgressResponse, form: str) -> dict[str, Any]:
     content_type = fetched.headers.get("Content-Type", "text/html")
     kind = kind_of(content_type)
     if fetched.status >= 400:

@@ -13,7 +13,7 @@ from waypost.config import executors as models
 from waypost.errors import ExecutorFailed, class_of_status
 from waypost.redaction import redacted, secrets_of, without
 from waypost.skills.core.charsets import decoded, kind_of
-from waypost.upstreams.egress import EgressFailed, EgressRefused, Fetched
+from waypost.upstreams.egress import EgressFailed, EgressRefused, EgressResponse
 from waypost.workflows.executors import LONGEST, connection_of, given
 from waypost.workflows.executors.executor import Run, Surroundings
 from waypost.workflows.scope import Scope, compile_template
@@ -107,18 +107,18 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _content_type(fetched: Fetched) -> str:
+def _content_type(fetched: EgressResponse) -> str:
     return str(fetched.headers.get("Content-Type", ""))
 
 
-def _said(fetched: Fetched, secrets: tuple[str, ...]) -> str:
+def _said(fetched: EgressResponse, secrets: tuple[str, ...]) -> str:
     """The beginning of an answer; secrets leave it first, since half of one would not be recognised."""
     text = without(decoded(fetched.body, _content_type(fetched)), secrets).strip()
     said = redacted(text[:_LOOKED_AT])[:TOLD]
     return f": {said}" if said else "."
 
 
-def _data(fetched: Fetched) -> Any:
+def _data(fetched: EgressResponse) -> Any:
     kind = kind_of(_content_type(fetched))
     if kind != "application/json" and not kind.endswith("+json"):
         return decoded(fetched.body, _content_type(fetched))

@@ -12,9 +12,9 @@ from tests.protocol.conftest import asynchronous
 from tests.upstreams.clients import ScriptedLink, error, result
 from tests.upstreams.conftest import ERAS, until
 from waypost import RemoteError
-from waypost.upstreams import pursuing
-from waypost.upstreams.client import Client, relay
-from waypost.upstreams.pursuing import pursued
+from waypost.upstreams import tasks
+from waypost.upstreams.client import RelayClient
+from waypost.upstreams.tasks import wait_for_task
 from waypost.upstreams.transport import UpstreamUnavailable
 from waypost.wire.versions import LATEST_LEGACY, V2025_06_18, V2026_07_28
 
@@ -35,14 +35,14 @@ class Server:
     def __init__(self, version: str, *stands: Json) -> None:
         self._stands: Iterator[Json] = iter(stands)
         self.link = ScriptedLink(self._answer)
-        self.client = Client(self.link, version=version)
+        self.client = RelayClient(self.link, version=version)
         self.say: Callable[[str], None] | None = None
-        self.ask: pursuing.Ask | None = None
+        self.ask: tasks.Ask | None = None
 
     async def came_to(self) -> Json:
         """What its task came to."""
-        await self.link.open(self.client._receive)
-        return await pursued(self.client, task(), {}, None, self.ask, self.say)
+        await self.link.open(self.client.receive)
+        return await wait_for_task(self.client, task(), {}, None, self.ask, self.say)
 
     @property
     def methods(self) -> list[str]:
@@ -90,8 +90,8 @@ async def test_news_of_a_task_need_no_waiting() -> None:
     waiting = asyncio.get_running_loop().create_task(server.came_to())
     await until(lambda: server.methods == ["tasks/get"])
     note = b'{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{"taskId":"%b","status":"completed"}}'
-    server.client._receive(note % b"other")
-    server.client._receive(note % b"t1")
+    server.client.receive(note % b"other")
+    server.client.receive(note % b"t1")
     assert await waiting == DONE
     assert server.methods == ["tasks/get", "tasks/get", "tasks/result"]
 
@@ -118,7 +118,7 @@ async def test_questions_of_a_task_are_answered_once_each() -> None:
 async def test_a_task_that_asks_what_nobody_can_answer_is_cancelled() -> None:
     asks = task("input_required", inputRequests={"one": {"method": "roots/list", "params": {}}})
     server = Server(V2026_07_28, asks)
-    with pytest.raises(RemoteError, match="asks for what nobody here can give"):
+    with pytest.raises(RemoteError, match="requested input that this client does not support"):
         await server.came_to()
     await until(lambda: server.methods == ["tasks/get", "tasks/cancel"])
     capabilities = server.link.sent[-1]["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"]
@@ -140,7 +140,7 @@ def test_what_is_no_task_is_an_error(version: str, wrong: Json) -> None:
 
 @pytest.mark.parametrize("is_back", [True, False])
 def test_a_server_that_cannot_be_reached_is_asked_again(is_back: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pursuing, "_POLL", 0.01)
+    monkeypatch.setattr(tasks, "_POLL_S", 0.01)
 
     class Flaky(ScriptedLink):
         round_trips = True  # as HTTP has them
@@ -155,9 +155,9 @@ def test_a_server_that_cannot_be_reached_is_asked_again(is_back: bool, monkeypat
     @asynchronous
     async def looked() -> None:
         link = Flaky(lambda message: [result(message, task("completed", result=DONE))])
-        client = Client(link, version=V2026_07_28)
-        await link.open(client._receive)
-        looking = pursued(client, task(), {}, None, None, None)
+        client = RelayClient(link, version=V2026_07_28)
+        await link.open(client.receive)
+        looking = wait_for_task(client, task(), {}, None, None, None)
         if is_back:
             assert (await looking)["content"] == DONE["content"]
         else:
@@ -168,10 +168,10 @@ def test_a_server_that_cannot_be_reached_is_asked_again(is_back: bool, monkeypat
     looked()
 
 
-def calls(version: str, answer: Callable[[Json], list[Any]], **capabilities: Any) -> tuple[ScriptedLink, Client]:
+def calls(version: str, answer: Callable[[Json], list[Any]], **capabilities: Any) -> tuple[ScriptedLink, RelayClient]:
     """A client that is introduced to a server."""
     link = ScriptedLink(answer)
-    client = Client(link, version=version)
+    client = RelayClient(link, version=version)
     client.server_capabilities.update(capabilities)
     return link, client
 
@@ -187,10 +187,10 @@ async def test_a_tool_is_called_as_a_task_once_its_server_wants_that() -> None:
         return [refusal]
 
     link, client = calls(V2026_07_28, answer)
-    await link.open(client._receive)
+    await link.open(client.receive)
     able: Json = {"io.modelcontextprotocol/clientCapabilities": {"roots": {}}}
     for _ in range(2):
-        begun = await relay(client, "tools/call", {"name": "pack", "arguments": {}}, meta=able)
+        begun = await client.relay("tools/call", {"name": "pack", "arguments": {}}, meta=able)
         assert begun["taskId"] == "t1"
     sent = [one["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] for one in link.sent]
     assert sent == [{"roots": {}}, *({"roots": {}, "extensions": EXTENSION},) * 2]
@@ -218,8 +218,8 @@ def test_a_session_learns_from_the_definition_that_a_tool_is_a_task(
     @asynchronous
     async def learned() -> None:
         link, client = calls(version, answer, **declared)
-        await link.open(client._receive)
-        calling = relay(client, "tools/call", {"name": "pack", "arguments": {}})
+        await link.open(client.receive)
+        calling = client.relay("tools/call", {"name": "pack", "arguments": {}})
         if is_learned:
             assert (await calling)["task"]["taskId"] == "t1"
             assert link.sent[-1]["params"]["task"] == {"ttl": 3_600_000}
