@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import importlib.util
 import sys
@@ -47,6 +48,17 @@ def read(path: Path) -> tuple[config.Loaded, Built]:
     config.refuse(findings)
     assert loaded is not None
     assert built is not None
+    return loaded, built
+
+
+async def reread(before: config.Loaded) -> tuple[config.Loaded, Built]:
+    """Load a running configuration again and build it; raises `ConfigError` where the running one has to stay."""
+    loaded = await config.reload(before)
+    built = await asyncio.to_thread(build, loaded)
+    # Toolkits and OpenAPI documents are read while they are built, which is after the files came to rest.
+    if not await asyncio.to_thread(loaded.snapshot.is_current):
+        config.refuse([loaded.finding((), "the files changed while they were read; they are read again", "CFG035")])
+    config.refuse(built.findings)
     return loaded, built
 
 

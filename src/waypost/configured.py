@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from waypost import config
-from waypost.building import Built, read, rules
+from waypost.building import Built, read, reread, rules
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.principals import ANONYMOUS
 from waypost.capabilities.session import ListKind
@@ -184,7 +184,7 @@ class ConfiguredHub(Hub):
         """Read the file again; on any mistake everything stays as it is, and the log says what is wrong."""
         async with self._reloading:
             try:
-                loaded, built = await asyncio.to_thread(read, self.loaded.path)
+                loaded, built = await reread(self.loaded)
                 capabilities = [*built.capabilities, *self._exposed(built)]
                 governing = rules(loaded.config.policies)
                 auth = self._new_authentication(loaded.config.auth)
@@ -336,11 +336,15 @@ class ConfiguredHub(Hub):
         await super().stop()
 
     async def _watch_files(self) -> None:
-        is_sound = True
-        async for changed in config.changes(lambda: self.loaded.watched, self._stop_watching):
-            # A file that only lies beside the others may be what a file with a mistake wants to include.
-            if not is_sound or not {*changed, *(path.parent for path in changed)}.isdisjoint(self.loaded.watched):
-                is_sound = await self.reload()
+        bursts = config.changes(lambda: self.loaded.watched, self._stop_watching)
+        await self._reload_if_changed()  # since they were read at the start
+        async for _ in bursts:
+            await self._reload_if_changed()
+
+    async def _reload_if_changed(self) -> None:
+        # A change may have been read already, by a reload that waited until the files were complete.
+        if not await asyncio.to_thread(self.loaded.snapshot.is_current):
+            await self.reload()
 
     async def _watch_hangups(self) -> None:
         while True:

@@ -62,14 +62,14 @@ class Serving:
         with self._news:
             return [line for line in self._lines if line]
 
-    def wait_for(self, text: str) -> str:
-        """The first line that holds `text`, when it is there."""
+    def wait_for(self, text: str, times: int = 1) -> str:
+        """The first line that holds `text`, or a later one, when it is there."""
         deadline = time.monotonic() + PATIENCE
         with self._news:
             while True:
-                for line in self._lines:
-                    if text in line:
-                        return line
+                found = [line for line in self._lines if text in line]
+                if len(found) >= times:
+                    return found[times - 1]
                 ended = self._lines[-1:] == [""]
                 assert not ended, f"it ended without {text!r}: {self._lines}"
                 assert self._news.wait(deadline - time.monotonic()), f"no {text!r} came: {self._lines}"

@@ -6,6 +6,7 @@ from msgspec import Meta, Struct
 from tests.config.conftest import Folder
 from waypost.config.checking import build, plain, recognise
 from waypost.config.findings import Finding
+from waypost.config.snapshots import Snapshot
 from waypost.config.source import read
 
 
@@ -163,7 +164,7 @@ class Sample(Struct, kw_only=True):
 
 def fitted(folder: Folder, text: str) -> tuple[Any, list[Finding]]:
     findings: list[Finding] = []
-    root = read(folder.write("sample.yaml", text), findings)
+    root = read(folder.write("sample.yaml", text), Snapshot(), findings)
     assert root is not None
     root = recognise(root, Sample, findings)
     data = plain(root, Sample, findings)

@@ -9,12 +9,13 @@ from tests.config.conftest import Folder
 from waypost.config import source
 from waypost.config.findings import Finding
 from waypost.config.nodes import Node
+from waypost.config.snapshots import MAX_FILE_BYTES, Snapshot
 from waypost.config.source import read
 
 
 def reading(folder: Folder, text: str | bytes) -> tuple[Node | None, list[Finding]]:
     findings: list[Finding] = []
-    return read(folder.write("file.yaml", text), findings), findings
+    return read(folder.write("file.yaml", text), Snapshot(), findings), findings
 
 
 def refused(folder: Folder, text: str | bytes) -> tuple[str, int]:
@@ -151,20 +152,20 @@ def test_a_quoted_number_is_a_fine_key(folder: Folder) -> None:
 
 def test_a_missing_file_is_reported(folder: Folder) -> None:
     findings: list[Finding] = []
-    assert read(folder.path / "missing.yaml", findings) is None
+    assert read(folder.path / "missing.yaml", Snapshot(), findings) is None
     assert [found.code for found in findings] == ["CFG001"]
 
 
 @pytest.mark.parametrize("name", ["nul\0l", "x" * 5000])
 def test_an_impossible_name_is_reported(folder: Folder, name: str) -> None:
     findings: list[Finding] = []
-    assert read(folder.path / name, findings) is None
+    assert read(folder.path / name, Snapshot(), findings) is None
     assert [found.code for found in findings] == ["CFG001"]
 
 
 def test_a_directory_is_reported(folder: Folder) -> None:
     findings: list[Finding] = []
-    assert read(folder.path, findings) is None
+    assert read(folder.path, Snapshot(), findings) is None
     assert [(found.code, "directory" in found.message) for found in findings] == [("CFG002", True)]
 
 
@@ -173,16 +174,16 @@ def test_a_pipe_is_refused_instead_of_waited_for(folder: Folder) -> None:
     pipe = folder.path / "pipe.yaml"
     os.mkfifo(pipe)
     findings: list[Finding] = []
-    assert read(pipe, findings) is None
+    assert read(pipe, Snapshot(), findings) is None
     assert [found.code for found in findings] == ["CFG002"]
 
 
 def test_a_file_that_is_too_large_is_reported(folder: Folder) -> None:
-    assert refused(folder, b"#" * (source.MAX_BYTES + 1)) == ("CFG002", 1)
+    assert refused(folder, b"#" * (MAX_FILE_BYTES + 1)) == ("CFG002", 1)
 
 
 def test_a_file_of_the_largest_size_is_read(folder: Folder) -> None:
-    assert reading(folder, b"#" * source.MAX_BYTES)[1] == []
+    assert reading(folder, b"#" * MAX_FILE_BYTES)[1] == []
 
 
 def test_a_file_without_permission_is_reported(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,6 +193,6 @@ def test_a_file_without_permission_is_reported(folder: Folder, monkeypatch: pyte
     path: Path = folder.write("file.yaml", "a: 1")
     monkeypatch.setattr("builtins.open", forbidden)
     findings: list[Finding] = []
-    assert read(path, findings) is None
+    assert read(path, Snapshot(), findings) is None
     monkeypatch.undo()
     assert "Permission denied" in findings[0].message

@@ -15,7 +15,7 @@ import pytest
 
 from waypost import ConfigError
 from waypost.building import check
-from waypost.config import Finding
+from waypost.config import Finding, loading
 from waypost.configured import ConfiguredHub
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
@@ -75,6 +75,12 @@ class Folder:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
     monkeypatch.setattr(sys, "path", list(sys.path))
     return Folder(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait less long for files to be completed: they are written in one step here."""
+    monkeypatch.setattr(loading, "UNFINISHED_SETTLE_S", loading.SETTLE_S)
 
 
 @asynccontextmanager

@@ -146,8 +146,34 @@ async def test_a_section_that_comes_or_goes_counts_at_once(folder: Folder) -> No
         assert await status(web, None) == 200
         assert await reload(folder, hub, written(("ci", OLD)))
         assert [await status(web, key) for key in (None, OLD)] == [401, 200]
+        assert await reload(folder, hub, f"{HEAD}auth: {{anonymous: true}}\n")
+        assert await status(web, None) == 200
         assert await reload(folder, hub, HEAD)
         assert await status(web, None) == 200
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "the file is empty"),
+        (HEAD, "auth: the section is gone"),
+        (f"{HEAD}auth: {{keys: []}}\n", "auth: callers without a key would be accepted"),
+        (written(("ci", OLD), anonymous=""), "auth: callers without a key would be accepted"),
+        (f"{HEAD}auth: {{anonymous: false}}\n", "auth: all keys and the authorization server are gone"),
+    ],
+    ids=["empty", "no section", "no keys", "no value", "only anonymous"],
+)
+def test_callers_still_need_a_key_where_the_file_does_not_say_otherwise(
+    text: str, said: str, folder: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with served(folder, written(("ci", OLD))) as (hub, web):
+            assert not await reload(folder, hub, text)
+            assert [await status(web, key) for key in (None, NEW, OLD)] == [401, 401, 200]
+
+    asyncio.run(scenario())
+    assert f"the configuration was not reloaded: {folder.config}:" in caplog.text
+    assert said in caplog.text
 
 
 @asynchronous
@@ -166,7 +192,7 @@ async def test_a_change_of_oauth_waits_for_the_next_start_and_opens_nothing_unti
         assert await reload(folder, hub, written(("ci", OLD), more=OAUTH))
         assert "next start" not in caplog.text
 
-        assert await reload(folder, hub, f"{HEAD}auth: {{keys: []}}\n")
+        assert await reload(folder, hub, f"{HEAD}auth: {{anonymous: true}}\n")
 
         assert [await status(web, key) for key in (None, OLD)] == [401, 401]
         assert hub.authentication.metadata() is not None

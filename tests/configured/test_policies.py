@@ -10,7 +10,7 @@ from tests.configured.conftest import CONFIG, ERAS, KIT, Folder, listening, more
 from waypost import RemoteError
 
 RULE = "policies:\n  - {name: quiet, type: mcp_restriction, config: {tool_pattern: speak}}\n"
-SPOKEN = (KIT + more("whisper"), "")
+SPOKEN = (KIT + more("whisper"), "policies: []\n")
 HUSHED = (KIT, RULE.replace("speak}}", "whisper}, hide: true}"))
 
 
@@ -59,7 +59,7 @@ def test_a_changed_rule_counts_from_the_next_call_on_and_a_bad_one_changes_nothi
             assert not await hub.reload()
             with pytest.raises(RemoteError, match="MCP restriction"):
                 await client.call_tool("speak")
-            folder.write("waypost.yaml", CONFIG)
+            folder.write("waypost.yaml", CONFIG + "policies: []\n")
             assert await hub.reload()
             assert (await client.call_tool("speak")).text == "one"
 

@@ -181,6 +181,17 @@ def test_a_file_that_disappears_keeps_the_old_configuration(folder: Folder, capl
     assert "CFG001" in caplog.text
 
 
+def test_files_that_change_while_they_are_built_keep_the_old_configuration(
+    folder: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub = folder.hub()
+    folder.write("tools.py", f"from pathlib import Path\n\nPath({str(folder.config)!r}).touch()\n\n{KIT}")
+
+    assert asyncio.run(hub.reload()) is False
+    assert [row.id for row in hub.expand()] == ["speak"]
+    assert "the files changed while they were read; they are read again [CFG035]" in caplog.text
+
+
 def test_what_was_added_in_python_stays_and_keeps_its_name(folder: Folder) -> None:
     hub = folder.hub()
 

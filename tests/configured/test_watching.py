@@ -73,6 +73,37 @@ def test_a_file_that_a_mistake_is_about_is_noticed_where_it_appears(
     asyncio.run(scenario())
 
 
+def test_a_file_that_changed_before_the_start_is_read_again(folder: Folder) -> None:
+    hub = folder.hub()
+    folder.write("tools.py", KIT.replace("speak", "shout"))
+
+    async def scenario() -> None:
+        async with using(hub) as client:
+            await until(lambda: [row.id for row in hub.expand()] == ["shout"], 4)
+            assert names(await client.list_tools()) == ["shout"]
+
+    asyncio.run(scenario())
+
+
+def test_a_file_that_is_saved_in_pieces_is_loaded_once(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
+    hub = folder.hub()
+
+    async def scenario() -> None:
+        async with using(hub):
+            with folder.config.open("w") as file:
+                for piece in ("", CONFIG, "prompts:\n", "  hello: {template: Hello.}\n"):
+                    file.write(piece)
+                    file.flush()
+                    await asyncio.sleep(0.15)
+            await until(lambda: "was reloaded" in caplog.text, DEADLINE)
+            assert list(hub.loaded.config.prompts) == ["hello"]
+            await asyncio.sleep(1.5)  # as long as a change takes to be noticed, and more
+
+    with caplog.at_level("INFO", "waypost.configured"):
+        asyncio.run(scenario())
+    assert caplog.text.count("reloaded") == 1
+
+
 def test_a_hub_that_is_started_again_watches_again(folder: Folder) -> None:
     hub = folder.hub()
 

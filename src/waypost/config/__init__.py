@@ -1,7 +1,7 @@
-"""The configuration file: its settings, how it is read and checked, and when it changes."""
+"""The configuration file: its settings, and how it is read, checked, watched and read again."""
 
 from waypost.config.findings import CODES, Finding
-from waypost.config.loading import Loaded, check, examine, load, refuse
+from waypost.config.loading import Loaded, check, examine, load, refuse, reload
 from waypost.config.schemas import schema
 from waypost.config.watching import changes
 from waypost.settings import (
@@ -53,5 +53,6 @@ __all__ = [
     "examine",
     "load",
     "refuse",
+    "reload",
     "schema",
 ]

@@ -1,4 +1,4 @@
-"""Putting a configuration together from its file and those it includes."""
+"""Includes: a configuration file merged with the files that it names."""
 
 from __future__ import annotations
 
@@ -20,33 +20,42 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from waypost.config.findings import Finding
+    from waypost.config.snapshots import Snapshot
 
 MAX_FILES = 1_000
 MAX_NESTING = 32
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """A file that a configuration came from, and what it holds without its includes."""
+
+    path: Path
+    root: Node
+
+
+@dataclass(frozen=True, slots=True)
 class Gathered:
-    """The merged content, the files it came from, and the folders in which an include may find more."""
+    """The merged content, the files it came from by the name in their nodes, and the folders of include patterns."""
 
     root: Node
-    files: tuple[Path, ...]
+    sources: Mapping[str, Source]
     folders: tuple[Path, ...]
 
 
-def gather(path: Path, environ: Mapping[str, str], findings: list[Finding]) -> Gathered:
-    """Read a file and everything it includes; what is wrong is added to `findings`."""
-    gatherer = _Gatherer(environ, findings)
+def gather(path: Path, environ: Mapping[str, str], snapshot: Snapshot, findings: list[Finding]) -> Gathered:
+    """Merge a file and everything it includes, as the snapshot has them; mistakes are added to `findings`."""
+    gatherer = _Gatherer(environ, snapshot, findings)
     identity = _identity(path)
     gatherer.seen.add(identity)
     root = gatherer.content(path, (identity,))
     if isinstance(root.value, dict) and gatherer.patterns:
         root = replace(root, value={**root.value, "include": replace(root, value=gatherer.patterns)})
-    return Gathered(root, tuple(gatherer.files), tuple(dict.fromkeys(gatherer.folders)))
+    return Gathered(root, gatherer.sources, tuple(dict.fromkeys(gatherer.folders)))
 
 
 def merge(included: Node, including: Node) -> Node:
-    """Mappings merged deeply, lists concatenated; anything else is the including file's."""
+    """Merge mappings deeply and concatenate lists; of any other value the including file's is taken."""
     below, above = included.value, including.value
     if isinstance(below, dict) and isinstance(above, dict):
         both = {key: merge(below[key], node) if key in below else node for key, node in above.items()}
@@ -57,20 +66,19 @@ def merge(included: Node, including: Node) -> Node:
 
 
 class _Gatherer:
-    def __init__(self, environ: Mapping[str, str], findings: list[Finding]) -> None:
+    def __init__(self, environ: Mapping[str, str], snapshot: Snapshot, findings: list[Finding]) -> None:
         self.environ = environ
+        self.snapshot = snapshot
         self.findings = findings
-        self.files: list[Path] = []
+        self.sources: dict[str, Source] = {}
         self.folders: list[Path] = []
         self.patterns: list[Node] = []
         self.seen: set[str] = set()
 
     def content(self, path: Path, chain: tuple[str, ...]) -> Node:
-        self.files.append(Path(os.path.abspath(path)))
-        node = read(path, self.findings)
-        if node is None:
-            return Node({}, str(path), 1)
+        node = read(path, self.snapshot, self.findings) or Node({}, str(path), 1)
         node = recognise(expand(node, self.environ, self.findings), Settings, self.findings)
+        self.sources[str(path)] = Source(Path(os.path.abspath(path)), node)
         if not isinstance(node.value, dict):
             return node
         own = replace(node, value={key: child for key, child in node.value.items() if key != "include"})
@@ -83,32 +91,32 @@ class _Gatherer:
         return merge(merged, own)
 
     def matches(self, pattern: Node, index: int) -> list[Path]:
-        """The files an include pattern stands for, in sorted order, written relative to the including file."""
+        """The files that an include pattern stands for, in sorted order, relative to the including file."""
         text = pattern.value
         if not isinstance(text, str) or not text:
             return []
         folder = os.path.dirname(pattern.file)
-        absolute = os.path.join(glob.escape(os.path.abspath(folder)), text)
+        absolute = absolute_pattern(text, folder)
         self.patterns.append(replace(pattern, value=absolute))
         try:
             if not glob.has_magic(text):
                 return self.one_match(Path(folder, text), pattern, index)
-            found = sorted(glob.glob(text, root_dir=folder or None, recursive=True))
+            found = self.snapshot.find(text, folder)
             self.folders.extend(Path(p) for p in _folders(absolute))
-        except ValueError:
-            found = []
-        files = [file for name in found if not (file := Path(folder, name)).is_dir()]
-        if not files:
+        except ValueError:  # a pattern with a NUL character
+            found = ()
+        if not found:
             self.report(
                 pattern,
                 index,
                 f"the pattern {quoted(text)} matches no file; check it, or ignore this until one exists",
                 "CFG031",
             )
-        return files
+        return [Path(folder, name) for name in found]
 
     def one_match(self, file: Path, pattern: Node, index: int) -> list[Path]:
-        if os.path.lexists(file):
+        # A missing file is looked for in the snapshot too, which is out of date when the file appears.
+        if self.snapshot.read(file).is_readable or os.path.lexists(file):
             return [file]
         self.report(pattern, index, f"the file {quoted_file(str(file))} does not exist; check the path", "CFG030")
         return []
@@ -122,7 +130,7 @@ class _Gatherer:
             return nothing
         if identity in self.seen:
             return nothing
-        if len(chain) > MAX_NESTING or len(self.files) >= MAX_FILES:
+        if len(chain) > MAX_NESTING or len(self.sources) >= MAX_FILES:
             message = f"at most {MAX_FILES:,} files may be included, {MAX_NESTING} levels deep; include fewer"
             self.report(pattern, index, message, "CFG033")
             return nothing
@@ -133,6 +141,11 @@ class _Gatherer:
         found = pattern.finding(("include", index), message, code)
         if found not in self.findings:
             self.findings.append(found)
+
+
+def absolute_pattern(pattern: str, folder: str) -> str:
+    """A pattern that matches from anywhere what `pattern` matches in a folder."""
+    return os.path.join(glob.escape(os.path.abspath(folder)), pattern)
 
 
 def _identity(file: Path) -> str:

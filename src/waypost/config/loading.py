@@ -1,8 +1,10 @@
-"""Loading a configuration, or finding out what is wrong with it."""
+"""Loading a configuration file, at the start and again while the hub runs."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,9 +14,12 @@ import msgspec
 from waypost.config import references
 from waypost.config.checking import build, plain
 from waypost.config.executors import RestConnection
-from waypost.config.includes import gather
+from waypost.config.findings import finding
+from waypost.config.includes import Source, gather
+from waypost.config.protection import find_losses
 from waypost.config.rules import check_bus, check_key_set, check_skills, check_timeouts, check_toolkits
 from waypost.config.secrets import secrets
+from waypost.config.snapshots import Snapshot
 from waypost.config.sound import LeftOut, Sound
 from waypost.config.templates import check_prompts
 from waypost.errors import ConfigError
@@ -27,12 +32,22 @@ if TYPE_CHECKING:
     from waypost.config.nodes import Node
 
 
+SETTLE_S: Final = 0.4
+"""How long files stay unchanged before they are read again as complete."""
+UNFINISHED_SETTLE_S: Final = 2.0
+"""The same where one of them looks half written: a disk that is full or busy may leave it so for a while."""
+MAX_SETTLE_S: Final = 10.0
+_LOOK_S: Final = 0.1
+
 _SECTIONS: Final = tuple(one.encode_name for one in msgspec.structs.fields(Settings))
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A configuration, where it came from, and what to watch for changes: its files, toolkits and include folders."""
+    """A configuration, the files it came from, and the paths to watch for changes.
+
+    `watched` holds the files, those of toolkits and OpenAPI documents, and the folders of include patterns.
+    """
 
     config: Settings
     path: Path
@@ -42,15 +57,19 @@ class Loaded:
     root: Node
     left_out: LeftOut = field(default_factory=LeftOut)
     places: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """Where entries of lists are in the file, of which some were left out."""
+    """The positions in the file of the entries of lists from which some were left out."""
+    sources: Mapping[str, Source] = field(default_factory=dict)
+    """The files by the name that nodes and findings have for them."""
+    snapshot: Snapshot = field(default_factory=Snapshot)
+    """What was read, to tell later whether the disk still holds it."""
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The values that no text for others may hold."""
+        """The values to redact in errors, logs and listings."""
         return secrets(self.root)
 
     def finding(self, path: KeyPath, message: str, code: str) -> Finding:
-        """A finding about the key at `path`, for mistakes that only show when the configuration is used."""
+        """Make a finding about the key at `path`, for mistakes that only show when the configuration is used."""
         if len(path) > 1 and isinstance(path[1], int) and path[0] in self.places:
             path = (path[0], self.places[str(path[0])][path[1]], *path[2:])
         return (self.root.at(*path) or self.root).finding(path, message, code)
@@ -64,6 +83,40 @@ def load(path: Path, environ: Mapping[str, str] | None = None) -> Loaded:
     return loaded
 
 
+async def reload(before: Loaded) -> Loaded:
+    """Load the files of a running configuration again, once nothing writes to them.
+
+    Raises `ConfigError` for everything that `load` refuses, for files that were emptied or do not come to rest, and
+    where `auth` or policies would be lost although no file says so.
+    """
+    loaded, findings = await _examine_at_rest(before)
+    refuse(findings)
+    assert loaded is not None
+    refuse(find_losses(before, loaded))
+    return loaded
+
+
+async def _examine_at_rest(before: Loaded) -> tuple[Loaded | None, list[Finding]]:
+    give_up = time.monotonic() + MAX_SETTLE_S
+    while time.monotonic() < give_up:
+        snapshot = Snapshot()
+        examined = await asyncio.to_thread(examine, before.path, None, snapshot)
+        is_unfinished = await asyncio.to_thread(snapshot.looks_unfinished, before.snapshot)
+        if await _stays_current(snapshot, UNFINISHED_SETTLE_S if is_unfinished else SETTLE_S):
+            return examined
+    message = f"the files have kept changing for {MAX_SETTLE_S:g} seconds; they are read once nothing writes to them"
+    return None, [finding(str(before.path), 1, (), message, "CFG035")]
+
+
+async def _stays_current(snapshot: Snapshot, seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        await asyncio.sleep(min(left, _LOOK_S))
+        if not await asyncio.to_thread(snapshot.is_current):
+            return False
+    return True
+
+
 def refuse(findings: Sequence[Finding]) -> None:
     """Raise a `ConfigError` with all findings if any of them is an error."""
     errors = [found for found in findings if found.severity == "error"]
@@ -73,14 +126,20 @@ def refuse(findings: Sequence[Finding]) -> None:
 
 
 def check(path: Path, environ: Mapping[str, str] | None = None) -> list[Finding]:
-    """Everything that is wrong with a configuration file, errors and warnings, file by file and line by line."""
+    """Find everything that is wrong with a configuration file, errors and warnings, by file and line."""
     return examine(path, environ)[1]
 
 
-def examine(path: Path, environ: Mapping[str, str] | None = None) -> tuple[Loaded | None, list[Finding]]:
-    """As much of a configuration file as is sound, and everything that is wrong with it."""
+def examine(
+    path: Path, environ: Mapping[str, str] | None = None, snapshot: Snapshot | None = None
+) -> tuple[Loaded | None, list[Finding]]:
+    """Load as much of a configuration file as is valid, and find everything that is wrong with it.
+
+    Files are read into the snapshot, those of toolkits and OpenAPI documents too, although nothing here parses them.
+    """
     findings: list[Finding] = []
-    gathered = gather(path, os.environ if environ is None else environ, findings)
+    snapshot = Snapshot() if snapshot is None else snapshot
+    gathered = gather(path, os.environ if environ is None else environ, snapshot, findings)
     root = gathered.root
     data = plain(root, Settings, findings)
     check_bus(root, findings)
@@ -95,29 +154,33 @@ def examine(path: Path, environ: Mapping[str, str] | None = None) -> tuple[Loade
     findings.sort(key=lambda found: (found.file != str(path), found.file, found.line))
     if config is None:
         return None, findings
-    watched = (*gathered.files, *_toolkit_files(config), *_documents(config), *gathered.folders)
+    files = tuple(source.path for source in gathered.sources.values())
+    others = (*_toolkit_files(config), *_documents(config))
+    for other in others:
+        snapshot.read(other)
+    watched = tuple(dict.fromkeys((*files, *others, *gathered.folders)))
     loaded = Loaded(
-        *(config, gathered.files[0], gathered.files, tuple(findings), tuple(dict.fromkeys(watched)), root),
-        *(sound.left_out, sound.places),
+        *(config, files[0], files, tuple(findings), watched, root),
+        *(sound.left_out, sound.places, gathered.sources, snapshot),
     )
     return loaded, findings
 
 
 def _built(root: Node, sound: Sound, findings: list[Finding]) -> Settings | None:
-    """The configuration without what is wrong in it, which some structs only tell when they are made."""
+    """Build the configuration without what is wrong in it; some mistakes only show when a struct is made."""
     sound.leave_out(findings, _SECTIONS)
     while True:
-        told, tried = len(findings), dict(sound.data)
+        known, tried = len(findings), dict(sound.data)
         config: Settings | None = build(root, sound.data, Settings, findings)
         if config is not None:
             return config
-        sound.leave_out(findings[told:], _SECTIONS)
+        sound.leave_out(findings[known:], _SECTIONS)
         if sound.data == tried:
             return None
 
 
 def _documents(config: Settings) -> list[Path]:
-    """The documents that say what the APIs of connections can do."""
+    """The OpenAPI documents of connections."""
     apis = (one for one in config.connections.values() if isinstance(one, RestConnection))
     return [Path(api.openapi) for api in apis if api.openapi is not None]
 

@@ -50,6 +50,11 @@ class Node:
             node = child
         return node
 
+    @property
+    def is_implied(self) -> bool:
+        """Whether the key has no value in the file and only stands for an empty section or list."""
+        return self.plain and isinstance(self.value, dict | list) and not self.value
+
     def finding(self, path: KeyPath, message: str, code: str) -> Finding:
         """A finding about this node."""
         return finding(self.file, self.line, path, message, code)

@@ -1,7 +1,8 @@
-"""Reading one YAML file."""
+"""Parsing one YAML file into nodes that remember their lines."""
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from typing import TYPE_CHECKING, Any
@@ -11,59 +12,55 @@ import yaml
 from waypost.config.composing import Composer
 from waypost.config.findings import Finding, finding
 from waypost.config.nodes import Node, Refused
+from waypost.config.snapshots import MAX_FILE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-MAX_BYTES = 4 * 1024 * 1024
-_USUAL = "waypost.yaml"
-"""What is looked for where nobody names a file."""
+    from waypost.config.snapshots import FileState, Snapshot
+
+_DEFAULT_FILE = "waypost.yaml"
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def read(path: Path, findings: list[Finding]) -> Node | None:
-    """The content of a YAML file, or None when it cannot be used; what is wrong is added to `findings`."""
+def read(path: Path, snapshot: Snapshot, findings: list[Finding]) -> Node | None:
+    """Parse a YAML file as a snapshot holds it; None, with a finding, where it cannot be used."""
     file = str(path)
     try:
-        text = _text(path, file)
+        text = _decode(snapshot.read(path), file)
         return Composer(file, findings).document(events(text, file))
     except Refused as refused:
         findings.append(refused.found)
         return None
 
 
-def _text(path: Path, file: str) -> str:
-    try:
-        # Opening a pipe or a device could block for ever.
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            kind = "a directory" if os.path.isdir(path) else "not a regular file"
-            raise Refused(finding(file, 1, (), f"the path is {kind}; give the path of a YAML file", "CFG002"))
-        with open(path, "rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise Refused(finding(file, 1, (), _missing(file), "CFG001")) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise Refused(finding(file, 1, (), f"the file cannot be read: {reason}", "CFG001")) from None
-    if len(data) > MAX_BYTES:
+def _decode(state: FileState, file: str) -> str:
+    if state.error == errno.ENOENT:
+        raise Refused(finding(file, 1, (), _missing(file), "CFG001"))
+    if state.error:
+        raise Refused(finding(file, 1, (), f"the file cannot be read: {os.strerror(state.error)}", "CFG001"))
+    if not state.is_readable:
+        kind = "a directory" if stat.S_ISDIR(state.mode) else "not a regular file"
+        raise Refused(finding(file, 1, (), f"the path is {kind}; give the path of a YAML file", "CFG002"))
+    if len(state.content) > MAX_FILE_BYTES:
         raise Refused(finding(file, 1, (), "the file is larger than 4 MiB; split it with `include`", "CFG002"))
     try:
-        return data.decode("utf-8-sig")
+        return state.content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
+        line = state.content.count(b"\n", 0, error.start) + 1
         raise Refused(finding(file, line, (), "the file is not UTF-8 text; save it as UTF-8", "CFG003")) from None
 
 
 def _missing(file: str) -> str:
-    if file != _USUAL:
+    if file != _DEFAULT_FILE:
         return "the file does not exist; check the path"
     return f"there is no such file in {os.getcwd()}; run `waypost init`, or name another"
 
 
 def events(text: str, file: str) -> Iterator[yaml.Event]:
-    """What stands in a YAML text, piece by piece."""
+    """Yield the parser events of a YAML text; raises `Refused` where it is not valid YAML."""
     try:
         yield from yaml.parse(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:

@@ -1,0 +1,122 @@
+"""The files of a configuration at one moment: each is read once and can be compared with the disk later."""
+
+from __future__ import annotations
+
+import errno
+import glob
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+MAX_FILE_BYTES = 4 * 1024 * 1024
+TAIL_BYTES = 64
+"""How much of a file's end is compared to tell whether it still ends as it did."""
+
+_DOCUMENT_END = b"..."
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """A file at one moment: its content, at most one byte over the limit, or the `errno` that kept it from being read.
+
+    A path that leads to no regular file has a mode and no content.
+    """
+
+    error: int = 0
+    mode: int = 0
+    inode: int = 0
+    mtime_ns: int = 0
+    size: int = 0
+    content: bytes = b""
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether there is content, which may be empty."""
+        return not self.error and stat.S_ISREG(self.mode)
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether it was read and holds only white space, comments and YAML's document markers."""
+        lines = map(bytes.strip, self.content.removeprefix(b"\xef\xbb\xbf").splitlines())
+        return self.is_readable and all(line in (b"", b"---", _DOCUMENT_END) or line[:1] == b"#" for line in lines)
+
+    @property
+    def has_document_end(self) -> bool:
+        """Whether its last line is YAML's mark for the end of a document, which says that nothing is missing."""
+        return self.content.rstrip().rpartition(b"\n")[2] == _DOCUMENT_END
+
+    def ends_like(self, before: FileState) -> bool:
+        """Whether nothing suggests that the end is missing: it is what it was, or is marked as the end."""
+        return self.has_document_end or self.content.endswith(before.content[-TAIL_BYTES:])
+
+    def is_beginning_of(self, before: FileState) -> bool:
+        """Whether it is the first part of what the file was, or stops within a line, as half-written files do."""
+        stops_in_line = before.content.endswith(b"\n") and not self.content.endswith(b"\n")
+        is_prefix = len(self.content) < len(before.content) and before.content.startswith(self.content)
+        return not self.has_document_end and (stops_in_line or is_prefix)
+
+    def is_cut_short(self, before: FileState) -> bool:
+        """Whether it may be the first part of any text: shorter than it was, and with another end."""
+        is_shorter = len(self.content) < len(before.content)
+        return self.is_beginning_of(before) or (is_shorter and not self.ends_like(before))
+
+
+class Snapshot:
+    """Files and the matches of patterns, as they were when they were first asked for."""
+
+    def __init__(self) -> None:
+        self.files: dict[Path, FileState] = {}
+        self.matches: dict[tuple[str, str], tuple[str, ...]] = {}
+        """The names that match a pattern in a folder."""
+
+    def read(self, path: Path) -> FileState:
+        """The state of a file, which is read from the disk only once."""
+        path = Path(os.path.abspath(path))
+        if path not in self.files:
+            self.files[path] = read_file(path)
+        return self.files[path]
+
+    def find(self, pattern: str, folder: str) -> tuple[str, ...]:
+        """The names of the files that match a pattern in a folder, sorted; directories are passed over."""
+        asked = (pattern, os.path.abspath(folder))
+        if asked not in self.matches:
+            self.matches[asked] = _find_files(*asked)
+        return self.matches[asked]
+
+    def is_current(self) -> bool:
+        """Whether the disk still holds the same: status and content of every file, and every match."""
+        return all(read_file(path) == state for path, state in self.files.items()) and all(
+            _find_files(*asked) == names for asked, names in self.matches.items()
+        )
+
+    def looks_unfinished(self, before: Snapshot) -> bool:
+        """Whether a file is gone, unreadable, emptied or cut short since `before`, as files are during a save."""
+        for path, state in self.files.items():
+            known = before.files.get(path, FileState())
+            if state.is_blank and not known.is_blank:
+                return True
+            if known.is_readable and (not state.is_readable or state.is_cut_short(known)):
+                return True
+        return not all(path.is_file() for path, state in before.files.items() if state.is_readable)
+
+
+def read_file(path: Path) -> FileState:
+    """The state of a file on the disk."""
+    try:
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode):  # opening a pipe or a device could block for ever
+            return FileState(mode=mode)
+        with open(path, "rb") as stream:
+            content = stream.read(MAX_FILE_BYTES + 1)
+            status = os.fstat(stream.fileno())
+    except OSError as error:
+        return FileState(error=error.errno or errno.EIO)
+    except ValueError:  # a path with a NUL character
+        return FileState(error=errno.EINVAL)
+    return FileState(0, status.st_mode, status.st_ino, status.st_mtime_ns, status.st_size, content)
+
+
+def _find_files(pattern: str, folder: str) -> tuple[str, ...]:
+    names = glob.glob(pattern, root_dir=folder, recursive=True)
+    return tuple(sorted(name for name in names if not os.path.isdir(os.path.join(folder, name))))
