@@ -64,8 +64,8 @@ def test_a_hub_can_be_told_to_forget(folder: Folder) -> None:
         ("mysql://db/waypost", "names no store"),
         ("waypost.db", "names no store"),
         ("sqlite://waypost.db", "has a host"),
-        ("sqlite:///waypost.db?journal=off", "options that do not exist"),
-        ("sqlite:///waypost.db?synchronous=OFF", "options that do not exist"),
+        ("sqlite:///waypost.db?journal=off", "Unknown options"),
+        ("sqlite:///waypost.db?synchronous=OFF", "Unknown options"),
     ],
 )
 def test_a_url_that_names_no_store_is_found(url: str, said: str, folder: Folder) -> None:
