@@ -8,11 +8,11 @@ import asyncpg
 
 from benchmarks.stores import moves
 from waypost.stores.postgres import PostgresDatabase
-from waypost.stores.statements import numbered
+from waypost.stores.statements import number_placeholders
 
 _CONNECTIONS: Final = 16
-_MOVE: Final = numbered(moves.MOVE)
-_ENTER: Final = numbered(moves.ENTER)
+_MOVE: Final = number_placeholders(moves.MOVE)
+_ENTER: Final = number_placeholders(moves.ENTER)
 _BOTH: Final = (
     f"WITH moved AS ({_MOVE} RETURNING id, version) "
     "INSERT INTO history SELECT id, version, $6::double precision, $3 FROM moved"
@@ -67,7 +67,7 @@ async def _fill(url: str) -> None:
         names = [moves.name_of(number) for number in range(moves.INSTANCES)]
         rest = (moves.DEFINITION, moves.PRINCIPAL, moves.BEFORE, moves.STATUS, moves.BODY)
         async with connection.transaction():
-            await connection.executemany(numbered(moves.START), [(name, *rest) for name in names])
+            await connection.executemany(number_placeholders(moves.START), [(name, *rest) for name in names])
             await connection.executemany(_ENTER, [(name, 1, moves.STARTED_AT, moves.BODY) for name in names])
     finally:
         await connection.close()

@@ -349,7 +349,7 @@ class Hub(Parts, Registering, Lifecycle):
         ready: Callable[[str], None] | None = None,
     ) -> None:
         """Do what `run` does, in a program that goes on: what keeps it from that is raised."""
-        if self._given_store is None and not self.store.database.lasts:
+        if self._given_store is None and not self.store.database.is_durable:
             self.settle_in(data_directory())
         if transport == "stdio":
             from waypost.transports import stdio

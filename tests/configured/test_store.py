@@ -55,7 +55,7 @@ def test_the_environment_decides_where_the_data_directory_is(
 def test_a_hub_can_be_told_to_forget(folder: Folder) -> None:
     folder.write("waypost.yaml", CONFIG + "store: {url: 'sqlite://'}\n")
 
-    assert not folder.hub().store.database.lasts
+    assert not folder.hub().store.database.is_durable
 
 
 @pytest.mark.parametrize(

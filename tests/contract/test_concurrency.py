@@ -10,7 +10,7 @@ import pytest
 from tests.contract.conftest import Place, asynchronous, on_store, opened
 from tests.contract.samples import NOW, instance
 from waypost.errors import Busy, StaleVersion, StoreError
-from waypost.stores.database import MOST_WAITING
+from waypost.stores.database import MAX_QUEUED_WRITES
 from waypost.stores.instances import Reservation
 from waypost.stores.store import Store
 from waypost.stores.tasks import RequestRecord
@@ -171,7 +171,7 @@ async def test_somebody_who_stops_waiting_for_an_answer_does_not_disturb_the_oth
 async def test_more_than_can_wait_are_told_to_come_back_later(store: Store) -> None:
     await store.open()
     outcomes = await asyncio.gather(
-        *(store.tasks.keep_holder(f"h{n % 100}", NOW) for n in range(MOST_WAITING + 5)), return_exceptions=True
+        *(store.tasks.keep_holder(f"h{n % 100}", NOW) for n in range(MAX_QUEUED_WRITES + 5)), return_exceptions=True
     )
 
     refused = [outcome for outcome in outcomes if outcome is not None]

@@ -51,7 +51,7 @@ async def test_both_are_seen_at_once(lasting_place: Place) -> None:
 async def test_a_store_that_is_not_there_is_not_made_by_looking(lasting_place: Place) -> None:
     async with opened(lasting_place.store()) as store:
         assert await detect_persisted(store) == NOTHING
-        assert await store.database.step() == 0
+        assert await store.database.schema_version() == 0
 
 
 @asynchronous

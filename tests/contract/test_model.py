@@ -163,7 +163,7 @@ def test_a_store_in_a_file_does_what_the_model_does(tmp_path_factory: pytest.Tem
 
 def test_a_store_on_a_server_does_what_the_model_does(postgres_url: str) -> None:
     place = Place("postgres", postgres_url)
-    names = ", ".join(table.name for table in schema.ALL)
+    names = ", ".join(table.name for table in schema.TABLES)
     asyncio.run(_make_tables(place))
 
     def fresh() -> Store:

@@ -9,7 +9,7 @@ import pytest
 from tests.contract.conftest import on_store
 from tests.contract.samples import NOW, event, session, task
 from waypost.errors import StaleVersion
-from waypost.stores.sessions import KEPT
+from waypost.stores.sessions import SESSION_TTL_S
 from waypost.stores.store import Store
 
 
@@ -65,7 +65,7 @@ async def test_sessions_nobody_came_back_to_are_swept_and_those_kept_by_a_save_a
     await store.sessions.save(session())
 
     assert await store.sessions.sweep(time.time()) == 0
-    assert await store.sessions.sweep(time.time() + KEPT + 60) == 1
+    assert await store.sessions.sweep(time.time() + SESSION_TTL_S + 60) == 1
     assert await store.sessions.load("session-0001") is None
 
 

@@ -44,7 +44,7 @@ async def fill(store: Store) -> None:
 async def content(store: Store) -> dict[str, list[Any]]:
     """Everything in the store."""
     found = {}
-    for table in schema.ALL:
+    for table in schema.TABLES:
         query = Query(f"SELECT {', '.join(table.columns)} FROM {table.name} ORDER BY {', '.join(table.key)}")
         found[table.name] = [tuple(row) for row in await store.database.read(query)]
     return found
@@ -78,13 +78,13 @@ async def test_what_was_written_is_there_when_the_same_store_is_used_again(store
     await store.close()
 
     assert await content(store) == before
-    assert all(before[table.name] for table in schema.ALL)
+    assert all(before[table.name] for table in schema.TABLES)
 
 
 @asynchronous
 async def test_what_was_written_is_there_for_the_next_store(lasting_place: Place) -> None:
     async with opened(lasting_place.store()) as first:
-        assert first.database.lasts
+        assert first.database.is_durable
         await fill(first)
         before = await content(first)
     async with opened(lasting_place.store()) as second:
@@ -203,18 +203,18 @@ async def test_where_there_is_no_store_there_is_no_backup_and_no_store_afterward
     async with opened(lasting_place.store()) as store:
         with pytest.raises(StoreError):
             await store.backup(tmp_path / "backup.db")
-        assert await store.database.step() == 0
+        assert await store.database.schema_version() == 0
     assert os.listdir(tmp_path) == []
 
 
 @on_store
 async def test_the_step_of_the_tables_is_told_without_taking_it(store: Store) -> None:
-    if store.database.lasts:
-        assert await store.database.step() == 0
-        assert await store.database.step() == 0
+    if store.database.is_durable:
+        assert await store.database.schema_version() == 0
+        assert await store.database.schema_version() == 0
     await store.open()
 
-    assert await store.database.step() == schema.LATEST
+    assert await store.database.schema_version() == schema.LATEST
 
 
 @on_store

@@ -31,9 +31,9 @@ class Watched(SqliteDatabase):
         self.steps = 0
         self.reads: list[str] = []
 
-    async def step(self) -> int:
+    async def schema_version(self) -> int:
         self.steps += 1
-        return await super().step()
+        return await super().schema_version()
 
     async def read(self, query: Query, *given: Any) -> Sequence[Row]:
         self.reads.append(query.sqlite)

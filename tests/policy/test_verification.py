@@ -40,7 +40,7 @@ from tests.policy.tampering import (
 )
 from waypost.policy.audit import Record, StoreWriter, chained
 from waypost.policy.verification import Verdict
-from waypost.stores.audit import KEPT
+from waypost.stores.audit import RETENTION_S
 from waypost.stores.store import Store
 
 NOW = time.time()
@@ -277,7 +277,7 @@ def test_a_block_that_is_filed_wrongly_is_one_sentence_that_says_where(file: Pat
 @pytest.mark.parametrize("old", range(1, 6))
 def test_what_was_let_go_in_its_time_is_not_missed(tmp_path: Path, old: int) -> None:
     file = tmp_path / "store.db"
-    over = NOW - KEPT - 1000
+    over = NOW - RETENTION_S - 1000
     write(file, *(record(number, over + number) for number in range(3)))
     write(file, *(record(number, over + number if number < old else None) for number in range(6)))
     write(file, record(9))
@@ -289,7 +289,7 @@ def test_what_was_let_go_in_its_time_is_not_missed(tmp_path: Path, old: int) -> 
 
 def test_what_is_left_after_some_was_let_go_is_still_watched(tmp_path: Path) -> None:
     file = tmp_path / "store.db"
-    over = NOW - KEPT - 1000
+    over = NOW - RETENTION_S - 1000
     write(file, *(record(number, over + number if number < 4 else None) for number in range(8)))
     with_store(file, lambda store: store.sweep())
     with closing(sqlite3.connect(file)) as connection:
@@ -304,7 +304,7 @@ def test_what_is_left_after_some_was_let_go_is_still_watched(tmp_path: Path) -> 
 
 def test_entries_wait_for_the_last_of_their_block_to_be_let_go(tmp_path: Path) -> None:
     file = tmp_path / "store.db"
-    limit = time.time() - KEPT + 0.05
+    limit = time.time() - RETENTION_S + 0.05
     write(file, *(record(number, limit + 0.001 * number) for number in range(-100, 100)))
     before = verdict(file)
     with_store(file, lambda store: store.audit.sweep(limit))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waypost.stores import schema
-from waypost.stores.database import Write, rounds
+from waypost.stores.database import Write, split_into_rounds
 from waypost.stores.statements import INTEGER, Change, delete, delete_where, insert, update
 
 CHANGES = (
@@ -30,7 +30,7 @@ LOOP.close()
 def test_no_round_touches_a_row_twice_and_each_rows_writes_keep_their_order(asked: list[tuple[Change, Any]]) -> None:
     batch = [Write(change, (row,), LOOP) for change, row in asked]
 
-    found = rounds(batch)
+    found = split_into_rounds(batch)
 
     def key(write: Write) -> Any:
         return write.change.key_of(write.rows[0])

@@ -28,7 +28,7 @@ CONTRACT: list[Callable[..., None]] = [
 class ToyDatabase:
     """An engine in one class: each write is a transaction of its own, on the event loop."""
 
-    lasts = False
+    is_durable = False
     is_shared = False
 
     def __init__(self, url: str) -> None:
@@ -63,7 +63,7 @@ class ToyDatabase:
     async def read(self, query: Query, *given: Any) -> Sequence[Row]:
         return self._connect().execute(query.sqlite, given).fetchall()
 
-    async def step(self) -> int:
+    async def schema_version(self) -> int:
         return schema.LATEST
 
     async def check(self) -> list[str]:
@@ -77,9 +77,9 @@ class ToyDatabase:
     def _connect(self) -> sqlite3.Connection:
         if self._connection is None:
             self._connection = sqlite3.connect(":memory:")
-            self._connection.execute(schema.CREATE)
+            self._connection.execute(schema.CREATE_MIGRATIONS)
             for migration in schema.MIGRATIONS:
-                for statement in migration.statements(schema.SQLITE_WORDS):
+                for statement in migration.statements(schema.SQLITE_TYPES):
                     self._connection.execute(statement)
         return self._connection
 

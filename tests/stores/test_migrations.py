@@ -28,7 +28,7 @@ Columns = dict[str, list[tuple[str, str, bool]]]
 
 SQLITE_TYPES = {"TEXT": TEXT, "INTEGER": INTEGER, "REAL": REAL}
 EXPECTED: Columns = {
-    table.name: [(name, type_, name in table.key) for name, type_ in table.columns.items()] for table in schema.ALL
+    table.name: [(name, type_, name in table.key) for name, type_ in table.columns.items()] for table in schema.TABLES
 }
 FIRST: Columns = {name: columns for name, columns in EXPECTED.items() if name != schema.REVISIONS.name}
 """After the first step."""
@@ -94,7 +94,7 @@ def in_postgres(url: str) -> tuple[Columns, list[str]]:
 def migrated(path: Path) -> tuple[Columns, list[str]]:
     with file(path) as connection:
         sqlite.migrate(connection, "The store")
-        assert connection.execute(schema.NEWEST).fetchone()[0] == schema.LATEST
+        assert connection.execute(schema.SELECT_VERSION).fetchone()[0] == schema.LATEST
     return in_sqlite(path)
 
 
@@ -108,8 +108,8 @@ def test_the_steps_are_numbered_without_gaps() -> None:
     numbers = [step.number for step in schema.MIGRATIONS]
 
     assert numbers == list(range(1, schema.LATEST + 1))
-    assert schema.missing(0, "x") == schema.MIGRATIONS
-    assert schema.missing(schema.LATEST, "x") == ()
+    assert schema.missing_migrations(0, "x") == schema.MIGRATIONS
+    assert schema.missing_migrations(schema.LATEST, "x") == ()
 
 
 def test_a_file_gets_the_tables_the_statements_are_written_for(tmp_path: Path) -> None:
@@ -135,13 +135,13 @@ def test_a_file_that_was_interrupted_at_any_statement_is_finished_the_next_time(
                 interrupted = True
         assert in_sqlite(path)[0] in (({}, FIRST) if interrupted else (whole[0],))
         assert migrated(path) == whole
-    assert statement > len(schema.MIGRATIONS[0].statements(schema.SQLITE_WORDS))
+    assert statement > len(schema.MIGRATIONS[0].statements(schema.SQLITE_TYPES))
 
 
 def test_a_file_of_the_first_step_keeps_what_it_holds(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     with file(path) as connection:
-        for statement in (schema.CREATE, *schema.MIGRATIONS[0].statements(schema.SQLITE_WORDS)):
+        for statement in (schema.CREATE_MIGRATIONS, *schema.MIGRATIONS[0].statements(schema.SQLITE_TYPES)):
             connection.execute(statement)
         connection.execute("INSERT INTO skills (id, version, body) VALUES ('a', 3, '1')")
 
@@ -238,7 +238,7 @@ def test_a_server_that_was_lost_at_any_statement_is_finished_the_next_time(postg
         if statement % 8 == 0:
             asyncio.run(migrate_server(postgres_url))
             assert in_postgres(postgres_url) == whole
-    assert statement > len(schema.MIGRATIONS[0].statements(schema.POSTGRES_WORDS))
+    assert statement > len(schema.MIGRATIONS[0].statements(schema.POSTGRES_TYPES))
     assert in_postgres(postgres_url) == whole
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.contract.conftest import asynchronous, opened
 from tests.contract.samples import NOW, instance
 from waypost.stores import sqlite
-from waypost.stores.database import MOST_TOGETHER, Point
+from waypost.stores.database import MAX_BATCH_WRITES, Point
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
 
@@ -60,7 +60,7 @@ async def test_more_writes_than_fit_into_one_transaction_take_several(file: Path
     points = Points()
     async with opened(Store(SqliteDatabase(file, at=points))) as store:
         await store.open()
-        some = [store.skills.put(f"{n:03}", n) for n in range(MOST_TOGETHER + 88)]
+        some = [store.skills.put(f"{n:03}", n) for n in range(MAX_BATCH_WRITES + 88)]
         others = [store.instances.start(instance(id=f"{n:03}"), NOW, n) for n in range(300)]
         await asyncio.gather(*some, *others)
 

@@ -21,7 +21,7 @@ from waypost.stores.statements import (
     delete,
     delete_where,
     insert,
-    numbered,
+    number_placeholders,
     page,
     select,
     update,
@@ -70,7 +70,7 @@ def test_a_table_has_its_key_first() -> None:
     [("SELECT 1", "SELECT 1"), ("a = ?", "a = $1"), ("a = ? AND b > ? LIMIT ?", "a = $1 AND b > $2 LIMIT $3")],
 )
 def test_parameters_are_numbered_for_postgresql(text: str, expected: str) -> None:
-    assert numbered(text) == Query(text).postgres == expected
+    assert number_placeholders(text) == Query(text).postgres == expected
     assert Query(text).sqlite == text
 
 

@@ -43,7 +43,7 @@ def test_a_store_in_memory_leaves_no_file(url: str, tmp_path: Path) -> None:
     found = urls.create_database(url, tmp_path)
 
     assert isinstance(found, SqliteDatabase)
-    assert not found.lasts
+    assert not found.is_durable
     assert opened_files(url, tmp_path / "data") == []
 
 
@@ -51,7 +51,7 @@ def test_a_store_in_memory_leaves_no_file(url: str, tmp_path: Path) -> None:
 def test_how_surely_a_file_is_written_can_be_said(option: str, tmp_path: Path) -> None:
     found = urls.create_database(f"sqlite:///x.db?{option}", tmp_path)
 
-    assert found.lasts
+    assert found.is_durable
     assert not found.is_shared
 
 
@@ -61,7 +61,7 @@ def test_a_server_is_shared(scheme: str, tmp_path: Path) -> None:
 
     assert isinstance(found, PostgresDatabase)
     assert found.is_shared
-    assert found.lasts
+    assert found.is_durable
     assert "example.org" in found.name
     assert "secret" not in found.name
 

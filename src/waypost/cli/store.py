@@ -75,7 +75,7 @@ def _command(actions: Any, name: str, action: Command, text: str, example: str) 
 
 def _run(action: Command, given: argparse.Namespace) -> int:
     kept = Kept(_store(given))
-    if not kept.store.database.lasts:
+    if not kept.store.database.is_durable:
         raise WaypostError("The hub keeps everything in memory; there is no store to look after.")
     if action is not migrate and kept.file is not None and not kept.file.exists():
         raise WaypostError(f"There is no store {kept.file} yet; a hub makes it when it first needs it.")
@@ -118,7 +118,7 @@ async def check(kept: Kept, given: argparse.Namespace) -> int:
 
 async def _problems(kept: Kept) -> list[str]:
     try:
-        step = await kept.store.database.step()
+        step = await kept.store.database.schema_version()
         if step < schema.LATEST:
             return [f"Its tables are at step {step} of {schema.LATEST}; run `waypost store migrate`."]
         return [problem.replace("\n", " ") for problem in await kept.store.check()]
@@ -128,7 +128,7 @@ async def _problems(kept: Kept) -> list[str]:
 
 async def migrate(kept: Kept, given: argparse.Namespace) -> int:
     """Take the steps that are missing, and print which they were."""
-    before = await kept.store.database.step()
+    before = await kept.store.database.schema_version()
     await kept.store.open()
     if given.json:
         _print_json({"store": kept.place, "from": before, "to": schema.LATEST})

@@ -39,7 +39,7 @@ async def _read_manifests(database: Database) -> Sequence[Entry]:
     try:
         async with asyncio.timeout(_READ_TIMEOUT_S):
             # Reading opens a store, and opening brings its tables up to date: `check` must not do that for a hub.
-            if not database.lasts or await database.step() != schema.LATEST:
+            if not database.is_durable or await database.schema_version() != schema.LATEST:
                 return ()
             return await Store(database).state.page("manifest")
     finally:

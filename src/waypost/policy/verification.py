@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from waypost.policy.audit import all_chains, digest_of
-from waypost.stores.audit import KEPT, AuditEntry, Block
+from waypost.stores.audit import RETENTION_S, AuditEntry, Block
 from waypost.stores.store import Store
 
 _Ends = dict[str, tuple[int, str, float]]
@@ -24,7 +24,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 async def verify(store: Store) -> Verdict:
     """Look at every entry of every chain."""
-    over = time.time() - KEPT
+    over = time.time() - RETENTION_S
     chains = await all_chains(store)
     claims = [(chain, await _claimed(store, chain)) for chain in chains]
     named = {(other, end[0]): end[1] for _, ends in claims for other, end in ends.items()}

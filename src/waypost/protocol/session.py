@@ -30,7 +30,7 @@ from waypost.errors import NoAnswer, RemoteError, WaypostError
 from waypost.execution.tracing import span
 from waypost.protocol.exchange import Exchange, apply_key_changes, level_number, log_message, progress_message
 from waypost.protocol.streams import EventStream, Recorder, is_own, new_life, replay, stream_name
-from waypost.stores.records import decoded, encoded
+from waypost.stores.records import from_json, to_json
 from waypost.stores.sessions import SessionRecord
 from waypost.stores.store import Store
 from waypost.wire import downgrade, messages
@@ -284,7 +284,7 @@ class LegacySession(Session):
     async def put(self, key: str, value: Any) -> None:
         """Keep a value with the session, over its end and recovery too: as JSON, from the first time it is read."""
         if not self.is_attached:
-            ((key, value),) = decoded(encoded({key: value})).items()
+            ((key, value),) = from_json(to_json({key: value})).items()
         await super().put(key, value)
         self.unsaved.add(key)
         await self.save()

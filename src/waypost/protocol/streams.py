@@ -199,7 +199,7 @@ class Recorder:
 
     def for_session(self, session_id: str) -> Record | None:
         """What records the streams of a session; nothing when the store would not outlive them."""
-        return partial(self._record, session_id) if self._host.store.database.lasts else None
+        return partial(self._record, session_id) if self._host.store.database.is_durable else None
 
     def _record(self, session_id: str, stream: str, number: int, message: bytes) -> None:
         expires_at = time.time() + self._kept

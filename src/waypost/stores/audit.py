@@ -14,11 +14,11 @@ import msgspec
 
 from waypost.errors import StaleVersion, StoreError
 from waypost.stores.database import Database
-from waypost.stores.records import checked
+from waypost.stores.records import check_key
 from waypost.stores.schema import AUDIT
 from waypost.stores.statements import REAL, Change, Query, delete_where, insert, select
 
-KEPT: Final = 90 * 24 * 3600.0
+RETENTION_S: Final = 90 * 24 * 3600.0
 """Seconds an entry is kept; some are kept a little longer, with the block they are in."""
 
 Place = tuple[float, str, int]
@@ -190,7 +190,7 @@ def _row(block: Sequence[AuditEntry]) -> tuple[Any, ...]:
         text = _encoder.encode_lines(lines).decode()
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise StoreError(f"A value cannot be stored as JSON: {error}.") from None
-    return checked(block[0].chain), block[0].number, *_filing(block), text
+    return check_key(block[0].chain), block[0].number, *_filing(block), text
 
 
 def _block(row: Any) -> Block:

@@ -18,8 +18,8 @@ from waypost.errors import Busy
 from waypost.loops import running_loop
 from waypost.stores.statements import Change, Query, Row
 
-MOST_WAITING: Final = 10_000
-MOST_TOGETHER: Final = 512
+MAX_QUEUED_WRITES: Final = 10_000
+MAX_BATCH_WRITES: Final = 512
 
 Outcome = int | Exception
 """How many rows the first statement of a write changed, or why it failed."""
@@ -37,7 +37,7 @@ class Database(Protocol):
         """What sentences about it begin with."""
 
     @property
-    def lasts(self) -> bool:
+    def is_durable(self) -> bool:
         """Whether what is written outlives the process."""
 
     @property
@@ -60,7 +60,7 @@ class Database(Protocol):
     async def read(self, query: Query, *given: Any) -> Sequence[Row]:
         """Rows as they were last committed."""
 
-    async def step(self) -> int:
+    async def schema_version(self) -> int:
         """How far its tables are, without changing them; 0 when there are none."""
 
     async def check(self) -> list[str]:
@@ -94,7 +94,7 @@ class Write:
             self.future.set_exception(outcome)
 
 
-class Line:
+class WriteQueue:
     """Where writes wait for their turn; what is asked for in one turn of a loop is handed over together."""
 
     def __init__(self, hand_over: Callable[[], None], where: str) -> None:
@@ -105,8 +105,8 @@ class Line:
 
     def join(self, change: Change, rows: tuple[Row, ...]) -> asyncio.Future[int]:
         """Stand in line; `Busy` when it is too long."""
-        if len(self._waiting) >= MOST_WAITING:
-            raise Busy(f"{MOST_WAITING} writes are waiting for {self._where} already; try again later.")
+        if len(self._waiting) >= MAX_QUEUED_WRITES:
+            raise Busy(f"{MAX_QUEUED_WRITES} writes are waiting for {self._where} already; try again later.")
         loop = running_loop()
         write = Write(change, rows, loop)
         self._waiting.append(write)
@@ -119,7 +119,7 @@ class Line:
         """The next to be served, in order; those who left are not."""
         taken: list[Write] = []
         with suppress(IndexError):
-            while len(taken) < MOST_TOGETHER:
+            while len(taken) < MAX_BATCH_WRITES:
                 write = self._waiting.popleft()
                 if not write.future.done():
                     taken.append(write)
@@ -133,7 +133,7 @@ class Line:
 Round = dict[Change, list[Write]]
 
 
-def rounds(batch: Sequence[Write]) -> list[Round]:
+def split_into_rounds(batch: Sequence[Write]) -> list[Round]:
     """The writes in as few rounds as possible: no row twice in one, and each row's writes in their order."""
     first: Round = defaultdict(list)
     found = [first]

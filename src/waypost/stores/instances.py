@@ -16,7 +16,7 @@ import msgspec
 
 from waypost.errors import StaleVersion
 from waypost.stores.database import Database
-from waypost.stores.records import checked, decoded, encoded, is_key
+from waypost.stores.records import check_key, from_json, is_key, to_json
 from waypost.stores.schema import HISTORY, INSTANCES, NOTES
 from waypost.stores.statements import Change, Query, insert, page, select, update
 from waypost.stores.tasks import ADD_REQUEST, RequestRecord
@@ -111,17 +111,17 @@ class Instances:
     async def start(self, instance: Instance, at: float, entry: Any, request: RequestRecord | None = None) -> None:
         """Add an instance at version 1 with the first entry of its history; `StaleVersion` if the id is taken."""
         row = (
-            checked(instance.id),
+            check_key(instance.id),
             1,
             *("", 0.0, ""),
-            checked(instance.definition),
-            checked(instance.principal),
+            check_key(instance.definition),
+            check_key(instance.principal),
             instance.state,
             instance.status,
             instance.due_at,
-            encoded(instance.value),
+            to_json(instance.value),
         )
-        history = (instance.id, 1, at, encoded(entry))
+        history = (instance.id, 1, at, to_json(entry))
         if request is None:
             write = self._database.write(_START, row, history)
         else:
@@ -136,7 +136,7 @@ class Instances:
 
     async def reserve(self, instance_id: str, version: int, reservation: Reservation, instead_of: str = "") -> bool:
         """Be the one who moves an instance on from a version; an abandoned reservation is taken over by its token."""
-        row = (instance_id, version, instead_of, reservation.token, reservation.until, encoded(reservation.value))
+        row = (instance_id, version, instead_of, reservation.token, reservation.until, to_json(reservation.value))
         return bool(await self._database.write(_RESERVE, row))
 
     async def renew(self, instance_id: str, token: str, until: float) -> bool:
@@ -155,8 +155,8 @@ class Instances:
         The new version; `StaleVersion` when the instance has moved or the reservation is not there any more.
         """
         version = moved.version + 1
-        row = (moved.id, moved.version, token, moved.state, moved.status, moved.due_at, encoded(moved.value))
-        history = (moved.id, version, at, encoded(entry))
+        row = (moved.id, moved.version, token, moved.state, moved.status, moved.due_at, to_json(moved.value))
+        history = (moved.id, version, at, to_json(entry))
         if request is None:
             write = self._database.write(_COMMIT, row, history)
         else:
@@ -172,8 +172,8 @@ class Instances:
 
         `StaleVersion` when the instance has moved or the reservation is not there any more.
         """
-        row = (settled.id, settled.version, token, settled.status, settled.due_at, encoded(settled.value))
-        noted = (settled.id, f"{time.time_ns():020d}{secrets.token_hex(4)}", at, encoded(note))
+        row = (settled.id, settled.version, token, settled.status, settled.due_at, to_json(settled.value))
+        noted = (settled.id, f"{time.time_ns():020d}{secrets.token_hex(4)}", at, to_json(note))
         if request is None:
             write = self._database.write(_SETTLE, row, noted)
         else:
@@ -209,12 +209,12 @@ class Instances:
     async def history(self, instance_id: str, after: int = 0, limit: int = 1000) -> list[HistoryEntry]:
         """What happened to an instance behind a version, in order."""
         rows = await self._database.read(_HISTORY, instance_id, after, limit) if is_key(instance_id) else ()
-        return [HistoryEntry(row[0], row[1], decoded(row[2])) for row in rows]
+        return [HistoryEntry(row[0], row[1], from_json(row[2])) for row in rows]
 
     async def notes(self, instance_id: str, limit: int = 1000) -> list[Note]:
         """What happened to an instance without moving it on, in order."""
         rows = await self._database.read(_NOTES, instance_id, limit) if is_key(instance_id) else ()
-        return [Note(row[0], decoded(row[1])) for row in rows]
+        return [Note(row[0], from_json(row[1])) for row in rows]
 
     async def reserved(self, after: str = "", limit: int = 100) -> list[Instance]:
         """Instances that somebody is moving, or that wait in the middle of a move, in the order of their ids."""
@@ -237,11 +237,11 @@ def _instance(row: Any) -> Instance:
     return Instance(
         id=row[0],
         version=row[1],
-        reservation=Reservation(row[2], row[3], decoded(row[4])) if row[2] else None,
+        reservation=Reservation(row[2], row[3], from_json(row[4])) if row[2] else None,
         definition=row[5],
         principal=row[6],
         state=row[7],
         status=row[8],
         due_at=row[9],
-        value=decoded(row[10]),
+        value=from_json(row[10]),
     )

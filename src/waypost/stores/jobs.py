@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from waypost.stores.database import Database
-from waypost.stores.records import checked, decoded, encoded, fenced
+from waypost.stores.records import check_fence, check_key, from_json, to_json
 from waypost.stores.schema import JOBS
 from waypost.stores.statements import Change, Query, delete, insert, page, select, update
 
@@ -50,7 +50,7 @@ class Jobs:
 
     async def add(self, queue: str, job_id: str, value: Any, due_at: float) -> bool:
         """Add a job; false when there is one with that id, which stays."""
-        row = (checked(queue), checked(job_id), 1, WAITING, due_at, 0, "", encoded(value))
+        row = (check_key(queue), check_key(job_id), 1, WAITING, due_at, 0, "", to_json(value))
         return bool(await self._database.write(_ADD, row))
 
     async def lease(self, queue: str, now: float, until: float, limit: int) -> list[Job]:
@@ -66,7 +66,7 @@ class Jobs:
 
     async def renew(self, job: Job, until: float) -> None:
         """Keep a leased job for longer; `StaleVersion` when somebody else has it by now."""
-        await fenced(self._database.write(_RENEW, (job.queue, job.id, job.version, until)), _what(job))
+        await check_fence(self._database.write(_RENEW, (job.queue, job.id, job.version, until)), _what(job))
 
     async def put_back(self, job: Job, due_at: float, reason: str, *, is_counted: bool = True) -> None:
         """Let a leased job be taken again later; `StaleVersion` when somebody else has it by now."""
@@ -76,16 +76,16 @@ class Jobs:
             if is_counted
             else self._database.write(_UNDO, (*row, job.attempts - 1))
         )
-        await fenced(writing, _what(job))
+        await check_fence(writing, _what(job))
 
     async def give_up(self, job: Job, now: float, reason: str) -> None:
         """Keep a leased job for people to look at; `StaleVersion` when somebody else has it by now."""
         row = (job.queue, job.id, job.version, GIVEN_UP, now, reason)
-        await fenced(self._database.write(_PUT_BACK, row), _what(job))
+        await check_fence(self._database.write(_PUT_BACK, row), _what(job))
 
     async def remove(self, job: Job) -> None:
         """Forget a job that is done; `StaleVersion` when somebody else has it by now."""
-        await fenced(self._database.write(_REMOVE, (job.queue, job.id, job.version)), _what(job))
+        await check_fence(self._database.write(_REMOVE, (job.queue, job.id, job.version)), _what(job))
 
     async def next_due(self, queue: str) -> float | None:
         """When the next job may be taken, if there is one."""
@@ -115,5 +115,5 @@ def _job(row: Any) -> Job:
         due_at=row[4],
         attempts=row[5],
         reason=row[6],
-        value=decoded(row[7]),
+        value=from_json(row[7]),
     )

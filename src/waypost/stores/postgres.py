@@ -20,7 +20,7 @@ import asyncpg
 from waypost.errors import StoreError, StoreUnavailable
 from waypost.loops import running_task
 from waypost.stores import schema, sqlite
-from waypost.stores.database import Line, Outcome, Point, Round, Write, rounds
+from waypost.stores.database import Outcome, Point, Round, Write, WriteQueue, split_into_rounds
 from waypost.stores.statements import Change, Query, Row, Table
 
 T = TypeVar("T")
@@ -74,7 +74,7 @@ class PostgresDatabase:
         self._statement_timeout = statement_timeout
         self._patience = patience
         self._at = at
-        self._line = Line(self._wake, self.name)
+        self._line = WriteQueue(self._wake, self.name)
         self._called = asyncio.Event()
         self._opening = asyncio.Lock()
         self._pool: asyncpg.Pool | None = None
@@ -82,7 +82,7 @@ class PostgresDatabase:
         self._writer: asyncio.Task[None] | None = None
 
     @property
-    def lasts(self) -> bool:
+    def is_durable(self) -> bool:
         """A server keeps what it was given."""
         return True
 
@@ -127,7 +127,7 @@ class PostgresDatabase:
 
         return await self._persistently(ask)
 
-    async def step(self) -> int:
+    async def schema_version(self) -> int:
         """How far its tables are, without changing them."""
 
         async def ask() -> int:
@@ -142,7 +142,7 @@ class PostgresDatabase:
     async def check(self) -> list[str]:
         """What is wrong with the tables; the server looks after its files itself."""
         there = {row[0] for row in await self.read(_TABLES)}
-        return [f"The table {table.name} is missing." for table in schema.ALL if table.name not in there]
+        return [f"The table {table.name} is missing." for table in schema.TABLES if table.name not in there]
 
     async def vacuum(self) -> None:
         """Give room back and count anew for the planner."""
@@ -150,7 +150,7 @@ class PostgresDatabase:
         async def clean() -> None:
             async with (await self._reading()).acquire() as connection:
                 await connection.execute("SET statement_timeout = 0")
-                for table in schema.ALL:
+                for table in schema.TABLES:
                     await connection.execute(f"VACUUM (ANALYZE) {table.name}", timeout=3600)
 
         await self._persistently(clean)
@@ -191,7 +191,7 @@ class PostgresDatabase:
         """Write a batch: as one statement if it is one, else as many as it takes between BEGIN and COMMIT."""
         connection = await self._writing()
         changed: dict[Write, int] = {}
-        turns = rounds(batch)
+        turns = split_into_rounds(batch)
         if len(turns) == 1 and len(turns[0]) == 1 and _is_one_statement(batch):
             self._at("written")
             await self._surely(connection, _run(connection, turns[0], changed))
@@ -348,19 +348,19 @@ def _columns(rows: Sequence[Row]) -> list[list[Any]]:
 async def _newest(connection: asyncpg.Connection) -> int:
     """The last step that was taken."""
     known = await connection.fetchval("SELECT to_regclass('migrations') IS NOT NULL")
-    return int(await connection.fetchval(schema.NEWEST)) if known else 0
+    return int(await connection.fetchval(schema.SELECT_VERSION)) if known else 0
 
 
 async def _migrate(connection: asyncpg.Connection, name: str) -> None:
     """Take the steps that are missing, one transaction each, while others wait."""
-    while schema.missing(await _newest(connection), name):
+    while schema.missing_migrations(await _newest(connection), name):
         async with connection.transaction():
             await connection.execute("SET LOCAL statement_timeout = 0")
             await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK, timeout=600)
             await connection.execute("SET LOCAL client_min_messages = warning")
-            await connection.execute(schema.CREATE)
-            missing = schema.missing(await connection.fetchval(schema.NEWEST), name)
-            for statement in missing[0].statements(schema.POSTGRES_WORDS) if missing else ():
+            await connection.execute(schema.CREATE_MIGRATIONS)
+            missing = schema.missing_migrations(await connection.fetchval(schema.SELECT_VERSION), name)
+            for statement in missing[0].statements(schema.POSTGRES_TYPES) if missing else ():
                 await connection.execute(statement, timeout=3600)
 
 
@@ -385,7 +385,7 @@ async def _copy(connect: Callable[[], Awaitable[asyncpg.Connection]], file: sqli
         async with connection.transaction(isolation="repeatable_read", readonly=True):
             await connection.execute("SET LOCAL statement_timeout = 0")
             file.execute("BEGIN")
-            for table in schema.ALL:
+            for table in schema.TABLES:
                 await _copy_table(connection, table, file)
             file.execute("COMMIT")
     finally:

@@ -13,14 +13,14 @@ from waypost.stores.database import Database
 from waypost.stores.schema import REVISIONS, STATE
 from waypost.stores.statements import Change, Query, Table, count_up, delete, insert, page, select, update
 
-LONGEST_KEY: Final = 512
+MAX_KEY_BYTES: Final = 512
 _SHOWN: Final = 400
 
 _encoder: Final = msgspec.json.Encoder()
-decoded: Final[Callable[[str], Any]] = msgspec.json.Decoder().decode
+from_json: Final[Callable[[str], Any]] = msgspec.json.Decoder().decode
 
 
-def encoded(value: Any) -> str:
+def to_json(value: Any) -> str:
     """A value as JSON text."""
     try:
         return _encoder.encode(value).decode()
@@ -31,27 +31,27 @@ def encoded(value: Any) -> str:
 def is_key(text: str) -> bool:
     """Whether something could be stored under that key."""
     try:
-        return 0 < len(text.encode()) <= LONGEST_KEY and "\0" not in text
+        return 0 < len(text.encode()) <= MAX_KEY_BYTES and "\0" not in text
     except UnicodeEncodeError:
         return False
 
 
-def checked(key: str) -> str:
+def check_key(key: str) -> str:
     """The key, if something can be stored under it."""
     if not is_key(key):
-        raise StoreError(f"{key[:60]!r} cannot be a key: it takes 1 to {LONGEST_KEY} bytes, none of them NUL.")
+        raise StoreError(f"{key[:60]!r} cannot be a key: it takes 1 to {MAX_KEY_BYTES} bytes, none of them NUL.")
     return key
 
 
-def fitting(key: str) -> str:
+def shorten_key(key: str) -> str:
     """What stands in the store for a key that may be too long for it: its beginning and its digest."""
     data = key.encode(errors="surrogatepass")
-    if len(data) <= LONGEST_KEY:
+    if len(data) <= MAX_KEY_BYTES:
         return key
     return f"{data[:_SHOWN].decode(errors='ignore')}#{sha256(data).hexdigest()}"
 
 
-async def fenced(write: Awaitable[int], what: str) -> None:
+async def check_fence(write: Awaitable[int], what: str) -> None:
     """Wait for a write that must not meet a newer version."""
     if not await write:
         raise StaleVersion(f"{what} was changed by somebody else since it was read; read it again.")
@@ -90,22 +90,22 @@ class Documents:
 
     async def put(self, document_id: str, value: Any, version: int = 0) -> Document:
         """Add a document (version 0) or change the one that has that version; else `StaleVersion`."""
-        body = encoded(value)
+        body = to_json(value)
         if version == 0:
-            write = self._database.write(self._create, (checked(document_id), 1, body), self._kind)
+            write = self._database.write(self._create, (check_key(document_id), 1, body), self._kind)
         else:
             write = self._database.write(self._change, (document_id, version, body), self._kind)
-        await fenced(write, f"The {self._noun} {document_id}")
+        await check_fence(write, f"The {self._noun} {document_id}")
         return Document(document_id, version + 1, value)
 
     async def remove(self, document_id: str, version: int) -> None:
         """Remove the document that has that version; else `StaleVersion`."""
         write = self._database.write(self._remove, (document_id, version), self._kind)
-        await fenced(write, f"The {self._noun} {document_id}")
+        await check_fence(write, f"The {self._noun} {document_id}")
 
 
 def _document(row: Any) -> Document:
-    return Document(row[0], row[1], decoded(row[2]))
+    return Document(row[0], row[1], from_json(row[2]))
 
 
 class Entry(NamedTuple):
@@ -151,20 +151,20 @@ class State:
 
         Where that is `counted`, it also moves the revision of the scope, in the same transaction.
         """
-        text = encoded(value)
+        text = to_json(value)
         create, change = _COUNTED if counted else (_CREATE, _CHANGE)
         then = ((scope,),) if counted else ()
         if version == 0:
-            write = self._database.write(create, (checked(scope), checked(key), 1, text), *then)
+            write = self._database.write(create, (check_key(scope), check_key(key), 1, text), *then)
         else:
             write = self._database.write(change, (scope, key, version, text), *then)
-        await fenced(write, f"The value {scope}/{key}")
+        await check_fence(write, f"The value {scope}/{key}")
         return Entry(scope, key, version + 1, value)
 
     async def remove(self, scope: str, key: str, version: int) -> None:
         """Remove the value that has that version; else `StaleVersion`."""
-        await fenced(self._database.write(_REMOVE, (scope, key, version)), f"The value {scope}/{key}")
+        await check_fence(self._database.write(_REMOVE, (scope, key, version)), f"The value {scope}/{key}")
 
 
 def _entry(row: Any) -> Entry:
-    return Entry(row[0], row[1], row[2], decoded(row[3]))
+    return Entry(row[0], row[1], row[2], from_json(row[3]))

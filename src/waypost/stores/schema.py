@@ -66,7 +66,7 @@ POLICIES: Final = _documents("policies")
 REVISIONS: Final = Table("revisions", kind=TEXT, number=INTEGER)
 """How often the documents of a table were changed, or the values of a scope."""
 
-ALL: Final = (
+TABLES: Final = (
     SESSIONS,
     TASKS,
     EVENTS,
@@ -88,17 +88,17 @@ ALL: Final = (
 )
 
 
-SQLITE_WORDS: Final = {"text": "TEXT", "integer": "INTEGER", "real": "REAL", "loosely": ""}
-POSTGRES_WORDS: Final = {
+SQLITE_TYPES: Final = {"text": "TEXT", "integer": "INTEGER", "real": "REAL", "loosely": ""}
+POSTGRES_TYPES: Final = {
     "text": 'TEXT COLLATE "C"',
     "integer": "BIGINT",
     "real": "DOUBLE PRECISION",
     "loosely": " WITH (fillfactor = 70)",
 }
 
-CREATE: Final = "CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL)"
+CREATE_MIGRATIONS: Final = "CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL)"
 RECORD: Final = "INSERT INTO migrations (number, name) VALUES ({number}, '{name}')"
-NEWEST: Final = "SELECT coalesce(max(number), 0) FROM migrations"
+SELECT_VERSION: Final = "SELECT coalesce(max(number), 0) FROM migrations"
 
 
 class Migration(NamedTuple):
@@ -190,7 +190,7 @@ MIGRATIONS: Final = (Migration(1, "first tables", _FIRST), Migration(2, "revisio
 LATEST: Final = MIGRATIONS[-1].number
 
 
-def missing(newest: int, where: str) -> tuple[Migration, ...]:
+def missing_migrations(newest: int, where: str) -> tuple[Migration, ...]:
     """The steps a database still needs; one that is newer than this program is refused."""
     if newest > LATEST:
         raise StoreDamaged(

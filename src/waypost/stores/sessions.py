@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from waypost.stores.database import Database
-from waypost.stores.records import checked, encoded, fenced, is_key
+from waypost.stores.records import check_fence, check_key, is_key, to_json
 from waypost.stores.schema import EVENTS, SESSIONS
 from waypost.stores.statements import REAL, TEXT, Change, Query, delete, delete_where, insert, select, update
 
-KEPT: Final = 7 * 24 * 3600.0
+SESSION_TTL_S: Final = 7 * 24 * 3600.0
 """Seconds a session is remembered after it last changed."""
 
 
@@ -63,12 +63,12 @@ class SessionStore:
 
     async def save(self, record: SessionRecord) -> SessionRecord:
         """Remember a session as it is now; `StaleVersion` when it was saved since this record was read."""
-        body, expires_at = encoded(record), time.time() + KEPT
+        body, expires_at = to_json(record), time.time() + SESSION_TTL_S
         if record.revision == 0:
-            write = self._database.write(_CREATE, (checked(record.id), 1, record.principal, expires_at, body))
+            write = self._database.write(_CREATE, (check_key(record.id), 1, record.principal, expires_at, body))
         else:
             write = self._database.write(_SAVE, (record.id, record.revision, expires_at, body))
-        await fenced(write, "The session")
+        await check_fence(write, "The session")
         return msgspec.structs.replace(record, revision=record.revision + 1)
 
     async def delete(self, session_id: str) -> None:

@@ -23,12 +23,12 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from waypost.errors import Busy, StoreDamaged, StoreError, StoreUnavailable
 from waypost.loops import running_loop
 from waypost.stores import schema
-from waypost.stores.database import Line, Outcome, Point, Write, rounds
+from waypost.stores.database import Outcome, Point, Write, WriteQueue, split_into_rounds
 from waypost.stores.statements import Change, Query, Row, Statement
 
 Synchronous = Literal["FULL", "NORMAL"]
 
-LOOK_OVER: Final = 2.0
+QUICK_CHECK_TIMEOUT_S: Final = 2.0
 """Seconds the check at the start may take; `waypost store check` takes as long as it needs."""
 
 _CACHE_KIB: Final = 16 * 1024
@@ -47,7 +47,7 @@ _SENTENCES: Final = {
 }
 
 
-def make_room(path: Path) -> None:
+def create_file(path: Path) -> None:
     """Make the directory and an empty file that is this user's alone."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -112,24 +112,24 @@ def _write_ahead(connection: sqlite3.Connection, busy: float) -> None:
 
 def migrate(connection: sqlite3.Connection, where: str) -> None:
     """Take the steps that are missing, one transaction each; another process that does the same is waited for."""
-    if schema.missing(newest(connection), where):
+    if schema.missing_migrations(read_version(connection), where):
         while _step(connection, where):
             pass
 
 
-def newest(connection: sqlite3.Connection) -> int:
+def read_version(connection: sqlite3.Connection) -> int:
     """The last step that was taken."""
     known = connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'migrations'").fetchone()[0]
-    return int(connection.execute(schema.NEWEST).fetchone()[0]) if known else 0
+    return int(connection.execute(schema.SELECT_VERSION).fetchone()[0]) if known else 0
 
 
 def _step(connection: sqlite3.Connection, where: str) -> bool:
     connection.execute("BEGIN IMMEDIATE")
     try:
-        missing = schema.missing(newest(connection), where)
+        missing = schema.missing_migrations(read_version(connection), where)
         if missing:
-            connection.execute(schema.CREATE)
-            for statement in missing[0].statements(schema.SQLITE_WORDS):
+            connection.execute(schema.CREATE_MIGRATIONS)
+            for statement in missing[0].statements(schema.SQLITE_TYPES):
                 connection.execute(statement)
         connection.execute("COMMIT")
     except BaseException:
@@ -144,9 +144,9 @@ def roll_back(connection: sqlite3.Connection) -> None:
         connection.execute("ROLLBACK")
 
 
-def look_over(connection: sqlite3.Connection, where: str) -> None:
+def quick_check(connection: sqlite3.Connection, where: str) -> None:
     """Refuse a damaged file, as far as that shows within `LOOK_OVER` seconds."""
-    until = time.monotonic() + LOOK_OVER
+    until = time.monotonic() + QUICK_CHECK_TIMEOUT_S
     connection.set_progress_handler(lambda: time.monotonic() > until, _PROGRESS_STEPS)
     try:
         found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
@@ -157,20 +157,20 @@ def look_over(connection: sqlite3.Connection, where: str) -> None:
     finally:
         connection.set_progress_handler(None, 0)
     if found != "ok":
-        raise damaged(where, found)
+        raise damage_error(where, found)
 
 
-def damaged(where: str, finding: object) -> StoreDamaged:
+def damage_error(where: str, finding: object) -> StoreDamaged:
     """The error for a file whose content is wrong."""
     finding = str(finding).replace("\n", " ").removeprefix("*** in database main *** ")
     return StoreDamaged(f"{where} is damaged ({finding}); move it away and restore a backup.")
 
 
-def explained(error: sqlite3.Error, where: str) -> StoreError:
+def to_store_error(error: sqlite3.Error, where: str) -> StoreError:
     """What an error of SQLite means to people."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     if code in _DAMAGED:
-        return damaged(where, error)
+        return damage_error(where, error)
     sentence = _SENTENCES.get(code)
     if sentence is None:
         return StoreError(f"{where} refused a statement: {error}.")
@@ -207,7 +207,7 @@ class Writer:
     def __init__(
         self,
         connect: Callable[[], sqlite3.Connection],
-        line: Line,
+        line: WriteQueue,
         name: str,
         at: Callable[[Point], None],
         *,
@@ -256,13 +256,13 @@ class Writer:
     def _refuse_all(self, error: Exception) -> None:
         self.opened.set_exception(error)
         while batch := self._line.take():
-            tell(batch, [error] * len(batch))
+            deliver(batch, [error] * len(batch))
 
     def _serve(self, connection: sqlite3.Connection) -> None:
         while batch := self._line.take():
             with self.turn:
                 outcomes = self._outcomes(connection, batch)
-            tell(batch, outcomes)
+            deliver(batch, outcomes)
 
     def _outcomes(self, connection: sqlite3.Connection, batch: list[Write]) -> Sequence[Outcome]:
         """What came of each: all together if they fit, in turn if some fence did not hold, else each by itself."""
@@ -296,7 +296,7 @@ class Writer:
 
     def _explained(self, error: Exception) -> Exception:
         if isinstance(error, sqlite3.DatabaseError):
-            return explained(error, self._name)
+            return to_store_error(error, self._name)
         if isinstance(error, StoreError):
             return error
         return StoreError(f"{self._name} cannot hold that: {error}.")
@@ -326,7 +326,7 @@ class _Pace:
     def together(self, connection: sqlite3.Connection, batch: Sequence[Write]) -> Sequence[Outcome]:
         """Run a batch in which every fence holds; else it is `_Missed`."""
         changed: dict[Write, int] = {}
-        for turn in rounds(batch):
+        for turn in split_into_rounds(batch):
             for change, writes in turn.items():
                 if change.fence.alone:
                     for write in writes:
@@ -359,7 +359,7 @@ class _Pace:
         return changed
 
 
-def tell(batch: Iterable[Write], outcomes: Iterable[Outcome]) -> None:
+def deliver(batch: Iterable[Write], outcomes: Iterable[Outcome]) -> None:
     """Let those who wait know, each on its own loop; a loop that is over has nobody who waits."""
     told: defaultdict[asyncio.AbstractEventLoop, list[tuple[Write, Outcome]]] = defaultdict(list)
     for news in zip(batch, outcomes, strict=True):
@@ -426,7 +426,7 @@ class Readers:
                 with self._turn:
                     answer: list[Row] | Exception = connection.execute(text, given).fetchall()
             except sqlite3.DatabaseError as error:
-                answer = explained(error, self._name)
+                answer = to_store_error(error, self._name)
             except Exception as error:
                 answer = StoreError(f"{self._name} cannot be asked that: {error}.")
             with suppress(RuntimeError):  # the loop is over, and nobody waits
@@ -479,13 +479,13 @@ class SqliteDatabase:
         self._synchronous: Synchronous = synchronous
         self._busy = busy
         self._at = at
-        self._line = Line(lambda: self._running().wake(), self.name)
+        self._line = WriteQueue(lambda: self._running().wake(), self.name)
         self._memory: sqlite3.Connection | None = None
         self._writer: Writer | None = None
         self._readers: Readers | None = None
 
     @property
-    def lasts(self) -> bool:
+    def is_durable(self) -> bool:
         """Whether it is a file."""
         return self.path is not None
 
@@ -522,12 +522,12 @@ class SqliteDatabase:
             try:
                 await self.open()
             except StoreUnavailable:
-                if not await self.step():  # there is nothing to read yet
+                if not await self.schema_version():  # there is nothing to read yet
                     raise
             self._readers = self._readers or self._reading()
         return await self._readers.read(query.sqlite, given)
 
-    async def step(self) -> int:
+    async def schema_version(self) -> int:
         """How far its tables are, without changing them."""
         if self.path is None:
             return schema.LATEST
@@ -536,9 +536,9 @@ class SqliteDatabase:
     def _step(self) -> int:
         try:
             with closing(self._connect(reading=True)) as connection:
-                return newest(connection)
+                return read_version(connection)
         except sqlite3.Error as error:
-            raise explained(error, self.name) from error
+            raise to_store_error(error, self.name) from error
 
     async def check(self) -> list[str]:
         """What SQLite finds when it looks at every page and every index."""
@@ -573,7 +573,7 @@ class SqliteDatabase:
             with closing(self._connect(reading)) as connection:
                 connection.execute(statement, given)
         except sqlite3.Error as error:
-            raise explained(error, self.name) from error
+            raise to_store_error(error, self.name) from error
 
     def _running(self) -> Writer:
         if self._writer is None or self._writer.has_failed:
@@ -584,10 +584,10 @@ class SqliteDatabase:
         if self._memory is not None:
             return self._memory
         if self.path is not None:
-            make_room(self.path)
+            create_file(self.path)
         connection = self._connect()
         try:
-            look_over(connection, self.name)
+            quick_check(connection, self.name)
             migrate(connection, self.name)
         except BaseException:
             connection.close()

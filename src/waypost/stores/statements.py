@@ -77,7 +77,7 @@ class Change:
         The arrays are those of each statement in turn; those that follow get the keys of the fence's rows as well.
         """
         if self.fence.alone:
-            return numbered(self.fence.text)
+            return number_placeholders(self.fence.text)
         table, types = self.fence.table, self.fence.types
         number = count(1)
         key = ", ".join(f"{table.name}.{column}" for column in table.key)
@@ -105,10 +105,10 @@ class Query:
 
     def __init__(self, text: str) -> None:
         self.sqlite = text
-        self.postgres = numbered(text)
+        self.postgres = number_placeholders(text)
 
 
-def numbered(text: str) -> str:
+def number_placeholders(text: str) -> str:
     """The text with `$1`, `$2`, ... for each `?`."""
     parts, number = text.split("?"), count(1)
     return parts[0] + "".join(f"${next(number)}{part}" for part in parts[1:])

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from waypost.errors import StoreError
 from waypost.stores import schema
-from waypost.stores.audit import KEPT as AUDIT_KEPT
+from waypost.stores.audit import RETENTION_S as AUDIT_KEPT
 from waypost.stores.audit import Audit
 from waypost.stores.database import Database
 from waypost.stores.instances import Instances
@@ -136,7 +136,7 @@ class Store:
         await self.database.backup(target)
 
 
-PREFIX: Final = "workflow:"
+WORKFLOW_PREFIX: Final = "workflow:"
 """How the ids of those begin that people made; the ids of the others are digests."""
 _BEHIND: Final = "workflow;"
 """What sorts right behind everything that begins so."""
@@ -158,8 +158,8 @@ class Persisted(NamedTuple):
 async def detect_persisted(store: Store) -> Persisted:
     """One look at what an earlier process left in a store; a store that is not there yet is not made for that."""
     try:
-        if store.database.lasts and await store.database.step():
-            ((workflows, content),) = await store.database.read(_LEFT, PREFIX, _BEHIND)
+        if store.database.is_durable and await store.database.schema_version():
+            ((workflows, content),) = await store.database.read(_LEFT, WORKFLOW_PREFIX, _BEHIND)
             return Persisted(bool(workflows), bool(content))
     except StoreError as error:
         _log.warning("what was made earlier was not looked for: %s", error.message)

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from waypost.stores.database import Database
-from waypost.stores.records import checked, decoded, encoded, fenced, is_key
+from waypost.stores.records import check_fence, check_key, from_json, is_key, to_json
 from waypost.stores.schema import HOLDERS, REQUESTS, TASKS
 from waypost.stores.statements import REAL, Change, Query, delete, delete_where, insert, page, select, update
 
@@ -73,12 +73,12 @@ class TaskStore:
 
     async def save(self, record: TaskRecord) -> TaskRecord:
         """Remember how a task stands; `StaleVersion` when it was saved since this record was read."""
-        now = (record.holder, record.status, record.expires_at, encoded(record))
+        now = (record.holder, record.status, record.expires_at, to_json(record))
         if record.version == 0:
-            write = self._database.write(_CREATE, (checked(record.id), 1, record.principal, *now))
+            write = self._database.write(_CREATE, (check_key(record.id), 1, record.principal, *now))
         else:
             write = self._database.write(_SAVE, (record.id, record.version, *now))
-        await fenced(write, f"The task {record.id}")
+        await check_fence(write, f"The task {record.id}")
         return msgspec.structs.replace(record, version=record.version + 1)
 
     async def page(self, principal: str, after: str | None, limit: int) -> list[TaskRecord]:
@@ -121,7 +121,7 @@ class RequestRecord(msgspec.Struct, frozen=True):
 
     def row(self) -> tuple[Any, ...]:
         """As it is stored."""
-        return (checked(self.scope), checked(self.key), self.digest, self.expires_at, encoded(self.answer))
+        return (check_key(self.scope), check_key(self.key), self.digest, self.expires_at, to_json(self.answer))
 
 
 ADD_REQUEST: Final = insert(REQUESTS)
@@ -140,7 +140,7 @@ class Requests:
     async def get(self, scope: str, key: str) -> RequestRecord | None:
         """What was answered under a key."""
         rows = await self._database.read(_GET_REQUEST, scope, key) if is_key(scope) and is_key(key) else ()
-        return RequestRecord(rows[0][0], rows[0][1], rows[0][2], decoded(rows[0][4]), rows[0][3]) if rows else None
+        return RequestRecord(rows[0][0], rows[0][1], rows[0][2], from_json(rows[0][4]), rows[0][3]) if rows else None
 
     async def put(self, record: RequestRecord) -> bool:
         """Remember an answer; false when there is one under that key already, which stays."""

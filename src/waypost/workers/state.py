@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from waypost.errors import InvocationFailed, StaleVersion
-from waypost.stores.records import fitting
+from waypost.stores.records import shorten_key
 from waypost.stores.store import Store
 from waypost.workers.functions import Call, Function, hosted
 from waypost.workers.triggers import Binding, Kind, Triggers
@@ -59,7 +59,7 @@ class SharedState:
 
     async def _get(self, payload: Any, _call: Call) -> Any:
         scope, key = _place(payload)
-        found = await self._store().state.get(scope, fitting(key))
+        found = await self._store().state.get(scope, shorten_key(key))
         return None if found is None else found.value
 
     async def _set(self, payload: Any, _call: Call) -> Any:
@@ -77,11 +77,11 @@ class SharedState:
     async def _change(self, scope: str, key: str, change: Callable[[Any], tuple[Any, list[Any]]]) -> Any:
         state = self._store().state
         for _ in range(_TRIES):
-            found = await state.get(scope, fitting(key))
+            found = await state.get(scope, shorten_key(key))
             old = None if found is None else found.value
             new, errors = change(old)
             try:
-                await state.put(scope, fitting(key), new, 0 if found is None else found.version)
+                await state.put(scope, shorten_key(key), new, 0 if found is None else found.version)
             except StaleVersion:
                 continue
             self._tell("state:created" if found is None else "state:updated", scope, key, old, new)
@@ -93,11 +93,11 @@ class SharedState:
         scope, key = _place(payload)
         state = self._store().state
         for _ in range(_TRIES):
-            found = await state.get(scope, fitting(key))
+            found = await state.get(scope, shorten_key(key))
             if found is None:
                 return {"old_value": None}
             try:
-                await state.remove(scope, fitting(key), found.version)
+                await state.remove(scope, shorten_key(key), found.version)
             except StaleVersion:
                 continue
             self._tell("state:deleted", scope, key, found.value, None)

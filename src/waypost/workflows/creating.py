@@ -17,7 +17,7 @@ from waypost.config.workflows import Workflow
 from waypost.errors import DefinitionError, StaleVersion, StoreError, WorkflowRefused, shorten
 from waypost.stores import schema
 from waypost.stores.records import Document, is_key
-from waypost.stores.store import PREFIX, Store
+from waypost.stores.store import WORKFLOW_PREFIX, Store
 from waypost.workflows import exchange
 
 if TYPE_CHECKING:
@@ -78,10 +78,10 @@ class Creating:
         self._loaded = kept
 
     async def _kept(self) -> AsyncIterator[Created]:
-        after = PREFIX
+        after = WORKFLOW_PREFIX
         while page := await self._store().definitions.page(after, _PAGE):
             for document in page:
-                if not document.id.startswith(PREFIX):
+                if not document.id.startswith(WORKFLOW_PREFIX):
                     return
                 try:
                     yield _created(document)
@@ -148,7 +148,7 @@ class Creating:
         async with self._changing:
             known = self.get(name)
             try:
-                await self._store().definitions.remove(PREFIX + name, known.version)
+                await self._store().definitions.remove(WORKFLOW_PREFIX + name, known.version)
             except StaleVersion:
                 await self._load()
                 raise _stale(name) from None
@@ -179,7 +179,7 @@ class Creating:
         """Refuse a workflow that cannot work; `beside` are others while not everything is there yet."""
         from waypost.workflows.checking import check_workflows  # a hub whose workflows are in files has them checked
 
-        known = self._workflows.known | {PREFIX + name} if beside is None else None
+        known = self._workflows.known | {WORKFLOW_PREFIX + name} if beside is None else None
         config = Config(
             workflows={**self._workflows.by_name, **(beside or {}), name: model},
             capabilities=dict(self._workflows.capabilities),
@@ -198,7 +198,7 @@ class Creating:
 
     async def _put(self, one: Created) -> Created:
         try:
-            document = await self._store().definitions.put(PREFIX + one.name, _kept(one), one.version)
+            document = await self._store().definitions.put(WORKFLOW_PREFIX + one.name, _kept(one), one.version)
         except StaleVersion:
             await self._load()  # another hub was first
             raise _stale(one.name) if one.version else _taken(one.name) from None
@@ -226,7 +226,7 @@ def _check_name(name: str) -> None:
             f"A workflow is named with 1 to {_LONGEST} characters that can be printed, without space around them.",
             "INVALID_DEFINITION",
         )
-    if not is_key(PREFIX + name):
+    if not is_key(WORKFLOW_PREFIX + name):
         raise WorkflowRefused("The name is too long to be kept.", "INVALID_DEFINITION")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from waypost.capabilities.principals import Principal
 from waypost.errors import WorkflowRefused, shorten
-from waypost.stores.records import LONGEST_KEY, is_key
+from waypost.stores.records import MAX_KEY_BYTES, is_key
 from waypost.workflows.answers import is_system
 from waypost.workflows.definition import TransitionPlan, with_defaults
 from waypost.workflows.live import HUMAN, Live
@@ -23,7 +23,7 @@ def stale(live: Live, expected: int) -> WorkflowRefused:
 def check_request_id(request_id: str) -> None:
     """Refuse an id that no answer can be kept under."""
     if not is_key(request_id):
-        message = f"requestId takes at most {LONGEST_KEY} bytes, and no NUL."
+        message = f"requestId takes at most {MAX_KEY_BYTES} bytes, and no NUL."
         raise WorkflowRefused(message, "INPUT_SCHEMA_VIOLATION", problems=[message])
 
 

@@ -71,7 +71,7 @@ class Watch:
         """Whether there is a store to look into; looking must not be what makes one."""
         store = self._store()
         try:
-            return store.is_open or (store.database.lasts and bool(await store.database.step()))
+            return store.is_open or (store.database.is_durable and bool(await store.database.schema_version()))
         except StoreError:
             return True
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from waypost.errors import StaleVersion
 from waypost.skills.content.ports import Data, Kind
-from waypost.stores.records import Document, Documents, fitting
+from waypost.stores.records import Document, Documents, shorten_key
 from waypost.stores.store import Store
 
 _PAGE: Final = 500
@@ -22,12 +22,12 @@ class StoreShelf:
 
     async def get(self, kind: Kind, key: str) -> Data | None:
         """What is kept under a key."""
-        found = await self._documents(kind).get(fitting(key))
+        found = await self._documents(kind).get(shorten_key(key))
         return None if found is None else _value(found)
 
     async def put(self, kind: Kind, key: str, value: Data) -> None:
         """Keep something, whatever was there before."""
-        documents, place = self._documents(kind), fitting(key)
+        documents, place = self._documents(kind), shorten_key(key)
         while True:
             found = await documents.get(place)
             try:
@@ -38,7 +38,7 @@ class StoreShelf:
 
     async def remove(self, kind: Kind, key: str) -> bool:
         """Keep it no more; whether there was anything."""
-        documents, place = self._documents(kind), fitting(key)
+        documents, place = self._documents(kind), shorten_key(key)
         while (found := await documents.get(place)) is not None:
             try:
                 await documents.remove(place, found.version)
