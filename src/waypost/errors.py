@@ -212,12 +212,13 @@ class ExecutorFailed(WaypostError):
 
 
 class RemoteError(WaypostError):
-    """The server answered with an error."""
+    """The server answered with an error; `status` is that of the HTTP response where it was not a message of MCP."""
 
-    def __init__(self, message: str, code: int, data: Any = None) -> None:
+    def __init__(self, message: str, code: int, data: Any = None, *, status: int | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.data = data
+        self.status = status
 
 
 class StoreError(WaypostError):

@@ -130,3 +130,15 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = write_project(tmp_path_factory.mktemp("served"))
     with serving("server.py:hub", "--port", "0", cwd=folder) as hub:
         yield hub.url
+
+
+@pytest.fixture
+def target(request: pytest.FixtureRequest, project: Path) -> str:
+    """The target a test is run on; `URL` and `GATEWAY` stand for those of served hubs."""
+    name = str(request.param)
+    if name == "GATEWAY":
+        return str(request.getfixturevalue("gateway_url"))
+    if not name.startswith("URL"):
+        return name
+    url: str = request.getfixturevalue("url")
+    return url if name == "URL/mcp" else url.removesuffix("/mcp")

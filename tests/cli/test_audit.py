@@ -37,7 +37,7 @@ def test_entries_are_shown_the_newest_last(served: Serving, capsys: Captured) ->
 def test_more_entries_than_a_page_holds_are_fetched_page_by_page(
     served: Serving, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("waypost.cli.audit._PAGE", 2)
+    monkeypatch.setattr("waypost.cli.client.PAGE_SIZE", 2)
     for _ in range(4):
         use(served.url, "add", {"a": 1, "b": 2}, AGENT)
     assert main(["audit", "tail", "--limit", "5", "--json"]) == 0
@@ -51,7 +51,7 @@ def test_an_audit_that_is_whole_is_told(served: Serving, capsys: Captured) -> No
     verdict = printed_json(capsys)
     assert (verdict["chains"], verdict["problems"]) == (1, [])
     assert main(["audit", "verify"]) == 0
-    assert capsys.readouterr().out == f"The audit is whole: {verdict['entries']} entries in 1 chains.\n"
+    assert capsys.readouterr().out == f"The audit is intact: {verdict['entries']} entries in 1 chains.\n"
 
 
 def test_an_audit_that_was_changed_ends_with_1(tmp_path: Path) -> None:

@@ -19,7 +19,14 @@ import pytest
 from tests.cli.operated import AGENT, Captured, complaint, note_of, operated
 from tests.cli.shell import waypost
 from waypost.cli import main
-from waypost.cli.client import Note, Remote, neighbour, print_table, read_note, remove_note, write_note
+from waypost.cli.client import (
+    HubClient,
+    RunningHub,
+    find_other_hub,
+    read_hub_file,
+    remove_hub_file,
+    write_hub_file,
+)
 from waypost.errors import WaypostError
 
 LIST = ["keys", "list"]
@@ -49,15 +56,15 @@ def test_a_second_hub_on_a_directory_leaves_the_first_ones_key_alone_and_says_so
         left = note_of(tmp_path)
         with operated(tmp_path) as second:
             assert note_of(tmp_path) == left
-        assert f"stays that of the hub at {left['url']} (process {first.process.pid})" in "".join(second.lines)
+        assert f"belongs to the hub at {left['url']} (process {first.process.pid})" in "".join(second.lines)
         assert note_of(tmp_path) == left
         assert waypost(*LIST, cwd=tmp_path).returncode == 0
 
 
 def test_a_note_of_a_process_that_is_no_hub_is_nobodys(tmp_path: Path) -> None:
     for pid in (os.getpid(), os.getppid()):
-        write_note(tmp_path / "hub.json", Note("http://127.0.0.1:1", "wp_x", pid))
-        assert neighbour(tmp_path / "hub.json") is None
+        write_hub_file(tmp_path / "hub.json", RunningHub("http://127.0.0.1:1", "wp_x", pid))
+        assert find_other_hub(tmp_path / "hub.json") is None
 
 
 def test_every_start_makes_another_key(tmp_path: Path) -> None:
@@ -89,7 +96,7 @@ def test_who_has_no_key_or_not_the_role_is_refused_in_one_sentence(tmp_path: Pat
             assert main([*LIST, "--url", hub.url, *more]) == 1
             assert told in complaint(capsys)
         assert main([*LIST, "--key", "wp_\nX: y"]) == 1
-        assert complaint(capsys) == "waypost: The key cannot be sent: it holds characters that no key has."
+        assert complaint(capsys) == "waypost: The key cannot be sent: it has characters that no key has."
 
 
 def test_the_key_in_the_data_directory_is_not_sent_to_another_address(tmp_path: Path, capsys: Captured) -> None:
@@ -109,9 +116,9 @@ def test_no_hub_here_is_one_sentence(capsys: Captured) -> None:
 def test_a_hub_that_is_gone_is_one_sentence(tmp_path: Path, capsys: Captured) -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
-    write_note(tmp_path / "hub.json", Note("http://127.0.0.1:1", "wp_x", process.pid))
+    write_hub_file(tmp_path / "hub.json", RunningHub("http://127.0.0.1:1", "wp_x", process.pid))
     assert main([*LIST, "--data", str(tmp_path)]) == 1
-    assert f"is gone (process {process.pid})" in complaint(capsys)
+    assert f"has ended (process {process.pid})" in complaint(capsys)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"url": 1}', '{"url": "http://127.0.0.1:1", "pid": 1}'])
@@ -125,7 +132,7 @@ def test_a_note_that_makes_no_sense_is_one_sentence(text: str, tmp_path: Path, c
 def test_a_process_that_cannot_be_is_gone(pid: int, tmp_path: Path) -> None:
     (tmp_path / "hub.json").write_text(json.dumps({"url": "http://127.0.0.1:1", "key": "wp_x", "pid": pid}))
     with pytest.raises(WaypostError):
-        read_note(tmp_path / "hub.json")
+        read_hub_file(tmp_path / "hub.json")
 
 
 def test_nobody_at_an_address_is_one_sentence(capsys: Captured) -> None:
@@ -139,7 +146,7 @@ def test_nobody_at_an_address_is_one_sentence(capsys: Captured) -> None:
 @pytest.mark.parametrize("url", ["127.0.0.1:8420", "ftp://127.0.0.1", "http://", "http://127.0.0.1:many", "http://[::"])
 def test_what_is_no_address_is_one_sentence(url: str, capsys: Captured) -> None:
     assert main([*LIST, "--url", url]) == 2
-    assert "is no address of a hub" in complaint(capsys)
+    assert "is not the address of a hub" in complaint(capsys)
 
 
 class Stranger(BaseHTTPRequestHandler):
@@ -174,32 +181,22 @@ def test_a_server_that_is_no_hub_is_one_sentence(path: str, status: int, capsys:
     with stranger() as server:
         url = f"http://127.0.0.1:{server.server_port}{path}"
         assert main([*LIST, "--url", f"{url}/mcp", "--key", "wp_x"]) == 1
-        assert complaint(capsys) == f"waypost: {url} answered {status} and no JSON; is it a Waypost hub?"
+        assert complaint(capsys) == f"waypost: {url} answered {status} without JSON; is it a Waypost hub?"
         assert server.__dict__["asked"] == f"{path}/api/v1/keys"
 
 
 def test_a_hub_that_listens_everywhere_is_reached_nearby() -> None:
-    assert Remote("http://0.0.0.0:8420", None)._host == "127.0.0.1"
-    assert Remote("http://[::]:8420", None)._host == "::1"
+    assert HubClient("http://0.0.0.0:8420", None)._host == "127.0.0.1"
+    assert HubClient("http://[::]:8420", None)._host == "::1"
 
 
 def test_a_note_that_is_another_hubs_by_now_stays(tmp_path: Path) -> None:
     file = tmp_path / "hub.json"
-    mine, other = (Note("http://127.0.0.1:1", key, os.getpid()) for key in ("wp_mine", "wp_other"))
-    write_note(file, mine)
-    write_note(file, other)
-    remove_note(file, mine)
-    assert read_note(file) == other
-    remove_note(file, other)
+    mine, other = (RunningHub("http://127.0.0.1:1", key, os.getpid()) for key in ("wp_mine", "wp_other"))
+    write_hub_file(file, mine)
+    write_hub_file(file, other)
+    remove_hub_file(file, mine)
+    assert read_hub_file(file) == other
+    remove_hub_file(file, other)
     assert not file.exists()
-    remove_note(file, other)
-
-
-def test_a_table_shows_control_characters_as_what_they_are(capsys: Captured) -> None:
-    print_table(("A", "B"), [("\x1b[31mred\n", "ü")])
-    assert capsys.readouterr().out.splitlines()[1] == r"\x1b[31mred\n  ü"
-
-
-def test_a_table_without_rows_says_so(capsys: Captured) -> None:
-    print_table(("A", "B"), [])
-    assert capsys.readouterr().out == "none\n"
+    remove_hub_file(file, other)

@@ -118,7 +118,7 @@ def test_nothing_is_overwritten(name: str, tmp_path: Path, capsys: Captured) -> 
 
     said = capsys.readouterr()
     assert said.out == ""
-    assert f"has {name} already" in said.err
+    assert f"already has {name}; choose" in said.err
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {name: "mine"}
 
 

@@ -15,7 +15,7 @@ from tests.cli.operated import AGENT, Captured, complaint, note_of, operated, pr
 from tests.cli.operated import served as served
 from tests.cli.shell import Serving, waypost
 from waypost.cli import main
-from waypost.cli.keys import moment
+from waypost.cli.keys import parse_expiry
 
 pytestmark = pytest.mark.usefixtures("served")
 
@@ -38,7 +38,7 @@ def test_without_json_only_the_key_goes_to_stdout(served: Serving, capsys: Captu
     assert main(["keys", "create", "--id", "plain", "--expires", "30d"]) == 0
     said = capsys.readouterr()
     assert use(served.url, "add", NUMBERS, said.out.strip()) == 200
-    assert said.err == "Keep it: it is not shown again.\n"
+    assert said.err == "Store it now: it is not shown again.\n"
 
 
 def test_a_revoked_key_is_refused_with_the_next_call(served: Serving, capsys: Captured) -> None:
@@ -74,7 +74,7 @@ def test_what_cannot_be_the_id_of_a_key_is_wrong_usage(name: str, capsys: Captur
         main(["keys", "create", f"--id={name}"])
 
     assert ended.value.code == 2
-    assert "is no id; use up to 128 letters, digits and . _ @ : + -" in complaint(capsys)
+    assert "is not an id; use up to 128 letters, digits and . _ @ : + -" in complaint(capsys)
 
 
 @pytest.mark.parametrize("option", ["--role", "--permission", "--scope"])
@@ -82,7 +82,7 @@ def test_a_right_without_a_name_is_wrong_usage(option: str, capsys: Captured) ->
     with pytest.raises(SystemExit) as ended:
         main(["keys", "create", "--id", "ci", option, ""])
     assert ended.value.code == 2
-    assert f"argument {option}: '' is no name; use 1 to 128 characters" in complaint(capsys)
+    assert f"argument {option}: '' is not a name; use 1 to 128 characters" in complaint(capsys)
 
 
 def test_keys_survive_the_hub_and_stay_revoked(tmp_path: Path) -> None:
@@ -116,15 +116,15 @@ def test_a_key_is_in_no_file_and_no_log_of_the_hub(tmp_path: Path) -> None:
     ("text", "span"), [("90m", timedelta(minutes=90)), ("12h", timedelta(hours=12)), ("2w", timedelta(weeks=2))]
 )
 def test_a_time_span_counts_from_now(text: str, span: timedelta) -> None:
-    assert abs(moment(text) - datetime.now(UTC) - span) < timedelta(seconds=5)
+    assert abs(parse_expiry(text) - datetime.now(UTC) - span) < timedelta(seconds=5)
 
 
 def test_a_date_without_a_zone_is_in_utc() -> None:
-    assert moment("2030-01-01") == datetime(2030, 1, 1, tzinfo=UTC)
-    assert moment("2030-01-01T10:00:00+02:00") == datetime(2030, 1, 1, 8, tzinfo=UTC)
+    assert parse_expiry("2030-01-01") == datetime(2030, 1, 1, tzinfo=UTC)
+    assert parse_expiry("2030-01-01T10:00:00+02:00") == datetime(2030, 1, 1, 8, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("text", ["", "soon", "0d", "-1d", "30", "30y", "99999999d"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=re.escape(repr(text))):
-        moment(text)
+        parse_expiry(text)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import re
 import shlex
 import subprocess
 import sys
@@ -10,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import waypost
+from tests.cli.shell import COMMAND, PATIENCE, environment, waypost
 from waypost.cli import main
-from waypost.cli.main import parser
+from waypost.cli.main import COMMANDS as TABLE
+from waypost.cli.main import build_parser
+from waypost.cli.output import Output
 from waypost.config.findings import finding
 from waypost.errors import ConfigError, WaypostError
 from waypost.version import __version__
@@ -119,7 +124,7 @@ def test_every_example_is_a_call_that_is_understood(command: str, capsys: pytest
     usage_code(*command.split(), "--help")
     example = " ".join(capsys.readouterr().out.split()).rpartition("example: waypost ")[2].partition(" > ")[0]
 
-    given = parser().parse_args(shlex.split(example))
+    given = build_parser(command.partition(" ")[0]).parse_args(shlex.split(example))
 
     assert given.command == command.partition(" ")[0]
 
@@ -134,7 +139,7 @@ def test_the_help_names_every_command_and_an_example(capsys: pytest.CaptureFixtu
 
 
 def test_no_command_is_left_out_here() -> None:
-    commands = choices(parser())
+    commands = choices(build_parser(*COMMANDS))
 
     assert set(commands) == set(COMMANDS)
     assert {name: list(found) for name, command in commands.items() if (found := choices(command))} == ACTIONS
@@ -191,10 +196,10 @@ def test_help_can_be_asked_for_as_a_command(words: list[str], capsys: pytest.Cap
 
 
 def failing(error: Exception, monkeypatch: pytest.MonkeyPatch) -> int:
-    def run(_given: argparse.Namespace) -> int:
+    def run(_args: argparse.Namespace) -> Output:
         raise error
 
-    monkeypatch.setattr("waypost.cli.check.run_schema", run)
+    monkeypatch.setattr("waypost.cli.schema.COMMAND.run", run)
     return main(["schema"])
 
 
@@ -247,3 +252,89 @@ def test_a_process_ends_with_its_code_and_one_sentence(arguments: list[str], cod
     assert done.returncode == code
     assert "Traceback" not in done.stderr
     assert len((done.stderr or done.stdout).splitlines()) == 1
+
+
+TOY = """\
+from waypost.cli.command import JSON, Argument, Command
+from waypost.cli.output import Output
+
+
+def run(args):
+    return Output({"greeting": args.name}, f"Hello {args.name}.", status=3 if args.name == "Mallory" else 0)
+
+
+COMMAND = Command(run, "Greet a person.", "waypost greet Ada", Argument("name", metavar="NAME"), JSON)
+"""
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command of another package: a module, and a line in the table."""
+    (tmp_path / "toy_greeting.py").write_text(TOY)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "toy_greeting", raising=False)
+    monkeypatch.setitem(TABLE, "greet", ("toy_greeting", "greet a person"))
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_command_is_a_module_and_a_line_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["greet", "Ada"]) == 0
+    assert capsys.readouterr().out == "Hello Ada.\n"
+    assert main(["greet", "Mallory", "--json"]) == 3
+    assert json.loads(capsys.readouterr().out) == {"greeting": "Mallory"}
+    assert usage_code("--help") == 0
+    assert re.search("^    greet +greet a person$", capsys.readouterr().out, re.MULTILINE)
+    assert usage_code("greet", "--help") == 0
+    assert "example: waypost greet Ada" in capsys.readouterr().out
+    assert usage_code("greet") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "imported"),
+    [(["--help"], set()), (["keys", "--help"], {"keys"}), (["skills-worker", "--help"], {"skills_worker"})],
+    ids=["no command", "keys", "skills-worker"],
+)
+def test_only_the_command_that_runs_is_imported(arguments: list[str], imported: set[str]) -> None:
+    code = (
+        "import sys\nfrom waypost.cli import main\n"
+        f"try: main({arguments!r})\nexcept SystemExit: pass\n"
+        "print('\\n'.join(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True)
+
+    modules = set(done.stderr.splitlines())
+    assert {module for module, _ in TABLE.values()} & modules == {f"waypost.cli.{name}" for name in imported}
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["list", "server.py:hub"], 0),
+        (["list", "server.py:hub", "--json"], 0),
+        (["read", "server.py:hub", "docs://logo"], 0),
+        (["check", "wrong.yaml"], 1),
+        (["--help"], 0),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
+)
+def test_a_reader_that_has_gone_ends_the_command_quietly(
+    arguments: list[str], code: int, unbuffered: str, project: Path
+) -> None:
+    (project / "wrong.yaml").write_text("version: 7\n")
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [COMMAND, *arguments],
+            cwd=project,
+            env=environment(PYTHONUNBUFFERED=unbuffered),
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE,
+        )
+    finally:
+        os.close(writer)
+
+    assert (done.returncode, done.stderr) == (code, "")

@@ -29,7 +29,7 @@ def test_where_there_is_no_file_it_is_told_how_to_get_one(
 
 def test_an_address_without_its_scheme_is_told_with_it(capsys: Captured) -> None:
     assert main(["list", "127.0.0.1:8420"]) == 2
-    assert complaint(capsys) == "waypost: 127.0.0.1:8420 is no target; use http://127.0.0.1:8420."
+    assert complaint(capsys) == "waypost: 127.0.0.1:8420 is not a target; use http://127.0.0.1:8420."
 
 
 @pytest.mark.parametrize("target", ["server.py", "server.py:hub"])

@@ -248,13 +248,15 @@ def test_a_configuration_with_warnings_is_served(project: Path) -> None:
 
 def test_a_url_cannot_be_served(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "http://127.0.0.1:8420/mcp"]) == 2
-    assert "is a server already" in only_line(capsys)
+    assert "is the URL of a server" in only_line(capsys)
 
 
 @pytest.mark.parametrize("target", ["x.txt", "ftp://x"])
 def test_what_cannot_be_served_is_told_with_what_can(target: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", target]) == 2
-    assert only_line(capsys) == f"waypost: {target} is no target; use waypost.yaml, file.py:hub or package.module:hub."
+    assert (
+        only_line(capsys) == f"waypost: {target} is not a target; use waypost.yaml, file.py:hub or package.module:hub."
+    )
 
 
 @pytest.mark.parametrize("port", ["99999", "-1", "http", "", "8420.0", "٣"])
@@ -263,7 +265,7 @@ def test_what_is_no_port_is_wrong_usage(port: str, capsys: pytest.CaptureFixture
         main(["serve", f"--port={port}"])
 
     assert ended.value.code == 2
-    assert f"{port!r} is no port; use 0 to 65535; see" in only_line(capsys)
+    assert f"{port!r} is not a port; use 0 to 65535; see" in only_line(capsys)
 
 
 # On standard streams

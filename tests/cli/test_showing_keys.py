@@ -10,7 +10,7 @@ import pytest
 from tests.cli.operated import AGENT, Captured, complaint, printed
 from tests.cli.shell import serving
 from waypost.cli import main
-from waypost.cli.client import is_same_place
+from waypost.cli.client import is_same_hub
 
 SERVER = f"""\
 from waypost import Context, Hub
@@ -56,7 +56,7 @@ def test_the_key_in_a_data_directory_is_shown_to_no_other_hub(closed: tuple[str,
     url, data = closed
     assert main(["list", "http://127.0.0.1:9", "--data", str(data)]) == 2
     assert complaint(capsys) == (
-        f"waypost: The hub of {data} is at {url.removesuffix('/mcp')}, and not at http://127.0.0.1:9."
+        f"waypost: The hub of {data} is at {url.removesuffix('/mcp')}, not at http://127.0.0.1:9."
     )
 
 
@@ -68,20 +68,20 @@ def test_without_a_key_the_hubs_own_sentence_is_repeated(
     url, _ = closed
     assert main([words[0], url, *words[1:]]) == 1
     assert complaint(capsys) == (
-        f"waypost: {url} answered 401: Missing Authorization header; give it a key with --key or WAYPOST_KEY."
+        f"waypost: {url} answered 401: Missing Authorization header; pass a key with --key or WAYPOST_KEY."
     )
 
 
 @pytest.mark.parametrize("option", [["--key", AGENT], ["--data", "kept"]])
 def test_a_hub_at_hand_is_shown_no_key(option: list[str], capsys: Captured) -> None:
     assert main(["list", "server.py:hub", *option]) == 2
-    assert "--key and --data are for a hub at a URL, and server.py:hub is none" in complaint(capsys)
+    assert "--key and --data are for a hub at a URL, and server.py:hub is not a URL" in complaint(capsys)
 
 
 @pytest.mark.parametrize("target", ["ftp://x", "ws://127.0.0.1:1", "://"])
 def test_what_is_no_url_of_a_hub_is_told_in_one_sentence(target: str, capsys: Captured) -> None:
     assert main(["list", target]) == 2
-    assert complaint(capsys) == f"waypost: {target} is no target; use a URL that begins with http:// or https://."
+    assert complaint(capsys) == f"waypost: {target} is not a target; use a URL that begins with http:// or https://."
 
 
 def test_a_hub_without_resources_says_so(closed: tuple[str, Path], capsys: Captured) -> None:
@@ -103,4 +103,4 @@ def test_a_hub_without_resources_says_so(closed: tuple[str, Path], capsys: Captu
     ],
 )
 def test_addresses_of_one_hub_are_told_from_those_of_two(one: str, other: str, same: bool) -> None:
-    assert is_same_place(one, other) is same
+    assert is_same_hub(one, other) is same

@@ -85,7 +85,7 @@ def test_a_store_that_is_not_there_is_not_made_by_looking(
 ) -> None:
     assert main(["store", *arguments]) == 1
 
-    assert complaint(capsys).startswith(f"waypost: There is no store {project}/.waypost/waypost.db yet; ")
+    assert complaint(capsys).startswith(f"waypost: The store {project}/.waypost/waypost.db does not exist yet; ")
     assert not (project / ".waypost").exists()
 
 
@@ -175,7 +175,7 @@ def test_tables_are_made_and_then_there(project: Path, capsys: Captured) -> None
     place = project / ".waypost" / "waypost.db"
 
     assert main(["store", "migrate"]) == 0
-    assert printed(capsys) == f"{place}: brought from step 0 to step {LATEST}\n"
+    assert printed(capsys) == f"{place}: migrated from step 0 to step {LATEST}\n"
     assert main(["store", "migrate"]) == 0
     assert printed(capsys) == f"{place}: at step {LATEST} already\n"
     assert main(["store", "migrate", "--json"]) == 0
@@ -248,7 +248,7 @@ def test_a_store_on_a_server_is_looked_after_the_same_way(postgres_url: str, pro
     assert main(["store", "check", *url]) == 1
     assert f"at step 0 of {LATEST}; run `waypost store migrate`" in printed(capsys)
     assert main(["store", "migrate", *url]) == 0
-    assert f": brought from step 0 to step {LATEST}\n" in printed(capsys)
+    assert f": migrated from step 0 to step {LATEST}\n" in printed(capsys)
     assert main(["store", "check", *url]) == 0
     assert ": ok (0 instances, 0 tasks, 0 sessions)\n" in printed(capsys)
     assert main(["store", "vacuum", *url, "--json"]) == 0

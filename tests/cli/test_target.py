@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.shell import waypost
 from waypost import Hub, WaypostError
-from waypost.cli.target import is_config, is_url, load_hub, open_client
+from waypost.cli.target import is_config, is_url, load_hub, open_target
 from waypost.configured import ConfiguredHub
 
 
@@ -44,13 +44,13 @@ def test_an_absolute_path_is_a_target_too(project: Path, tmp_path_factory: pytes
 @pytest.mark.parametrize(
     ("target", "said"),
     [
-        ("http://127.0.0.1:1/mcp", "is a server already"),
-        ("server.py", r"server.py is no target; use server.py:hub\."),
-        ("empty.py", "empty.py is no target; use waypost.yaml, file.py:hub or"),
+        ("http://127.0.0.1:1/mcp", "is the URL of a server"),
+        ("server.py", r"server.py is not a target; use server.py:hub\."),
+        ("empty.py", "empty.py is not a target; use waypost.yaml, file.py:hub or"),
         ("broken.py", "broken.py cannot be imported: ZeroDivisionError"),
-        ("127.0.0.1:8420", "127.0.0.1:8420 is no target; use waypost.yaml, file.py:hub or"),
+        ("127.0.0.1:8420", "127.0.0.1:8420 is not a target; use waypost.yaml, file.py:hub or"),
         ("deskpackage", "deskpackage is a directory; name a file in it, such as deskpackage/waypost.yaml"),
-        ("nothing", "nothing is no target; use "),
+        ("nothing", "nothing is not a target; use "),
         ("missing.py:hub", "missing.py does not exist"),
         ("server.py:bus", r"has no 'bus'\."),
         ("server.py:hbu", r"has no 'hbu'; did you mean 'hub'\?"),
@@ -73,7 +73,7 @@ def test_what_is_no_hub_is_refused_with_a_sentence(target: str, said: str, proje
 @pytest.mark.parametrize("target", ["server.py:hub", "deskpackage.server:hub", "waypost.yaml"])
 def test_a_client_of_a_local_target_talks_to_it_in_memory(target: str, project: Path) -> None:
     async def scenario() -> None:
-        async with open_client(target) as (client, hub):
+        async with open_target(target) as (client, hub):
             assert hub is not None
             assert client.server_info.name == "desk"
             assert (await client.call_tool("add", {"a": 1, "b": 2})).structured == {"result": 3.0}
@@ -84,7 +84,7 @@ def test_a_client_of_a_local_target_talks_to_it_in_memory(target: str, project: 
 @pytest.mark.parametrize("ending", ["/mcp", "", "/", "/mcp/"])
 def test_a_url_is_a_target_with_and_without_the_path_of_mcp(ending: str, url: str) -> None:
     async def scenario() -> None:
-        async with asyncio.timeout(5), open_client(url.removesuffix("/mcp") + ending) as (client, hub):
+        async with asyncio.timeout(5), open_target(url.removesuffix("/mcp") + ending) as (client, hub):
             assert hub is None
             assert client.server_info.name == "desk"
 

@@ -73,10 +73,10 @@ def personal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("personal")
 def test_a_credential_is_given_and_forgotten(capsys: Captured) -> None:
     given = ["--principal", "ada", "--header", "Authorization: Bearer abc", "--header", "X-Team: red"]
-    assert said(capsys, "login", "far", *given) == "ada shows a credential now at far.\n"
+    assert said(capsys, "login", "far", *given) == "The credentials of ada for far are stored.\n"
     assert main(["upstreams", "login", "far", *given, "--json"]) == 0
     assert printed_json(capsys) == {"connection": "far", "principal": "ada", "kept": True}
-    assert said(capsys, "logout", "far", "--principal", "ada") == "ada shows no credential any more at far.\n"
+    assert said(capsys, "logout", "far", "--principal", "ada") == "The credentials of ada for far are removed.\n"
 
 
 def test_a_digest_that_is_none_is_wrong_usage(capsys: Captured) -> None:

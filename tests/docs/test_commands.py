@@ -19,7 +19,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from tests.docs.pages import EXAMPLES, ROOT, Block, blocks
-from waypost.cli.main import parser
+from waypost.cli.main import COMMANDS, build_parser
 
 BIN: Final = Path(sys.executable).parent
 HOME: Final = "/home/you"
@@ -86,7 +86,7 @@ def test_a_transcript_that_differs_is_noticed() -> None:
     "line", [line for _, line in LINES if line.startswith("waypost ")], ids=lambda line: line.replace(" ", "_")
 )
 def test_a_waypost_command_in_a_shell_block_is_understood(line: str) -> None:
-    parser().parse_args(shlex.split(line.partition(" > ")[0])[1:])
+    build_parser(*COMMANDS).parse_args(shlex.split(line.partition(" > ")[0])[1:])
 
 
 def test_the_make_targets_in_shell_blocks_exist() -> None:

@@ -17,7 +17,7 @@ from tests.docs.pages import DOCS, EXAMPLES, blocks
 from tests.docs.test_commands import BIN, environment, served
 from tests.docs.test_commands import folder as folder
 from tests.docs.test_operating import KEY
-from waypost.cli.main import parser
+from waypost.cli.main import build_parser
 
 PAGE: Final = DOCS / "connecting.md"
 READY: Final = r"ready at (http://127\.0\.0\.1:\d+)/mcp$"
@@ -78,7 +78,7 @@ def test_the_commands_that_add_a_hub_end_with_one_that_is_understood() -> None:
     lines = [line for block in blocks("sh") if block.page == PAGE for line in block.text.splitlines()]
     starting = [shlex.split(line.partition(f"-- {COMMAND} ")[2]) for line in lines if COMMAND in line]
     assert len(starting) == 2
-    assert {parser().parse_args(words).target for words in starting} == {"/path/to/server.py:hub"}
+    assert {build_parser(words[0]).parse_args(words).target for words in starting} == {"/path/to/server.py:hub"}
 
 
 @pytest.mark.parametrize("file", ["official.py", "fast.py", "started.py"])

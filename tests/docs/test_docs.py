@@ -18,14 +18,15 @@ from tests.docs.pages import DOCS, EXAMPLE_FILES, PAGES, ROOT, WORKER_FILES, Blo
 from waypost import errors, lifecycle
 from waypost.capabilities.options import ResourceOptions, ToolOptions
 from waypost.capabilities.schemas.options import TYPES
-from waypost.cli.main import parser
+from waypost.cli.main import COMMANDS as NAMES
+from waypost.cli.main import build_parser
 from waypost.testing import TestClient
 from waypost.upstreams.jsonrpc import JsonRpcClient
 
 SOURCE: Final = ROOT / "src" / "waypost"
 COMMANDS: Final = next(
     action.choices
-    for action in parser()._actions
+    for action in build_parser(*NAMES)._actions
     if isinstance(action, argparse._SubParsersAction)  # argparse has no public way to walk its commands
 )
 ERRORS: Final = {
@@ -156,7 +157,7 @@ def words_of(command: argparse.ArgumentParser) -> set[str]:
 
 
 def test_the_options_of_the_command_itself_are_documented() -> None:
-    for action in parser()._actions:
+    for action in build_parser()._actions:
         for option in action.option_strings[-1:]:
             assert f"{option}`" in page("command-line.md")
 

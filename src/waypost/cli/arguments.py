@@ -1,50 +1,62 @@
-"""What the words of a command may be, and what is said about those that are not."""
+"""Values of arguments: each function parses a text, and refuses one that cannot be meant."""
 
 from __future__ import annotations
 
-import argparse
+import json
 import re
+from argparse import ArgumentTypeError
 from typing import Any, Final
 
 import msgspec
 
-from waypost.errors import WaypostError
-
-_PORTS: Final = 65536
-_LONGEST: Final = 128
+MAX_PORT: Final = 65535
+MAX_NAME_CHARACTERS: Final = 128
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:+-]{0,127}")
 
 
-class WrongUsage(WaypostError):
-    """The command cannot be meant that way."""
-
-
-def json_object(text: str) -> dict[str, Any]:
-    """The arguments of a call."""
+def parse_object(text: str) -> dict[str, Any]:
+    """A JSON object."""
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        raise argparse.ArgumentTypeError(f"not a JSON object: {error}") from None
+        raise ArgumentTypeError(f"not a JSON object: {error}") from None
 
 
-def port(text: str) -> int:
-    """A port to listen on."""
-    if not (text.isascii() and text.isdigit() and int(text) < _PORTS):
-        raise argparse.ArgumentTypeError(f"{text!r} is no port; use 0 to {_PORTS - 1}")
+def parse_json(text: str) -> Any:
+    """Any JSON value."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise ArgumentTypeError(f"{text!r} is not JSON") from None
+
+
+def parse_count(text: str) -> int:
+    """A whole number from 1 on."""
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
     return int(text)
 
 
-def key_id(text: str) -> str:
-    """Whose key it is."""
+def parse_port(text: str) -> int:
+    """A port to listen on; 0 takes a free one."""
+    if not (text.isascii() and text.isdigit() and int(text) <= MAX_PORT):
+        raise ArgumentTypeError(f"{text!r} is not a port; use 0 to {MAX_PORT}")
+    return int(text)
+
+
+def parse_key_id(text: str) -> str:
+    """The id of a principal that has a key."""
     if not _ID.fullmatch(text):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no id; use up to 128 letters, digits and . _ @ : + -, a letter or digit first"
+        raise ArgumentTypeError(
+            f"{text!r} is not an id; use up to 128 letters, digits and . _ @ : + -, a letter or digit first"
         )
     return text
 
 
-def name(text: str) -> str:
-    """A role, permission or scope."""
-    if not 0 < len(text) <= _LONGEST:
-        raise argparse.ArgumentTypeError(f"{text[:_LONGEST]!r} is no name; use 1 to {_LONGEST} characters")
+def parse_name(text: str) -> str:
+    """The name of a role, permission or scope."""
+    if not 0 < len(text) <= MAX_NAME_CHARACTERS:
+        raise ArgumentTypeError(
+            f"{text[:MAX_NAME_CHARACTERS]!r} is not a name; use 1 to {MAX_NAME_CHARACTERS} characters"
+        )
     return text

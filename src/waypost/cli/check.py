@@ -1,68 +1,36 @@
-"""`waypost check` and `waypost schema`"""
+"""`waypost check`: every problem in a configuration file."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
+from argparse import Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Final
 
 import msgspec
 
-from waypost.cli.arguments import WrongUsage
-from waypost.cli.target import DEFAULT
-
-if TYPE_CHECKING:
-    from waypost.config import Finding
+from waypost.cli.command import JSON, Argument, Command, WrongUsage
+from waypost.cli.output import Output, format_findings
+from waypost.cli.target import DEFAULT_FILE
 
 
-def register(commands: Any) -> None:
-    """Add the commands."""
-    check = commands.add_parser(
-        "check",
-        help="say everything that is wrong with a configuration file",
-        description="Say everything that is wrong with a configuration file, one line a finding.",
-        epilog="example: waypost check waypost.yaml --json",
-    )
-    check.add_argument("config", nargs="?", default=DEFAULT, metavar="CONFIG", help=f"the file (default: {DEFAULT})")
-    check.add_argument("--json", action="store_true", help="print JSON")
-    check.set_defaults(run=run_check)
-    schema = commands.add_parser(
-        "schema",
-        help="print the JSON Schema of the configuration file",
-        description="Print the JSON Schema of the configuration file, for editors.",
-        epilog="example: waypost schema > waypost.schema.json",
-    )
-    schema.add_argument("--json", action="store_true", help="accepted like everywhere; it is JSON anyway")
-    schema.set_defaults(run=run_schema)
-
-
-def run_check(given: argparse.Namespace) -> int:
-    """Print the findings; errors fail."""
+def run(args: Namespace) -> Output:
+    """Print the findings; an error among them fails the command, a warning does not."""
     from waypost.building import check
 
-    if given.config.rpartition(":")[0].endswith(".py") or given.config.endswith(".py"):
-        raise WrongUsage(f"{given.config} is Python; `waypost check` is for configuration files such as {DEFAULT}.")
-    findings = check(Path(given.config))
-    if given.json:
-        sys.stdout.write(json.dumps(msgspec.to_builtins(findings), indent=2) + "\n")
-    else:
-        for found in findings:
-            sys.stdout.write(f"{told(found)}\n")
-        if not findings:
-            sys.stdout.write(f"{given.config}: nothing wrong\n")
-    return 1 if any(found.severity == "error" for found in findings) else 0
+    if args.config.endswith(".py") or args.config.rpartition(":")[0].endswith(".py"):
+        raise WrongUsage(f"{args.config} is Python; `waypost check` is for configuration files such as {DEFAULT_FILE}.")
+    findings = check(Path(args.config))
+    return Output(
+        msgspec.to_builtins(findings),
+        format_findings(findings) or f"{args.config}: nothing wrong",
+        status=1 if any(found.severity == "error" for found in findings) else 0,
+    )
 
 
-def told(found: Finding) -> str:
-    """A finding as a line."""
-    return f"{found.severity}: {found}" if found.severity == "warning" else str(found)
-
-
-def run_schema(_given: argparse.Namespace) -> int:
-    """Print the schema."""
-    from waypost.config import schema
-
-    sys.stdout.write(json.dumps(schema(), indent=2) + "\n")
-    return 0
+COMMAND: Final = Command(
+    run,
+    "Report every problem in a configuration file, one line a finding.",
+    "waypost check waypost.yaml --json",
+    Argument("config", nargs="?", default=DEFAULT_FILE, metavar="CONFIG", help=f"the file (default: {DEFAULT_FILE})"),
+    JSON,
+)

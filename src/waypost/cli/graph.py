@@ -1,45 +1,33 @@
-"""`waypost graph`: a picture of a workflow."""
+"""`waypost graph`: draw a workflow."""
 
 from __future__ import annotations
 
-import argparse
-import sys
-from pathlib import Path
-from typing import Any, Final
+from argparse import Namespace
+from typing import Final
 
 from msgspec.structs import replace
 
-from waypost.errors import WaypostError
+from waypost.cli.command import Argument, Command
+from waypost.cli.output import Output
+from waypost.cli.target import load_workflow
 
 FORMATS: Final = ("mermaid", "dot", "svg")
 
 
-def register(commands: Any) -> None:
-    """Add the command."""
-    graph = commands.add_parser(
-        "graph",
-        help="draw a workflow",
-        description="Draw a workflow of a configuration file: its states and transitions, or its steps and routes.",
-        epilog="example: waypost graph waypost.yaml deploy_pipeline --format svg > deploy.svg",
-    )
-    graph.add_argument("config", metavar="CONFIG", help="the configuration file")
-    graph.add_argument("workflow", metavar="WORKFLOW", help="the workflow")
-    graph.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="what to print (default: mermaid)")
-    graph.set_defaults(run=run_graph)
-
-
-def run_graph(given: argparse.Namespace) -> int:
-    """Print the picture."""
-    from waypost.config import load
+def run(args: Namespace) -> Output:
+    """Draw the workflow under its title, or its name where it has no title."""
     from waypost.workflows import graph
-    from waypost.workflows.resolution import nearest
 
-    workflows = load(Path(given.config)).config.workflows
-    workflow = workflows.get(given.workflow)
-    if workflow is None:
-        raise WaypostError(
-            f"There is no workflow {given.workflow!r} in {given.config}; {nearest(given.workflow, workflows)}"
-        )
-    draw = {"mermaid": graph.mermaid, "dot": graph.dot, "svg": graph.svg}[given.format]
-    sys.stdout.write(draw(replace(workflow, title=workflow.title or given.workflow)))
-    return 0
+    workflow, _ = load_workflow(args.config, args.workflow)
+    draw = {"mermaid": graph.mermaid, "dot": graph.dot, "svg": graph.svg}[args.format]
+    return Output(text=draw(replace(workflow, title=workflow.title or args.workflow)))
+
+
+COMMAND: Final = Command(
+    run,
+    "Draw a workflow of a configuration file: its states and transitions, or its steps and routes.",
+    "waypost graph waypost.yaml deploy_pipeline --format svg > deploy.svg",
+    Argument("config", metavar="CONFIG", help="the configuration file"),
+    Argument("workflow", metavar="WORKFLOW", help="the workflow"),
+    Argument("--format", choices=FORMATS, default=FORMATS[0], help="the language of the drawing (default: mermaid)"),
+)

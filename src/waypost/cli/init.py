@@ -1,18 +1,20 @@
-"""`waypost init`"""
+"""`waypost init`: write a small working hub to start from."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import shlex
 import sys
+from argparse import Namespace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from waypost.cli.command import Argument, Command
+from waypost.cli.output import Output
 from waypost.errors import WaypostError
 
 _CONFIG: Final = """\
-# What this hub offers; see `waypost check` and `waypost schema`.
+# The configuration of this hub; see `waypost check` and `waypost schema`.
 version: "1"
 server:
   name: {name}
@@ -52,23 +54,13 @@ class Basics(Toolkit, category="Basics"):
 '''
 
 
-def register(commands: Any) -> None:
-    """Add the command."""
-    init = commands.add_parser(
-        "init",
-        help="write a small working hub to start from",
-        description="Write a configuration, a toolkit and a client entry into a directory.",
-        epilog="example: waypost init my-hub",
-    )
-    init.add_argument("directory", nargs="?", default=".", metavar="DIR", help="where to write (default: here)")
-    init.set_defaults(run=run)
-
-
-def run(given: argparse.Namespace) -> int:
+def run(args: Namespace) -> Output:
     """Write the files; nothing that exists is overwritten."""
-    folder = Path(given.directory).resolve()
+    folder = Path(args.directory).resolve()
     name = folder.name.lower().replace(" ", "-") or "waypost"
-    command, *words = _myself()
+    # By its whole path, because clients do not have the environment of a shell.
+    script = Path(sys.executable).with_name("waypost")
+    command, *words = [str(script)] if script.exists() else [sys.executable, "-m", "waypost"]
     arguments = [*words, "serve", str(folder / "waypost.yaml"), "--stdio"]
     client = {"mcpServers": {name: {"command": command, "args": arguments}}}
     files = {
@@ -78,7 +70,7 @@ def run(given: argparse.Namespace) -> int:
     }
     taken = [file.name for file in files if file.exists()]
     if taken:
-        raise WaypostError(f"{folder} has {', '.join(taken)} already; choose another directory.")
+        raise WaypostError(f"{folder} already has {', '.join(taken)}; choose another directory.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for file, text in files.items():
@@ -86,16 +78,17 @@ def run(given: argparse.Namespace) -> int:
     except OSError as error:
         raise WaypostError(f"{folder} cannot be written to: {error.strerror}.") from None
     config = shlex.quote(str(folder / "waypost.yaml"))
-    sys.stdout.write(
-        f"Wrote waypost.yaml, tools.py and mcp.json to {folder}.\n"
+    return Output(
+        text=f"Wrote waypost.yaml, tools.py and mcp.json to {folder}.\n"
         f'Try it:      waypost call {config} add \'{{"a": 1, "b": 2}}\'\n'
         f"Serve it:    waypost serve {config}\n"
         f"Connect it:  paste mcp.json into your client's configuration.\n"
     )
-    return 0
 
 
-def _myself() -> list[str]:
-    """How anything starts this command: by its whole path, because clients do not see the environment of a shell."""
-    script = Path(sys.executable).with_name("waypost")
-    return [str(script)] if script.exists() else [sys.executable, "-m", "waypost"]
+COMMAND: Final = Command(
+    run,
+    "Write a configuration, a toolkit and a client entry into a directory.",
+    "waypost init my-hub",
+    Argument("directory", nargs="?", default=".", metavar="DIR", help="where to write (default: here)"),
+)

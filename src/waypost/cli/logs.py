@@ -1,4 +1,4 @@
-"""Logs on stderr: for machines one JSON object a line, for people at a terminal plain text."""
+"""Logs on stderr: one JSON object a line for programs, plain text at a terminal."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import logging
 import sys
 from datetime import UTC, datetime
 
-from waypost.cli.client import visible
+from waypost.cli.output import escape_control
 from waypost.redaction import redacted
 
 
 class JsonLines(logging.Formatter):
-    """A log record as one line of JSON, without what looks like a secret."""
+    """A log record as one line of JSON, with secrets redacted."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Format the line."""
         entry = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -28,19 +28,19 @@ class JsonLines(logging.Formatter):
 
 
 class PlainText(logging.Formatter):
-    """A log record as people read it, without what looks like a secret, or would move the cursor."""
+    """A log record as plain text, with secrets redacted and control characters escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, and the traceback below it."""
+        """Format the line, with a traceback below it."""
         time = self.formatTime(record, "%H:%M:%S")
         lines = [f"{time} {record.levelname.lower()}: {redacted(record.getMessage())} ({record.name})"]
         if record.exc_info:
             lines += redacted(self.formatException(record.exc_info)).splitlines()
-        return "\n".join(map(visible, lines))
+        return "\n".join(map(escape_control, lines))
 
 
 def log_to_stderr() -> None:
-    """Send every log from `info` on to stderr."""
+    """Write log records of level `info` and above to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(PlainText() if sys.stderr.isatty() else JsonLines())
     logging.basicConfig(handlers=[handler], level=logging.INFO)

@@ -1,88 +1,115 @@
-"""The command line: which commands there are, and what happens when one fails."""
+"""The `waypost` command: the table of all commands, and what happens when one of them fails."""
 
 from __future__ import annotations
 
-import argparse
+import os
 import sys
+from argparse import Action, ArgumentError, ArgumentParser
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from contextlib import suppress
+from importlib import import_module
+from typing import Any, Final, NoReturn
 
-from waypost.cli import (
-    approvals,
-    audit,
-    check,
-    graph,
-    init,
-    inspecting,
-    keys,
-    policy,
-    prompts,
-    runs,
-    serve,
-    simulate,
-    skills,
-    skills_worker,
-    store,
-    upstreams,
-    workers,
-)
-from waypost.cli.arguments import WrongUsage
+from waypost.cli.command import Command, Group, WrongUsage
+from waypost.cli.output import Output, format_findings
 from waypost.errors import ConfigError, WaypostError
 from waypost.suggestions import did_you_mean
 from waypost.version import __version__
 
-OK, FAILED, USAGE = 0, 1, 2
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
+
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "serve": ("waypost.cli.serve", "serve a hub over HTTP or stdio"),
+    "list": ("waypost.cli.list", "list the tools of a hub"),
+    "search": ("waypost.cli.search", "find tools, workflows, prompts and documents by what they do"),
+    "describe": ("waypost.cli.describe", "show the definition of a tool, prompt, resource or item"),
+    "call": ("waypost.cli.call", "call a tool"),
+    "read": ("waypost.cli.read", "read a resource"),
+    "check": ("waypost.cli.check", "report every problem in a configuration file"),
+    "schema": ("waypost.cli.schema", "print the JSON Schema of the configuration file"),
+    "graph": ("waypost.cli.graph", "draw a workflow"),
+    "simulate": ("waypost.cli.simulate", "walk through a workflow at random, without side effects"),
+    "replay": ("waypost.cli.replay", "check a recorded run against the workflow as it is now"),
+    "init": ("waypost.cli.init", "write a small working hub to start from"),
+    "store": ("waypost.cli.store", "check, migrate, back up or vacuum the store of a hub"),
+    "skills-worker": ("waypost.cli.skills_worker", "run the registry of skills and prompts as a worker"),
+    "skills": ("waypost.cli.skills", "manage executable skills and documents of a running hub"),
+    "prompts": ("waypost.cli.prompts", "list, show or remove the prompts of a running hub"),
+    "workers": ("waypost.cli.workers", "list the workers of a running hub"),
+    "upstreams": ("waypost.cli.upstreams", "list, approve or restart the MCP servers behind a running hub"),
+    "runs": ("waypost.cli.runs", "list, show, cancel or resolve workflow instances of a running hub"),
+    "approvals": ("waypost.cli.approvals", "list, approve or reject what waits for people in a running hub"),
+    "keys": ("waypost.cli.keys", "create, list or revoke keys of a running hub"),
+    "policy": ("waypost.cli.policy", "list or test the policy rules of a running hub"),
+    "audit": ("waypost.cli.audit", "show or verify the audit of a running hub"),
+}
+"""Every command with its module, which is imported only to run it, and its line in `waypost --help`."""
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser that answers a wrong call with one sentence."""
+class Parser(ArgumentParser):
+    """A parser that reports wrong usage in one sentence."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong with the call, and end."""
+        """Print what is wrong with the call, and exit."""
         joint = " See" if message.endswith("?") else "; see"
         sys.stderr.write(f"{self.prog}: {message}{joint} `{self.prog} --help`\n")
         raise SystemExit(USAGE)
 
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
+    def _check_value(self, action: Action, value: Any) -> None:
         hint = "" if value in (action.choices or (value,)) else did_you_mean(str(value), action.choices or ())
         if hint:
-            raise argparse.ArgumentError(action, f"there is no {value!r}; {hint}")
+            raise ArgumentError(action, f"there is no {value!r}; {hint}")
         super()._check_value(action, value)
 
 
-def parser() -> argparse.ArgumentParser:
-    """Everything the command understands."""
-    top = Parser(
+def build_parser(*names: str) -> ArgumentParser:
+    """The parser of all commands; only those in `names` know their arguments, because that imports their modules."""
+    parser = Parser(
         prog="waypost",
         description="One hub through which AI agents reach everything they can do, over MCP.",
         epilog="example: waypost serve waypost.yaml --port 8420",
     )
-    top.add_argument("--version", action="version", version=f"waypost {__version__}")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
-    for group in (
-        *(serve, inspecting, check, graph, simulate, init, store, skills_worker),
-        *(skills, prompts, workers, upstreams, runs, approvals, keys, policy, audit),
-    ):
-        group.register(commands)
-    return top
+    parser.add_argument("--version", action="version", version=f"waypost {__version__}")
+    parsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (module, summary) in COMMANDS.items():
+        command = parsers.add_parser(name, help=summary)
+        if name in names:
+            declared: Command | Group = import_module(module).COMMAND
+            declared.declare(command)
+    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; errors are one sentence on stderr."""
+    """Run one command and return the status to exit with; an error is one sentence on stderr."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    given = parser().parse_args([*words[1:], "--help"] if words[:1] == ["help"] else words)
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
     try:
-        code: int = given.run(given)
+        output, as_json = _run(words)
+        with suppress(BrokenPipeError):
+            output.print(as_json)
+        return output.status
+    finally:
+        _flush_stdout()
+
+
+def _run(words: list[str]) -> tuple[Output, bool]:
+    """What a command prints, and whether as JSON."""
+    args = build_parser(*[word for word in words if not word.startswith("-")][:1]).parse_args(words)
+    try:
+        return args.run(args), getattr(args, "json", False)
     except ConfigError as error:
-        for line in map(check.told, error.findings) if error.findings else (str(error),):
-            sys.stderr.write(f"{line}\n")
-        return FAILED
-    except WrongUsage as error:
-        sys.stderr.write(f"waypost: {error}\n")
-        return USAGE
+        return Output(error=format_findings(error.findings) or str(error), status=FAILED), False
     except WaypostError as error:
-        sys.stderr.write(f"waypost: {error}\n")
-        return FAILED
+        return Output(error=f"waypost: {error}", status=USAGE if isinstance(error, WrongUsage) else FAILED), False
     except KeyboardInterrupt:
-        return 130
-    return code
+        return Output(status=INTERRUPTED), False
+
+
+def _flush_stdout() -> None:
+    """Write what is buffered; a reader that has gone, as in `waypost list | head -1`, is no failure."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The interpreter flushes once more when it exits, and would report the same error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

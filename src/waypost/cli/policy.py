@@ -1,66 +1,50 @@
-"""`waypost policy`: the rules of a running hub, and what they would decide."""
+"""`waypost policy`: the policy rules of a running hub, and what they would decide."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
-from typing import Any
+from argparse import Namespace
+from typing import Final
 
-from waypost.cli.arguments import json_object
-from waypost.cli.client import Remote, add_action, group, print_json, print_table
-
-
-def register(commands: Any) -> None:
-    """Add the commands."""
-    actions = group(
-        commands,
-        "policy",
-        "list the rules of a running hub, or ask what they would decide",
-        "Look at the rules of a running hub.",
-        "waypost policy list",
-    )
-    add_action(actions, "list", show, "list all rules, the most important first", "waypost policy list --json")
-    testing = add_action(
-        actions,
-        "test",
-        test,
-        "say what would be decided, without running anything",
-        "waypost policy test --principal ci --capability deploy",
-    )
-    testing.add_argument("--principal", required=True, metavar="ID", help="who would call, such as anonymous")
-    testing.add_argument(
-        "--capability", required=True, metavar="NAME", help="a tool, a prompt or the URI of a resource"
-    )
-    testing.add_argument("--args", type=json_object, default={}, metavar="JSON", help="the arguments of the call")
+from waypost.cli.arguments import parse_object
+from waypost.cli.client import HubClient, hub_command, list_command
+from waypost.cli.command import Argument, Group
+from waypost.cli.output import Output
 
 
-def show(hub: Remote, given: argparse.Namespace) -> int:
-    """Print the rules."""
-    rules = hub.get("policies")["policies"]
-    if given.json:
-        print_json(rules)
-    else:
-        rows = [
-            (str(rule["priority"]), rule["name"], rule["type"], _state(rule), json.dumps(rule["config"]))
-            for rule in rules
-        ]
-        print_table(("PRIORITY", "NAME", "TYPE", "STATE", "CONFIG"), rows)
-    return 0
-
-
-def test(hub: Remote, given: argparse.Namespace) -> int:
-    """Print the decision; a denial fails."""
-    question = {"principal": given.principal, "capability": given.capability, "arguments": given.args}
+def test(hub: HubClient, args: Namespace) -> Output:
+    """Ask for the decision about a call; a denial fails the command."""
+    question = {"principal": args.principal, "capability": args.capability, "arguments": args.args}
     answer = hub.post("policies/test", question)
-    if given.json:
-        print_json(answer)
-    else:
-        rule = f" ({answer['rule']})" if answer["rule"] else ""
-        reason = f": {answer['reason']}" if answer["reason"] else ""
-        sys.stdout.write(f"{answer['decision']}{reason}{rule}\n")
-    return 0 if answer["decision"] == "allow" else 1
+    reason = f": {answer['reason']}" if answer["reason"] else ""
+    rule = f" ({answer['rule']})" if answer["rule"] else ""
+    text = f"{answer['decision']}{reason}{rule}"
+    return Output(answer, text, status=0 if answer["decision"] == "allow" else 1)
 
 
-def _state(rule: dict[str, Any]) -> str:
-    return "enabled" if rule["enabled"] else "disabled"
+COMMAND: Final = Group(
+    "Show and test the policy rules of a running hub.",
+    "waypost policy list",
+    {
+        "list": list_command(
+            "policies",
+            "List all rules, the highest priority first.",
+            "waypost policy list --json",
+            {
+                "PRIORITY": "priority",
+                "NAME": "name",
+                "TYPE": "type",
+                "STATE": lambda rule: "enabled" if rule["enabled"] else "disabled",
+                "CONFIG": lambda rule: json.dumps(rule["config"]),
+            },
+        ),
+        "test": hub_command(
+            test,
+            "Say what would be decided about a call, without running anything.",
+            "waypost policy test --principal ci --capability deploy",
+            Argument("--principal", required=True, metavar="ID", help="the principal that calls, such as anonymous"),
+            Argument("--capability", required=True, metavar="NAME", help="a tool, a prompt or the URI of a resource"),
+            Argument("--args", type=parse_object, default={}, metavar="JSON", help="the arguments of the call"),
+        ),
+    },
+)

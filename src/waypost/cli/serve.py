@@ -1,20 +1,21 @@
-"""`waypost serve`"""
+"""`waypost serve`: serve a hub over HTTP or stdio."""
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import sys
+from argparse import Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from waypost.cli.arguments import port
-from waypost.cli.client import NOTE, Note, neighbour, remove_note, write_note
+from waypost.cli.arguments import parse_port
+from waypost.cli.client import HUB_FILE, RunningHub, find_other_hub, remove_hub_file, write_hub_file
+from waypost.cli.command import Argument, Command
 from waypost.cli.logs import log_to_stderr
-from waypost.cli.target import DEFAULT, LOCAL, is_config, load_hub
+from waypost.cli.output import Output
+from waypost.cli.target import LOCAL_TARGET, data_directory, is_config, load_hub
 from waypost.errors import WaypostError
-from waypost.stores import directory
 
 if TYPE_CHECKING:
     from waypost.hub import Hub
@@ -22,85 +23,78 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 
 
-def register(commands: Any) -> None:
-    """Add the command."""
-    serve = commands.add_parser(
-        "serve",
-        help="serve a hub over HTTP or standard streams",
-        description="Serve a hub at http://127.0.0.1:8420/mcp, or on standard streams with --stdio.",
-        epilog="example: waypost serve server.py:hub --port 9000",
-    )
-    serve.add_argument("target", nargs="?", default=DEFAULT, metavar="TARGET", help=f"{LOCAL} (default: {DEFAULT})")
-    serve.add_argument("--stdio", action="store_true", help="serve one client on standard streams")
-    serve.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
-    serve.add_argument("--port", type=port, help="the port to listen on (default: 8420)")
-    serve.add_argument("--data", type=Path, metavar="DIR", help="where the hub keeps its files (default: .waypost)")
-    serve.set_defaults(run=run)
-
-
-def run(given: argparse.Namespace) -> int:
+def run(args: Namespace) -> Output:
     """Serve until stopped."""
     log_to_stderr()
-    if given.stdio:
+    if args.stdio:
         from waypost.transports import stdio
 
         stdout = stdio.own_stdout()  # before any of the user's code runs, which may print
-        hub = load_hub(given.target)
-        hub.settle_in(data_directory(given))
+        hub = load_hub(args.target)
+        hub.settle_in(data_directory(args))
         hub.keep_workers_out()
         stdio.run(hub, stdout)
-        return 0
-    hub = load_hub(given.target)
-    host, port = _address(given, hub)
-    data = data_directory(given)
+        return Output()
+    hub = load_hub(args.target)
+    host, port = _address(args, hub)
+    data = data_directory(args)
     hub.settle_in(data)
     try:
         data.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise WaypostError(f"The data directory {data} cannot be made: {error.strerror}.") from None
-    _serve(hub, host, port, data / NOTE)
-    return 0
+        raise WaypostError(f"The data directory {data} cannot be created: {error.strerror}.") from None
+    _serve(hub, host, port, data / HUB_FILE)
+    return Output()
 
 
-def _address(given: argparse.Namespace, hub: Hub) -> tuple[str, int]:
+def _address(args: Namespace, hub: Hub) -> tuple[str, int]:
     host, port = "127.0.0.1", 8420
-    if is_config(given.target):
+    if is_config(args.target):
         from waypost.configured import ConfiguredHub
 
         assert isinstance(hub, ConfiguredHub)
         server = hub.loaded.config.server
         host, port = server.host, server.port
-    return given.host or host, port if given.port is None else given.port
-
-
-def data_directory(given: argparse.Namespace) -> Path:
-    """Where a hub keeps its files: the option, the environment, or beside its own file; wherever it goes later."""
-    target = given.target if is_config(given.target) else given.target.rpartition(":")[0]
-    data: Path = given.data or directory.data_directory(Path(target))
-    return data.absolute()
+    return args.host or host, port if args.port is None else args.port
 
 
 def _serve(hub: Hub, host: str, port: int, file: Path) -> None:
-    """Serve over HTTP, and say where: on stderr for people, in the data directory for programs of the same user."""
+    """Serve over HTTP; the address goes to stderr, and with a key to the file for programs of the same user."""
     from waypost.policy import Key, digest, new_key
     from waypost.policy.keys import HUB
 
     key = new_key()
     hub.authentication.admit(Key(HUB, digest(key), roles=("admin",)))
-    left: list[Note] = []
-    other = neighbour(file)
+    other = find_other_hub(file)
+    written: list[RunningHub] = []
 
     def ready(address: str) -> None:
         if other is None:
-            left.append(Note(address, key, os.getpid(), hub.worker_address))
-            write_note(file, left[0])
+            written.append(RunningHub(address, key, os.getpid(), hub.worker_address))
+            write_hub_file(file, written[0])
         else:
-            told = "%s stays that of the hub at %s (process %d); commands reach this one with --url and --key"
-            _log.warning(told, file, other.url, other.pid)
+            _log.warning(
+                "%s belongs to the hub at %s (process %d); commands reach this hub with --url and --key",
+                file,
+                other.url,
+                other.pid,
+            )
         sys.stderr.write(hub.told_ready(address))
 
     try:
         hub.serve("http", host=host, port=port, ready=ready)
     finally:
-        for note in left:
-            remove_note(file, note)
+        for own in written:
+            remove_hub_file(file, own)
+
+
+COMMAND: Final = Command(
+    run,
+    "Serve a hub at http://127.0.0.1:8420/mcp, or on standard streams with --stdio.",
+    "waypost serve server.py:hub --port 9000",
+    LOCAL_TARGET,
+    Argument("--stdio", action="store_true", help="serve one client on standard streams"),
+    Argument("--host", help="the address to listen on (default: 127.0.0.1)"),
+    Argument("--port", type=parse_port, help="the port to listen on (default: 8420)"),
+    Argument("--data", type=Path, metavar="DIR", help="the directory for the hub's files (default: .waypost)"),
+)

@@ -1,96 +1,143 @@
-"""`waypost skills`: the executable skills of a running hub."""
+"""`waypost skills`: the executable skills of a running hub, and with `docs` its documents (markdown skills)."""
 
 from __future__ import annotations
 
-import argparse
 import sys
-from typing import Any
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
 
-from waypost.cli import documents
-from waypost.cli.client import Action, Remote, add_action, group, print_json, print_table, segment
+from waypost.cli.client import HubClient, hub_command, list_command, quote_segment
+from waypost.cli.command import Argument, Command, Group
+from waypost.cli.output import Output, to_second
+from waypost.errors import WaypostError
 
-
-def register(commands: Any) -> None:
-    """Add the commands."""
-    actions = group(
-        commands,
-        "skills",
-        "list, create, load, unload, reload or roll back executable skills of a running hub; docs: markdown skills",
-        "Look after the executable skills of a running hub.",
-        "waypost skills load greet.py",
-    )
-    add_action(actions, "list", show, "list all skills", "waypost skills list --json")
-    creating = add_action(actions, "create", create, "write a skill to start from", "waypost skills create greet")
-    creating.add_argument("name", metavar="NAME", help="what the skill is to be called")
-    loading = add_action(
-        actions, "load", load, "load a file of the skills directory as a skill", "waypost skills load greet.py"
-    )
-    loading.add_argument("file", metavar="FILE", help="the file, relative to the skills directory")
-    for name, action, text in (
-        ("unload", unload, "take a skill out; its file stays"),
-        ("reload", reload, "load the file of a skill again"),
-        ("rollback", rollback, "go back to the version before"),
-    ):
-        _of_a_skill(actions, name, action, text)
-    documents.register(actions)
+Request = Callable[[HubClient, Namespace], Any]
 
 
-def _of_a_skill(actions: Any, name: str, action: Action, text: str) -> None:
-    command = add_action(actions, name, action, text, f"waypost skills {name} greet")
-    command.add_argument("name", metavar="NAME", help="the skill")
+def _change(request: Request, done: str, description: str, example: str, argument: Argument) -> Command:
+    """An action that changes a skill; `done` is what the skill is afterwards."""
+
+    def run(hub: HubClient, args: Namespace) -> Output:
+        skill = request(hub, args)["skill"]
+        version = f" (version {skill['version']})" if skill.get("version") else ""
+        file = f": {skill['file']}" if done == "created" and skill.get("file") else ""
+        return Output(skill, f"The skill {skill.get('name', '')} is {done}{version}{file}.")
+
+    return hub_command(run, description, example, argument)
 
 
-def show(hub: Remote, given: argparse.Namespace) -> int:
-    """Print all skills."""
-    skills = hub.get("skills")["skills"]
-    if given.json:
-        print_json(skills)
-    else:
-        rows = [
-            (
-                str(skill.get("name", "")),
-                str(skill.get("type", "")),
-                str(skill.get("status", "")),
-                str(skill.get("version") or ""),
-                ",".join(skill.get("permissions") or ()),
-            )
-            for skill in skills
-        ]
-        print_table(("NAME", "TYPE", "STATUS", "VERSION", "PERMISSIONS"), rows)
-    return 0
+def show_document(hub: HubClient, args: Namespace) -> Output:
+    """Print the text of a document."""
+    document = hub.get("document", id=args.id)
+    return Output(document, document["skill"])
 
 
-def create(hub: Remote, given: argparse.Namespace) -> int:
-    """Say where the file is."""
-    return _told(hub.post(f"skills/{segment(given.name)}"), given, "created")
+def add_document(hub: HubClient, args: Namespace) -> Output:
+    """Publish a file, and warn of links in it that lead nowhere."""
+    document = hub.post("documents", {"id": args.id, "skill": _read_text(args.file)})["document"]
+    text = f"The skill {document['id']} is published at iii://{document['id']}."
+    return Output(document, text, "\n".join(f"warning: {one}" for one in document.get("warnings") or ()))
 
 
-def load(hub: Remote, given: argparse.Namespace) -> int:
-    """Say what was loaded."""
-    return _told(hub.post("skills", {"file": given.file}), given, "loaded")
+def remove_document(hub: HubClient, args: Namespace) -> Output:
+    """Remove a document that was published."""
+    document = hub.delete("documents", id=args.id)["document"]
+    return Output(document, f"The skill {document['id']} is removed.")
 
 
-def unload(hub: Remote, given: argparse.Namespace) -> int:
-    """Say what was taken out."""
-    return _told(hub.delete(f"skills/{segment(given.name)}"), given, "unloaded")
+def _read_text(file: str) -> str:
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise WaypostError(f"{file} cannot be read: {error.strerror or error}.") from None
+    except UnicodeDecodeError:
+        raise WaypostError(f"{'Standard input' if file == '-' else file} is not UTF-8 text.") from None
 
 
-def reload(hub: Remote, given: argparse.Namespace) -> int:
-    """Say what was loaded again."""
-    return _told(hub.post(f"skills/{segment(given.name)}/reload"), given, "reloaded")
+def _path(args: Namespace) -> str:
+    return f"skills/{quote_segment(args.name)}"
 
 
-def rollback(hub: Remote, given: argparse.Namespace) -> int:
-    """Say what was gone back to."""
-    return _told(hub.post(f"skills/{segment(given.name)}/rollback"), given, "rolled back")
+_NAME: Final = Argument("name", metavar="NAME", help="the skill")
+_ID: Final = Argument("id", metavar="ID", help="the document, such as resend/email")
 
+DOCS: Final = Group(
+    "Manage the documents (markdown skills) of a running hub, which agents read at iii://ID.",
+    "waypost skills docs add resend/email docs/email.md",
+    {
+        "list": list_command(
+            "documents",
+            "List all documents.",
+            "waypost skills docs list --json",
+            {
+                "ID": "id",
+                "BYTES": "bytes",
+                "OWNER": "owner",
+                "STATE": lambda document: "stale" if document.get("stale") else "",
+                "REGISTERED": to_second("registered_at"),
+            },
+        ),
+        "show": hub_command(show_document, "Print a document.", "waypost skills docs show resend/email", _ID),
+        "add": hub_command(
+            add_document,
+            "Publish a markdown file.",
+            "waypost skills docs add resend docs/resend.md",
+            _ID,
+            Argument("file", metavar="FILE", help="the file, or - for standard input"),
+        ),
+        "remove": hub_command(
+            remove_document, "Remove a document that was published.", "waypost skills docs remove resend", _ID
+        ),
+    },
+)
 
-def _told(answer: dict[str, Any], given: argparse.Namespace, done: str) -> int:
-    skill = answer["skill"]
-    if given.json:
-        print_json(skill)
-        return 0
-    version = f" (version {skill['version']})" if skill.get("version") else ""
-    file = f": {skill['file']}" if done == "created" and skill.get("file") else ""
-    sys.stdout.write(f"The skill {skill.get('name', '')} is {done}{version}{file}.\n")
-    return 0
+COMMAND: Final = Group(
+    "Manage the executable skills of a running hub, and with `docs` its documents.",
+    "waypost skills load greet.py",
+    {
+        "list": list_command(
+            "skills",
+            "List all skills.",
+            "waypost skills list --json",
+            {"NAME": "name", "TYPE": "type", "STATUS": "status", "VERSION": "version", "PERMISSIONS": "permissions"},
+        ),
+        "create": _change(
+            lambda hub, args: hub.post(_path(args)),
+            "created",
+            "Write a skill to start from into the skills directory.",
+            "waypost skills create greet",
+            Argument("name", metavar="NAME", help="the name of the new skill"),
+        ),
+        "load": _change(
+            lambda hub, args: hub.post("skills", {"file": args.file}),
+            "loaded",
+            "Load a file of the skills directory as a skill.",
+            "waypost skills load greet.py",
+            Argument("file", metavar="FILE", help="the file, relative to the skills directory"),
+        ),
+        "unload": _change(
+            lambda hub, args: hub.delete(_path(args)),
+            "unloaded",
+            "Unload a skill; its file stays.",
+            "waypost skills unload greet",
+            _NAME,
+        ),
+        "reload": _change(
+            lambda hub, args: hub.post(f"{_path(args)}/reload"),
+            "reloaded",
+            "Load the file of a skill again.",
+            "waypost skills reload greet",
+            _NAME,
+        ),
+        "rollback": _change(
+            lambda hub, args: hub.post(f"{_path(args)}/rollback"),
+            "rolled back",
+            "Return to the previous version of a skill.",
+            "waypost skills rollback greet",
+            _NAME,
+        ),
+        "docs": DOCS,
+    },
+)

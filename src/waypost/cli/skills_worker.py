@@ -1,49 +1,32 @@
-"""`waypost skills-worker`: the registry of skills and prompts as a worker of any engine."""
+"""`waypost skills-worker`: the registry of skills and prompts as a worker of any engine that speaks the protocol."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import signal
 import sys
+from argparse import Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
+from waypost.cli.command import Argument, Command
 from waypost.cli.logs import log_to_stderr
+from waypost.cli.output import Output
 
 if TYPE_CHECKING:
     from waypost.worker import Worker
 
 
-def register(commands: Any) -> None:
-    """Add the command."""
-    command = commands.add_parser(
-        "skills-worker",
-        help="run the registry of skills and prompts as a worker of an engine",
-        description="Keep skills and prompts for an engine that has no registry of its own, in its state.",
-        epilog="example: waypost skills-worker --url ws://127.0.0.1:49134 --config config.yaml",
-    )
-    command.add_argument(
-        "--config", type=Path, default=Path("./config.yaml"), metavar="PATH", help="settings (default: ./config.yaml)"
-    )
-    command.add_argument(
-        "--url", default="ws://127.0.0.1:49134", help="where the engine is (default: ws://127.0.0.1:49134)"
-    )
-    command.add_argument("--manifest", action="store_true", help="print what this worker is, as JSON, and exit")
-    command.set_defaults(run=run)
-
-
-def run(given: argparse.Namespace) -> int:
+def run(args: Namespace) -> Output:
     """Serve until stopped, or print the manifest."""
     from waypost.skills.content.standalone import manifest
 
-    if given.manifest:
-        sys.stdout.write(json.dumps(manifest(), indent=2) + "\n")
-        return 0
+    if args.manifest:
+        return Output(text=json.dumps(manifest(), indent=2))
     log_to_stderr()
-    asyncio.run(_serve(given.url, given.config))
-    return 0
+    asyncio.run(_serve(args.url, args.config))
+    return Output()
 
 
 async def _serve(url: str, config: Path) -> None:
@@ -54,7 +37,7 @@ async def _serve(url: str, config: Path) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.shutdown)
     try:
         host_content(worker, await asyncio.to_thread(read_settings, config))
-        await _serve_at_last(worker, url)
+        await _wait_until_accepted(worker, url)
         await worker.closed()
     except InvocationFailed as ended:
         if ended.code != "SHUTDOWN":
@@ -63,16 +46,16 @@ async def _serve(url: str, config: Path) -> None:
         await worker.shutdown()
 
 
-async def _serve_at_last(worker: Worker, url: str) -> None:
-    """Say that it is ready when the engine has taken what it offers, which another worker may offer already."""
-    is_told = False
+async def _wait_until_accepted(worker: Worker, url: str) -> None:
+    """Wait until the engine accepts the worker's functions, which another worker may offer already."""
+    is_waiting = False
     while await _is_refused(worker):
-        if not is_told:
+        if not is_waiting:
             sys.stderr.write(
-                f"skills-worker stands by: its functions are offered at {url} already,"
-                " and it takes over when they are not any more\n"
+                f"skills-worker stands by: another worker offers its functions at {url},"
+                " and it takes over when that worker has gone\n"
             )
-        is_told = True
+        is_waiting = True
         await worker.accepted()
     sys.stderr.write(f"skills-worker is ready: connected to {url}\n")
 
@@ -82,8 +65,21 @@ async def _is_refused(worker: Worker) -> bool:
 
     await worker.ready()
     try:
-        await worker.trigger("engine::workers::list", {})  # by the time of the answer it has heard of refusals
+        # The engine answers in order: with the answer to this call, all refusals have arrived.
+        await worker.trigger("engine::workers::list", {})
     except InvocationFailed as error:
         if error.code == "SHUTDOWN":
             raise
     return bool(worker.refused)
+
+
+COMMAND: Final = Command(
+    run,
+    "Keep skills and prompts for an engine that has no registry of its own, in its state.",
+    "waypost skills-worker --url ws://127.0.0.1:49134 --config config.yaml",
+    Argument(
+        "--config", type=Path, default=Path("./config.yaml"), metavar="PATH", help="settings (default: ./config.yaml)"
+    ),
+    Argument("--url", default="ws://127.0.0.1:49134", help="the engine (default: ws://127.0.0.1:49134)"),
+    Argument("--manifest", action="store_true", help="print the manifest of this worker as JSON, and exit"),
+)

@@ -1,41 +1,47 @@
-"""What a command works on: a configuration file, a hub in Python code, or a server at a URL."""
+"""What a command works on: a configuration file, a hub in Python code, or an MCP server at a URL."""
 
 from __future__ import annotations
 
-import argparse
+import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator
+from argparse import Namespace
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from waypost.cli.arguments import WrongUsage
-from waypost.cli.client import KEY, NOTE, is_same_place, read_note
+from waypost.cli.client import HUB_FILE, KEY_VARIABLE, is_same_hub, read_hub_file
+from waypost.cli.command import JSON, Argument, Command, WrongUsage
+from waypost.cli.output import Output
 from waypost.errors import RemoteError, WaypostError
+from waypost.stores import directory
 
 if TYPE_CHECKING:
     from waypost.hub import Hub
+    from waypost.settings import Settings
     from waypost.upstreams.client import Client
+    from waypost.upstreams.replies import Reply
 
-DEFAULT: Final = "waypost.yaml"
-LOCAL: Final = "waypost.yaml, file.py:hub or package.module:hub"
-HELP: Final = "waypost.yaml, file.py:hub, package.module:hub or a URL"
-_REFUSED: Final = " answered 401: "
+DEFAULT_FILE: Final = "waypost.yaml"
+LOCAL_FORMS: Final = "waypost.yaml, file.py:hub or package.module:hub"
+FORMS: Final = "waypost.yaml, file.py:hub, package.module:hub or a URL"
 
+TARGET: Final = Argument("target", metavar="TARGET", help=FORMS)
+OPTIONAL_TARGET: Final = Argument(
+    "target", nargs="?", default=DEFAULT_FILE, metavar="TARGET", help=f"{FORMS} (default: {DEFAULT_FILE})"
+)
+LOCAL_TARGET: Final = Argument(
+    "target", nargs="?", default=DEFAULT_FILE, metavar="TARGET", help=f"{LOCAL_FORMS} (default: {DEFAULT_FILE})"
+)
 
-def add_target(command: argparse.ArgumentParser, *, can_lack: bool = False) -> None:
-    """Give a command its TARGET; one that `can_lack` it takes the file beside the shell."""
-    if can_lack:
-        command.add_argument(
-            "target", nargs="?", default=DEFAULT, metavar="TARGET", help=f"{HELP} (default: {DEFAULT})"
-        )
-    else:
-        command.add_argument("target", metavar="TARGET", help=HELP)
+_UNAUTHORIZED: Final = 401
+_METHOD_NOT_FOUND: Final = -32601
+_INVALID_PARAMS: Final = -32602
 
 
 def is_url(target: str) -> bool:
-    """Whether a target is a server somewhere else."""
+    """Whether a target is a server at a URL."""
     return target.startswith(("http://", "https://"))
 
 
@@ -44,24 +50,24 @@ def is_config(target: str) -> bool:
     return target.endswith((".yaml", ".yml"))
 
 
-def load_hub(target: str, *, known: str = LOCAL) -> Hub:
-    """The hub a target names; `known` is what targets may be."""
+def load_hub(target: str, *, forms: str = LOCAL_FORMS) -> Hub:
+    """The hub that a target names; `forms` is what the error for anything else suggests."""
     from waypost.hub import Hub
 
     if is_url(target):
-        raise WrongUsage(f"{target} is a server already; name a configuration file or file.py:hub.")
+        raise WrongUsage(f"{target} is the URL of a server; name a configuration file or file.py:hub.")
     if is_config(target):
         from waypost.configured import ConfiguredHub
 
         return ConfiguredHub(Path(target))
     if Path(target).is_dir():
-        raise WrongUsage(f"{target} is a directory; name a file in it, such as {Path(target, DEFAULT)}.")
+        raise WrongUsage(f"{target} is a directory; name a file in it, such as {Path(target, DEFAULT_FILE)}.")
     file, _, name = target.rpartition(":")
     if not file or "://" in target or name.isdigit():
-        raise WrongUsage(f"{target} is no target; use {_hubs_in(Path(target)) or known}.")
+        raise WrongUsage(f"{target} is not a target; use {_list_hubs(Path(target)) or forms}.")
     from waypost.building import find
 
-    _look_here()
+    _search_modules_here()
     if file.endswith(".py") and not Path(file).exists():
         raise WaypostError(f"The file {file} does not exist.")
     hub = find(str(Path(file).resolve()) + ":" + name if file.endswith(".py") else target)
@@ -70,41 +76,86 @@ def load_hub(target: str, *, known: str = LOCAL) -> Hub:
     return hub
 
 
-def _look_here() -> None:
-    """Let modules be found in the current directory."""
+def _search_modules_here() -> None:
+    # A console script, unlike `python -m`, does not have the current directory on its path.
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
 
 
-def _hubs_in(file: Path) -> str:
+def _list_hubs(file: Path) -> str:
     """The hubs of a Python file, as targets."""
     if file.suffix != ".py" or not file.exists():
         return ""
     from waypost.building import load_module
     from waypost.hub import Hub
 
-    _look_here()
-    found = vars(load_module(str(file.resolve())))
-    return " or ".join(f"{file}:{name}" for name, value in found.items() if isinstance(value, Hub))
+    _search_modules_here()
+    values = vars(load_module(str(file.resolve())))
+    return " or ".join(f"{file}:{name}" for name, value in values.items() if isinstance(value, Hub))
 
 
-def _known(target: str) -> str:
-    """What to use in place of something that cannot be used."""
-    if "://" in target:
-        return "a URL that begins with http:// or https://"
-    return f"http://{target}" if target.rpartition(":")[2].isdigit() else HELP
+def data_directory(args: Namespace) -> Path:
+    """Where the hub of `args.target` has its files: `--data`, `WAYPOST_DATA`, or `.waypost` beside its own file."""
+    target = args.target if is_config(args.target) else args.target.rpartition(":")[0]
+    data: Path = args.data or directory.data_directory(Path(target))
+    return data.absolute()  # the code of a hub may change the current directory
+
+
+def load_workflow(file: str, name: str) -> tuple[Any, Settings]:
+    """A workflow of a configuration file, and all settings of the file."""
+    from waypost.config import load
+    from waypost.workflows.resolution import nearest
+
+    settings = load(Path(file)).config
+    workflow = settings.workflows.get(name)
+    if workflow is None:
+        raise WaypostError(f"There is no workflow {name!r} in {file}; {nearest(name, settings.workflows)}")
+    return workflow, settings
+
+
+# Commands that use a hub as an MCP client
+
+
+def target_command(
+    run: Callable[[Client, Namespace], Awaitable[Output]],
+    description: str,
+    example: str,
+    target: Argument,
+    *arguments: Argument,
+    resumes_runs: bool = False,
+) -> Command:
+    """A command that gets an MCP client of its target; `args.hub` is the hub where it runs in this process."""
+
+    async def run_with_client(args: Namespace) -> Output:
+        async with open_target(args.target, _choose_key(args), resumes_runs=resumes_runs) as (client, hub):
+            args.hub = hub
+            return await run(client, args)
+
+    return Command(
+        lambda args: asyncio.run(run_with_client(args)),
+        description,
+        example,
+        target,
+        *arguments,
+        Argument("--key", help=f"the key for a hub at a URL (default: {KEY_VARIABLE} of the environment)"),
+        Argument("--data", type=Path, metavar="DIR", help="the data directory of a hub at a URL, in place of its key"),
+        JSON,
+    )
 
 
 @asynccontextmanager
-async def open_client(
-    target: str, key: str | None = None, *, runs: bool = False
+async def open_target(
+    target: str, key: str | None = None, *, resumes_runs: bool = False
 ) -> AsyncIterator[tuple[Client, Hub | None]]:
-    """A client of the target, and the hub itself where it is not somewhere else; it only `runs` what it is told to."""
+    """An MCP client of the target, and the hub where it runs in this process.
+
+    Such a hub resumes workflow instances that a crash interrupted only with `resumes_runs`.
+    """
     from waypost.upstreams.client import open_client
 
     if is_url(target):
-        client = await _connected(target, key)
+        client = await _connect(target, key)
         try:
             yield client, None
         finally:
@@ -112,8 +163,8 @@ async def open_client(
         return
     from waypost.transports.memory import MemoryLink
 
-    hub = load_hub(target, known=_known(target))
-    if not runs:
+    hub = load_hub(target, forms=_suggest_forms(target))
+    if not resumes_runs:
         hub.leave_runs_alone()
     await hub.start()
     if hub.imports is not None:
@@ -126,8 +177,7 @@ async def open_client(
         await hub.stop()
 
 
-async def _connected(url: str, key: str | None) -> Client:
-    """A client of the hub at a URL, which is shown a key if there is one."""
+async def _connect(url: str, key: str | None) -> Client:
     from waypost.upstreams.client import open_client
     from waypost.upstreams.http import HttpTransport
 
@@ -136,20 +186,111 @@ async def _connected(url: str, key: str | None) -> Client:
     try:
         return await open_client(HttpTransport(address if address.endswith("/mcp") else f"{address}/mcp", headers))
     except RemoteError as error:
-        if _REFUSED not in error.message or key is not None:
+        if error.status != _UNAUTHORIZED or key is not None:
             raise
-        raise WaypostError(f"{error.message.removesuffix('.')}; give it a key with --key or {KEY}.") from None
+        raise WaypostError(f"{error.message.removesuffix('.')}; pass a key with --key or {KEY_VARIABLE}.") from None
 
 
-def key_for(given: argparse.Namespace) -> str | None:
-    """What a hub at a URL is shown: the key that was given, of the hub in a data directory, or of the environment."""
-    if not is_url(given.target):
-        if given.key is not None or given.data is not None:
-            raise WrongUsage(f"--key and --data are for a hub at a URL, and {given.target} is none.")
+def _suggest_forms(target: str) -> str:
+    """What to use in place of a target that is not one."""
+    if "://" in target:
+        return "a URL that begins with http:// or https://"
+    return f"http://{target}" if target.rpartition(":")[2].isdigit() else FORMS
+
+
+def _choose_key(args: Namespace) -> str | None:
+    """The key for a hub at a URL: `--key`, that of the hub in `--data`, or that of the environment."""
+    if not is_url(args.target):
+        if args.key is not None or args.data is not None:
+            raise WrongUsage(f"--key and --data are for a hub at a URL, and {args.target} is not a URL.")
         return None
-    if given.key is not None or given.data is None:
-        return given.key or os.environ.get(KEY) or None
-    note = read_note(given.data / NOTE)
-    if not is_same_place(note.url, given.target):
-        raise WrongUsage(f"The hub of {given.data} is at {note.url}, and not at {given.target}.")
-    return note.key
+    if args.key is not None or args.data is None:
+        return args.key or os.environ.get(KEY_VARIABLE) or None
+    hub = read_hub_file(args.data / HUB_FILE)
+    if not is_same_hub(hub.url, args.target):
+        raise WrongUsage(f"The hub of {args.data} is at {hub.url}, not at {args.target}.")
+    return hub.key
+
+
+# What a hub offers, as its clients see it
+
+
+async def list_everything(client: Client, hub: Hub | None) -> dict[str, list[Reply]]:
+    """Everything a hub offers by section: hidden entries too where the hub runs here or has a `catalog` tool."""
+    if hub is not None:
+        from waypost.capabilities.catalog import everything
+        from waypost.upstreams.replies import Reply
+
+        return {section: [Reply.of(entry) for entry in rows] for section, rows in everything(hub.registry).items()}
+    try:
+        answer = await client.call_tool("catalog")
+        if answer.structured is not None and not answer.is_error:
+            return dict(answer["structuredContent"])
+    except RemoteError:
+        pass
+    sections = {
+        "tools": await client.list_tools(),
+        "prompts": await _list_or_nothing(client.list_prompts),
+        "resources": await _list_or_nothing(client.list_resources),
+        "resource_templates": await _list_or_nothing(client.list_resource_templates),
+    }
+    items = await _list_items(client)
+    return sections if items is None else {**sections, "items": items}
+
+
+async def _list_or_nothing(ask: Callable[[], Awaitable[list[Reply]]]) -> list[Reply]:
+    try:
+        return await ask()
+    except RemoteError as error:
+        if is_unknown_method(error):
+            return []
+        raise
+
+
+async def _list_items(client: Client) -> list[Reply] | None:
+    """All items of a gateway, page by page; None where there is no gateway."""
+    items: list[Reply] = []
+    following: dict[str, Any] | None = {}
+    while following is not None:
+        page = await call_gateway(client, None, "home", following)
+        if page is None:
+            return None
+        items += page["items"]
+        following = next((link["args"] for link in page["links"] if link["rel"] == "next"), None)
+    return items
+
+
+async def call_gateway(client: Client, hub: Hub | None, tool: str, arguments: dict[str, Any]) -> Reply | None:
+    """What a tool of the gateway answers; None where a server has no gateway."""
+    if hub is not None:
+        _ = hub.gateway  # a hub in this process has a gateway as soon as it is asked for
+    try:
+        result = await client.call_tool(f"gateway.{tool}", arguments)
+    except RemoteError as error:
+        if is_invalid_params(error):
+            return None
+        raise
+    answer: Reply | None = result.structured
+    if answer is not None and result.is_error:
+        raise WaypostError(answer["error"]["message"])
+    return answer
+
+
+def is_unknown_method(error: RemoteError) -> bool:
+    """Whether a server does not know a method, such as one that has no resources."""
+    return error.code == _METHOD_NOT_FOUND
+
+
+def is_invalid_params(error: RemoteError) -> bool:
+    """Whether a server refuses the parameters of a request, such as the name of an unknown tool."""
+    return error.code == _INVALID_PARAMS
+
+
+def name_of(entry: Reply) -> str:
+    """What an entry of a listing is called by."""
+    return str(entry.get("uri") or entry.get("uriTemplate") or entry.get("name") or entry["id"])
+
+
+def first_line(text: str | None) -> str:
+    """The first line of a description."""
+    return next(iter((text or "").strip().splitlines()), "")

@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+from typing import Final
 
-from waypost.cli.client import Remote, add_action, group, print_json, print_table
+from waypost.cli.client import list_command
+from waypost.cli.command import Group
+from waypost.cli.output import to_second
 
-
-def register(commands: Any) -> None:
-    """Add the command."""
-    actions = group(
-        commands,
-        "workers",
-        "list the workers of a running hub",
-        "Look at the workers that are connected to a running hub.",
-        "waypost workers list",
-    )
-    add_action(actions, "list", show_all, "list the workers and their functions", "waypost workers list --json")
-
-
-def show_all(hub: Remote, given: argparse.Namespace) -> int:
-    """Print all of them."""
-    workers = hub.get("workers")["workers"]
-    if given.json:
-        print_json(workers)
-        return 0
-    rows = [
-        (
-            one["name"],
-            one["namespace"],
-            str(one.get("runtime") or ""),
-            str(one.get("version") or ""),
-            one["connected_at"][:19],
-            ", ".join(one["functions"]),
+COMMAND: Final = Group(
+    "Show the workers that are connected to a running hub.",
+    "waypost workers list",
+    {
+        "list": list_command(
+            "workers",
+            "List the workers and their functions.",
+            "waypost workers list --json",
+            {
+                "NAME": "name",
+                "NAMESPACE": "namespace",
+                "RUNTIME": "runtime",
+                "VERSION": "version",
+                "SINCE": to_second("connected_at"),
+                "FUNCTIONS": lambda worker: ", ".join(worker["functions"]),
+            },
         )
-        for one in workers
-    ]
-    print_table(("NAME", "NAMESPACE", "RUNTIME", "VERSION", "SINCE", "FUNCTIONS"), rows)
-    return 0
+    },
+)

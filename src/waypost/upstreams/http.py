@@ -154,7 +154,7 @@ class HttpTransport:
             return RemoteError(f"{self._url} answered {status}, a redirect that is not followed.", -32000)
         if response.content_type not in (JSON, EVENTS) and response.body:
             return RemoteError(f"{self._url} answered {status} with {response.content_type}, which is not MCP.", -32000)
-        return RemoteError(f"{self._url} answered {status}: {_read_error(response)}", -32000)
+        return RemoteError(f"{self._url} answered {status}: {_read_error(response)}", -32000, status=status)
 
     def to_error(self, problem: HttpError) -> Exception:
         """The error for a request without a response."""

@@ -43,4 +43,4 @@ def test_a_name_with_a_slash_in_it_is_one_name(capsys: Captured) -> None:
 @pytest.mark.parametrize("name", ["..", ".", ""])
 def test_what_cannot_be_a_name_is_not_sent(name: str, capsys: Captured) -> None:
     assert main(["skills", "unload", name]) == 1
-    assert complaint(capsys) == f"waypost: {name!r} is no name."
+    assert complaint(capsys) == f"waypost: {name!r} is not a name."

@@ -73,7 +73,7 @@ def test_a_refusal_is_one_sentence(capsys: Captured, tmp_path: Path) -> None:
     assert complaint(capsys).endswith("missing.md cannot be read: No such file or directory.")
     (tmp_path / "latin.md").write_bytes(b"\xff\xfe")
     assert main([*DOCS, "add", "a", str(tmp_path / "latin.md")]) == 1
-    assert complaint(capsys).endswith("latin.md is not a text in UTF-8.")
+    assert complaint(capsys).endswith("latin.md is not UTF-8 text.")
     (tmp_path / "empty.md").write_text("")
     assert main([*DOCS, "add", "a", str(tmp_path / "empty.md")]) == 1
     assert complaint(capsys) == "waypost: skill must be non-empty"

@@ -1,0 +1,97 @@
+"""`waypost call`, on every kind of target."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.operated import Captured, complaint, printed
+from tests.cli.shell import waypost
+from tests.cli.targets import TARGETS, on
+from waypost.cli import main
+
+
+@on(*TARGETS)
+def test_a_tool_is_called(target: str, capsys: Captured) -> None:
+    assert main(["call", target, "add", '{"a": 1, "b": 2.5}']) == 0
+    assert printed(capsys) == "3.5\n"
+
+
+@on(*TARGETS)
+def test_a_result_is_printed_as_json(target: str, capsys: Captured) -> None:
+    assert main(["call", target, "add", '{"a": 1, "b": 2.5}', "--json"]) == 0
+
+    result = json.loads(printed(capsys))
+    assert result["structuredContent"] == {"result": 3.5}
+    assert result["content"] == [{"type": "text", "text": "3.5"}]
+
+
+@on("server.py:hub", "URL")
+def test_a_tool_without_arguments_needs_none_and_may_be_hidden(target: str, capsys: Captured) -> None:
+    assert main(["call", target, "secret"]) == 0
+    assert printed(capsys) == "found me\n"
+
+
+@on("server.py:hub", "URL")
+def test_blocks_that_are_no_text_are_printed_as_json(target: str, capsys: Captured) -> None:
+    assert main(["call", target, "picture"]) == 0
+
+    word, picture = printed(capsys).splitlines()
+    assert word == "a dot"
+    assert json.loads(picture) == {"type": "image", "data": base64.b64encode(b"dot").decode(), "mimeType": "image/png"}
+
+
+@on("server.py:hub", "URL")
+def test_a_tool_that_fails_fails_the_command(target: str, capsys: Captured) -> None:
+    assert main(["call", target, "refuse"]) == 1
+    assert complaint(capsys) == "Not today."
+
+
+@on("server.py:hub", "URL")
+def test_a_failure_as_json_still_goes_to_stdout(target: str, capsys: Captured) -> None:
+    assert main(["call", target, "refuse", "--json"]) == 1
+    assert json.loads(printed(capsys))["isError"] is True
+
+
+@on(*TARGETS)
+def test_arguments_that_do_not_fit_are_told(target: str, capsys: Captured) -> None:
+    assert main(["call", target, "add", '{"a": "one"}']) == 1
+    assert complaint(capsys).startswith("Invalid arguments for tool add: ")
+
+
+@on(*TARGETS)
+def test_a_tool_that_is_not_there_is_told(target: str, capsys: Captured) -> None:
+    assert main(["call", target, "nothing"]) == 1
+    assert complaint(capsys) == "waypost: Unknown tool: nothing"
+
+
+@pytest.mark.parametrize("arguments", ["{", "[1]", "three", '"text"', ""])
+def test_arguments_that_are_no_json_object_are_refused(arguments: str, project: Path, capsys: Captured) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["call", "server.py:hub", "add", arguments])
+    assert ended.value.code == 2
+    assert "not a JSON object" in complaint(capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["list", "server.py:hub", "--json"], 0),
+        (["call", "server.py:hub", "add", '{"a": 1, "b": 2}', "--json"], 0),
+        (["call", "server.py:hub", "refuse"], 1),
+    ],
+)
+def test_a_process_prints_its_data_and_nothing_else(arguments: list[str], code: int, project: Path) -> None:
+    done = waypost(*arguments, cwd=project)
+
+    assert done.returncode == code
+    if code == 0:
+        assert done.stderr == ""
+        decoded: Any = json.loads(done.stdout)
+        assert decoded
+    else:
+        assert (done.stdout, done.stderr) == ("", "Not today.\n")

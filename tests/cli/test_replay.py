@@ -1,0 +1,57 @@
+"""`waypost replay`: recorded instances against the workflow as it is now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.operated import Captured, complaint, printed_json
+from tests.cli.released import CONFIG, Desk
+from tests.cli.released import desk as desk
+from waypost.cli import main
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    (tmp_path / "waypost.yaml").write_text(CONFIG)
+    return tmp_path / "waypost.yaml"
+
+
+def test_a_run_is_held_against_the_definition_of_today(desk: Desk, config: Path, capsys: Captured) -> None:
+    told = desk.submit(desk.start(), "build", tests=12)
+    run = desk.submit(told, "revise")["workflowId"]
+    assert main(["replay", str(config), run]) == 0
+    assert capsys.readouterr().out.splitlines() == ["1  $start: allowed", "2  build: allowed", "3  revise: allowed"]
+    guard = "{target: draft, guards: [{kind: expr, expr: $.context.tests > 90}]}"
+    config.write_text(CONFIG.replace("revise: {target: draft}", f"revise: {guard}"))
+    assert main(["replay", str(config), run]) == 1
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "3  revise: refused",
+        "    It is not true that $.context.tests > 90. $.context.tests is 12",
+    ]
+
+
+def test_a_run_from_a_file_needs_no_hub(desk: Desk, config: Path, capsys: Captured) -> None:
+    told = desk.submit(desk.start(), "build", tests=12)
+    assert main(["runs", "show", told["workflowId"], "--json"]) == 0
+    file = config.with_name("history.json")
+    file.write_text(capsys.readouterr().out)
+    assert main(["replay", str(config), "--file", str(file), "--data", "nowhere", "--json"]) == 0
+    found = printed_json(capsys)
+    assert (found["workflowId"], found["ok"]) == (told["workflowId"], True)
+    assert [commit["verdict"] for commit in found["commits"]] == ["allowed", "allowed"]
+    config.write_text(CONFIG.replace("build:", "make:"))
+    assert main(["replay", str(config), "--file", str(file), "--json"]) == 1
+    assert printed_json(capsys)["commits"][1]["reasons"] == [{"message": "draft has no transition build any more."}]
+
+
+@pytest.mark.parametrize(
+    ("text", "part"), [(None, "cannot be read"), ("{", "is not JSON"), ("[]", "That is no history of a run")]
+)
+def test_what_is_no_history_is_one_sentence(text: str | None, part: str, config: Path, capsys: Captured) -> None:
+    file = config.with_name("history.json")
+    if text is not None:
+        file.write_text(text)
+    assert main(["replay", str(config), "--file", str(file)]) == 1
+    assert part in complaint(capsys)
