@@ -47,6 +47,11 @@ def test_names_are_compared_without_regard_to_case() -> None:
     assert find_nearest("mailsend", ["Mail.Send"]) == ["Mail.Send"]
 
 
+def test_of_equally_similar_names_the_one_in_the_same_case_comes_first() -> None:
+    assert find_nearest("hbu", ["Hub", "hub"], 2) == ["hub", "Hub"]
+    assert find_nearest("Hbu", ["hub", "Hub"], 2) == ["Hub", "hub"]
+
+
 def test_equally_similar_names_are_in_order() -> None:
     assert find_nearest("abc", ["abd", "abe", "aba"], limit=3) == ["aba", "abd", "abe"]
 

@@ -39,20 +39,21 @@ def preselect(wanted: str, known: Iterable[str]) -> list[str]:
 
 
 def find_nearest(wanted: str, known: Iterable[str], limit: int = 1, cutoff: float = 0.6) -> list[str]:
-    """Return up to `limit` known names that are similar to `wanted`, best first, without regard to case.
+    """Return up to `limit` known names that are similar to `wanted`, best first; case only decides between equals.
 
     The similarity is 1 for equal names and 0 for names without a common character; `cutoff` is the least that counts.
     """
     matcher = SequenceMatcher(b=_comparable(wanted))
-    rated: list[tuple[float, str]] = []
+    letters = set(wanted[:MAX_COMPARED_CHARACTERS])
+    rated: list[tuple[float, int, str]] = []
     for name in preselect(wanted, known):
         matcher.set_seq1(_comparable(name))
         # The quick ratios are upper bounds, and cost next to nothing.
         if matcher.real_quick_ratio() >= cutoff and matcher.quick_ratio() >= cutoff:
             similarity = matcher.ratio()
             if similarity >= cutoff:
-                rated.append((-similarity, name))
-    return [name for _, name in sorted(rated)[: max(0, limit)]]
+                rated.append((-similarity, len(set(name[:MAX_COMPARED_CHARACTERS]) - letters), name))
+    return [name for _, _, name in sorted(rated)[: max(0, limit)]]
 
 
 def did_you_mean(wanted: str, known: Iterable[str], prefix: str = "", *, quote: Callable[[str], str] = repr) -> str:
