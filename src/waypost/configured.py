@@ -178,7 +178,7 @@ class ConfiguredHub(Hub):
         live.commit(draft)
         self.skills = None if live.section is None else live.section.dynamic
         if draft.seen is not None:
-            self.engine.skills = self.folders if self.folders.has_skills else None
+            self.engine.profile.skills = self.folders if self.folders.has_skills else None
 
     async def reload(self) -> bool:
         """Read the file again; on any mistake everything stays as it is, and the log says what is wrong."""

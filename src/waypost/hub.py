@@ -28,7 +28,8 @@ from waypost.policy.audit import AuditLog, Sink
 from waypost.policy.audit import writer as audit_writer
 from waypost.policy.guard import stand_guard, tokens_under
 from waypost.policy.rules import Rule
-from waypost.protocol.engine import Engine, EngineSettings, Hook
+from waypost.protocol.engine import Engine, EngineSettings
+from waypost.protocol.profile import Hook
 from waypost.protocol.rounds import Seal
 from waypost.registering import Registering
 from waypost.stores import urls

@@ -10,9 +10,10 @@ from waypost.capabilities.context import Context, paused
 from waypost.capabilities.session import Session
 from waypost.errors import CallError, DefinitionError
 from waypost.protocol import dispatch, methods
-from waypost.protocol.engine import Engine, Hook
+from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange
 from waypost.protocol.lists import Page
+from waypost.protocol.profile import Hook
 from waypost.protocol.session import LegacySession
 
 F = TypeVar("F", bound=Callable[..., Any])

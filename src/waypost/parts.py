@@ -135,7 +135,7 @@ class Parts:
     def add_skills(self, *folders: str | PathLike[str]) -> Self:
         """Serve the skills in folders, in the Agent Skills format, and what changes in them while the hub runs."""
         self.folders.add(*folders)
-        self.engine.skills = self.folders
+        self.engine.profile.skills = self.folders
         return self
 
     def add_prompts(self, *folders: str | PathLike[str]) -> Self:

@@ -116,7 +116,7 @@ async def test_folders_of_skills_and_prompts_come_and_go_with_the_file(folder: F
 
         assert await desk.reload("skills: {core: [], folders: [./shelf], prompts: [./cards]}\n")
         assert await found(desk) == (["skill://alpha/SKILL.md"], ["hello"])
-        assert desk.hub.engine.offers("skills")
+        assert desk.hub.engine.profile.offers("skills")
         for kind in ("resources", "prompts"):
             await desk.client.assert_notification(f"{kind}/list_changed")
             await desk.client.refute_notification(f"{kind}/list_changed")
@@ -128,7 +128,7 @@ async def test_folders_of_skills_and_prompts_come_and_go_with_the_file(folder: F
 
         assert await desk.reload("")
         assert await found(desk) == ([], [])
-        assert not desk.hub.engine.offers("skills")
+        assert not desk.hub.engine.profile.offers("skills")
 
 
 async def found(desk: Reloading) -> tuple[list[str], list[str]]:

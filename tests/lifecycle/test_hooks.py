@@ -274,7 +274,7 @@ def test_a_hub_may_introduce_itself_differently(make: Callable[[], Hub]) -> None
         hub = make()
         async with talking(hub) as client:
             assert (client.server_info["name"], client.server_info["version"]) == ("other", "7")
-            assert hub.engine.instructions == "Mind the gap."
+            assert hub.engine.profile.instructions == "Mind the gap."
         with pytest.raises(RemoteError) as caught:
             async with talking(make(), V2026_07_28):
                 raise AssertionError("it got in")

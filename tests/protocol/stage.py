@@ -88,6 +88,7 @@ class Stage:
     def left_over(self) -> Json:
         """What there is of anything that should be gone."""
         engine = self.hub.engine
+        streams = [stream for session in self.sessions for stream in session.streams._streams.values()]
         counts = {
             "sessions": len(engine.sessions),
             "subscriptions": len(engine.broadcast),
@@ -96,8 +97,8 @@ class Stage:
             "deadlines": len(ticker()._waiting),
             "running": sum(len(session.running) for session in self.sessions),
             "questions": sum(len(session.calls) for session in self.sessions),
-            "readers": sum(stream.has_reader for session in self.sessions for stream in session._streams.values()),
-            "open streams": sum(not stream.closed for session in self.sessions for stream in session._streams.values()),
+            "readers": sum(stream.has_reader for stream in streams),
+            "open streams": sum(not stream.closed for stream in streams),
         }
         return {name: count for name, count in counts.items() if count}
 

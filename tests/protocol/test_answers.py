@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from waypost.protocol.responses import EMPTY, Answer, ModernBody, extend, legacy_body
+from waypost.protocol.responses import EMPTY, Answer, ModernEncoder, extend, to_legacy_result
 from waypost.wire.definitions import Implementation
 from waypost.wire.params import SERVER_INFO
 
@@ -12,7 +12,7 @@ WHO = {"name": "hub", "version": "1.0", "title": "The hub"}
 
 
 def modern(answer: Answer, *, cacheable: bool, ttl_ms: int = 0) -> Any:
-    return json.loads(ModernBody(INFO, ttl_ms)(answer, cacheable=cacheable))
+    return json.loads(ModernEncoder(INFO, ttl_ms).to_result(answer, cacheable=cacheable))
 
 
 @pytest.mark.parametrize(
@@ -24,12 +24,15 @@ def test_more_members_join_an_encoded_object(body: bytes, expected: Any) -> None
 
 
 def test_a_session_client_gets_the_body_as_it_is() -> None:
-    assert legacy_body(Answer(b'{"tools":[]}')) == b'{"tools":[]}'
-    assert legacy_body(EMPTY) == b"{}"
+    assert to_legacy_result(Answer(b'{"tools":[]}')) == b'{"tools":[]}'
+    assert to_legacy_result(EMPTY) == b"{}"
 
 
 def test_a_session_client_gets_meta_and_nothing_else_of_the_newer_era() -> None:
-    assert json.loads(legacy_body(Answer(b'{"content":[]}', {"trace": 7}))) == {"content": [], "_meta": {"trace": 7}}
+    assert json.loads(to_legacy_result(Answer(b'{"content":[]}', {"trace": 7}))) == {
+        "content": [],
+        "_meta": {"trace": 7},
+    }
 
 
 def test_a_stateless_result_says_its_type_and_who_answered() -> None:

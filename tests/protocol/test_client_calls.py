@@ -48,7 +48,7 @@ class Line:
         return await self.calls.ask(question, version, self.send)
 
     def answer(self, **answer: Any) -> None:
-        self.calls.settle(messages.parse(encode({"jsonrpc": "2.0", **answer})))
+        self.calls.resolve(messages.parse(encode({"jsonrpc": "2.0", **answer})))
 
 
 @asynchronous
@@ -97,7 +97,7 @@ def test_answers_that_nobody_waits_for_are_dropped(number: Any) -> None:
         line = Line()
         task = asyncio.create_task(line.ask())
         await idle()
-        line.calls.settle(Message("2.0", id=number, result=Raw(b"{}")))
+        line.calls.resolve(Message("2.0", id=number, result=Raw(b"{}")))
         await idle()
         assert not task.done()
         line.answer(id=line.sent[0]["id"], result={"mine": 1})

@@ -13,7 +13,7 @@ def plain_hub(**options: Any) -> Hub:
 
 
 def test_an_empty_hub_declares_tools_and_logging_only() -> None:
-    assert plain_hub().engine.capabilities() == {"logging": {}, "tools": {"listChanged": True}}
+    assert plain_hub().engine.profile.capabilities() == {"logging": {}, "tools": {"listChanged": True}}
 
 
 def test_capabilities_follow_what_is_registered() -> None:
@@ -23,7 +23,7 @@ def test_capabilities_follow_what_is_registered() -> None:
     def greet(name: str) -> str:
         return name
 
-    assert hub.engine.capabilities() == {
+    assert hub.engine.profile.capabilities() == {
         "logging": {},
         "tools": {"listChanged": True},
         "prompts": {"listChanged": True},
@@ -34,25 +34,25 @@ def test_capabilities_follow_what_is_registered() -> None:
     def fixed() -> str:
         return "x"
 
-    assert hub.engine.capabilities()["resources"] == {"listChanged": True}
-    assert not hub.engine.offers_subscriptions
+    assert hub.engine.profile.capabilities()["resources"] == {"listChanged": True}
+    assert not hub.engine.profile.offers_subscriptions
 
     @hub.resource("a://y", subscribable=True)
     def living() -> str:
         return "y"
 
-    assert hub.engine.capabilities()["resources"] == {"listChanged": True, "subscribe": True}
-    assert hub.engine.offers_subscriptions
+    assert hub.engine.profile.capabilities()["resources"] == {"listChanged": True, "subscribe": True}
+    assert hub.engine.profile.offers_subscriptions
 
 
 def test_given_capabilities_are_declared_as_they_are() -> None:
     given: dict[str, Any] = {"tools": {}, "resources": {"subscribe": True}}
     engine = plain_hub(capabilities=given).engine
-    assert engine.capabilities() == given
-    assert engine.offers("tools")
-    assert not engine.offers("prompts")
-    assert not engine.offers_list_changed("tools")
-    assert engine.offers_subscriptions
+    assert engine.profile.capabilities() == given
+    assert engine.profile.offers("tools")
+    assert not engine.profile.offers("prompts")
+    assert not engine.profile.offers_list_changed("tools")
+    assert engine.profile.offers_subscriptions
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from waypost.errors import (
     UnknownTool,
     UnsupportedVersion,
 )
-from waypost.protocol.responses import failure
+from waypost.protocol.responses import to_failure
 from waypost.wire.versions import ALL, LEGACY, V2026_07_28
 
 
@@ -46,19 +46,19 @@ from waypost.wire.versions import ALL, LEGACY, V2026_07_28
 def test_every_error_has_its_code_and_keeps_its_message(
     error: Exception, code: int, message: str, version: str
 ) -> None:
-    told = failure(error, version)
+    told = to_failure(error, version)
     assert (told.code, told.message) == (code, message)
 
 
 @pytest.mark.parametrize(("version", "code"), [*((version, -32002) for version in LEGACY), (V2026_07_28, -32602)])
 def test_an_unknown_resource_is_told_with_its_uri_in_the_code_of_the_era(version: str, code: int) -> None:
-    told = failure(UnknownResource("a://x"), version)
+    told = to_failure(UnknownResource("a://x"), version)
     assert (told.code, told.data) == (code, {"uri": "a://x"})
 
 
 def test_a_surprise_is_logged_and_told_without_details(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
-        told = failure(ValueError("password=hunter2"), V2026_07_28)
+        told = to_failure(ValueError("password=hunter2"), V2026_07_28)
     assert (told.code, told.message, told.data) == (-32603, "Internal error", None)
     assert "hunter2" in caplog.text
 
@@ -66,7 +66,7 @@ def test_a_surprise_is_logged_and_told_without_details(caplog: pytest.LogCapture
 @pytest.mark.parametrize("request_id", [7, "7", None])
 @pytest.mark.parametrize("data", [None, {"supported": ["a"], "requested": "b"}])
 def test_a_failure_is_addressed_to_its_request(request_id: Any, data: Any) -> None:
-    response = json.loads(failure(UnsupportedVersion("no", data), V2026_07_28).response(request_id))
+    response = json.loads(to_failure(UnsupportedVersion("no", data), V2026_07_28).encode(request_id))
     expected: dict[str, Any] = {"code": -32022, "message": "no"}
     if data is not None:
         expected["data"] = data

@@ -46,7 +46,7 @@ async def test_the_welcome_says_who_answers_and_how_to_use_it() -> None:
         welcome = await peer.result(initialization())
         assert welcome == {
             "protocolVersion": V2025_11_25,
-            "capabilities": hub.engine.capabilities(),
+            "capabilities": hub.engine.profile.capabilities(),
             "serverInfo": {"name": "hub", "version": "1.2", "title": "The hub", "description": "Does things"},
             "instructions": "Ask nicely.",
         }
@@ -240,7 +240,7 @@ async def test_subscribing_needs_a_server_that_offers_it() -> None:
 @asynchronous
 async def test_a_hub_without_session_versions_names_those_it_speaks() -> None:
     hub = assorted_hub()
-    hub.engine.legacy_versions = ()
+    hub.engine.profile.legacy_versions = ()
     async with connected(hub) as peer:
         error = await peer.error(initialization())
         assert error["code"] == -32601

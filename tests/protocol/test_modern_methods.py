@@ -21,7 +21,7 @@ async def test_discover_says_what_is_here() -> None:
     async with connected(hub) as peer:
         result = await peer.result(stateless(1, "server/discover"))
     assert result["supportedVersions"] == list(ALL)
-    assert result["capabilities"] == hub.engine.capabilities()
+    assert result["capabilities"] == hub.engine.profile.capabilities()
     assert result["instructions"] == "Ask nicely."
     assert result["_meta"][SERVER_INFO] == {"name": "assorted", "version": "1.2.3"}
     assert "serverInfo" not in result

@@ -10,14 +10,14 @@ import pytest
 from tests.protocol.conftest import Json, asynchronous, notification, request
 from tests.transports.http.conftest import Visitor, browsing
 from waypost import Context, Hub
-from waypost.protocol.streams import new_life, replay, stream_name
+from waypost.protocol.streams import new_generation, replay, stream_name
 from waypost.stores.sessions import StoredEvent
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
 from waypost.wire.messages import RequestId, decode, encode
 from waypost.wire.versions import LATEST_LEGACY
 
-BEFORE, NOW = new_life("s"), new_life("s")
+BEFORE, NOW = new_generation("s"), new_generation("s")
 LOST = {"code": -32603, "message": "The hub was stopped before this was answered."}
 NEWS = notification("notifications/message", {"level": "error", "data": "news"})
 ASKED: Json = {"jsonrpc": "2.0", "id": "hub-1", "method": "roots/list"}
@@ -87,7 +87,7 @@ async def test_nothing_is_known_of_a_stream_that_never_was(name: str) -> None:
 
 @asynchronous
 async def test_nothing_is_known_of_a_stream_of_another_session() -> None:
-    name = stream_name(new_life("another"), 1, 7)
+    name = stream_name(new_generation("another"), 1, 7)
     assert await left(await stored("other", NEWS), name, 0) is None
 
 

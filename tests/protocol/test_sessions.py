@@ -11,7 +11,7 @@ from waypost.errors import Busy
 from waypost.protocol.exchange import Exchange
 from waypost.protocol.session import LegacySession
 from waypost.protocol.sessions import Sessions
-from waypost.protocol.streams import Event, EventStream, Recorder
+from waypost.protocol.streams import Event, EventStream
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
 from waypost.wire.definitions import Implementation
@@ -35,7 +35,6 @@ class Host:
 
     def __init__(self, store: Store | None = None) -> None:
         self.store = store or Store(SqliteDatabase())
-        self.recorder = Recorder(self, 60)
         self.told: list[tuple[Any, ...]] = []
         self.answers: dict[str, Any] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
@@ -126,7 +125,7 @@ async def test_an_idle_session_ends_and_an_active_one_stays() -> None:
         lobby.pass_time(20)
         assert await lobby.sessions.find(active.id) is active
     assert lobby.live == [active.id]
-    assert quiet.general.closed
+    assert quiet.streams.general.closed
     await idle()
     assert ("terminate", "expired") in lobby.host.told
 
@@ -162,13 +161,13 @@ async def test_a_session_with_an_open_stream_is_not_idle() -> None:
     session = await lobby.create()
 
     async def read() -> list[Event | None]:
-        return [event async for event in session.general.follow(0)]
+        return [event async for event in session.streams.general.follow(0)]
 
     reader = asyncio.create_task(read())
     await idle()
     lobby.pass_time(500)
     assert lobby.live == [session.id]
-    session.general.release()
+    session.streams.general.release()
     await reader
     lobby.pass_time(500)
     assert lobby.live == []
@@ -298,13 +297,13 @@ async def test_closing_ends_what_runs_and_forgets_the_session() -> None:
     session = await lobby.create()
     exchange = Exchange(1, V2025_11_25, Nowhere(), session)
     session.running[1] = exchange
-    stream = session.open_stream()
+    stream = session.streams.open()
     lobby.sessions.close(session, "closed")
     lobby.sessions.close(session, "closed")
     await idle()
     assert exchange.cancelled
     assert not stream.closed, "it ends with the answer"
-    assert session.general.closed
+    assert session.streams.general.closed
     assert lobby.host.told.count(("terminate", "closed")) == 1
     assert await lobby.sessions.find(session.id) is None
 
@@ -314,32 +313,32 @@ async def test_all_streams_can_be_released_at_once() -> None:
     lobby = Lobby()
     opened = [await lobby.create() for _ in range(5)]
     lobby.sessions.release()
-    assert all(session.general.closed for session in opened)
+    assert all(session.streams.general.closed for session in opened)
     assert len(lobby.sessions) == 5
 
 
 @asynchronous
 async def test_streams_have_names_of_their_own_and_are_found_by_them() -> None:
     session = await Lobby().create()
-    streams = [session.open_stream() for _ in range(10)]
-    assert len({stream.name for stream in streams} | {session.general.name}) == 11
-    assert all(session.stream(stream.name) is stream for stream in streams)
-    assert session.stream(session.general.name) is session.general
-    assert session.stream("s99") is None
-    assert session.stream("") is None
+    streams = [session.streams.open() for _ in range(10)]
+    assert len({stream.name for stream in streams} | {session.streams.general.name}) == 11
+    assert all(session.streams.get(stream.name) is stream for stream in streams)
+    assert session.streams.get(session.streams.general.name) is session.streams.general
+    assert session.streams.get("s99") is None
+    assert session.streams.get("") is None
 
 
 @asynchronous
 async def test_finished_streams_are_forgotten_oldest_first_and_open_ones_never() -> None:
     session = await Lobby().create()
-    open_streams = [session.open_stream() for _ in range(3)]
+    open_streams = [session.streams.open() for _ in range(3)]
     finished: list[EventStream] = []
     for _ in range(300):
-        stream = session.open_stream()
+        stream = session.streams.open()
         stream.close()
         finished.append(stream)
-    assert all(session.stream(stream.name) is stream for stream in open_streams)
-    remembered = [session.stream(stream.name) is stream for stream in finished]
+    assert all(session.streams.get(stream.name) is stream for stream in open_streams)
+    remembered = [session.streams.get(stream.name) is stream for stream in finished]
     assert remembered[-1]
     assert 40 <= sum(remembered) <= 64
     assert remembered == sorted(remembered)
@@ -355,8 +354,8 @@ async def test_what_belongs_to_no_request_waits_on_the_general_stream() -> None:
     await session.send_resource_updated("a://x")
     session.subscriptions.add("a://x")
     await session.send_resource_updated("a://x")
-    session.general.close()
-    told = [json.loads(event.message) async for event in session.general.follow(0) if event is not None]
+    session.streams.general.close()
+    told = [json.loads(event.message) async for event in session.streams.general.follow(0) if event is not None]
     assert [message["method"] for message in told] == [
         "notifications/tools/list_changed",
         "notifications/message",

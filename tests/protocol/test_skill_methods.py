@@ -37,7 +37,7 @@ class Shelf:
 
 def hub_with(*names: str, **options: Any) -> Hub:
     hub = Hub("library", "1", **options)
-    hub.engine.skills = Shelf(*names)
+    hub.engine.profile.skills = Shelf(*names)
     return hub
 
 
@@ -45,11 +45,11 @@ def hub_with(*names: str, **options: Any) -> Hub:
 async def test_the_extension_is_declared_wherever_its_methods_are_and_only_with_skills() -> None:
     hub = hub_with("a")
     for version in ALL:
-        assert hub.engine.capabilities(version)["extensions"] == {EXTENSION: {"directoryRead": True}}
+        assert hub.engine.profile.capabilities(version)["extensions"] == {EXTENSION: {"directoryRead": True}}
         async with connect(hub, version) as client:
             assert len((await client.request("skills/list"))["skills"]) == 1
-    assert "extensions" not in hub_with().engine.capabilities(V2026_07_28)
-    assert "extensions" not in Hub("none", "1").engine.capabilities(V2026_07_28)
+    assert "extensions" not in hub_with().engine.profile.capabilities(V2026_07_28)
+    assert "extensions" not in Hub("none", "1").engine.profile.capabilities(V2026_07_28)
 
 
 @asynchronous
@@ -57,7 +57,7 @@ async def test_a_cursor_is_good_although_skills_came_and_went() -> None:
     hub = hub_with("a", "b", "c", "d", page_size=2)
     async with connect(hub) as client:
         first = await client.request("skills/list")
-        hub.engine.skills = Shelf("a", "c", "e")
+        hub.engine.profile.skills = Shelf("a", "c", "e")
         rest = await client.request("skills/list", {"cursor": first["nextCursor"]})
     assert [one["frontmatter"]["name"] for one in [*first["skills"], *rest["skills"]]] == ["a", "b", "c", "e"]
     assert "nextCursor" not in rest

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.protocol.conftest import asynchronous, idle, until
-from waypost.protocol.streams import KEPT_EVENTS, EventStream
+from waypost.protocol.streams import MAX_EVENTS, EventStream
 
 
 def number(value: int) -> bytes:
@@ -35,7 +35,7 @@ class Reader:
             await self.may_go_on.wait()
 
 
-def filled(count: int, kept: int = KEPT_EVENTS) -> EventStream:
+def filled(count: int, kept: int = MAX_EVENTS) -> EventStream:
     stream = EventStream("s", kept)
     for value in range(1, count + 1):
         stream.append(number(value))
@@ -171,7 +171,7 @@ async def test_without_a_reader_the_oldest_events_give_way() -> None:
 
 @asynchronous
 async def test_a_reader_a_whole_log_behind_is_let_go() -> None:
-    stream = EventStream("s", kept=4)
+    stream = EventStream("s", max_events=4)
     reader = Reader(stream)
     reader.may_go_on.clear()
     await idle()

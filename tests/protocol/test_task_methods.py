@@ -31,7 +31,7 @@ async def session_task(client: TestClient, tool: str, **task: Any) -> str:
 async def test_each_dialect_declares_tasks_its_own_way() -> None:
     hub, _ = busy_hub()
     async with served(hub, V2025_11_25):
-        declared = hub.engine.capabilities(V2025_11_25)
+        declared = hub.engine.profile.capabilities(V2025_11_25)
         assert declared["tasks"] == {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
         assert "extensions" not in declared
     async with served(hub) as client:
@@ -39,7 +39,7 @@ async def test_each_dialect_declares_tasks_its_own_way() -> None:
         assert declared["extensions"] == {TASKS_EXTENSION: {}}
         assert "tasks" not in declared
     for version in WITHOUT_TASKS:
-        assert not {"tasks", "extensions"} & set(hub.engine.capabilities(version))
+        assert not {"tasks", "extensions"} & set(hub.engine.profile.capabilities(version))
 
 
 @pytest.mark.parametrize("method", MODERN)

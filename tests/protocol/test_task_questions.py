@@ -174,7 +174,7 @@ async def test_a_session_does_not_expire_while_its_task_may_ask() -> None:
         (session,) = hub.engine.sessions
         task_id = await begun(visitor)
         live = hub.engine.tasks._live[task_id]
-        session.seen = float("-inf")
+        session.last_seen = float("-inf")
         hub.engine.sessions.sweep()
         assert hub.engine.sessions.get(visitor.id) is session
         await visitor.post(answered(await asked(visitor.open(request(9, "tasks/result", {"taskId": task_id})))))
@@ -195,7 +195,7 @@ async def test_a_question_that_reaches_nobody_is_given_up_in_time() -> None:
         with pytest.raises(NoAnswer, match=r"did not answer elicitation/create within 0\.05 s"):
             await asker.ask(Question(WHO.method, WHO.params, {}, within=0.05))
         assert task.record.status == "working"
-        assert session.general.last == 0
+        assert session.streams.general.last == 0
         asking = asyncio.ensure_future(asker.ask(WHO))
         await until(lambda: task.record.status == "input_required")
         hub.engine.sessions.close(session, "closed")

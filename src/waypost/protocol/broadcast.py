@@ -59,7 +59,7 @@ class Broadcast:
         self._is_told = is_told
         self._may_hear = may_hear
         self._subscriptions: set[Subscription] = set()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._held: set[ListKind] | None = None
         self.on_subscriptions_changed: Callable[[], None] | None = None
         sessions.on_subscriptions = self.subscriptions_changed
@@ -69,7 +69,7 @@ class Broadcast:
 
     def bind(self) -> None:
         """Remember the loop that streams live on."""
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
 
     def subscribe(self, subscription: Subscription) -> Callable[[], None]:
         """Deliver to a listen stream until the returned function is called."""
@@ -143,16 +143,16 @@ class Broadcast:
             subscription.stream.close()
 
     def _on_loop(self, action: Callable[[], None]) -> None:
-        if self._loop is None or self._loop.is_closed():
+        if self.loop is None or self.loop.is_closed():
             return
         try:
             here = asyncio.get_running_loop()
         except RuntimeError:
             here = None
-        if here is self._loop:
+        if here is self.loop:
             action()
         else:
-            self._loop.call_soon_threadsafe(action)
+            self.loop.call_soon_threadsafe(action)
 
     def _list_changed(self, kind: ListKind, concerns: Callable[[Principal], bool]) -> None:
         if not self._is_told(kind):

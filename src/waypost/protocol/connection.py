@@ -14,7 +14,7 @@ from waypost.protocol import legacy, modern
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange
 from waypost.protocol.legacy import Batch
-from waypost.protocol.responses import Outcome
+from waypost.protocol.responses import Response
 from waypost.protocol.session import LegacySession
 from waypost.wire import messages, params
 from waypost.wire.messages import Message, RequestId
@@ -123,7 +123,7 @@ class Connection:
     async def _answer_outside(self, message: Message) -> None:
         self._finish(await legacy.answer_outside(message))
 
-    def _finish(self, outcome: Outcome | None) -> None:
+    def _finish(self, outcome: Response | None) -> None:
         if outcome is not None:
             self._write(outcome.payload)
 

@@ -14,8 +14,9 @@ from waypost.errors import MethodNotFound, shorten
 from waypost.execution import tracing
 from waypost.loops import maybe_await
 from waypost.protocol import methods, skill_methods, task_methods
-from waypost.protocol.engine import Engine, Hook
+from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange
+from waypost.protocol.profile import Hook
 from waypost.protocol.responses import Answer
 from waypost.wire import params
 from waypost.wire.messages import decode, encode
@@ -86,7 +87,7 @@ MODERN: Final[dict[str, Method]] = {
 def find(engine: Engine, name: str, version: str) -> Method | None:
     """The method of that name, if this server has it in that version."""
     method = (MODERN if is_modern(version) else LEGACY).get(name)
-    if method is None or not (method.capability is None or engine.offers(method.capability)):
+    if method is None or not (method.capability is None or engine.profile.offers(method.capability)):
         return None
     return method
 

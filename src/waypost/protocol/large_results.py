@@ -11,7 +11,7 @@ from typing import Final
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.results import Result, failure
 from waypost.errors import StoreError, UnknownResource
-from waypost.protocol.responses import Answer, legacy_body
+from waypost.protocol.responses import Answer, to_legacy_result
 from waypost.stores.store import Store
 from waypost.stores.tasks import RequestRecord
 from waypost.wire.content import Contents, ResourceLink, Text, contents
@@ -46,7 +46,7 @@ class LargeResults:
 
     async def keep(self, answer: Answer, tool: str, principal: Principal) -> Result:
         """Keep a result; what is answered instead says which limit it was, and where the result is."""
-        whole = legacy_body(answer)
+        whole = to_legacy_result(answer)
         told = f"The result of {tool} has {len(whole):,} bytes, and maxResultBytes is {self.limit:,}."
         if len(whole) > self._most:
             return failure(f"{told} It is too large to be kept: at most {self._most:,} bytes are. Ask for less.")

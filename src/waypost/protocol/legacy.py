@@ -15,9 +15,17 @@ from waypost.errors import InvalidParams, InvalidRequest, MethodNotFound, Protoc
 from waypost.loops import maybe_await
 from waypost.protocol.dispatch import dispatch, find
 from waypost.protocol.engine import Engine
-from waypost.protocol.exchange import Exchange
-from waypost.protocol.responses import INTERNAL_ERROR, REFUSED, STOPPING, Failure, Outcome, failure, legacy_body
-from waypost.protocol.session import LegacySession
+from waypost.protocol.exchange import SILENT, Exchange
+from waypost.protocol.responses import (
+    INTERNAL_ERROR,
+    KEY_REVOKED,
+    STOPPING,
+    Failure,
+    Response,
+    to_failure,
+    to_legacy_result,
+)
+from waypost.protocol.session import DEFAULT_LOG_LEVEL, LegacySession
 from waypost.protocol.streams import Outlet
 from waypost.wire import messages, params
 from waypost.wire.definitions import Implementation
@@ -30,34 +38,37 @@ TERMINATING: Final = "Session terminating"
 
 async def initialize(
     engine: Engine, message: Message, principal: Principal = ANONYMOUS, attached: Callable[[bytes], None] | None = None
-) -> tuple[LegacySession | None, Outcome]:
+) -> tuple[LegacySession | None, Response]:
     """Open a session for a client, bound to its connection when that carries everything."""
     request_id: RequestId = message.id  # type: ignore[assignment]  # requests have one
     try:
-        if not engine.legacy_versions:
-            raise MethodNotFound(f"Method not found: initialize; use one of {', '.join(engine.versions)}.")
+        if not engine.profile.legacy_versions:
+            raise MethodNotFound(f"Method not found: initialize; use one of {', '.join(engine.profile.versions)}.")
         given = params.read(message.params, params.Initialize)
-        version = negotiate(given.protocol_version, engine.legacy_versions)
-        session = await engine.sessions.create(version, given.client_info, given.capabilities, principal, attached)
+        version = negotiate(given.protocol_version, engine.profile.legacy_versions)
+        log_level = DEFAULT_LOG_LEVEL if engine.profile.offers("logging") else SILENT
+        session = await engine.sessions.create(
+            version, given.client_info, given.capabilities, principal, attached, log_level
+        )
     except Exception as error:
         return None, failed(error, request_id, LATEST_LEGACY)
-    return session, Outcome(messages.result(request_id, messages.encode(_welcome(engine, session))))
+    return session, Response(messages.result(request_id, messages.encode(_welcome(engine, session))))
 
 
 def _welcome(engine: Engine, session: LegacySession) -> dict[str, Any]:
     welcome: dict[str, Any] = {
         "protocolVersion": session.version,
         "capabilities": _capabilities(engine, session),
-        "serverInfo": _info(engine.info, session.version),
+        "serverInfo": _info(engine.profile.info, session.version),
     }
-    if engine.instructions is not None:
-        welcome["instructions"] = engine.instructions
+    if engine.profile.instructions is not None:
+        welcome["instructions"] = engine.profile.instructions
     return welcome
 
 
 def _capabilities(engine: Engine, session: LegacySession) -> dict[str, Any]:
     """What is declared to a client; one that looks like others is not shown what they have."""
-    declared = engine.capabilities(session.version)
+    declared = engine.profile.capabilities(session.version)
     tasks = declared.get("tasks")
     if session.is_identified or not tasks:
         return declared
@@ -70,7 +81,7 @@ def _info(info: Implementation, version: str) -> Implementation:
     return Implementation(info.name, info.version, title=info.title if at_least(version, V2025_06_18) else UNSET)
 
 
-async def answer(engine: Engine, session: LegacySession, message: Message, exchange: Exchange) -> Outcome | None:
+async def answer(engine: Engine, session: LegacySession, message: Message, exchange: Exchange) -> Response | None:
     """The response to a request of a session, error or not; `None` if its client cancelled it."""
     request_id = exchange.request_id
     session.running[request_id] = exchange
@@ -84,7 +95,7 @@ async def answer(engine: Engine, session: LegacySession, message: Message, excha
         done = await dispatch(engine, name, method, message.params, given, exchange)
         if exchange.was_cancelled():
             return _stopped(session, exchange)
-        return Outcome(messages.result(request_id, legacy_body(done)))
+        return Response(messages.result(request_id, to_legacy_result(done)))
     except asyncio.CancelledError:
         if not exchange.was_cancelled():
             raise
@@ -99,30 +110,30 @@ async def answer(engine: Engine, session: LegacySession, message: Message, excha
             del session.running[request_id]
 
 
-def _stopped(session: LegacySession, exchange: Exchange) -> Outcome | None:
+def _stopped(session: LegacySession, exchange: Exchange) -> Response | None:
     """The response to a request that was stopped: none when its client wanted that, else an error."""
     if session.ended:
-        return Failure(INTERNAL_ERROR, TERMINATING).outcome(exchange.request_id)
-    return REFUSED.outcome(exchange.request_id) if exchange.refused else None
+        return Failure(INTERNAL_ERROR, TERMINATING).to_response(exchange.request_id)
+    return KEY_REVOKED.to_response(exchange.request_id) if exchange.refused else None
 
 
-def failed(error: Exception, request_id: RequestId | None, version: str) -> Outcome:
+def failed(error: Exception, request_id: RequestId | None, version: str) -> Response:
     """The error response for what went wrong."""
-    return failure(error, version).outcome(request_id)
+    return to_failure(error, version).to_response(request_id)
 
 
-async def answer_outside(message: Message) -> Outcome:
+async def answer_outside(message: Message) -> Response:
     """The response to a request that comes before `initialize`: only `ping` has one."""
     request_id: RequestId = message.id  # type: ignore[assignment]  # requests have one
     if message.method == "ping":
-        return Outcome(messages.result(request_id, b"{}"))
+        return Response(messages.result(request_id, b"{}"))
     return failed(InvalidRequest(NOT_INITIALIZED), request_id, LATEST_LEGACY)
 
 
 def receive(engine: Engine, session: LegacySession, message: Message, outlet: Outlet) -> None:
     """Take an answer or a one-way message of a session; unknown ones are nobody's business."""
     if message.method is UNSET:
-        session.calls.settle(message)
+        session.calls.resolve(message)
         return
     if message.method == "notifications/cancelled":
         _cancel(session, message)
@@ -174,7 +185,7 @@ class Batch(msgspec.Struct):
     requests: list[Message]
     notices: list[Message]
     refusals: list[bytes]
-    answers: list[asyncio.Task[Outcome | None]] = []
+    answers: list[asyncio.Task[Response | None]] = []
 
     @property
     def wants_answer(self) -> bool:
@@ -217,12 +228,12 @@ def answer_stopped_batch(batch: Batch) -> bytes:
     return _array(
         batch,
         [
-            STOPPING.outcome(message.id) if answer_batch.cancelled() else answer_batch.result()  # type: ignore[arg-type]  # requests have one
+            STOPPING.to_response(message.id) if answer_batch.cancelled() else answer_batch.result()  # type: ignore[arg-type]  # requests have one
             for message, answer_batch in pairs
         ],
     )
 
 
-def _array(batch: Batch, outcomes: list[Outcome | None]) -> bytes:
+def _array(batch: Batch, outcomes: list[Response | None]) -> bytes:
     told = [*batch.refusals, *(outcome.payload for outcome in outcomes if outcome is not None)]
     return b"[" + b",".join(told) + b"]" if told else b""

@@ -57,7 +57,7 @@ class _ToolResult(msgspec.Struct, rename="camel", omit_defaults=True):
 
 async def call_tool(engine: Engine, given: params.CallTool, exchange: Exchange) -> Answer:
     """`tools/call`"""
-    tool = engine.registry.find_tool(given.name) if engine.has_task_tools else None
+    tool = engine.registry.find_tool(given.name) if engine.profile.has_task_tools else None
     if tool is not None and may_be_task(engine, tool, given, exchange):
         return await call_as_task(engine, tool, given, exchange, partial(_call_in_task, engine, given))
     try:
@@ -168,7 +168,7 @@ async def read_resource(engine: Engine, given: params.ReadResource, exchange: Ex
     hook = engine.hooks("resource_read")
     if given.uri.startswith(ADDRESS):
         read = await engine.large_results.read(given.uri, exchange.principal)
-    elif not engine.offers("resources"):
+    elif not engine.profile.offers("resources"):
         raise MethodNotFound("Method not found: resources/read")
     elif hook is None:
         read = await engine.pipeline.read(given.uri, exchange)
@@ -261,7 +261,7 @@ async def set_level(_engine: Engine, given: params.SetLevel, exchange: Exchange)
 
 async def subscribe(engine: Engine, given: params.Subscribe, exchange: Exchange) -> Answer:
     """`resources/subscribe`"""
-    if not engine.offers_subscriptions:
+    if not engine.profile.offers_subscriptions:
         raise MethodNotFound("Method not found: resources/subscribe")
     if len(given.uri) > MAX_URI_CHARACTERS:
         raise InvalidParams(f"A URI to subscribe to has at most {MAX_URI_CHARACTERS} characters.")
@@ -284,7 +284,7 @@ def _check_reach(engine: Engine, uri: str, exchange: Exchange) -> None:
 
 async def unsubscribe(engine: Engine, given: params.Subscribe, exchange: Exchange) -> Answer:
     """`resources/unsubscribe`"""
-    if not engine.offers_subscriptions:
+    if not engine.profile.offers_subscriptions:
         raise MethodNotFound("Method not found: resources/unsubscribe")
     session_of(exchange).subscriptions.discard(given.uri)
     engine.broadcast.subscriptions_changed()
@@ -298,11 +298,11 @@ _LISTEN_BACKLOG: Final = 1024
 async def discover(engine: Engine, _given: params.Params, _exchange: Exchange) -> Answer:
     """`server/discover`"""
     body: dict[str, Any] = {
-        "supportedVersions": list(engine.versions),
-        "capabilities": engine.capabilities(V2026_07_28),
+        "supportedVersions": list(engine.profile.versions),
+        "capabilities": engine.profile.capabilities(V2026_07_28),
     }
-    if engine.instructions is not None:
-        body["instructions"] = engine.instructions
+    if engine.profile.instructions is not None:
+        body["instructions"] = engine.profile.instructions
     return Answer(encode(body))
 
 
@@ -334,10 +334,10 @@ async def listen(engine: Engine, given: params.Listen, exchange: Exchange) -> An
 async def _honoured(engine: Engine, wanted: params.ListenFilter, exchange: Exchange) -> params.ListenFilter:
     """The part of a wish that this server's declared capabilities cover and the caller may see."""
     return params.ListenFilter(
-        tools_list_changed=wanted.tools_list_changed and engine.offers_list_changed("tools"),
-        prompts_list_changed=wanted.prompts_list_changed and engine.offers_list_changed("prompts"),
-        resources_list_changed=wanted.resources_list_changed and engine.offers_list_changed("resources"),
-        resource_subscriptions=wanted.resource_subscriptions if engine.offers_subscriptions else [],
+        tools_list_changed=wanted.tools_list_changed and engine.profile.offers_list_changed("tools"),
+        prompts_list_changed=wanted.prompts_list_changed and engine.profile.offers_list_changed("prompts"),
+        resources_list_changed=wanted.resources_list_changed and engine.profile.offers_list_changed("resources"),
+        resource_subscriptions=wanted.resource_subscriptions if engine.profile.offers_subscriptions else [],
         task_ids=await _own_tasks(engine, wanted.task_ids, exchange),
     )
 

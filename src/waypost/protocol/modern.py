@@ -18,7 +18,7 @@ from waypost.errors import HeaderMismatch, InvalidParams, MethodNotFound, Protoc
 from waypost.protocol.dispatch import MODERN, Method, dispatch
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import SILENT, Exchange, parse_client_level
-from waypost.protocol.responses import REFUSED, Outcome, failure
+from waypost.protocol.responses import KEY_REVOKED, Response, to_failure
 from waypost.protocol.rounds import Rounds, binding
 from waypost.wire import params
 from waypost.wire.messages import Message, RequestId
@@ -42,7 +42,7 @@ def is_modern_request(message: Message) -> bool:
 
 async def answer(
     engine: Engine, message: Message, exchange: Exchange, headers: Mapping[bytes, bytes] | None = None
-) -> Outcome | None:
+) -> Response | None:
     """The response to a stateless request, error or not; `None` if its client cancelled it."""
     request_id = exchange.request_id
     name: str = message.method  # type: ignore[assignment]  # requests have one
@@ -60,7 +60,7 @@ async def answer(
         if rounds is not None and rounds.is_asking:
             return _question(engine, rounds, request_id)
         cacheable = method is not None and method.cacheable
-        return Outcome(engine.modern_body.response(request_id, done, cacheable=cacheable))
+        return Response(engine.profile.modern_encoder.to_response(request_id, done, cacheable=cacheable))
     except asyncio.CancelledError:
         if not exchange.was_cancelled():
             raise
@@ -70,7 +70,7 @@ async def answer(
             return _stopped(exchange)
         if rounds is not None and rounds.is_asking and not isinstance(error, ProtocolError):
             return _question(engine, rounds, request_id)
-        return failure(error, V2026_07_28).outcome(request_id)
+        return to_failure(error, V2026_07_28).to_response(request_id)
     except BaseException as error:
         if rounds is None or not is_input_needed(error):
             raise
@@ -79,18 +79,18 @@ async def answer(
         exchange.end()
 
 
-def _stopped(exchange: Exchange) -> Outcome | None:
+def _stopped(exchange: Exchange) -> Response | None:
     """The response to a request that was stopped: none when its client wanted that."""
-    return REFUSED.outcome(exchange.request_id) if exchange.refused else None
+    return KEY_REVOKED.to_response(exchange.request_id) if exchange.refused else None
 
 
-def _question(engine: Engine, rounds: Rounds, request_id: RequestId) -> Outcome:
+def _question(engine: Engine, rounds: Rounds, request_id: RequestId) -> Response:
     """A handler that asked the client makes the question the answer."""
     try:
-        payload = engine.modern_body.response(request_id, rounds.answer(), cacheable=False)
+        payload = engine.profile.modern_encoder.to_response(request_id, rounds.answer(), cacheable=False)
     except Exception as error:
-        return failure(error, V2026_07_28).outcome(request_id)
-    return Outcome(payload)
+        return to_failure(error, V2026_07_28).to_response(request_id)
+    return Response(payload)
 
 
 def _rounds(engine: Engine, method: str, given: params.Round, exchange: Exchange) -> Rounds:
@@ -113,16 +113,16 @@ def admit(engine: Engine, message: Message, headers: Mapping[bytes, bytes] | Non
     version = _version(given.meta)
     if headers is not None:
         check_headers(headers, version, name, _about(method, message, given))
-    if version not in engine.modern_versions:
+    if version not in engine.profile.modern_versions:
         raise UnsupportedVersion(
             f"Protocol version {shorten(version)} is not supported here.",
-            {"supported": list(engine.versions), "requested": shorten(version)},
+            {"supported": list(engine.profile.versions), "requested": shorten(version)},
         )
     if headers is not None and engine.registry.tools.headed and name == "tools/call" and problem is None:
         tool = engine.registry.find_tool(given.name)
         if tool is not None and tool.headers:
             check_parameter_headers(headers, tool, given.arguments or {})
-    if method is not None and not (method.capability is None or engine.offers(method.capability)):
+    if method is not None and not (method.capability is None or engine.profile.offers(method.capability)):
         method = None
     if method is None and engine.hooks("request") is None:
         raise MethodNotFound(f"Method not found: {shorten(name)}")
@@ -155,7 +155,7 @@ def _introduce(engine: Engine, exchange: Exchange, meta: RequestMeta) -> None:
     exchange.meta = meta
     if meta.log_level is not UNSET:
         level = parse_client_level(meta.log_level)
-        exchange.log_level = level if engine.offers("logging") else SILENT
+        exchange.log_level = level if engine.profile.offers("logging") else SILENT
 
 
 VERSION: Final = b"mcp-protocol-version"

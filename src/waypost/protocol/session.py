@@ -1,4 +1,4 @@
-"""One client that said `initialize`: what the hub knows about it, and what it can be sent."""
+"""A session: a client of the versions before 2026-07-28, from `initialize` on, and the requests the hub sends to it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from waypost.capabilities.session import ListKind, Session, check_list
 from waypost.errors import NoAnswer, RemoteError, WaypostError
 from waypost.execution.tracing import span
 from waypost.protocol.exchange import Exchange, apply_key_changes, level_number, log_message, progress_message
-from waypost.protocol.streams import EventStream, Recorder, is_own, new_life, replay, stream_name
+from waypost.protocol.streams import Record, SessionStreams
 from waypost.stores.records import from_json, to_json
 from waypost.stores.sessions import SessionRecord
 from waypost.stores.store import Store
@@ -41,19 +41,21 @@ from waypost.wire.versions import V2025_11_25, at_least
 if TYPE_CHECKING:
     from waypost.policy.keys import KeyChange
 
-
 Sender = Callable[[bytes], Awaitable[None]]
 
-GONE: Final = "The session ended before the client answered."
+SESSION_ENDED: Final = "The session ended before the client answered."
+DEFAULT_LOG_LEVEL: Final = level_number("info")
+_ANSWER_TIMEOUT_S: Final = 30.0
 
 
 class ClientCalls:
-    """The requests one session waits for; no other session's answers ever get here."""
+    """The requests to one session's client that wait for a response, sent on its streams and matched by their id."""
 
-    __slots__ = ("_ids", "_life", "_waiting")
+    __slots__ = ("_generation", "_ids", "_waiting")
 
     def __init__(self) -> None:
-        self._life = secrets.token_hex(4)
+        # A session that is recovered after a restart counts from 1 again, and must not repeat an id.
+        self._generation = secrets.token_hex(4)
         self._ids = itertools.count(1)
         self._waiting: dict[str, asyncio.Future[Any]] = {}
 
@@ -61,11 +63,11 @@ class ClientCalls:
         return len(self._waiting)
 
     def next_id(self) -> str:
-        """An id that no other request of this session has, nor had one before the session went and came back."""
-        return f"hub-{self._life}-{next(self._ids)}"
+        """An id that no other request to this client has, or had before the session was recovered."""
+        return f"hub-{self._generation}-{next(self._ids)}"
 
     async def ask(self, question: Question, version: str, send: Sender, request_id: str | None = None) -> Any:
-        """Send a question and wait for its answer; too late or given up, the client is told not to bother."""
+        """Send a question and wait for its answer; after a timeout, the client is sent a cancellation."""
         number = request_id or self.next_id()
         future = self._waiting[number] = asyncio.get_running_loop().create_future()
         is_sent = False
@@ -86,33 +88,33 @@ class ClientCalls:
         finally:
             self._waiting.pop(number, None)
 
-    def settle(self, message: Message) -> None:
-        """Take an answer; one that nobody waits for is dropped."""
+    def resolve(self, message: Message) -> None:
+        """Take a response; one without a request that waits for it is dropped."""
         future = self._waiting.get(message.id) if isinstance(message.id, str) else None
         if future is None or future.done():
             return
         try:
             if message.error is UNSET:
-                future.set_result(decode(message.result))  # type: ignore[arg-type]  # an answer has either
+                future.set_result(decode(message.result))  # type: ignore[arg-type]  # a response has one of the two
                 return
             error = decode(message.error)
         except msgspec.MsgspecError as broken:
             error = {"message": f"The client's answer is malformed: {broken}."}
-        told = error if isinstance(error, dict) else {}
-        code = told.get("code")
+        fields = error if isinstance(error, dict) else {}
+        code = fields.get("code")
         future.set_exception(
-            RemoteError(str(told.get("message", "")), code if isinstance(code, int) else 0, told.get("data"))
+            RemoteError(str(fields.get("message", "")), code if isinstance(code, int) else 0, fields.get("data"))
         )
 
-    def give_up(self) -> None:
-        """Stop waiting for everything: nobody is there any more who could answer."""
+    def fail_all(self) -> None:
+        """Stop waiting, because the session has ended."""
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(NoAnswer(GONE))
+                future.set_exception(NoAnswer(SESSION_ENDED))
 
 
 def _params(question: Question, version: str) -> dict[str, Any]:
-    """The parameters as the version knows them: older ones have no modes, and a page to open has an id."""
+    """The parameters for a version: `mode` is known from 2025-11-25 on, where a URL to open also has an id."""
     if question.method == "sampling/createMessage":
         return {**question.params, "messages": downgrade.sampling(question.params.get("messages") or (), version)}
     if question.method != "elicitation/create":
@@ -128,26 +130,18 @@ def _cancelled(request_id: str, reason: str) -> bytes:
     return messages.notification("notifications/cancelled", {"requestId": request_id, "reason": reason})
 
 
-_KEPT_STREAMS: Final = 64
-_DEFAULT_LEVEL: Final = level_number("info")
-_SEND_WITHIN: Final = 30.0
-
-
 class SessionHost(Protocol):
     """What sessions need of the engine."""
 
     @property
     def store(self) -> Store: ...
-    @property
-    def recorder(self) -> Recorder: ...
-    def offers(self, capability: str) -> bool: ...
     def background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]: ...
     async def call_hook(self, session: LegacySession, name: str, *args: Any) -> Any: ...
     async def task_status(self, task_id: str, principal: Principal) -> bytes: ...
 
 
-class Turn(asyncio.Lock):
-    """What hooks of a session wait for, so that they run one at a time."""
+class HookLock(asyncio.Lock):
+    """Lets the hooks of a session run one at a time."""
 
     _holder: asyncio.Task[Any] | None = None
 
@@ -159,35 +153,43 @@ class Turn(asyncio.Lock):
         self._holder = None
         self.release()
 
-    def is_held_here(self) -> bool:
-        """Whether waiting for it would be waiting for oneself."""
+    def is_held_by_current_task(self) -> bool:
+        """Whether to wait for it would be a deadlock."""
         return self._holder is not None and self._holder is asyncio.current_task()
 
 
+class SavedState:
+    """How much of a session is in the store."""
+
+    __slots__ = ("lock", "revision", "unsaved_keys")
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        """Held while the session is written."""
+        self.revision = 0
+        """The revision of the session's row as this process knows it; 0 before it was written."""
+        self.unsaved_keys: set[str] = set()
+        """Keys whose values were put here and not written yet."""
+
+
 class LegacySession(Session):
-    """A client that said `initialize`, until it leaves or is idle for too long."""
+    """A client that sent `initialize`, until it leaves or is idle for too long."""
 
     __slots__ = (
         "_attached",
         "_host",
-        "_life",
-        "_opened",
-        "_record",
         "_save",
-        "_streams",
         "calls",
         "ended",
-        "general",
+        "hook_lock",
+        "last_seen",
         "log_level",
         "principal",
-        "revision",
         "running",
-        "saving",
-        "seen",
+        "saved",
+        "streams",
         "subscriptions",
         "tasks",
-        "turn",
-        "unsaved",
         "version",
     )
 
@@ -200,97 +202,66 @@ class LegacySession(Session):
         principal: Principal,
         host: SessionHost,
         save: Callable[[LegacySession], Coroutine[Any, Any, None]],
+        record: Record | None,
     ) -> None:
         super().__init__(session_id, client_info, client_capabilities)
         self.version = version
         self.principal = principal
-        self.log_level = _DEFAULT_LEVEL
+        self.log_level = DEFAULT_LOG_LEVEL
         self.calls = ClientCalls()
         self.subscriptions: set[str] = set()
         self.running: dict[RequestId, Exchange] = {}
         self.tasks: set[str] = set()
         self.ended = False
-        self.seen = time.monotonic()
-        self.turn = Turn()
+        self.last_seen = time.monotonic()
+        self.hook_lock = HookLock()
+        self.saved = SavedState()
+        self.streams = SessionStreams(session_id, record)
         self._host = host
         self._save = save
         self._attached: Callable[[bytes], None] | None = None
-        self._life = new_life(session_id)
-        self._opened = 0
-        self._record = host.recorder.for_session(session_id)
-        self.general = EventStream(f"g{self._life}", ends_when_full=False, record=self._record)
-        self._streams: dict[str, EventStream] = {self.general.name: self.general}
-        self.revision = 0
-        self.unsaved: set[str] = set()
-        self.saving = asyncio.Lock()
 
     def attach(self, write: Callable[[bytes], None]) -> None:
-        """Bind the session to a connection that carries everything and lasts as long as it does."""
+        """Bind the session to a connection that carries all of its messages and ends with it (stdio, memory)."""
         self._attached = write
 
     @property
     def is_attached(self) -> bool:
-        """Whether it lives and ends with a connection, so that nobody can come back to it."""
+        """Whether it ends with its connection, so that it never has to be recovered."""
         return self._attached is not None
 
     @property
     def is_identified(self) -> bool:
-        """Whether its client can be told from all others: by what it presents, or by a connection of its own."""
+        """Whether its client is known from all others: by a key, or by a connection of its own."""
         return self._attached is not None or self.principal.id != ANONYMOUS.id
 
     @property
     def is_busy(self) -> bool:
-        """Whether it is connected, a call or a task is running or a stream is open."""
-        return (
-            self._attached is not None
-            or bool(self.running)
-            or bool(self.tasks)
-            or any(stream.has_reader for stream in self._streams.values())
-        )
-
-    def open_stream(self, request_id: RequestId | None = None) -> EventStream:
-        """A stream for one request; the oldest finished ones are forgotten."""
-        self._opened += 1
-        stream = EventStream(stream_name(self._life, self._opened, request_id), record=self._record)
-        finished = [name for name, other in self._streams.items() if other.closed and other is not self.general]
-        for name in finished[: max(0, len(self._streams) - _KEPT_STREAMS)]:
-            del self._streams[name]
-        self._streams[stream.name] = stream
-        return stream
-
-    def stream(self, name: str) -> EventStream | None:
-        """The stream called `name`, if this process still remembers it."""
-        return self._streams.get(name)
-
-    def had_general(self, name: str) -> bool:
-        """Whether its general stream was called that, now or before it came back."""
-        return name.startswith("g") and is_own(self.id, name)
-
-    async def replay(self, name: str, after: int) -> EventStream | None:
-        """What is left of a stream that this process does not have, behind a number; none if nothing is known of it."""
-        return await replay(self._host.store, self.id, self._life, name, after)
+        """Whether it has a connection, a running call or task, or an open stream."""
+        return self._attached is not None or bool(self.running or self.tasks) or self.streams.has_reader
 
     def push(self, message: bytes) -> None:
         """Send a message that belongs to no request."""
         if self._attached is not None:
             self._attached(message)
         else:
-            self.general.append(message)
+            self.streams.general.append(message)
 
     async def save(self) -> None:
-        """Remember what changed, so that the session can come back."""
+        """Write changes to the store, so that the session can be recovered."""
         await self._save(self)
 
     async def put(self, key: str, value: Any) -> None:
-        """Keep a value with the session, over its end and recovery too: as JSON, from the first time it is read."""
+        """Keep a value with the session, also when it is recovered."""
+        # A recovered session gets its values from JSON: all but attached ones do from the start, to be read the same.
         if not self.is_attached:
             ((key, value),) = from_json(to_json({key: value})).items()
         await super().put(key, value)
-        self.unsaved.add(key)
+        self.saved.unsaved_keys.add(key)
         await self.save()
 
     async def notify_changed(self, kind: ListKind) -> None:
-        """Tell this client alone that one of its lists changed."""
+        """Notify this client alone that one of its lists changed."""
         check_list(kind)
         self.push(messages.notification(f"notifications/{kind}/list_changed"))
 
@@ -307,28 +278,29 @@ class LegacySession(Session):
             self.push(progress_message(token, value, total, message, self.version))
 
     async def send_resource_updated(self, uri: str, timestamp: Any = None) -> None:
-        """Tell the client that `uri` changed, if it subscribed to it."""
+        """Notify the client that `uri` changed, if it subscribed to it."""
         if uri in self.subscriptions:
-            when = {} if timestamp is None else {"_meta": {"timestamp": _moment(timestamp)}}
+            moment = timestamp.isoformat() if isinstance(timestamp, date) else str(timestamp)
+            when = {} if timestamp is None else {"_meta": {"timestamp": moment}}
             self.push(messages.notification("notifications/resources/updated", {"uri": uri, **when}))
 
     async def send_task_status(self, task_id: str) -> None:
-        """Tell the client how one of its tasks stands."""
+        """Notify the client of the status of one of its tasks."""
         self.push(await self._host.task_status(task_id, self.principal))
 
     async def send_elicitation_complete(self, elicitation_id: str) -> None:
-        """Tell the client that what a person was to do on a page is done."""
+        """Notify the client that an elicitation by URL is complete."""
         if self.version == V2025_11_25:
             self.push(messages.notification("notifications/elicitation/complete", {"elicitationId": elicitation_id}))
 
-    async def send_elicitation(self, message: str, schema: Any, timeout: float = _SEND_WITHIN) -> str:  # noqa: ASYNC109
+    async def send_elicitation(self, message: str, schema: Any, timeout: float = _ANSWER_TIMEOUT_S) -> str:  # noqa: ASYNC109
         """Ask the person behind the client; the answer arrives at `on_elicitation`."""
         shown = questions.for_version(questions.form(schema), self.version)
 
         def deliver(result: Any, number: str) -> tuple[Any, ...]:
-            told = questions.answer(result, shown)
-            kept = {name: value for name, value in result.items() if told.accepted or name != "content"}
-            return ("elicitation", kept, number)
+            accepted = questions.answer(result, shown).accepted
+            given = {name: value for name, value in result.items() if accepted or name != "content"}
+            return ("elicitation", given, number)
 
         return self._send(form_question(message, shown, None, timeout), deliver)
 
@@ -337,7 +309,7 @@ class LegacySession(Session):
         messages: Any,
         *,
         max_tokens: int = 1024,
-        timeout: float = _SEND_WITHIN,  # noqa: ASYNC109
+        timeout: float = _ANSWER_TIMEOUT_S,  # noqa: ASYNC109
         **options: Any,
     ) -> str:
         """Ask the client's model; the answer arrives at `on_sampling`."""
@@ -349,7 +321,7 @@ class LegacySession(Session):
 
         return self._send(question, deliver)
 
-    async def send_roots(self, timeout: float = _SEND_WITHIN) -> str:  # noqa: ASYNC109
+    async def send_roots(self, timeout: float = _ANSWER_TIMEOUT_S) -> str:  # noqa: ASYNC109
         """Ask where the client works; the answer arrives at `on_roots`."""
 
         def deliver(result: Any, number: str) -> tuple[Any, ...]:
@@ -370,14 +342,14 @@ class LegacySession(Session):
                 result = await self.calls.ask(question, self.version, send, number)
                 await self._host.call_hook(self, *deliver(result, number))
             except WaypostError as error:
-                if not self.general.closed:
+                if not self.streams.general.closed:
                     await self.send_log("warning", error.message)
 
         self._host.background(ask())
         return number
 
     def record(self) -> SessionRecord:
-        """What is needed to bring the session back."""
+        """The session's row in the store."""
         return SessionRecord(
             id=self.id,
             version=self.version,
@@ -387,53 +359,48 @@ class LegacySession(Session):
             log_level=self.log_level,
             assigns=dict(self._assigns),
             subscriptions=sorted(self.subscriptions),
-            revision=self.revision,
+            revision=self.saved.revision,
         )
 
     def restore(self, record: SessionRecord) -> None:
-        """Take over what was remembered, but for what was put here and is not saved yet."""
-        self.revision = record.revision
+        """Take over what the store has, but for values that were put here and are not written yet."""
+        self.saved.revision = record.revision
         self.log_level = record.log_level
-        self._assigns.update({key: value for key, value in record.assigns.items() if key not in self.unsaved})
+        unsaved = self.saved.unsaved_keys
+        self._assigns.update({key: value for key, value in record.assigns.items() if key not in unsaved})
         self.subscriptions.update(record.subscriptions)
 
     def apply_key_changes(self, changes: Mapping[int, KeyChange]) -> None:
-        """End what runs for keys that are refused by now; who has another one comes back for the session's stream."""
+        """End the requests of revoked keys; a principal with another key reopens the general stream."""
         apply_key_changes(list(self.running.values()), changes)
         if any(change.ended and change.was.id == self.principal.id for change in changes.values()):
-            self.general.release()
+            self.streams.general.release()
 
     def release(self) -> None:
-        """Let the client go where it waits for news; what runs is still answered."""
-        self.calls.give_up()
-        self.general.close()
+        """End the general stream; requests in flight are still answered."""
+        self.calls.fail_all()
+        self.streams.general.close()
 
     def end(self) -> None:
-        """Stop everything that runs for this client; a request that is stopped is answered with that."""
+        """Cancel the requests of this client, which are answered with an error."""
         self.ended = True
         self.release()
         stopped = list(self.running.values())
         self.running.clear()
         for exchange in stopped:
             exchange.cancel()
-        if not stopped:  # else streams end with the answers
-            for stream in self._streams.values():
-                stream.close()
-
-
-def _moment(timestamp: Any) -> str:
-    """A point in time as it is told: ISO 8601, where it is no text already."""
-    return timestamp.isoformat() if isinstance(timestamp, date) else str(timestamp)
+        if not stopped:  # else the streams end with the answers
+            self.streams.close()
 
 
 class SessionOutlet:
-    """Where a session's messages go that belong to no request: its general stream."""
+    """The outlet of messages that belong to no request: the session's general stream."""
 
     def __init__(self, session: LegacySession) -> None:
         self._session = session
 
     async def send(self, message: bytes) -> None:
-        """Put a message on the stream."""
+        """Send a message on the stream."""
         self._session.push(message)
 
     async def close_early(self) -> None:

@@ -1,4 +1,4 @@
-"""Sessions of clients that initialise: what the hub knows about each, when it forgets, and how one comes back."""
+"""All sessions of a server: opened, found, expired, recovered from the store."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ import msgspec
 
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.errors import Busy, InvalidRequest, StaleVersion, StoreError, StoreUnavailable
-from waypost.protocol.exchange import SILENT
-from waypost.protocol.responses import REFUSED
-from waypost.protocol.session import LegacySession, SessionHost
+from waypost.protocol.responses import KEY_REVOKED
+from waypost.protocol.session import DEFAULT_LOG_LEVEL, LegacySession, SessionHost
+from waypost.protocol.streams import Recorder
 from waypost.wire.definitions import Implementation
 
 if TYPE_CHECKING:
     from waypost.policy.keys import KeyChange
 
 _log: Final = logging.getLogger(__name__)
-_PATIENCE: Final = 1.0
-_REMEMBERED: Final = 1000
-_FOR_GOOD: Final = ("closed", "disconnected", "revoked")
-"""The reasons to end after which a session cannot come back."""
+_STORE_TIMEOUT_S: Final = 1.0
+_MAX_REVOKED: Final = 1000
+_FINAL_REASONS: Final = ("closed", "disconnected", "revoked")
+"""The reasons to end a session after which it cannot be recovered."""
 
 
 class Sessions:
-    """All sessions by id; idle ones end, and come back when their client does."""
+    """Sessions by id; idle ones end, and are recovered from the store when their client comes back."""
 
     def __init__(
         self,
@@ -47,10 +47,11 @@ class Sessions:
         self._clock = clock
         self._sessions: dict[str, LegacySession] = {}
         self._recovering: dict[str, asyncio.Lock] = {}
-        self._leaving: set[str] = set()
-        self._left: deque[Principal] = deque(maxlen=_REMEMBERED)
+        self._recorder = Recorder(host, idle)
+        self._deleting: set[str] = set()
+        self._revoked: deque[Principal] = deque(maxlen=_MAX_REVOKED)
         self.on_subscriptions: Callable[[], None] | None = None
-        """Called when a session goes, or comes back, that hears of resources."""
+        """Called when a session with subscriptions ends or is recovered."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -65,14 +66,14 @@ class Sessions:
         client_capabilities: Mapping[str, Any],
         principal: Principal = ANONYMOUS,
         attached: Callable[[bytes], None] | None = None,
+        log_level: int = DEFAULT_LOG_LEVEL,
     ) -> LegacySession:
-        """Open a session, or one that lives and ends with a connection; `Busy` when there are too many."""
+        """Open a session, attached to a connection where one is given; `Busy` when there are too many."""
         self.check_not_revoked(principal)
         session = self._open(secrets.token_urlsafe(24), version, client_info, client_capabilities, principal)
         if attached is not None:
             session.attach(attached)
-        if not self._host.offers("logging"):
-            session.log_level = SILENT
+        session.log_level = log_level
         try:
             await self._host.call_hook(session, "init", client_info)
             await session.save()
@@ -82,15 +83,15 @@ class Sessions:
         return session
 
     async def find(self, session_id: str, principal: Principal = ANONYMOUS) -> LegacySession | None:
-        """The session with that id, which is active now; one that ended comes back, somebody else's does not exist."""
+        """The session with that id, recovered if need be; another principal's session is as good as unknown."""
         session = self._sessions.get(session_id)
-        if session is None and session_id not in self._leaving:
+        if session is None and session_id not in self._deleting:
             session = await self._recover(session_id, principal)
         if session is None or session.principal.id != principal.id:
             return None
         if self._host.store.database.is_shared and not await self._is_current(session):
             return None
-        session.seen = self._clock()
+        session.last_seen = self._clock()
         session.principal = principal
         return session
 
@@ -99,18 +100,18 @@ class Sessions:
         return self._sessions.get(session_id)
 
     def close(self, session: LegacySession, reason: str) -> asyncio.Task[StoreError | None] | None:
-        """End a session; unless it expired or the hub stops, it cannot come back once what is returned is done."""
+        """End a session; where it must not be recovered, the task that deletes it is returned."""
         if not self._forget(session):
             return None
-        self._host.background(self._terminate(session, reason))
-        if reason not in _FOR_GOOD or session.is_attached:
+        self._host.background(self._call_terminate_hook(session, reason))
+        if reason not in _FINAL_REASONS or session.is_attached:
             return None
-        self._leaving.add(session.id)
+        self._deleting.add(session.id)
         return self._host.background(self._delete(session.id))
 
     def apply_key_changes(self, changes: Mapping[int, KeyChange]) -> None:
-        """End the sessions of who is let in no more; who has another key, or other rights, goes on with those."""
-        self._left.extend(change.was for change in changes.values() if change.ended)
+        """End the sessions of revoked keys; principals with another key, or other rights, go on with those."""
+        self._revoked.extend(change.was for change in changes.values() if change.ended)
         for session in self:
             if session.is_attached:
                 continue
@@ -123,25 +124,25 @@ class Sessions:
                 session.apply_key_changes(changes)
 
     def check_not_revoked(self, principal: Principal) -> None:
-        """Refuse who was let in when the request began and is no more, before anything opens that lasts."""
-        if self._has_left(principal):
-            raise InvalidRequest(REFUSED.message)
+        """Refuse a principal whose key was revoked since its request began, before anything is opened that lasts."""
+        if self._is_revoked(principal):
+            raise InvalidRequest(KEY_REVOKED.message)
 
-    def _has_left(self, principal: Principal) -> bool:
-        return any(gone is principal for gone in self._left)
+    def _is_revoked(self, principal: Principal) -> bool:
+        return any(gone is principal for gone in self._revoked)
 
     def release(self) -> None:
-        """Let everybody go who waits for news."""
+        """End all general streams."""
         for session in self:
             session.release()
 
     def sweep(self) -> None:
-        """End the sessions that have been idle for too long."""
+        """End the sessions that were idle for too long."""
         now = self._clock()
         for session in self:
             if session.is_busy:
-                session.seen = now
-            elif now - session.seen > self._idle:
+                session.last_seen = now
+            elif now - session.last_seen > self._idle:
                 self.close(session, "expired")
 
     def _open(
@@ -156,26 +157,29 @@ class Sessions:
             self.sweep()
         if len(self._sessions) >= self._limit:
             raise Busy(f"{self._limit} sessions are open already (maxSessions); try again later.")
+        record = self._recorder.for_session(session_id)
         session = LegacySession(
-            session_id, version, client_info, client_capabilities, principal, self._host, self._save
+            session_id, version, client_info, client_capabilities, principal, self._host, self._save, record
         )
-        session.seen = self._clock()
+        session.last_seen = self._clock()
         self._sessions[session_id] = session
         return session
 
     async def _save(self, session: LegacySession) -> None:
-        """Remember a session; while the store cannot be used, it lives on here all the same."""
+        """Write a session to the store; while that cannot be used, the session lives on here all the same."""
         if session.is_attached:
             return
-        async with session.saving:
+        async with session.saved.lock:
             try:
                 await self._save_merged(session)
             except StoreUnavailable as error:
-                _log.warning("a session is not kept: %s", error.message)
+                _log.warning("a session was not stored: %s", error.message)
 
     async def _save_merged(self, session: LegacySession) -> None:
+        # Rows are fenced by their revision. Where another replica wrote first, its values are taken over, and those
+        # that were put here win; the log level and the subscriptions are those of the request that is being served.
         while True:
-            saved = set(session.unsaved)
+            saved = set(session.saved.unsaved_keys)
             try:
                 record = await self._host.store.sessions.save(session.record())
             except StaleVersion:
@@ -186,24 +190,24 @@ class Sessions:
                 session.restore(stored)
                 session.log_level, session.subscriptions = level, subscriptions
             else:
-                session.revision = record.revision
-                session.unsaved -= saved
+                session.saved.revision = record.revision
+                session.saved.unsaved_keys -= saved
                 return
 
     async def _is_current(self, session: LegacySession) -> bool:
-        """Whether a session still exists on a store that other hubs use too; what they changed is taken over."""
+        """Whether a session still exists in a store that other replicas use too; their changes are taken over."""
         try:
-            async with asyncio.timeout(_PATIENCE):
-                if await self._host.store.sessions.revision(session.id) == session.revision:
+            async with asyncio.timeout(_STORE_TIMEOUT_S):
+                if await self._host.store.sessions.revision(session.id) == session.saved.revision:
                     return True
-                async with session.saving:
+                async with session.saved.lock:
                     stored = await self._host.store.sessions.load(session.id)
         except (StoreUnavailable, TimeoutError):
-            return True  # it lives on here, as long as nobody can say otherwise
-        if stored is None and session.revision > 0:
+            return True  # it lives on here while the store cannot say otherwise
+        if stored is None and session.saved.revision > 0:
             self.close(session, "closed")
             return False
-        if stored is not None and stored.revision > session.revision:
+        if stored is not None and stored.revision > session.saved.revision:
             session.restore(stored)
         return True
 
@@ -220,26 +224,27 @@ class Sessions:
         try:
             await self._host.store.sessions.delete(session_id)
         except StoreError as error:
-            _log.warning("a session was not forgotten: %s", error.message)
+            _log.warning("a session was not deleted from the store: %s", error.message)
             return error
         finally:
-            self._leaving.discard(session_id)
+            self._deleting.discard(session_id)
         return None
 
-    async def _terminate(self, session: LegacySession, reason: str) -> None:
-        with suppress(Exception):  # logged where it was raised; the session is over all the same
+    async def _call_terminate_hook(self, session: LegacySession, reason: str) -> None:
+        with suppress(Exception):  # logged where it was raised; the session has ended all the same
             await self._host.call_hook(session, "terminate", reason)
 
     async def _recover(self, session_id: str, principal: Principal) -> LegacySession | None:
+        # Requests that arrive together must recover the session once.
         async with self._recovering.setdefault(session_id, asyncio.Lock()):
             try:
-                return self._sessions.get(session_id) or await self._bring_back(session_id, principal)
+                return self._sessions.get(session_id) or await self._load(session_id, principal)
             finally:
                 self._recovering.pop(session_id, None)
 
-    async def _bring_back(self, session_id: str, principal: Principal) -> LegacySession | None:
+    async def _load(self, session_id: str, principal: Principal) -> LegacySession | None:
         record = await self._host.store.sessions.load(session_id)
-        if record is None or record.principal != principal.id or self._has_left(principal):
+        if record is None or record.principal != principal.id or self._is_revoked(principal):
             return None
         info = msgspec.convert(record.client_info, Implementation)
         session = self._open(session_id, record.version, info, record.client_capabilities, principal)
@@ -247,19 +252,19 @@ class Sessions:
         if session.subscriptions and self.on_subscriptions is not None:
             self.on_subscriptions()
         try:
-            told = await self._host.call_hook(session, "session_expired", session_id)
-            session.client_info = info if told is None else _renamed(record.client_info, told)
+            changed = await self._host.call_hook(session, "session_expired", session_id)
+            session.client_info = info if changed is None else _merge_info(record.client_info, changed)
         except Exception:  # logged where it was raised
             self._forget(session)
             return None
-        if told is not None:
+        if changed is not None:
             await session.save()
         return session
 
 
-def _renamed(known: Mapping[str, Any], told: Any) -> Implementation:
+def _merge_info(known: Mapping[str, Any], changed: Any) -> Implementation:
     try:
-        return msgspec.convert({**known, **msgspec.to_builtins(told)}, Implementation)
+        return msgspec.convert({**known, **msgspec.to_builtins(changed)}, Implementation)
     except (TypeError, msgspec.ValidationError) as error:
         _log.error("the hook session_expired returned neither None nor a client's info: %s", error)
         raise

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 from waypost.capabilities.capability import Kind
 from waypost.capabilities.resources import MAX_URI_CHARACTERS
 from waypost.errors import InvalidParams, shorten
-from waypost.protocol.engine import Engine, SkillSource
+from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange
+from waypost.protocol.profile import SkillSource
 from waypost.protocol.responses import Answer
 from waypost.wire import downgrade, params
 from waypost.wire.definitions import DIRECTORY, ResourceDefinition, SkillEntry
@@ -64,8 +65,8 @@ def _page(
 
 
 def _source(engine: Engine) -> SkillSource:
-    assert engine.skills is not None
-    return engine.skills
+    assert engine.profile.skills is not None
+    return engine.profile.skills
 
 
 def _is_private(engine: Engine) -> bool:

@@ -1,4 +1,9 @@
-"""Streams of messages to one client: an ordered, bounded log and whoever reads it now."""
+"""Streams of messages to one client: a numbered, bounded log that a client can read again after a broken connection.
+
+The streams of a session are also written to the store, in the background, so that a client can resume them after a
+restart. A message goes to its client at once; one that was not written when the process was killed is lost. Numbers
+are never used twice, because the name of a stream belongs to one process.
+"""
 
 from __future__ import annotations
 
@@ -26,161 +31,226 @@ from waypost.wire.messages import RequestId, encode
 
 _log: Final = logging.getLogger(__name__)
 
-KEPT_EVENTS: Final = 1000
-_BACKLOG: Final = 256
+MAX_EVENTS: Final = 1000
+"""How many events of a stream can be read again."""
+_MAX_BACKLOG: Final = 256
+"""How many unread events make `send` wait for the reader."""
+_MAX_STREAMS: Final = 64
+_MAX_UNWRITTEN: Final = 10_000
+_WRITE_BATCH: Final = 500
+_MAX_ENCODED_ID_BYTES: Final = 64
+_STREAM_NAME: Final = re.compile(r"s[0-9a-f]{12}[0-9]+\.([A-Za-z0-9_=-]+)")
+_LOST: Final = Failure(INTERNAL_ERROR, "The hub was stopped before this was answered.")
 
 
 class Outlet(Protocol):
-    """Where the messages that belong to one request go before its answer."""
+    """Where the messages that belong to one request go before its response."""
 
     async def send(self, message: bytes) -> None: ...
     async def close_early(self) -> None: ...
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One message and its place in the stream."""
+    """One message and its number in the stream."""
 
     number: int
     message: bytes
 
 
 Record = Callable[[str, int, bytes], None]
-"""Keeps a message of a stream by the stream's name and its number, for after this process."""
+"""Writes a message to the store, by the name of its stream and its number."""
 
 
 class EventStream:
-    """Messages in order; a reader can leave and a later one go on where it stopped."""
+    """Messages in order, for one reader at a time; a later reader can go on where an earlier one stopped."""
 
     def __init__(
-        self, name: str, kept: int = KEPT_EVENTS, *, ends_when_full: bool = True, record: Record | None = None
+        self, name: str, max_events: int = MAX_EVENTS, *, ends_when_full: bool = True, record: Record | None = None
     ) -> None:
         self.name = name
+        self.closed = False
+        self.last = 0
+        """The number of the newest event."""
+        self.delivered = 0
+        """The number of the last event a reader took."""
+        self.has_reader_or_ended = asyncio.Event()
+        """Set while a reader follows the stream, and once it is closed."""
         self._record = record
         self._ends_when_full = ends_when_full
-        self.closed = False
-        self._events: deque[Event] = deque(maxlen=kept)
-        self._last = 0
-        self._read = 0
+        self._events: deque[Event] = deque(maxlen=max_events)
         self._reader: object | None = None
-        self._met = False
-        self.followed = asyncio.Event()
-        """Set while somebody reads, and when nobody will any more."""
-        self._news = asyncio.Event()
-        self._room = asyncio.Event()
+        self._had_reader = False
+        self._changed = asyncio.Event()
+        self._drained = asyncio.Event()
 
     @classmethod
-    def replayed(cls, name: str, after: int, events: Iterable[tuple[int, bytes]]) -> EventStream:
-        """What is left of a stream of another process behind a number, for one reader."""
+    def from_store(cls, name: str, after: int, events: Iterable[tuple[int, bytes]]) -> EventStream:
+        """The rest of a stream of another process, behind number `after`; it is closed."""
         stream = cls(name)
-        stream._last = after
+        stream.last = after
         for number, message in events:
-            stream._last = number
+            stream.last = number
             stream._events.append(Event(number, message))
         stream.closed = True
         return stream
 
     @property
     def has_reader(self) -> bool:
-        """Whether somebody follows the stream right now."""
+        """Whether a reader follows the stream right now."""
         return self._reader is not None
 
-    @property
-    def last(self) -> int:
-        """The number of the newest event."""
-        return self._last
-
-    @property
-    def delivered(self) -> int:
-        """The number of the last event a reader took."""
-        return self._read
-
     def append(self, message: bytes) -> None:
-        """Add a message; a reader who fell a whole log behind is let go, without one the oldest message is."""
+        """Add a message; a reader that is a whole log behind is dropped, without a reader the oldest message is."""
         if self.closed:
             return
-        if self.has_reader and self._last - self._read == self._events.maxlen:
+        if self.has_reader and self.last - self.delivered == self._events.maxlen:
             _log.warning("a stream was ended: its reader fell %s messages behind", self._events.maxlen)
             self.release()
             if self._ends_when_full:
                 self.closed = True
                 return
-        self._last += 1
-        self._events.append(Event(self._last, message))
-        self._news.set()
+        self.last += 1
+        self._events.append(Event(self.last, message))
+        self._changed.set()
         if self._record is not None:
-            self._record(self.name, self._last, message)
+            self._record(self.name, self.last, message)
 
     async def send(self, message: bytes) -> None:
-        """Add a message and, while somebody reads or is about to, wait until they are not too far behind."""
+        """Add a message; with a reader, or before the first one comes, wait until it is not too far behind."""
         self.append(message)
-        while (self.has_reader or not self._met) and self._last - self._read > _BACKLOG:
-            self._room.clear()
-            await self._room.wait()
+        while (self.has_reader or not self._had_reader) and self.last - self.delivered > _MAX_BACKLOG:
+            self._drained.clear()
+            await self._drained.wait()
 
     def close(self) -> None:
-        """No more messages: readers end after the last one."""
+        """Take no more messages; readers end after the last one."""
         self.closed = True
-        self.followed.set()
-        self._news.set()
+        self.has_reader_or_ended.set()
+        self._changed.set()
 
     def release(self, reader: object | None = None) -> None:
-        """Send the reader away, or a certain one if it still reads; it may come back for the rest."""
+        """End the current reader, or only `reader` if it is the current one; it may come back for the rest."""
         if reader is not None and self._reader is not reader:
             return
         self._reader = None
         if not self.closed:
-            self.followed.clear()
-        self._met = True
-        self._news.set()
-        self._room.set()
+            self.has_reader_or_ended.clear()
+        self._had_reader = True
+        self._changed.set()
+        self._drained.set()
 
     async def follow(
         self, after: int, heartbeat: float | None = None, reader: object | None = None
     ) -> AsyncIterator[Event | None]:
-        """Events behind number `after`, kept ones first, then new ones as they come; a later reader takes over.
+        """Events behind number `after`, kept ones first, then new ones; a later reader ends this one.
 
-        After `heartbeat` seconds without news there is a `None`.
+        After `heartbeat` seconds without an event it yields `None`.
         """
         self.release()
         me = self._reader = reader or object()
-        self.followed.set()
-        self._read = after
+        self.has_reader_or_ended.set()
+        self.delivered = after
         try:
             while True:
                 for event in self._unread():
                     if self._reader is not me:
                         return
-                    self._read = event.number
+                    self.delivered = event.number
                     yield event
-                    self._room.set()
-                if self._reader is not me or (self.closed and self._read >= self._last):
+                    self._drained.set()
+                if self._reader is not me or (self.closed and self.delivered >= self.last):
                     return
-                if self._read >= self._last and not await self._hears(heartbeat):
-                    yield None
+                if self.delivered >= self.last:
+                    self._changed.clear()
+                    try:
+                        async with asyncio.timeout(heartbeat):
+                            await self._changed.wait()
+                    except TimeoutError:
+                        yield None
         finally:
             if self._reader is me:
                 self.release()
 
-    async def _hears(self, patience: float | None) -> bool:
-        self._news.clear()
-        try:
-            async with asyncio.timeout(patience):
-                return await self._news.wait()
-        except TimeoutError:
-            return False
-
     def _unread(self) -> list[Event]:
-        if self._read >= self._last:
+        if self.delivered >= self.last:
             return []
         first = self._events[0].number
-        return list(islice(self._events, max(0, self._read + 1 - first), None))
+        return list(islice(self._events, max(0, self.delivered + 1 - first), None))
 
 
-_MOST_WAITING: Final = 10_000
-_AT_ONCE: Final = 500
+class SessionStreams:
+    """The streams of one session in this process: the general one, and one for each request that needed one."""
+
+    __slots__ = ("_generation", "_opened", "_record", "_session_id", "_streams", "general")
+
+    def __init__(self, session_id: str, record: Record | None) -> None:
+        self._session_id = session_id
+        self._generation = new_generation(session_id)
+        self._record = record
+        self._opened = 0
+        # A client that does not read misses the oldest notifications, but its general stream goes on.
+        self.general = EventStream(f"g{self._generation}", ends_when_full=False, record=record)
+        self._streams: dict[str, EventStream] = {self.general.name: self.general}
+
+    @property
+    def has_reader(self) -> bool:
+        """Whether the client reads any of them right now."""
+        return any(stream.has_reader for stream in self._streams.values())
+
+    def open(self, request_id: RequestId | None = None) -> EventStream:
+        """A stream for one request; the oldest finished ones are forgotten."""
+        self._opened += 1
+        stream = EventStream(stream_name(self._generation, self._opened, request_id), record=self._record)
+        finished = [name for name, other in self._streams.items() if other.closed and other is not self.general]
+        for name in finished[: max(0, len(self._streams) - _MAX_STREAMS)]:
+            del self._streams[name]
+        self._streams[stream.name] = stream
+        return stream
+
+    def get(self, name: str) -> EventStream | None:
+        """The stream of that name, if this process has it."""
+        return self._streams.get(name)
+
+    def was_general(self, name: str) -> bool:
+        """Whether that is the name of the session's general stream, in this or an earlier process."""
+        return name.startswith("g") and _is_of_session(self._session_id, name)
+
+    async def replay(self, store: Store, name: str, after: int) -> EventStream | None:
+        """The rest of a stream that this process does not have, from the store."""
+        return await replay(store, self._session_id, self._generation, name, after)
+
+    def close(self) -> None:
+        """Take no more messages."""
+        for stream in self._streams.values():
+            stream.close()
 
 
-class RecordingHost(Protocol):
+# The name of a stream says which generation of the session it belongs to: each time a process opens or recovers the
+# session begins one. After the random part comes a mark, so that only names that a session really had are answered.
+
+
+def new_generation(session_id: str) -> str:
+    """A part of stream names that no other process, and no other session, uses."""
+    random = secrets.token_hex(4)
+    return random + _mark(session_id, random)
+
+
+def _is_of_session(session_id: str, name: str) -> bool:
+    return name[9:13] == _mark(session_id, name[1:9])
+
+
+def _mark(session_id: str, random: str) -> str:
+    return sha256(f"{session_id} {random}".encode()).hexdigest()[:4]
+
+
+def stream_name(generation: str, number: int, request_id: RequestId | None) -> str:
+    """The name of a request's stream; it carries the request's id, for whoever replays it after a crash."""
+    name = f"s{generation}{number}"
+    encoded = b"" if request_id is None else encode(request_id)
+    return f"{name}.{urlsafe_b64encode(encoded).decode()}" if 0 < len(encoded) <= _MAX_ENCODED_ID_BYTES else name
+
+
+class RecorderHost(Protocol):
     """What a recorder needs of the engine."""
 
     @property
@@ -189,96 +259,68 @@ class RecordingHost(Protocol):
 
 
 class Recorder:
-    """One line of messages on their way to the store."""
+    """Writes the messages of all sessions' streams to the store, in batches; when too many wait the oldest are lost."""
 
-    def __init__(self, host: RecordingHost, kept: float) -> None:
+    def __init__(self, host: RecorderHost, keep_seconds: float) -> None:
         self._host = host
-        self._kept = kept
-        self._waiting: deque[StoredEvent] = deque(maxlen=_MOST_WAITING)
-        self._writing = False
+        self._keep_seconds = keep_seconds
+        self._waiting: deque[StoredEvent] = deque(maxlen=_MAX_UNWRITTEN)
+        self._is_writing = False
 
     def for_session(self, session_id: str) -> Record | None:
-        """What records the streams of a session; nothing when the store would not outlive them."""
+        """The function that records a session's streams; `None` where the store does not outlive the process."""
         return partial(self._record, session_id) if self._host.store.database.is_durable else None
 
     def _record(self, session_id: str, stream: str, number: int, message: bytes) -> None:
-        expires_at = time.time() + self._kept
+        expires_at = time.time() + self._keep_seconds
         self._waiting.append(StoredEvent(session_id, stream, number, expires_at, message.decode()))
-        if not self._writing:
-            self._writing = True
+        if not self._is_writing:
+            self._is_writing = True
             self._host.background(self._write())
 
     async def _write(self) -> None:
         try:
             while self._waiting:
-                some = [self._waiting.popleft() for _ in range(min(_AT_ONCE, len(self._waiting)))]
-                await self._host.store.events.append(some)
+                batch = [self._waiting.popleft() for _ in range(min(_WRITE_BATCH, len(self._waiting)))]
+                await self._host.store.events.append(batch)
         except StoreError as error:
             self._waiting.clear()
-            _log.warning("messages of streams are not kept: %s", error.message)
+            _log.warning("messages of streams were not stored: %s", error.message)
         finally:
-            self._writing = False
-
-
-_LOST: Final = Failure(INTERNAL_ERROR, "The hub was stopped before this was answered.")
-_LONGEST_ID: Final = 64
-_NAME: Final = re.compile(r"s[0-9a-f]{12}[0-9]+\.([A-Za-z0-9_=-]+)")
+            self._is_writing = False
 
 
 class _Message(msgspec.Struct):
     method: str | UnsetType = UNSET
 
 
-def new_life(session_id: str) -> str:
-    """What the names of streams have in common in one life of a session, and in no other."""
-    random = secrets.token_hex(4)
-    return random + _mark(session_id, random)
+async def replay(store: Store, session_id: str, generation: str, name: str, after: int) -> EventStream | None:
+    """The stored events of a stream behind number `after`; `None` if the store has nothing of it.
 
-
-def is_own(session_id: str, name: str) -> bool:
-    """Whether a stream of that name was the session's, in whichever life."""
-    return name[9:13] == _mark(session_id, name[1:9])
-
-
-def _mark(session_id: str, random: str) -> str:
-    return sha256(f"{session_id} {random}".encode()).hexdigest()[:4]
-
-
-def stream_name(life: str, number: int, request_id: RequestId | None) -> str:
-    """What the stream of a request is called: its events say which request it was, whatever becomes of the process."""
-    name = f"s{life}{number}"
-    asked = b"" if request_id is None else encode(request_id)
-    return f"{name}.{urlsafe_b64encode(asked).decode()}" if 0 < len(asked) <= _LONGEST_ID else name
-
-
-async def replay(store: Store, session_id: str, life: str, name: str, after: int) -> EventStream | None:
-    """What the store has of a stream behind a number; none if nothing is known of it.
-
-    A request that was not answered in another life of the session never will be, and is told so; where other hubs use
-    the store, one of them may be about to answer it.
+    A request of an earlier generation that was not answered then never will be: its stream ends with an error. Where
+    other replicas use the store, one of them may still answer it, so nothing is added.
     """
     log = store.events
-    kept = await log.after(session_id, name, max(after - 1, 0), limit=KEPT_EVENTS)
-    events = [event for event in kept if event[0] > after]
-    is_past = is_own(session_id, name) and not name.startswith(f"s{life}") and not store.database.is_shared
-    is_over = len(kept) == KEPT_EVENTS or (kept and _is_answer(kept[-1][1]))
-    request_id = _asked(name) if is_past and not is_over else None
+    stored = await log.after(session_id, name, max(after - 1, 0), limit=MAX_EVENTS)
+    events = [event for event in stored if event[0] > after]
+    is_past = _is_of_session(session_id, name) and not name.startswith(f"s{generation}")
+    # A message without a method is the response, the last one of a request's stream.
+    is_over = len(stored) == MAX_EVENTS or (
+        stored and msgspec.json.decode(stored[-1][1], type=_Message).method is UNSET
+    )
+    request_id = _request_of(name) if is_past and not store.database.is_shared and not is_over else None
     if request_id is not None:
-        last = kept[-1][0] if kept else after
-        events.append((last + 1, _LOST.response(request_id)))
-    if not (events or kept or await log.after(session_id, name, 0, limit=1)):
+        last = stored[-1][0] if stored else after
+        events.append((last + 1, _LOST.encode(request_id)))
+    if not (events or stored or await log.after(session_id, name, 0, limit=1)):
         return None
-    return EventStream.replayed(name, after, events)
+    return EventStream.from_store(name, after, events)
 
 
-def _asked(name: str) -> RequestId | None:
-    """The request that a stream belonged to, where its name says so."""
-    found = _NAME.fullmatch(name)
+def _request_of(name: str) -> RequestId | None:
+    """The id of the request that a stream belongs to, if its name has it."""
+    found = _STREAM_NAME.fullmatch(name)
     try:
         return None if found is None else msgspec.json.decode(urlsafe_b64decode(found[1]), type=int | str)
     except (ValueError, msgspec.MsgspecError):
         return None
-
-
-def _is_answer(message: bytes) -> bool:
-    return msgspec.json.decode(message, type=_Message).method is UNSET

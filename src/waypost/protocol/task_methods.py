@@ -17,7 +17,7 @@ from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Asker, Exchange
 from waypost.protocol.responses import EMPTY, Answer
 from waypost.protocol.rounds import Rounds
-from waypost.protocol.session import GONE, LegacySession, SessionOutlet, session_of
+from waypost.protocol.session import SESSION_ENDED, LegacySession, SessionOutlet, session_of
 from waypost.protocol.streams import Outlet
 from waypost.protocol.tasks import (
     CANCELLED,
@@ -93,13 +93,13 @@ class SessionTaskAsker:
 
     async def _way(self) -> Outlet:
         """Where the client hears of it: with the result it waits for, else on its general stream, once it has one."""
-        general = self._session.general
+        general = self._session.streams.general
         while self._task.outlet is None:
             if self._session.is_attached or general.has_reader:
                 return SessionOutlet(self._session)
             if general.closed:
-                raise NoAnswer(GONE)
-            await _either(self._task.heard, general.followed)
+                raise NoAnswer(SESSION_ENDED)
+            await _either(self._task.heard, general.has_reader_or_ended)
         return self._task.outlet
 
     async def once(self, _key: str, function: Callable[[], Any]) -> Any:
@@ -124,7 +124,7 @@ def may_be_task(engine: Engine, tool: Capability | None, given: params.CallTool,
         if mode == "required" and not declared:
             raise CapabilityNotSupported({"extensions": {TASKS_EXTENSION: {}}})
         return declared and mode != "forbidden"
-    if exchange.version != versions.V2025_11_25 or not engine.has_task_tools:
+    if exchange.version != versions.V2025_11_25 or not engine.profile.has_task_tools:
         return False
     if mode == "required" and given.task is UNSET:
         raise MethodNotFound(f"Tool {given.name} only runs as a task; call it with params.task.")

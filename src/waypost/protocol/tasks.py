@@ -22,7 +22,7 @@ import msgspec
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.questions import Question
 from waypost.errors import Busy, InvalidParams, NoAnswer, StaleVersion, StoreUnavailable, shorten
-from waypost.protocol.responses import failure
+from waypost.protocol.responses import to_failure
 from waypost.protocol.streams import Outlet
 from waypost.stores.store import Store
 from waypost.stores.tasks import TaskRecord
@@ -232,7 +232,7 @@ class LiveTask:
                 raise
             await self._end_surely(**self._ends_as)
         except Exception as error:
-            told = failure(error, self._version)
+            told = to_failure(error, self._version)
             problem = {"code": told.code, "message": told.message, **({} if told.data is None else {"data": told.data})}
             await self._end_surely(status="failed", error=problem, status_message=told.message)
         else:

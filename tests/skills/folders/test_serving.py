@@ -55,11 +55,11 @@ async def test_a_host_can_verify_every_file_of_every_skill(tmp_path: Path, versi
 async def test_the_extension_is_declared_where_there_are_skills(tmp_path: Path, version: str) -> None:
     skill(tmp_path, "pdf")
     hub = Hub("library", "1").add_skills(tmp_path)
-    declared = hub.engine.capabilities(version)
+    declared = hub.engine.profile.capabilities(version)
     assert declared["resources"] == {"listChanged": True, "subscribe": True}
     assert declared["extensions"] == {EXTENSION: {"directoryRead": True}}
     empty = Hub("empty", "1").add_skills(tmp_path / "pdf" / "nowhere")
-    assert "extensions" not in empty.engine.capabilities(version)
+    assert "extensions" not in empty.engine.profile.capabilities(version)
     async with connect(empty, version) as client:
         assert (await client.request("skills/list"))["skills"] == []
     await empty.stop()

@@ -157,7 +157,7 @@ async def test_a_session_whose_reader_fell_behind_can_open_its_stream_again() ->
         visitor = await web.session()
         session = hub.engine.sessions.get(visitor.id)
         assert session is not None
-        reader = session.general.follow(0)
+        reader = session.streams.general.follow(0)
         await hub.notify_changed("tools")
         assert await anext(reader) is not None
         for _ in range(3000):

@@ -19,7 +19,7 @@ from waypost.capabilities.principals import Principal
 from waypost.policy import Authentication, Key, digest
 from waypost.policy.keys import KeyChange
 from waypost.protocol.engine import Engine
-from waypost.protocol.responses import REFUSED
+from waypost.protocol.responses import KEY_REVOKED
 from waypost.wire.versions import LEGACY
 
 PROMPTLY = 3.0
@@ -120,7 +120,7 @@ async def test_a_long_call_without_a_session_ends_with_its_key() -> None:
 
         keys(hub).keys.revoke("writer")
 
-        assert (await ended(call)).messages()[-1]["error"]["message"] == REFUSED.message
+        assert (await ended(call)).messages()[-1]["error"]["message"] == KEY_REVOKED.message
         assert stopped.is_set()
 
 
@@ -193,7 +193,7 @@ async def test_a_session_goes_on_with_another_key_of_the_same_id_and_the_stream_
         keys(hub).exchange(Authentication([new]))
 
         await ended(stream)
-        assert (await ended(call)).messages()[-1]["error"]["message"] == REFUSED.message
+        assert (await ended(call)).messages()[-1]["error"]["message"] == KEY_REVOKED.message
         assert stopped.is_set()
         visitor.headers.update(bearer(READER))
         assert (await visitor.post(request(3, "ping"))).status == 200
@@ -296,7 +296,7 @@ async def test_nothing_that_lasts_is_opened_by_a_request_whose_key_went_while_it
     async with served(hub) as (web, _):
         answers = [await ended(listening(web, WRITER)), await web.post(initialization(), bearer(WRITER))]
 
-        assert {answer.json["error"]["message"] for answer in answers} == {REFUSED.message}
+        assert {answer.json["error"]["message"] for answer in answers} == {KEY_REVOKED.message}
         assert len(hub.engine.sessions) == len(hub.engine.broadcast) == 0
 
 

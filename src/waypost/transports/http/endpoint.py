@@ -15,9 +15,10 @@ from waypost.protocol import legacy, modern
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange
 from waypost.protocol.modern import VERSION
-from waypost.protocol.responses import CALL_FAILED, STOPPING, Outcome
+from waypost.protocol.responses import CALL_FAILED, STOPPING, Response
 from waypost.protocol.session import LegacySession, SessionOutlet
 from waypost.protocol.streams import EventStream
+from waypost.stores.store import Store
 from waypost.transports.http.asgi import JSON, Header, Receive, Scope, Send, refuse, respond, take_body
 from waypost.transports.http.gate import Gate, Refusal, authenticated
 from waypost.transports.http.reply import Reply, gone, pump
@@ -113,7 +114,7 @@ class Endpoint:
             outcome = await modern.answer(self._engine, message, exchange, headers)
             status = 200 if outcome is None or not outcome.code else _STATUS.get(outcome.code, 200)
         except asyncio.CancelledError:  # by whoever serves the app, and cannot wait
-            outcome, status = STOPPING.outcome(exchange.request_id), 503
+            outcome, status = STOPPING.to_response(exchange.request_id), 503
         ending = self._finish(reply, outcome, status)
         if ending is not None:
             await ending
@@ -141,12 +142,12 @@ class Endpoint:
         try:
             given, status = await legacy.answer(self._engine, session, message, exchange), 200
         except asyncio.CancelledError:  # by whoever serves the app, and cannot wait
-            given, status = STOPPING.outcome(exchange.request_id), 503
+            given, status = STOPPING.to_response(exchange.request_id), 503
         ending = self._finish(reply, given, status)
         if ending is not None:
             await ending
 
-    def _finish(self, reply: Reply, outcome: Outcome | None, status: int) -> Awaitable[None] | None:
+    def _finish(self, reply: Reply, outcome: Response | None, status: int) -> Awaitable[None] | None:
         """Send the answer; a caller whose token does not reach far enough is told which one would."""
         if outcome is None or not outcome.scopes or self._auth is None:
             return reply.finish(outcome, status)
@@ -172,7 +173,7 @@ class Endpoint:
             payload, status = await legacy.answer_batch(self._engine, session, batch, reply, principal), 200
         except asyncio.CancelledError:  # by whoever serves the app, and cannot wait
             payload, status = legacy.answer_stopped_batch(batch), 503
-        ending = reply.finish(Outcome(payload) if payload else None, status)
+        ending = reply.finish(Response(payload) if payload else None, status)
         if ending is not None:
             await ending
 
@@ -183,14 +184,14 @@ class Endpoint:
         session = await self._session(send, headers, principal)
         if session is None:
             return None
-        general = (session.general, session.general.delivered)
+        general = (session.streams.general, session.streams.general.delivered)
         resumed = headers.get(b"last-event-id")
         if resumed is None:
-            if session.general.has_reader:
+            if session.streams.general.has_reader:
                 return await refuse(send, 409, "This session has an open stream already.")
             parts = [general]
         else:
-            parts = await _resumed(session, resumed.decode("latin-1"))
+            parts = await _find_resumption(self._engine.store, session, resumed.decode("latin-1"))
             if not parts:
                 return await refuse(send, 400, "Last-Event-ID names no event of this session.")
         reader = object()
@@ -235,21 +236,23 @@ class Endpoint:
         return session
 
 
-async def _resumed(session: LegacySession, event: str) -> list[tuple[EventStream, int]]:
-    """Where a client goes on that had an event: in its stream, or in what is left of it.
+async def _find_resumption(store: Store, session: LegacySession, event: str) -> list[tuple[EventStream, int]]:
+    """The streams in which a client goes on that has read an event, each with the number it has read; none if unknown.
 
-    A session that came back has a new general stream; whatever became of the old one, its client goes on there.
+    A stream that this process does not have is read from the store. A recovered session has a new general stream, so a
+    client of the old one goes on there after the rest of it.
     """
     name, _, digits = event.rpartition("_")
     if not _EVENT_NUMBER.fullmatch(digits):
         return []
     number = int(digits)
-    stream = session.stream(name)
+    stream = session.streams.get(name)
     if stream is not None:
         return [(stream, number)] if number <= stream.last else []
-    left = await session.replay(name, number)
-    general = [(session.general, session.general.delivered)] if session.had_general(name) else []
-    return general if left is None else [(left, number), *general]
+    rest = await session.streams.replay(store, name, number)
+    general = session.streams.general
+    now = [(general, general.delivered)] if session.streams.was_general(name) else []
+    return now if rest is None else [(rest, number), *now]
 
 
 async def _release_when_gone(receive: Receive, parts: list[tuple[EventStream, int]], reader: object) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from waypost.execution.deadline import Ticker, ticker
 from waypost.protocol.exchange import Exchange, track_request
-from waypost.protocol.responses import Outcome
+from waypost.protocol.responses import Response
 from waypost.protocol.session import LegacySession
 from waypost.protocol.streams import EventStream
 from waypost.transports.http.asgi import JSON, Header, Receive, Send, respond, send_whole
@@ -72,7 +72,7 @@ class Reply:
             self._stream.release()
 
     def finish(
-        self, outcome: Outcome | None, status: int, headers: tuple[Header, ...] = (JSON,)
+        self, outcome: Response | None, status: int, headers: tuple[Header, ...] = (JSON,)
     ) -> Awaitable[None] | None:
         """Send the answer; a request without one just ends. What is left to wait for is returned."""
         # Reply and exchange know each other: letting go here spares the garbage collector a cycle per request.
@@ -87,7 +87,7 @@ class Reply:
             return None
         return respond(self._send, status, outcome.payload, headers)
 
-    async def _end(self, outcome: Outcome | None) -> None:
+    async def _end(self, outcome: Response | None) -> None:
         stream = self._open()
         if outcome is not None:
             stream.append(outcome.payload)
@@ -99,7 +99,7 @@ class Reply:
     def _open(self) -> EventStream:
         if self._stream is None:
             asked = None if self.exchange is None else self.exchange.request_id
-            self._stream = EventStream("") if self._session is None else self._session.open_stream(asked)
+            self._stream = EventStream("") if self._session is None else self._session.streams.open(asked)
             prime = self._session is not None and at_least(self._session.version, V2025_11_25)
             self._pump = asyncio.get_running_loop().create_task(
                 pump(self._send, [(self._stream, 0)], numbered=self._session is not None, prime=prime)
