@@ -35,7 +35,7 @@ HOUSE = (
     {"buses"},
     {"config", "settings"},
     {"wire"},
-    {"corked", "errors", "loops", "redaction", "suggestions", "version"},
+    {"corked", "errors", "kinds", "loops", "redaction", "suggestions", "version"},
 )
 """The rooms from top to bottom; a room knows the rooms below it."""
 

@@ -12,10 +12,10 @@ from benchmarks.stores import moves
 from waypost import Hub
 from waypost.capabilities.context import Absent
 from waypost.capabilities.principals import FROM_OUTSIDE, Principal
-from waypost.config.executors import Noop
 from waypost.config.workflows import State, Transition, Workflow
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
+from waypost.workflows.executors.noop import Noop
 
 GO: Final = "go"
 _TOGETHER: Final = 500

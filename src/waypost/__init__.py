@@ -46,6 +46,7 @@ from waypost.errors import (
     WorkflowRefused,
 )
 from waypost.hub import Hub
+from waypost.kinds import EXECUTORS, GUARDS
 from waypost.version import __version__
 from waypost.wire.content import Audio, EmbeddedResource, Image, ResourceLink, Text
 
@@ -103,3 +104,7 @@ __all__ = [
     "__version__",
     "tool",
 ]
+
+# The configuration decodes executors and guards without knowing their package, which is imported for the first of them.
+EXECUTORS.provider = "waypost.workflows.executors"
+GUARDS.provider = "waypost.workflows.guards"

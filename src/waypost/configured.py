@@ -21,7 +21,7 @@ from waypost.building import Built, read, reread, rules
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.principals import ANONYMOUS
 from waypost.capabilities.session import ListKind
-from waypost.config.executors import McpConnection
+from waypost.config.connections import McpConnection
 from waypost.errors import DefinitionError, WaypostError
 from waypost.hub import Hub
 from waypost.policy.audit import Record

@@ -53,6 +53,9 @@ MAX_ECHOED_CHARACTERS: Final = 200
 class WaypostError(Exception):
     """Something went wrong in Waypost."""
 
+    error_class: str = "permanent_error"
+    """What workflows call the failure; it decides whether a retry can help."""
+
     def __init__(self, message: str | None = None) -> None:
         self.message = message or (type(self).__doc__ or "").strip()
         super().__init__(self.message)
@@ -69,6 +72,13 @@ def text_of(error: BaseException) -> str:
         return str(error)
     except Exception:
         return ""
+
+
+def class_of(error: BaseException) -> str:
+    """What workflows call a failure; an error that was raised from a refusal has the class of the refusal."""
+    if isinstance(error.__cause__, PolicyDenied):
+        return error.__cause__.error_class
+    return error.error_class if isinstance(error, WaypostError) else "permanent_error"
 
 
 def class_of_status(status: int) -> str:
@@ -115,13 +125,24 @@ class InvalidOutput(CallError):
 class DeadlineExceeded(CallError):
     """Tool execution timed out"""
 
+    error_class = "timeout"
+
 
 class Busy(CallError):
     """Too much is running already; try again later."""
 
+    error_class = "transient_error"
+
 
 class CircuitOpen(CallError):
     """The circuit is open."""
+
+    error_class = "transient_error"
+
+    def __init__(self, message: str | None = None, name: str = "") -> None:
+        super().__init__(message)
+        self.name = name
+        """The capability that is not called for a while."""
 
 
 class SchemaNotAllowed(CallError):
@@ -157,7 +178,6 @@ class InvocationFailed(CallError):
         self.code = code
         self.stacktrace = stacktrace
         self.error_class = error_class or self._CLASSES.get(code, "permanent_error")
-        """What workflows call it."""
 
 
 class UnknownCapability(WaypostError):
@@ -192,6 +212,8 @@ class PolicyDenied(WaypostError):
         super().__init__(message)
         self.rule_type = rule_type
         self.rule = rule
+        if rule_type == "rate_limit":
+            self.error_class = "rate_limited"
 
 
 class WorkflowRefused(WaypostError):
@@ -231,6 +253,8 @@ class StaleVersion(StoreError):
 
 class StoreUnavailable(StoreError):
     """The store cannot be used right now; try again later."""
+
+    error_class = "transient_error"
 
 
 class StoreDamaged(StoreError):

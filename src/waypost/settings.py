@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from waypost.config.executors import Connection
+from waypost.config.connections import Connection
 from waypost.config.names import DAY_MS, Directory, Name
 from waypost.config.proxy import Proxy, Search
 from waypost.config.workflows import Capability, Workflow

@@ -6,12 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import msgspec
-
 from tests.api.conftest import AGENT, Operator, operated_hub, operating
 from waypost import ToolError
 from waypost.capabilities.principals import Principal
 from waypost.config.workflows import Workflow
+from waypost.kinds import convert
 from waypost.workflows.records import FOREVER, Held
 
 RELEASE: dict[str, Any] = {
@@ -102,7 +101,7 @@ async def releasing(**more: Any) -> AsyncIterator[Releases]:
         return {"built": True}
 
     for name, model in {"release": RELEASE, **more}.items():
-        hub.workflow(name, msgspec.convert(model, Workflow))
+        hub.workflow(name, convert(model, Workflow))
     async with operating(hub) as operator:
         releases = Releases(operator)
         releases.lead = (await operator.told("POST", "/api/v1/keys", {"id": "lena", "roles": ["lead"]}))["key"]

@@ -7,10 +7,9 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from waypost import Context, Hub
 from waypost.config.workflows import Workflow
+from waypost.kinds import convert
 
 EFFECTS: Final = Path(os.environ.get("MILL_EFFECTS", os.devnull))
 HOLD: Final = EFFECTS.with_name("hold")
@@ -89,4 +88,4 @@ CHILDREN: Final[dict[str, Any]] = {
 }
 
 for name, states in {**KINDS, "child": CHILDREN}.items():
-    hub.workflow(name, msgspec.convert({"initialState": "here", "states": states}, Workflow))
+    hub.workflow(name, convert({"initialState": "here", "states": states}, Workflow))

@@ -11,13 +11,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import msgspec
-
 from waypost import Context, Hub
 from waypost.capabilities.context import Absent
 from waypost.capabilities.principals import FROM_OUTSIDE, Principal
 from waypost.config.workflows import Workflow
 from waypost.errors import WorkflowRefused
+from waypost.kinds import convert
 from waypost.stores.postgres import PostgresDatabase
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
@@ -63,7 +62,7 @@ def race(runs: Path) -> Workflow:
         "open": {"transitions": moves},
         "done": {"transitions": {"back": {"target": "open", "output": {"back": True}}}},
     }
-    return msgspec.convert({"initialState": "open", "states": states}, Workflow)
+    return convert({"initialState": "open", "states": states}, Workflow)
 
 
 @asynccontextmanager

@@ -20,11 +20,15 @@ from msgspec import NODEFAULT, Struct
 from tests.docs import exercises_gateway, exercises_workflows
 from tests.docs.exercises import EXERCISES
 from tests.docs.pages import DOCS, EXAMPLES, ROOT, Block, blocks
+from tests.workflows.executors.test_building import KINDS
 from waypost import Hub
 from waypost.cli.target import load_hub
-from waypost.config import Config, executors, workflows
+from waypost.config import Config, connections, workflows
+from waypost.kinds import BY_MARKER, ExecutorModel
+from waypost.kinds import EXECUTORS as EXECUTOR_MODELS
+from waypost.kinds import GUARDS as GUARD_MODELS
 from waypost.testing import connect
-from waypost.workflows import Child, Parallel, State, Transition, Workflow, live
+from waypost.workflows import Child, JoinSome, Parallel, State, Transition, Workflow, live
 from waypost.workflows.expressions import compile_expression
 from waypost.workflows.records import WAITING, body_of
 from waypost.workflows.scope import GUARD_ROOTS, NESTED_ROOTS, OUTPUT_ROOTS, Scope, compile_mapping
@@ -48,17 +52,17 @@ TABLES: Final[dict[type[Struct], tuple[str, str]]] = {
     workflows.Capability: (REFERENCE, "A capability"),
     workflows.Step: (REFERENCE, "A step"),
     workflows.StepRoute: (REFERENCE, "A route"),
-    executors.Reliability: (EXECUTORS, "Reliability"),
-    executors.Retry: (EXECUTORS, "Retry"),
-    executors.Fallback: (EXECUTORS, "Fallback"),
-    executors.JoinSome: (EXECUTORS, "Join"),
-    executors.McpConnection: (EXECUTORS, "The connection `mcp`"),
-    executors.CliConnection: (EXECUTORS, "The connection `cli`"),
-    executors.RestConnection: (EXECUTORS, "The connection `rest`"),
-    **{one: (EXECUTORS, f"The executor `{one.__struct_config__.tag}`") for one in executors.EXECUTORS},
+    workflows.Reliability: (EXECUTORS, "Reliability"),
+    workflows.Retry: (EXECUTORS, "Retry"),
+    workflows.Fallback: (EXECUTORS, "Fallback"),
+    JoinSome: (EXECUTORS, "Join"),
+    connections.McpConnection: (EXECUTORS, "The connection `mcp`"),
+    connections.CliConnection: (EXECUTORS, "The connection `cli`"),
+    connections.RestConnection: (EXECUTORS, "The connection `rest`"),
+    **{one: (EXECUTORS, f"The executor `{one.__struct_config__.tag}`") for one in EXECUTOR_MODELS.models.values()},
 }
 """Where the keys of each model are."""
-GUARDS: Final[tuple[type[Struct], ...]] = get_args(workflows.Guard)
+GUARDS: Final[tuple[type[Struct], ...]] = tuple(GUARD_MODELS.models.values())
 EVERY_EXECUTOR_HAS: Final = {"idempotent", "idempotencyKey"}
 
 
@@ -79,7 +83,9 @@ def table(page: str, heading: str) -> dict[str, list[str]]:
 
 def structs(annotation: Any) -> Iterator[type[Struct]]:
     """The models in an annotation, at any depth of it."""
-    if isinstance(annotation, type) and issubclass(annotation, Struct):
+    if annotation in BY_MARKER:
+        yield from BY_MARKER[annotation].models.values()
+    elif isinstance(annotation, type) and issubclass(annotation, Struct):
         yield annotation
     elif get_origin(annotation) is Annotated:
         yield from structs(get_args(annotation)[0])
@@ -111,7 +117,7 @@ def test_every_model_has_its_place() -> None:
 def test_a_table_has_every_key_of_its_model_with_its_default_and_no_other(model: type[Struct]) -> None:
     rows = table(*TABLES[model])
     fields = {field.encode_name: field for field in msgspec.structs.fields(model)}
-    if model in executors.EXECUTORS:
+    if issubclass(model, ExecutorModel):
         fields = {name: field for name, field in fields.items() if name not in EVERY_EXECUTOR_HAS}
     assert sorted(rows) == sorted(fields)
     for name, field in fields.items():
@@ -133,10 +139,9 @@ def test_every_guard_is_in_its_table_with_its_keys(model: type[Struct]) -> None:
 
 def test_every_executor_is_in_its_table_with_its_evidence_and_whether_it_is_idempotent() -> None:
     rows = table(EXECUTORS, "Kinds")
-    assert list(rows) == [one.__struct_config__.tag for one in executors.EXECUTORS]
-    evidence = {found["kind"]: found["evidence"] for found in map(constants, (SOURCE / "executors").glob("*.py"))}
-    evidence["human"] = "human_approval"
-    for one in executors.EXECUTORS:
+    assert list(rows) == [one.__struct_config__.tag for one in EXECUTOR_MODELS.models.values()]
+    evidence = {str(written["kind"]): found for written, found in KINDS} | {"human": "human_approval"}
+    for one in EXECUTOR_MODELS.models.values():
         fields = {field.encode_name: field for field in msgspec.structs.fields(one)}
         assert set(fields) >= EVERY_EXECUTOR_HAS
         kind = str(one.__struct_config__.tag)
@@ -145,17 +150,8 @@ def test_every_executor_is_in_its_table_with_its_evidence_and_whether_it_is_idem
         assert rows[kind][3] == f"`{str(fields['idempotent'].default).lower()}`", kind
 
 
-def constants(path: Path) -> dict[str, Any]:
-    """The kind of an executor and its evidence, as its class says them."""
-    found: dict[str, Any] = {"kind": None, "evidence": None}
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id in found:
-            found[node.target.id] = node.value.value if isinstance(node.value, ast.Constant) else None
-    return found
-
-
 def test_every_class_of_a_failure_is_in_the_table() -> None:
-    assert sorted(table(EXECUTORS, "Failure classes")) == sorted(get_args(executors.ErrorClass))
+    assert sorted(table(EXECUTORS, "Failure classes")) == sorted(get_args(workflows.ErrorClass))
 
 
 def test_every_error_code_is_in_the_table_and_no_other() -> None:

@@ -14,6 +14,7 @@ from waypost import Hub
 from waypost.capabilities.context import Absent
 from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE, Principal
 from waypost.config.workflows import Workflow
+from waypost.kinds import convert
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import V2025_11_25, V2026_07_28
 
@@ -103,7 +104,7 @@ def office(**options: Any) -> Hub:
     hub.prompt(name="greet", description="Compose a greeting.")(greet)
     hub.resource("docs://guide", name="guide", mime_type="text/markdown", description="How to.")(lambda: "# Guide")
     hub.resource("docs://logo", name="logo", mime_type="image/png")(lambda: b"png")
-    hub.workflow("release", msgspec.convert(RELEASE, Workflow))
+    hub.workflow("release", convert(RELEASE, Workflow))
     return hub
 
 

@@ -18,7 +18,7 @@ from tests.protocol.conftest import asynchronous, until
 from waypost.building import check
 from waypost.capabilities.capability import Kind
 from waypost.config import Finding, load
-from waypost.config.executors import McpConnection
+from waypost.config.connections import McpConnection
 from waypost.configured import ConfiguredHub
 from waypost.gateway.manifests import Manifest, digest_of
 from waypost.stores import urls

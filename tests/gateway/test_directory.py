@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import pytest
 
 from tests.gateway.conftest import RELEASE, office
@@ -21,6 +20,7 @@ from waypost.gateway.directory import Directory
 from waypost.gateway.documents import Document
 from waypost.gateway.items import Item
 from waypost.gateway.search import SearchIndex
+from waypost.kinds import convert
 from waypost.wire.definitions import PromptDefinition, ToolDefinition
 
 
@@ -81,7 +81,7 @@ def ids(directory: Directory, allowed: Callable[[Item], bool] = everybody) -> li
 
 
 def flow(**more: Any) -> Workflow:
-    return msgspec.convert({**RELEASE, **more}, Workflow)
+    return convert({**RELEASE, **more}, Workflow)
 
 
 def hub_with(*names: str) -> Hub:

@@ -14,6 +14,7 @@ from waypost import Hub
 from waypost.capabilities.capability import Kind
 from waypost.capabilities.names import SEVEN
 from waypost.config.workflows import Workflow
+from waypost.kinds import convert
 from waypost.policy import Rule
 from waypost.wire.versions import ALL
 
@@ -157,7 +158,7 @@ async def test_an_answer_about_what_is_not_there_leads_home(tool: str, arguments
 @asynchronous
 async def test_without_a_gateway_nothing_leads_to_it() -> None:
     hub = Hub("plain", version="1")
-    hub.workflow("release", msgspec.convert(RELEASE, Workflow))
+    hub.workflow("release", convert(RELEASE, Workflow))
     async with agent(hub) as a:
         assert (await a.call("workflow.get", workflowId="wf_none"))["links"] == []
 

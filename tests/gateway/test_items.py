@@ -11,6 +11,7 @@ from waypost import Hub
 from waypost.capabilities.capability import Capability
 from waypost.config.workflows import Workflow
 from waypost.gateway.items import Item, item_of, text_of
+from waypost.kinds import convert
 
 FLOW = msgspec.convert(
     {
@@ -84,7 +85,7 @@ def test_a_tool_that_is_only_called_like_a_workflow_is_none() -> None:
 
 def test_the_text_of_a_workflow_is_its_states_transitions_goals_and_guidance() -> None:
     assert text_of(FLOW) == "lint run_lint No warnings Mend what it finds done"
-    steps = msgspec.convert({"steps": [{"skill": "web_search"}, {"name": "sum", "capability": "add"}]}, Workflow)
+    steps = convert({"steps": [{"skill": "web_search"}, {"name": "sum", "capability": "add"}]}, Workflow)
     assert text_of(steps) == "web_search sum"
 
 

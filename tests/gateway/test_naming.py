@@ -10,6 +10,7 @@ import pytest
 from tests.contract.conftest import asynchronous
 from tests.gateway.conftest import MALLORY, RELEASE, agent, office
 from waypost.config.workflows import Workflow
+from waypost.kinds import convert
 from waypost.policy import Rule
 
 
@@ -47,7 +48,7 @@ async def test_a_rule_about_a_workflow_counts_by_whichever_name_it_is_started() 
 @asynchronous
 async def test_a_workflow_keeps_its_own_name_though_it_looks_like_that_of_a_tool() -> None:
     hub = office()
-    hub.workflow("workflow:release", msgspec.convert({**RELEASE, "title": "Another"}, Workflow))
+    hub.workflow("workflow:release", convert({**RELEASE, "title": "Another"}, Workflow))
     async with agent(hub) as a:
         assert (await a.describe("workflow:release"))["title"] == "Another"
         assert (await a.call("workflow.start", definitionId="workflow:release"))["definitionId"] == "workflow:release"

@@ -7,7 +7,6 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import msgspec
 import pytest
 from aiohttp import web
 
@@ -16,6 +15,7 @@ from tests.upstreams.internet import Answer, site
 from tests.workers.wire import Wire, at_work, hub_for_workers, rows, wired
 from waypost import Hub
 from waypost.config.workflows import Workflow
+from waypost.kinds import convert
 from waypost.testing import TestClient
 
 EXECUTORS = [{"kind": "worker", "function": "a::b"}, {"kind": "capability", "capability": "a__b"}]
@@ -25,7 +25,7 @@ def a_hub(executor: dict[str, Any]) -> Hub:
     """A hub with a workflow that makes one call."""
     hub = hub_for_workers(workers={"port": 0, "allow_private": True})
     states = {"a": {"transitions": {"go": {"target": "b", "executor": executor}}}, "b": {"terminal": True}}
-    hub.workflow("w", msgspec.convert({"initialState": "a", "states": states}, Workflow))
+    hub.workflow("w", convert({"initialState": "a", "states": states}, Workflow))
     return hub
 
 

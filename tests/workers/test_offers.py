@@ -6,13 +6,13 @@ import asyncio
 import json
 from typing import Any
 
-import msgspec
 import pytest
 
 from tests.protocol.conftest import asynchronous, idle, in_session
 from tests.workers.wire import at_work, hub_for_workers, rows, wired
 from waypost.capabilities.names import told_apart
 from waypost.errors import WaypostError
+from waypost.kinds import convert
 from waypost.testing import TestClient
 from waypost.workers.functions import is_internal
 from waypost.workers.offers import find
@@ -213,7 +213,7 @@ async def test_a_workflow_calls_a_function_by_its_id_whatever_its_tool_is_called
 
     executor = {"kind": "worker", "function": "mail::send", "arguments": {"to": "a"}}
     states = {"ready": {"transitions": {"send": {"target": "sent", "executor": executor}}}, "sent": {"terminal": True}}
-    hub.workflow("sending", msgspec.convert({"initialState": "ready", "states": states}, Workflow))
+    hub.workflow("sending", convert({"initialState": "ready", "states": states}, Workflow))
     async with at_work(hub) as client, wired(hub) as worker:
         await worker.offer("mail::send")
         started = await client.call_tool("workflow.start", {"definitionId": "sending", "input": {}})

@@ -18,7 +18,8 @@ from waypost import Context, Hub
 from waypost.capabilities.context import Absent
 from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE, Principal
 from waypost.config.workflows import Workflow
-from waypost.errors import ToolError
+from waypost.errors import CallError, ToolError
+from waypost.kinds import convert
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import V2026_07_28
 from waypost.workflows.engine import Engine
@@ -47,7 +48,7 @@ class Work:
     keys: list[str] = field(default_factory=list)
     fails: int = 0
     """How many calls from now on fail."""
-    failure: str = "It is broken."
+    failure: CallError = field(default_factory=lambda: ToolError("It is broken."))
     answer: Any = None
     """What it answers; left out, the value it was given."""
     held: asyncio.Event | None = None
@@ -67,7 +68,7 @@ class Work:
             await self.held.wait()
         if self.fails:
             self.fails -= 1
-            raise ToolError(self.failure)
+            raise self.failure
         return {"value": value, "count": len(self.calls)} if self.answer is None else self.answer
 
 
@@ -206,7 +207,7 @@ class Bench:
 
 def model(definition: Mapping[str, Any]) -> Workflow:
     """A workflow as a configuration would write it."""
-    return msgspec.convert(definition, Workflow)
+    return convert(definition, Workflow)
 
 
 def flow(states: Json, initial: str = "", **more: Any) -> Json:

@@ -9,10 +9,9 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any, Final
 
-import msgspec
-
 from waypost.config.workflows import Workflow
 from waypost.configured import ConfiguredHub
+from waypost.kinds import convert
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import LATEST_LEGACY
 
@@ -84,7 +83,7 @@ async def stepping(
     (path / "waypost.yaml").write_text(json.dumps(written))
     hub = ConfiguredHub(path / "waypost.yaml")
     if steps:
-        hub.workflow("walk", msgspec.convert({"steps": list(steps), **workflow}, Workflow))
+        hub.workflow("walk", convert({"steps": list(steps), **workflow}, Workflow))
     try:
         async with connect(hub, version, sampling=sampling) as client:
             yield Stepping(path, hub, client)

@@ -6,12 +6,12 @@ import re
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.workflows.checking.definitions import WORKFLOWS
 from waypost.config.workflows import Workflow
+from waypost.kinds import convert
 from waypost.workflows.graph import dot, mermaid, svg
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -58,7 +58,7 @@ DIGEST = {
 
 
 def workflow(data: dict[str, Any]) -> Workflow:
-    return msgspec.convert(data, Workflow)
+    return convert(data, Workflow)
 
 
 def test_mermaid_has_states_transitions_and_ends() -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from waypost.capabilities.principals import Principal
-from waypost.config import workflows as models
 from waypost.errors import DefinitionError
+from waypost.kinds import GuardModel, convert
 from waypost.workflows.guards import compile_guard, compile_guards, redacted
+from waypost.workflows.guards.expr import ExprGuard
+from waypost.workflows.guards.not_ import Not
 from waypost.workflows.scope import OUTPUT_ROOTS, Proof, Scope
 
 LEAD = Principal("ann", roles=("lead", "human"), permissions=("deploy",))
@@ -22,9 +23,8 @@ PROOFS = (Proof("review", "ann", 1), Proof("review", "ann", 2), Proof("build", "
 SCOPE = Scope(CONTEXT, {"env": "prod"}, {}, principal=LEAD, evidence=PROOFS)
 
 
-def guard(data: dict[str, Any]) -> models.Guard:
-    converted: models.Guard = msgspec.convert(data, models.Guard)
-    return converted
+def guard(data: dict[str, Any]) -> GuardModel:
+    return convert(data, GuardModel)
 
 
 def expr(text: str) -> dict[str, Any]:
@@ -263,9 +263,9 @@ def test_a_guard_may_look_at_more_where_there_is_more() -> None:
 
 
 def test_guards_nested_without_end_are_refused() -> None:
-    deep: models.Guard = models.ExprGuard(expr="true")
+    deep: GuardModel = ExprGuard(expr="true")
     for _ in range(70):
-        deep = models.Not(guard=deep)
+        deep = Not(guard=deep)
 
     with pytest.raises(DefinitionError, match="nested deeper than 64"):
         compile_guard(deep)

@@ -48,7 +48,7 @@ async def test_a_pinned_definition_is_found_again_by_another_library(store: str)
         assert definition is not None
         await b.engine.library.pin(definition)
         await b.engine.library.pin(definition)
-        fresh = Library(lambda: b.hub.store, definition.surroundings)
+        fresh = Library(lambda: b.hub.store, definition.context)
         found = await fresh.pinned(definition.digest)
         assert (found.id, found.model, found.digest) == ("flow", definition.model, definition.digest)
         assert await fresh.pinned(definition.digest) is found
@@ -81,7 +81,7 @@ async def test_every_executor_survives_the_store(given: Json) -> None:
         library = b.engine.library
         made = library.compiled("flow", model(definition))
         await library.pin(made)
-        fresh = Library(lambda: b.hub.store, made.surroundings)
+        fresh = Library(lambda: b.hub.store, made.context)
         found = await fresh.pinned(made.digest)
         assert found.model == made.model
         assert found.digest == made.digest

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
-from waypost.config.executors import CapabilityCall, Cli, Executor, Noop, Parallel, Pipeline
-from waypost.config.workflows import Capability, RoleGuard, Transition, Workflow
+from waypost.config.workflows import Capability, Transition, Workflow
 from waypost.errors import DefinitionError
+from waypost.kinds import ExecutorModel, convert
+from waypost.workflows.executors.capability import CapabilityCall
+from waypost.workflows.executors.cli import Cli
+from waypost.workflows.executors.noop import Noop
+from waypost.workflows.executors.parallel import Parallel
+from waypost.workflows.executors.pipeline import Pipeline
+from waypost.workflows.guards.role import RoleGuard
 from waypost.workflows.resolution import nearest, resolve, resolve_capability
 
 LEAD, ADMIN, HUMAN = RoleGuard(role="lead"), RoleGuard(role="admin"), RoleGuard(role="human")
@@ -17,7 +22,7 @@ GIT = Cli(command="git")
 
 
 def capabilities(**entries: dict[str, Any]) -> dict[str, Capability]:
-    return msgspec.convert(entries, dict[str, Capability])
+    return convert(entries, dict[str, Capability])
 
 
 def guard(role: str) -> dict[str, str]:
@@ -44,7 +49,7 @@ SHELF = capabilities(
 
 def transition(shelf: dict[str, Capability] = SHELF, **data: Any) -> Transition:
     model = {"initialState": "a", "states": {"a": {"transitions": {"go": {"target": "a", **data}}}}}
-    return resolve(msgspec.convert(model, Workflow), shelf).states["a"].transitions["go"]
+    return resolve(convert(model, Workflow), shelf).states["a"].transitions["go"]
 
 
 def call(name: str, **more: Any) -> dict[str, Any]:
@@ -130,7 +135,7 @@ def test_a_name_that_is_no_entry_stays_a_call() -> None:
     ],
 )
 def test_entries_inside_of_executors_bring_their_guards_to_the_transition(
-    executor: dict[str, Any], inside: Executor
+    executor: dict[str, Any], inside: ExecutorModel
 ) -> None:
     found = transition(executor=executor)
     assert found.executor == inside
@@ -152,7 +157,7 @@ def test_a_guard_that_comes_twice_is_asked_once() -> None:
 
 def entering(executor: dict[str, Any]) -> Workflow:
     model = {"initialState": "a", "states": {"a": {"onEnter": {"executor": executor}}}}
-    return resolve(msgspec.convert(model, Workflow), SHELF)
+    return resolve(convert(model, Workflow), SHELF)
 
 
 def test_what_runs_on_entry_can_be_an_entry() -> None:
@@ -173,7 +178,7 @@ def test_arguments_beside_the_name_of_an_entry_are_refused() -> None:
 
 def test_nothing_else_of_a_workflow_changes() -> None:
     data = {"initialState": "a", "title": "W", "states": {"a": {"transitions": {"go": {"target": "b"}}}, "b": {}}}
-    workflow = msgspec.convert(data, Workflow)
+    workflow = convert(data, Workflow)
     assert resolve(workflow, SHELF) == workflow
 
 

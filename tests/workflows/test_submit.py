@@ -10,6 +10,7 @@ import pytest
 
 from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import ANN, BOB, CODES, WORK, Bench, Json, Told, bench, flow
+from waypost.errors import Busy
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
 DONE: Json = {"terminal": True}
@@ -130,7 +131,7 @@ async def test_a_failure_leaves_everything_and_is_told_with_its_class(store: str
     reliability = {"retry": {"maxAttempts": 2}}
     async with bench(one({"executor": WORK, "output": {"n": 1}, "reliability": reliability}), store=store) as b:
         told = await b.start()
-        b.work.fails, b.work.failure = 9, "The far end is busy; try again later."
+        b.work.fails, b.work.failure = 9, Busy("The far end is busy; try again later.")
         failed = await b.follow(told, "go")
         assert (failed.refused, failed.code) == (True, "EXECUTOR_FAILED")
         assert failed["error"]["errorClass"] == "transient_error"
@@ -148,7 +149,7 @@ async def test_a_failure_leaves_everything_and_is_told_with_its_class(store: str
 async def test_the_idempotency_key_is_one_for_retries_and_fallbacks_and_new_for_the_next_submit() -> None:
     reliability = {"retry": {"maxAttempts": 2}, "fallback": {"executors": [WORK]}}
     async with bench(one({"executor": WORK, "reliability": reliability})) as b:
-        b.work.fails, b.work.failure = 4, "try again later."
+        b.work.fails, b.work.failure = 4, Busy()
         told = await b.start()
         assert (await b.follow(told, "go")).code == "EXECUTOR_FAILED"
         assert len(b.work.keys) == 4

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from waypost.api.routing import Operated, Operator, Route
-from waypost.config.executors import McpConnection
+from waypost.config.connections import McpConnection
 from waypost.errors import InvalidParams, UnknownCapability
 from waypost.gateway.importing import Imports
 from waypost.gateway.reporting import HeldTool, UpstreamRow

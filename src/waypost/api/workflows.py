@@ -15,6 +15,7 @@ from waypost.capabilities.context import Absent, Caller
 from waypost.capabilities.principals import Chain
 from waypost.config.workflows import Workflow
 from waypost.errors import InvalidParams, WorkflowRefused
+from waypost.kinds import convert
 from waypost.redaction import cleared, secrets_of
 from waypost.workflows import explanations, graph
 from waypost.workflows.answers import Answer, moment
@@ -170,7 +171,7 @@ def _changed(hub: Operated, one: Created) -> WorkflowChange:
 
 def _model(written: dict[str, Any]) -> Workflow:
     try:
-        model = msgspec.convert(written, Workflow)
+        model = convert(written, Workflow)
     except msgspec.ValidationError as error:
         raise InvalidParams(f"The workflow is not what is expected: {error}.") from None
     unknown = _unknown(written, msgspec.to_builtins(model), "")

@@ -23,8 +23,8 @@ class Result(msgspec.Struct):
     structured: Any = None
     is_error: bool = False
     meta: dict[str, Any] | None = None
-    error_class: str = ""
-    """What workflows call the failure, where that is known; it is not sent."""
+    error: BaseException | None = None
+    """The error that the pipeline turned into this result, if it did; it is not sent."""
 
     @property
     def bare(self) -> Any:
@@ -37,9 +37,9 @@ class Result(msgspec.Struct):
         return "\n".join(block.text for block in self.content if isinstance(block, Text))
 
 
-def failure(message: str, error_class: str = "") -> Result:
+def failure(message: str, error: BaseException | None = None) -> Result:
     """A result that says what went wrong."""
-    return Result([Text(readable(message))], is_error=True, error_class=error_class)
+    return Result([Text(readable(message))], is_error=True, error=error)
 
 
 def shape(value: Any) -> Result:
@@ -57,7 +57,7 @@ def shape(value: Any) -> Result:
         encode_json((value.structured, value.meta))  # what cannot be sent must fail here, where a tool's crash is told
         given = [value.content] if isinstance(value.content, (str, *CONTENT_TYPES)) else value.content
         content = [as_block(block) for block in given]
-        return Result(content, value.structured, value.is_error, value.meta, value.error_class)
+        return Result(content, value.structured, value.is_error, value.meta, value.error)
     if isinstance(value, str):
         return Result([Text(str(value))])
     if isinstance(value, CONTENT_TYPES):

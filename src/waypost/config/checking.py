@@ -14,6 +14,7 @@ from waypost.config.findings import listed, quoted
 from waypost.config.flowgate import translated
 from waypost.config.nodes import UNKNOWN, Node
 from waypost.config.scalars import resolve
+from waypost.kinds import convert
 from waypost.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def _plain_struct(
             findings.append(node.finding((*path, name), f"the key {quoted(name)} is missing; add it", "CFG014"))
     if told == len(findings) and hasattr(model, "__post_init__"):
         try:
-            msgspec.convert(data, model)
+            convert(data, model)
         except msgspec.ValidationError as error:
             findings.append(_misfit(node, error, model, path))
     return data
@@ -160,7 +161,7 @@ def _fit(node: Node, annotation: Annotation, findings: list[Finding], path: KeyP
         candidates.append(resolve(value))
     for candidate in candidates:
         try:
-            msgspec.convert(candidate, annotation)
+            convert(candidate, annotation)
             return candidate
         except msgspec.ValidationError as error:
             problem = _misfit(node, error, annotation, path)
@@ -171,7 +172,7 @@ def _fit(node: Node, annotation: Annotation, findings: list[Finding], path: KeyP
 def build(root: Node, data: Any, model: type[msgspec.Struct], findings: list[Finding]) -> Any:
     """The finished struct; a rule that only whole structs have is reported at the node its error names."""
     try:
-        return msgspec.convert(data, model)
+        return convert(data, model)
     except msgspec.ValidationError as error:
         node = root
         path: KeyPath = ()

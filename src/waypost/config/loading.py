@@ -13,7 +13,7 @@ import msgspec
 
 from waypost.config import references
 from waypost.config.checking import build, plain
-from waypost.config.executors import RestConnection
+from waypost.config.connections import RestConnection
 from waypost.config.findings import finding
 from waypost.config.includes import Source, gather
 from waypost.config.protection import find_losses

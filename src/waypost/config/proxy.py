@@ -4,9 +4,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
-from waypost.config.executors import Executor, Reliability
 from waypost.config.names import Name
-from waypost.config.workflows import Guard, Schema
+from waypost.config.workflows import Reliability, Schema
+from waypost.kinds import ExecutorModel, GuardModel
 
 ItemName = Annotated[
     str,
@@ -34,8 +34,8 @@ class Expose(Struct, frozen=True, kw_only=True, rename="camel"):
     examples: Annotated[list[Any], Meta(description="Examples of its arguments.")] = []
     category: Annotated[str | None, Meta(description="The category it is counted under.")] = None
     input_schema: Annotated[Schema | None, Meta(description="The JSON Schema of its arguments.")] = None
-    guards: Annotated[list[Guard], Meta(description="What has to hold, all of it.")] = []
-    executor: Annotated[Executor | None, Meta(description="What it runs.")] = None
+    guards: Annotated[list[GuardModel], Meta(description="What has to hold, all of it.")] = []
+    executor: Annotated[ExecutorModel | None, Meta(description="What it runs.")] = None
     reliability: Annotated[Reliability | None, Meta(description="What is done about failures.")] = None
 
 

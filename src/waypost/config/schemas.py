@@ -6,10 +6,11 @@ import re
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from waypost.config import flowgate, shapes
-from waypost.config.executors import Connection, Executor
-from waypost.config.workflows import Guard
+from waypost.config.connections import Connection
+from waypost.kinds import BY_MARKER
 from waypost.settings import Settings
 
 _VARIABLE: Final = {
@@ -19,12 +20,24 @@ _VARIABLE: Final = {
 }
 _NOTES: Final = ("title", "description", "default", "examples")
 _KIND: Final = "kind"
+_REFERENCE: Final = "#/$defs/{name}"
+_MARKER: Final = "marker"
+"""Stands in the schema of a marker until the references of its models are known."""
 
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of a configuration file: editors offer the keys in camelCase and accept whatever else loads."""
-    (reference,), definitions = msgspec.json.schema_components([Settings], ref_template="#/$defs/{name}")
-    told_apart = {name for union in (Connection, Executor, Guard) for name in _told_apart(union)}
+    unions = [list(shapes.members(union)) for union in (Connection, *BY_MARKER)]
+    models = [model for union in unions for model in union]
+    (reference, *references), definitions = msgspec.json.schema_components(
+        [Settings, *models], schema_hook=lambda marker: {_MARKER: marker}, ref_template=_REFERENCE
+    )
+    names = {
+        model: one["$ref"].removeprefix(_REFERENCE.format(name=""))
+        for model, one in zip(models, references, strict=True)
+    }
+    _resolve_markers(definitions, names)
+    told_apart = {names[model] for union in unions for model in _told_apart(union)}
     for name, definition in definitions.items():
         _close(name, definition, name in told_apart)
     for model, keys in flowgate.ALSO.items():
@@ -41,16 +54,24 @@ def schema() -> dict[str, Any]:
     }
 
 
-def _told_apart(union: shapes.Annotation) -> set[str]:
+def _resolve_markers(part: Any, names: dict[type[Struct], str]) -> None:
+    """Put the models of a marker where the schema has the marker."""
+    if isinstance(part, dict) and _MARKER in part:
+        tags = BY_MARKER[part.pop(_MARKER)].models
+        places = {tag: _REFERENCE.format(name=names[model]) for tag, model in tags.items()}
+        part["anyOf"] = [{"$ref": place} for place in places.values()]
+        part["discriminator"] = {"propertyName": _KIND, "mapping": places}
+    for inner in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        _resolve_markers(inner, names)
+
+
+def _told_apart(union: list[type[Struct]]) -> set[type[Struct]]:
     """The models of a union that are meant by the keys they cannot do without, so that they need no kind."""
-    required = {
-        model.__name__: {field.name for field in msgspec.structs.fields(model) if field.required}
-        for model in shapes.members(union)
-    }
+    required = {model: {one.name for one in msgspec.structs.fields(model) if one.required} for model in union}
     return {
-        name
-        for name, keys in required.items()
-        if keys and not any(others and others <= keys for other, others in required.items() if other != name)
+        model
+        for model, keys in required.items()
+        if keys and not any(others and others <= keys for other, others in required.items() if other is not model)
     }
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union, get
 from msgspec import Meta, Struct
 from msgspec.structs import fields
 
+from waypost.kinds import BY_MARKER
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -25,6 +27,8 @@ def members(annotation: Annotation) -> Iterator[Annotation]:
     elif origin in (Union, UnionType):
         for member in get_args(annotation):
             yield from members(member)
+    elif annotation in BY_MARKER:
+        yield from BY_MARKER[annotation].models.values()
     else:
         yield annotation
 

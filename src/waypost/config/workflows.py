@@ -1,38 +1,49 @@
-"""Workflows as they are written: states and transitions, or steps; guards; and reusable capabilities."""
+"""Workflows as they are written: states and transitions, or steps; what is done about failures; building blocks."""
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
-from waypost.config.executors import Executor, Idempotent, Millis, Reliability
-from waypost.config.names import Name
+from waypost.config.names import DAY_MS, Name
+from waypost.kinds import ExecutorModel, GuardModel
 
 Schema = Annotated[dict[str, Any], Meta(description="A JSON Schema.")]
 LinkFilter = Literal["all", "byGuards"]
+Millis = Annotated[int, Meta(ge=1, le=365 * DAY_MS)]
+Idempotent = Annotated[bool, Meta(description="Whether it may be run again when a crash left its outcome unknown.")]
+ErrorClass = Literal["timeout", "rate_limited", "connection_error", "transient_error", "permanent_error"]
 
 
-class ExprGuard(Struct, frozen=True, kw_only=True, rename="camel", tag="expr", tag_field="kind"):
-    """Holds when an expression does."""
+class Retry(Struct, frozen=True, kw_only=True, rename="camel"):
+    """How often and how soon something is tried again."""
 
-    expr: Annotated[str, Meta(description="The expression, such as `$.context.tests == true`.")]
-
-
-class JsonPathGuard(Struct, frozen=True, kw_only=True, rename="camel", tag="jsonpath", tag_field="kind"):
-    """The old name of `expr`."""
-
-    expr: Annotated[str, Meta(description="The expression.")]
-
-
-class PermissionGuard(Struct, frozen=True, kw_only=True, rename="camel", tag="permission", tag_field="kind"):
-    """Holds when the caller has a permission."""
-
-    permission: Annotated[Name, Meta(description="The permission.")]
+    max_attempts: Annotated[int, Meta(ge=1, le=100, description="How often it is tried in all.")] = 1
+    backoff: Annotated[Literal["none", "fixed", "exponential"], Meta(description="How the delay grows.")] = "none"
+    initial_delay_ms: Annotated[int, Meta(ge=0, le=DAY_MS, description="The first delay.")] = 0
+    max_delay_ms: Annotated[int, Meta(ge=0, le=DAY_MS, description="The longest delay.")] = 30_000
+    jitter: Annotated[
+        bool, Meta(description="Whether a delay is shortened by chance, so that not all come at once.")
+    ] = True
+    retry_on: Annotated[list[ErrorClass], Meta(description="After which failures; never after a permanent one.")] = (
+        field(default_factory=lambda: ["timeout", "transient_error", "rate_limited"])
+    )
 
 
-class RoleGuard(Struct, frozen=True, kw_only=True, rename="camel", tag="role", tag_field="kind"):
-    """Holds when the caller has a role."""
+class Fallback(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is run instead when something failed for good."""
 
-    role: Annotated[Name, Meta(description="The role.")]
+    executors: Annotated[list[ExecutorModel], Meta(min_length=1, description="Executors, tried in order.")]
+    strategy: Annotated[Literal["first_success"], Meta(description="The first that succeeds is the outcome.")] = (
+        "first_success"
+    )
+
+
+class Reliability(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is done about failures."""
+
+    timeout_ms: Annotated[Millis | None, Meta(description="How long one attempt may take.")] = None
+    retry: Annotated[Retry | None, Meta(description="How it is tried again.")] = None
+    fallback: Annotated[Fallback | None, Meta(description="What is run instead.")] = None
 
 
 class EvidenceNeed(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -40,33 +51,6 @@ class EvidenceNeed(Struct, frozen=True, kw_only=True, rename="camel"):
 
     kind: Annotated[Name, Meta(description="The kind.")]
     count: Annotated[int, Meta(ge=1, description="From how many different people or agents.")] = 1
-
-
-class EvidenceGuard(Struct, frozen=True, kw_only=True, rename="camel", tag="evidence", tag_field="kind"):
-    """Holds when earlier transitions left evidence."""
-
-    requires: Annotated[list[Name | EvidenceNeed], Meta(min_length=1, description="Which evidence.")]
-
-
-class AllOf(Struct, frozen=True, kw_only=True, rename="camel", tag="all_of", tag_field="kind"):
-    """Holds when all guards do."""
-
-    guards: Annotated[list["Guard"], Meta(description="The guards.")]
-
-
-class AnyOf(Struct, frozen=True, kw_only=True, rename="camel", tag="any_of", tag_field="kind"):
-    """Holds when one of the guards does."""
-
-    guards: Annotated[list["Guard"], Meta(description="The guards.")]
-
-
-class Not(Struct, frozen=True, kw_only=True, rename="camel", tag="not", tag_field="kind"):
-    """Holds when a guard does not."""
-
-    guard: Annotated["Guard", Meta(description="The guard.")]
-
-
-Guard = ExprGuard | JsonPathGuard | PermissionGuard | RoleGuard | EvidenceGuard | AllOf | AnyOf | Not
 
 
 class Evidence(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -79,7 +63,7 @@ class Evidence(Struct, frozen=True, kw_only=True, rename="camel"):
 class Branch(Struct, frozen=True, kw_only=True, rename="camel"):
     """Another target, where a guard holds on what the executor left."""
 
-    when: Annotated[Guard, Meta(description="The guard.")]
+    when: Annotated[GuardModel, Meta(description="The guard.")]
     target: Annotated[Name, Meta(description="The state it leads to then.")]
 
 
@@ -95,8 +79,8 @@ class Transition(Struct, frozen=True, kw_only=True, rename="camel"):
         Meta(description="Who may take it; a deterministic one is taken by itself."),
     ] = "agent"
     input_schema: Annotated[Schema | None, Meta(description="The JSON Schema of its arguments.")] = None
-    guards: Annotated[list[Guard], Meta(description="What has to hold, all of it.")] = []
-    executor: Annotated[Executor | None, Meta(description="What it runs; left out, it only moves on.")] = None
+    guards: Annotated[list[GuardModel], Meta(description="What has to hold, all of it.")] = []
+    executor: Annotated[ExecutorModel | None, Meta(description="What it runs; left out, it only moves on.")] = None
     output: Annotated[dict[Name, Any], Meta(description="What is written into the context.")] = {}
     prefill: Annotated[dict[Name, Any], Meta(description="Arguments that its link already carries.")] = {}
     branches: Annotated[list[Branch], Meta(description="Other targets; the first whose guard holds is taken.")] = []
@@ -107,7 +91,7 @@ class Transition(Struct, frozen=True, kw_only=True, rename="camel"):
 class OnEnter(Struct, frozen=True, kw_only=True, rename="camel"):
     """What runs when a state is entered."""
 
-    executor: Annotated[Executor, Meta(description="What runs.")]
+    executor: Annotated[ExecutorModel, Meta(description="What runs.")]
     output: Annotated[dict[Name, Any], Meta(description="What is written into the context.")] = {}
     reliability: Annotated[Reliability | None, Meta(description="What is done about failures.")] = None
 
@@ -200,6 +184,6 @@ class Capability(Struct, frozen=True, kw_only=True, rename="camel"):
     examples: Annotated[list[Any], Meta(description="Examples of its arguments.")] = []
     wraps: Annotated[Name | None, Meta(description="The capability it is made from.")] = None
     input_schema: Annotated[Schema | None, Meta(description="The JSON Schema of its arguments.")] = None
-    executor: Annotated[Executor | None, Meta(description="What it runs.")] = None
-    guards: Annotated[list[Guard], Meta(description="What has to hold, all of it.")] = []
+    executor: Annotated[ExecutorModel | None, Meta(description="What it runs.")] = None
+    guards: Annotated[list[GuardModel], Meta(description="What has to hold, all of it.")] = []
     reliability: Annotated[Reliability | None, Meta(description="What is done about failures.")] = None

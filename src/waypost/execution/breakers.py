@@ -47,7 +47,7 @@ class Breakers:
             return False
         left = breaker.opened_at + self._pause - self._clock()
         if left > 0 or breaker.probing:
-            raise CircuitOpen(f"Circuit open for {name}, retry in {max(ceil(left), 1)} s")
+            raise CircuitOpen(f"Circuit open for {name}, retry in {max(ceil(left), 1)} s", name)
         breaker.probing = True
         return True
 

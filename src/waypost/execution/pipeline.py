@@ -258,9 +258,9 @@ def error_result(name: str, error: BaseException, secrets: tuple[str, ...] = ())
     if isinstance(error, InvalidArguments):
         return failure(f"Invalid arguments for tool {name}: {error.message}")
     if isinstance(error, InvocationFailed):
-        return failure(redacted(error.message, secrets), error.error_class)
+        return failure(redacted(error.message, secrets), error)
     if isinstance(error, (CallError, StoreError)):
-        return failure(without(error.message, secrets))
+        return failure(without(error.message, secrets), error)
     if isinstance(error, (ProtocolError, UnknownCapability, PolicyDenied)):
         raise error
     if isinstance(error, asyncio.CancelledError) and _is_task_cancelled():

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from waypost.config import Loaded
-from waypost.config.executors import McpConnection, RestConnection
+from waypost.config.connections import McpConnection, RestConnection
 from waypost.config.findings import Finding, KeyPath, quoted
 from waypost.config.proxy import Import
 from waypost.errors import DefinitionError

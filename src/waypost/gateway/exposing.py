@@ -21,15 +21,16 @@ from waypost.capabilities.results import Result
 from waypost.capabilities.schemas.forms import require
 from waypost.capabilities.schemas.validators import Validator
 from waypost.capabilities.tools import make_tool
-from waypost.config import executors as models
+from waypost.config.workflows import Reliability, Retry
 from waypost.errors import ExecutorFailed
 from waypost.gateway.offers import Data, Offer
 from waypost.wire.content import Audio, Block, EmbeddedResource, Image, ResourceLink, Text
 from waypost.wire.versions import is_modern
 from waypost.workflows.callers import Unasked
 from waypost.workflows.definition import with_defaults
-from waypost.workflows.executors.building import is_idempotent, supervise
-from waypost.workflows.executors.executor import Run, Surroundings
+from waypost.workflows.executors import is_idempotent, supervise
+from waypost.workflows.executors.kind import ExecutorContext, Run
+from waypost.workflows.executors.mcp import Mcp
 from waypost.workflows.executors.reliability import Supervised
 from waypost.workflows.guards import Reason, compile_guards
 from waypost.workflows.scope import Scope
@@ -60,7 +61,7 @@ class Exposures:
     def __init__(self) -> None:
         self._made: dict[str, tuple[Offer, Capability]] = {}
 
-    def tools(self, offers: Iterable[Offer], surroundings: Surroundings) -> list[Capability]:
+    def tools(self, offers: Iterable[Offer], surroundings: ExecutorContext) -> list[Capability]:
         """A tool for each offer."""
         made: dict[str, tuple[Offer, Capability]] = {}
         for offer in offers:
@@ -70,7 +71,7 @@ class Exposures:
         return [tool for _, tool in made.values()]
 
 
-def expose(offer: Offer, surroundings: Surroundings) -> Capability:
+def expose(offer: Offer, surroundings: ExecutorContext) -> Capability:
     """The tool of an offer."""
     schema = offer.input_schema
     examples = [one for one in offer.examples if isinstance(one, dict)]
@@ -98,7 +99,7 @@ def expose(offer: Offer, surroundings: Surroundings) -> Capability:
 class Exposed:
     """What happens when an offer is called."""
 
-    def __init__(self, offer: Offer, surroundings: Surroundings) -> None:
+    def __init__(self, offer: Offer, surroundings: ExecutorContext) -> None:
         self.offer = offer
         self._surroundings = surroundings
         self._guards = compile_guards(offer.guards)
@@ -124,7 +125,7 @@ class Exposed:
             output, _ = await runs.run(Run(scope, caller.chain.key or f"call_{uuid4().hex}", _behind(caller, name)))
         except ExecutorFailed as error:
             return _failed(error)
-        return _content(output) if isinstance(self.offer.executor, models.Mcp) else output
+        return _content(output) if isinstance(self.offer.executor, Mcp) else output
 
 
 def _behind(caller: Caller, name: str) -> Caller:
@@ -172,11 +173,11 @@ def _described(offer: Offer) -> str | None:
     return "\n\n".join(part for part in (offer.description, told) if part) or None
 
 
-def _longest(reliability: models.Reliability | None) -> float | None:
+def _longest(reliability: Reliability | None) -> float | None:
     """How long all attempts may take, where it is said how long one may; else what holds for every tool holds."""
     if reliability is None or reliability.timeout_ms is None:
         return None
-    retry = reliability.retry or models.Retry()
+    retry = reliability.retry or Retry()
     candidates = 1 + (len(reliability.fallback.executors) if reliability.fallback is not None else 0)
     pauses = 0.0 if retry.backoff == "none" else (retry.max_attempts - 1) * float(retry.max_delay_ms)
     return candidates * (retry.max_attempts * reliability.timeout_ms + pauses) / 1000 + 1.0

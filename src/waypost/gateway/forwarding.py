@@ -24,7 +24,7 @@ from waypost.upstreams.upstream import Progress
 from waypost.wire.content import Text
 from waypost.wire.params import CLIENT_CAPABILITIES, LOG_LEVEL
 from waypost.wire.versions import V2025_11_25, is_modern
-from waypost.workflows.executors.mcp import KEY
+from waypost.workflows.executors.kind import IDEMPOTENCY_KEY
 
 _OWN: Final = "io.modelcontextprotocol/"
 """How the entries of `_meta` begin that are about one connection and not about the answer."""
@@ -53,7 +53,7 @@ class Forwarded:
         self._method = method
         self._params = params
         self._ctx = ctx
-        self._meta: Data = {KEY: ctx.idempotency_key} if ctx.idempotency_key else {}
+        self._meta: Data = {IDEMPOTENCY_KEY: ctx.idempotency_key} if ctx.idempotency_key else {}
         self._is_begun_here = False
 
     async def answer(self, parking: Parking, secrets: Sequence[str]) -> Data:

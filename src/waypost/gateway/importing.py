@@ -16,7 +16,7 @@ import msgspec
 
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.registry import Registry
-from waypost.config.executors import Connection, McpConnection
+from waypost.config.connections import Connection, McpConnection
 from waypost.config.proxy import Import
 from waypost.errors import DefinitionError, StoreError, ToolError, UnknownCapability, WaypostError
 from waypost.gateway.deciding import Order, decided, in_order

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from waypost.config.executors import McpConnection
+from waypost.config.connections import McpConnection
 from waypost.errors import StaleVersion
 from waypost.gateway.trust import NAMED_BY, TOOL, Pin, key_of
 from waypost.stores.store import Store

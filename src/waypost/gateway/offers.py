@@ -7,8 +7,11 @@ from typing import Any, Final
 from msgspec import Struct
 
 from waypost.config import workflows as models
-from waypost.config.executors import Executor, Noop, Reliability, Rest
 from waypost.config.proxy import Expose
+from waypost.config.workflows import Reliability
+from waypost.kinds import ExecutorModel, GuardModel
+from waypost.workflows.executors.noop import Noop
+from waypost.workflows.executors.rest import Rest
 from waypost.workflows.resolution import Capabilities, resolve_capability
 
 Data = dict[str, Any]
@@ -29,8 +32,8 @@ class Offer(Struct, frozen=True, kw_only=True):
     examples: list[Any] = []
     category: str | None = None
     input_schema: Data
-    guards: list[models.Guard] = []
-    executor: Executor
+    guards: list[GuardModel] = []
+    executor: ExecutorModel
     bare: Rest | None = None
     """What runs instead where there is no body to send."""
     reliability: Reliability | None = None

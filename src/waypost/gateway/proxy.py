@@ -13,7 +13,6 @@ from waypost.capabilities.capability import Capability
 from waypost.capabilities.context import Caller
 from waypost.capabilities.names import SEVEN
 from waypost.capabilities.registry import Registry
-from waypost.config.executors import CapabilityCall
 from waypost.config.names import DAY_MS
 from waypost.config.workflows import State, Transition, Workflow
 from waypost.errors import InvalidArguments, PolicyDenied, WorkflowRefused, shorten
@@ -25,6 +24,7 @@ from waypost.workflows import explanations
 from waypost.workflows.answers import Answer, nowhere, standing
 from waypost.workflows.definition import Definition
 from waypost.workflows.engine import Engine
+from waypost.workflows.executors.capability import CapabilityCall
 from waypost.workflows.records import PROXY
 
 READY: Final = "ready"

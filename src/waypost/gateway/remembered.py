@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from waypost.config import Loaded
-from waypost.config.executors import Connection, McpConnection
+from waypost.config.connections import Connection, McpConnection
 from waypost.errors import StoreError
 from waypost.gateway.manifests import Manifest, digest_of
 from waypost.stores import schema, urls

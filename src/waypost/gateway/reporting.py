@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from waypost.capabilities.capability import Kind
-from waypost.config.executors import McpConnection
+from waypost.config.connections import McpConnection
 from waypost.gateway.characters import hidden_characters
 from waypost.gateway.manifests import Manifest
 from waypost.gateway.sources import Source

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from waypost.capabilities.capability import Capability
-from waypost.config.executors import McpConnection
+from waypost.config.connections import McpConnection
 from waypost.config.proxy import Import
 from waypost.gateway.manifests import Manifest
 from waypost.gateway.trust import NAMED_BY, Held, Pin, judged

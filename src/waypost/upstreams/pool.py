@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from waypost.config.executors import Connection, McpConnection
+from waypost.config.connections import Connection, McpConnection
 from waypost.errors import RemoteError, ToolError
 from waypost.upstreams.client import RelayClient
 from waypost.upstreams.offers import Offers, list_offers, to_plain

@@ -4,42 +4,39 @@ The models that a configuration is read into are also how a program writes a wor
 Workflow(initial_state="draft", states={"draft": State(transitions={...}), ...}))`.
 """
 
-from waypost.config.executors import (
-    CapabilityCall,
-    Child,
-    Cli,
-    Fallback,
-    Human,
-    JoinSome,
-    Mcp,
-    Noop,
-    Parallel,
-    Pipeline,
-    Reliability,
-    Rest,
-    Retry,
-    Script,
-    WorkerCall,
-)
 from waypost.config.workflows import (
-    AllOf,
-    AnyOf,
     Branch,
     Evidence,
-    EvidenceGuard,
     EvidenceNeed,
-    ExprGuard,
-    Not,
+    Fallback,
     OnEnter,
     OnTimeout,
-    PermissionGuard,
-    RoleGuard,
+    Reliability,
+    Retry,
     State,
     Step,
     StepRoute,
     Transition,
     Workflow,
 )
+from waypost.workflows.executors.capability import CapabilityCall
+from waypost.workflows.executors.cli import Cli
+from waypost.workflows.executors.human import Human
+from waypost.workflows.executors.mcp import Mcp
+from waypost.workflows.executors.noop import Noop
+from waypost.workflows.executors.parallel import JoinSome, Parallel
+from waypost.workflows.executors.pipeline import Pipeline
+from waypost.workflows.executors.rest import Rest
+from waypost.workflows.executors.script import Script
+from waypost.workflows.executors.worker import WorkerCall
+from waypost.workflows.executors.workflow import Child
+from waypost.workflows.guards.all_of import AllOf
+from waypost.workflows.guards.any_of import AnyOf
+from waypost.workflows.guards.evidence import EvidenceGuard
+from waypost.workflows.guards.expr import ExprGuard
+from waypost.workflows.guards.not_ import Not
+from waypost.workflows.guards.permission import PermissionGuard
+from waypost.workflows.guards.role import RoleGuard
 
 __all__ = [
     "AllOf",

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.context import Caller
 from waypost.capabilities.registry import Registry
 from waypost.errors import PolicyDenied
+from waypost.kinds import ExecutorModel
 from waypost.policy.guard import PolicyGuard
 from waypost.skills.tools import tool_name as skill_name
 from waypost.wire.definitions import ToolDefinition
-from waypost.workflows import explanations
 from waypost.workflows.definition import Definition
+from waypost.workflows.executors.kind import Reference, names_in, names_in_data, walk
 from waypost.workflows.library import tool_name
 from waypost.workflows.live import Live
 from waypost.workflows.records import ENTER, PROXY
@@ -76,9 +77,6 @@ class Rights:
         return not self.is_hidden(name, caller) and not self.against(name, caller, steady=True)
 
 
-_NAMED_BY: Final = {"capability": "capability", "worker": "function", "workflow": "definitionId"}
-"""The field of an executor, by its kind, that names what it calls."""
-
 Data = dict[str, Any]
 
 
@@ -95,32 +93,28 @@ class Dependencies:
         called = (*self.of(None if model is None else model.executor), *step_tools(live.definition, live.state.name))
         return all(map(self._rights.is_there, called))
 
-    def of(self, executor: Any) -> Iterator[str]:
-        """The tools that an executor calls, and those inside of it."""
-        return self._used(explanations.plain(executor))
+    def of(self, executor: ExecutorModel | None) -> Iterator[str]:
+        """The tools that an executor calls, and those nested in it."""
+        for one in () if executor is None else walk(executor):
+            yield from self._tools(names_in(one))
 
-    def _used(self, told: Any) -> Iterator[str]:
-        inner = told if isinstance(told, list) else []
-        if isinstance(told, dict):
-            yield from self.own(told)
-            inner = list(told.values())
-        for one in inner:
-            yield from self._used(one)
+    def own(self, written: Data) -> Iterator[str]:
+        """The tools that an executor or a step, given as plain data, calls itself."""
+        if "kind" in written:
+            yield from self._tools(names_in_data(written))
+        elif "on_missing_skill" in written:
+            yield from (skill_name(one) for key in ("skill", "fallback_skill") if (one := written.get(key)))
+            yield from (one for one in (written.get("capability"),) if one)
 
-    def own(self, told: Data) -> Iterator[str]:
-        """The tool that an executor or a step calls itself."""
-        name = told.get(_NAMED_BY.get(str(told.get("kind")), ""))
-        if isinstance(name, str):
-            match told["kind"]:
-                case "worker":
+    def _tools(self, references: Iterable[Reference]) -> Iterator[str]:
+        for _, target, name in references:
+            match target:
+                case "capability":
+                    yield name
+                case "function":
                     yield self._function(name) or name
                 case "workflow":
                     yield tool_name(name)
-                case _:
-                    yield name
-        elif "kind" not in told and "on_missing_skill" in told:
-            yield from (skill_name(one) for key in ("skill", "fallback_skill") if (one := told.get(key)))
-            yield from (one for one in (told.get("capability"),) if one)
 
 
 def step_tools(definition: Definition, state: str) -> Iterator[str]:

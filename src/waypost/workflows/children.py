@@ -17,11 +17,10 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from waypost.capabilities.context import Caller
-from waypost.errors import ExecutorFailed, StaleVersion, WorkflowRefused
+from waypost.errors import ExecutorFailed, StaleVersion, WorkflowRefused, class_of
 from waypost.workflows.callers import absent
 from waypost.workflows.chaining import Chains
 from waypost.workflows.definition import Action
-from waypost.workflows.executors.capability import class_of_denial
 from waypost.workflows.live import Live
 from waypost.workflows.moves import Moves, Taken
 from waypost.workflows.records import Held, Parent
@@ -166,7 +165,7 @@ class Children:
 
 
 def _refused(error: WorkflowRefused) -> ExecutorFailed:
-    return ExecutorFailed(error.message, class_of_denial(error.__cause__))
+    return ExecutorFailed(error.message, class_of(error))
 
 
 def result_of(child: Live) -> Data:

@@ -15,6 +15,7 @@ from waypost.config.findings import dotted
 from waypost.config.nodes import Node
 from waypost.config.workflows import Workflow
 from waypost.errors import DefinitionError, StaleVersion, StoreError, WorkflowRefused, shorten
+from waypost.kinds import convert
 from waypost.stores import schema
 from waypost.stores.records import Document, is_key
 from waypost.stores.store import WORKFLOW_PREFIX, Store
@@ -235,7 +236,7 @@ def _kept(one: Created) -> dict[str, Any]:
 
 
 def _created(document: Document) -> Created:
-    return msgspec.structs.replace(msgspec.convert(document.value, Created), version=document.version)
+    return msgspec.structs.replace(convert(document.value, Created), version=document.version)
 
 
 def _invalid(name: str, message: str) -> WorkflowRefused:

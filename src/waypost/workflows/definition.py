@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Protocol
 
-import msgspec
-
 from waypost.capabilities.schemas.validators import Validator
-from waypost.config import executors as config
 from waypost.config import workflows as models
 from waypost.errors import DefinitionError
-from waypost.workflows.executors.building import is_idempotent, supervise
-from waypost.workflows.executors.executor import Surroundings
+from waypost.kinds import GuardModel
+from waypost.workflows.executors import ExecutorContext, is_idempotent, supervise
+from waypost.workflows.executors.human import Human
+from waypost.workflows.executors.kind import ApprovalPlan, ChildPlan, NoWork, kind_of
 from waypost.workflows.executors.reliability import Supervised
-from waypost.workflows.guards import CompiledGuard, Guards, compile_guard, compile_guards
+from waypost.workflows.guards import CompiledGuard, Guards, compile_guard, compile_guards, record_of
+from waypost.workflows.guards.evidence import EvidenceGuard
 from waypost.workflows.records import ENTER, digest
 from waypost.workflows.scope import GUARD_ROOTS, OUTPUT_ROOTS, Scope, Template, compile_mapping, compile_template
 from waypost.workflows.step_running import supervised_step
@@ -52,23 +52,12 @@ def _filled(properties: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]
     return filled
 
 
-HUMAN_EVIDENCE: Final = "human_approval"
-CHILD_EVIDENCE: Final = "workflow_result"
 KEY: Final = "{workflowId}.{transition}.{correlationId}"
 _ENDS: Final = {
     COMPLETED: models.State(terminal=True, outcome="succeeded"),
     FAILED: models.State(terminal=True, outcome="failed"),
 }
 """The ends of a workflow of steps."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChildPlan:
-    """Another workflow to wait for."""
-
-    definition: str
-    input: Template | None
-    within: float | None
 
 
 class Writes(Protocol):
@@ -85,7 +74,7 @@ class Action:
     kind: str
     output: Writes | None
     runs: Supervised | None = None
-    human: config.Human | None = None
+    human: Human | None = None
     presents: Template | None = None
     child: ChildPlan | None = None
     idempotent: bool = True
@@ -137,14 +126,14 @@ class StatePlan:
 class Definition:
     """A workflow that instances can run by."""
 
-    def __init__(self, id: str, model: models.Workflow, surroundings: Surroundings) -> None:
+    def __init__(self, id: str, model: models.Workflow, context: ExecutorContext) -> None:
         self._walk = Walk(model.steps) if model.steps else None
         initial = self._walk.names[0] if self._walk is not None else model.initial_state
         if not initial or (self._walk is None and initial not in model.states):
             raise DefinitionError(f"Workflow {id} has no initial state.")
         self.id = id
         self.model = model
-        self.surroundings = surroundings
+        self.context = context
         self.title = model.title or id
         self.initial = initial
         self.input_schema = input_schema(model)
@@ -220,7 +209,7 @@ def _step(definition: Definition, walk: Walk, name: str) -> StatePlan:
     action = Action(
         "step",
         Written(walk, place),
-        runs=supervised_step(walk, place, definition.surroundings),
+        runs=supervised_step(walk, place, definition.context),
         idempotent=step.idempotent,
     )
     plan = TransitionPlan(
@@ -238,9 +227,9 @@ def _step(definition: Definition, walk: Walk, name: str) -> StatePlan:
 
 
 def _transition(definition: Definition, where: str, name: str, model: models.Transition) -> TransitionPlan:
-    guards = list(model.guards)
+    guards: list[GuardModel] = list(model.guards)
     if model.evidence is not None and model.evidence.requires:
-        guards.append(models.EvidenceGuard(requires=model.evidence.requires))
+        guards.append(EvidenceGuard(requires=model.evidence.requires))
     link: dict[str, Any] = {"rel": "transition", "title": model.title or name, "method": "workflow.submit"}
     if model.description:
         link["description"] = model.description
@@ -252,7 +241,7 @@ def _transition(definition: Definition, where: str, name: str, model: models.Tra
         name,
         model,
         compile_guards(guards),
-        tuple(_told(guard) for guard in guards),
+        tuple(map(record_of, guards)),
         _action(definition, where, model),
         None if model.input_schema is None else Validator(model.input_schema),
         compile_template(model.prefill, GUARD_ROOTS) if model.prefill else None,
@@ -261,41 +250,31 @@ def _transition(definition: Definition, where: str, name: str, model: models.Tra
     )
 
 
-def _told(guard: models.Guard) -> str:
-    """A guard as it stands in histories."""
-    if isinstance(guard, (models.ExprGuard, models.JsonPathGuard)):
-        return guard.expr
-    return msgspec.json.encode(guard).decode()
-
-
 def _action(definition: Definition, where: str, model: models.Transition | models.OnEnter) -> Action:
     output = compile_mapping(model.output, OUTPUT_ROOTS) if model.output else None
     executor, reliability = model.executor, model.reliability
     provided = tuple(model.evidence.provides) if isinstance(model, models.Transition) and model.evidence else ()
-    match executor:
-        case None:
-            return Action("none", output, evidence=provided)
-        case config.Human():
-            presents = None if executor.presents is None else compile_template(executor.presents, GUARD_ROOTS)
-            return Action("human", output, human=executor, presents=presents, evidence=(*provided, HUMAN_EVIDENCE))
-        case config.Child():
-            given = None if executor.input is None else compile_template(executor.input, GUARD_ROOTS)
-            within = None if executor.timeout_ms is None else executor.timeout_ms / 1000
-            plan = ChildPlan(executor.definition_id, given, within)
-            return Action("workflow", output, child=plan, evidence=(*provided, CHILD_EVIDENCE))
-        case config.Noop() if reliability is None:
-            return Action("noop", output, evidence=provided)
+    if executor is None:
+        return Action("none", output, evidence=provided)
+    kind = kind_of(executor)
+    match kind.plan(executor) if kind.plan is not None else None:
+        case ApprovalPlan(human, presents, evidence):
+            return Action(kind.name, output, human=human, presents=presents, evidence=(*provided, evidence))
+        case ChildPlan() as child:
+            return Action(kind.name, output, child=child, evidence=(*provided, child.evidence))
+        case NoWork() if reliability is None:
+            return Action(kind.name, output, evidence=provided)
     try:
-        runs = supervise(executor, reliability, definition.surroundings)
+        runs = supervise(executor, reliability, definition.context)
     except DefinitionError as error:
         raise DefinitionError(f"Workflow {definition.id}, {where}: {error.message}") from None
     fallback = reliability.fallback if reliability is not None else None
-    kinds = (executor, *(fallback.executors if fallback is not None else ()))
+    candidates = (executor, *(fallback.executors if fallback is not None else ()))
     return Action(
-        str(type(executor).__struct_config__.tag),
+        kind.name,
         output,
         runs=runs,
-        idempotent=all(is_idempotent(one) for one in kinds),
+        idempotent=all(map(is_idempotent, candidates)),
         evidence=provided,
         key=executor.idempotency_key if isinstance(executor.idempotency_key, str) else KEY,
     )

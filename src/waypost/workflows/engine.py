@@ -30,7 +30,7 @@ from waypost.workflows.chaining import Chains, Outcome
 from waypost.workflows.children import Children
 from waypost.workflows.definition import Definition, with_defaults
 from waypost.workflows.ending import PATIENCE, Ending
-from waypost.workflows.executors.executor import Surroundings
+from waypost.workflows.executors.kind import ExecutorContext
 from waypost.workflows.finding import Finding
 from waypost.workflows.gates import Gates
 from waypost.workflows.holders import this_process
@@ -65,7 +65,7 @@ class Engine:
     def __init__(
         self,
         store: Callable[[], Store],
-        surroundings: Surroundings,
+        surroundings: ExecutorContext,
         *,
         audit: Callable[[], AuditLog | None] = lambda: None,
         rights: Rights,

@@ -10,6 +10,7 @@ import msgspec
 
 from waypost.config.workflows import Workflow
 from waypost.errors import WorkflowRefused
+from waypost.kinds import convert
 
 VERSION: Final = 1
 _OF_STEPS: Final = ("on_circuit_open", "fallback_skill", "on_missing_skill", "timeout_ms")
@@ -57,7 +58,7 @@ def free_name(name: str, word: str, taken: Collection[str], first: int = 1) -> s
 
 def _model(written: Data) -> Workflow:
     try:
-        return msgspec.convert(written, Workflow)
+        return convert(written, Workflow)
     except msgspec.ValidationError as error:
         raise _refused(f"The workflow cannot be read: {error}") from None
 

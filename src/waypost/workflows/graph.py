@@ -15,8 +15,9 @@ from typing import Final, Literal
 from unicodedata import east_asian_width
 from xml.sax.saxutils import escape, quoteattr
 
-from waypost.config.executors import Human
-from waypost.config.workflows import ExprGuard, Guard, JsonPathGuard, Step, Transition, Workflow
+from waypost.config.workflows import Step, Transition, Workflow
+from waypost.workflows.executors.kind import kind_of
+from waypost.workflows.guards import label_of
 from waypost.workflows.steps import position_of, step_name
 
 FORMATS: Final = ("mermaid", "dot", "svg")
@@ -165,20 +166,16 @@ def _picture_of_states(workflow: Workflow, current: str | None) -> Picture:
 
 
 def _arrows(source: str, name: str, transition: Transition, ids: dict[str, str]) -> Iterator[Arrow]:
-    mark = " (approval)" if isinstance(transition.executor, Human) else _MARKS[transition.actor]
+    mark = (kind_of(transition.executor).mark if transition.executor is not None else "") or _MARKS[transition.actor]
     dangerous = "dangerous" in transition.tags
     for branch in transition.branches:
         if branch.target in ids:
-            label = _short(f"{name}{mark} if {_condition(branch.when)}")
+            label = _short(f"{name}{mark} if {label_of(branch.when)}")
             yield Arrow(source, ids[branch.target], label, transition.actor, dangerous)
     if transition.target in ids:
         otherwise = " otherwise" if transition.branches else ""
         label = _short(f"{name}{mark}{otherwise}")
         yield Arrow(source, ids[transition.target], label, transition.actor, dangerous)
-
-
-def _condition(guard: Guard) -> str:
-    return guard.expr if isinstance(guard, ExprGuard | JsonPathGuard) else str(type(guard).__struct_config__.tag)
 
 
 def _picture_of_steps(workflow: Workflow, current: str | None) -> Picture:

@@ -11,10 +11,11 @@ import msgspec
 
 from waypost.config.workflows import Workflow
 from waypost.errors import StaleVersion, StoreDamaged
+from waypost.kinds import convert
 from waypost.stores.store import Store
 from waypost.suggestions import find_nearest
 from waypost.workflows.definition import Definition
-from waypost.workflows.executors.executor import Surroundings
+from waypost.workflows.executors.kind import ExecutorContext
 
 _MOST_PINNED: Final = 1000
 CANONICAL: Final = "workflow:"
@@ -36,7 +37,7 @@ class Pinned(msgspec.Struct, frozen=True):
 class Library:
     """All definitions of a hub."""
 
-    def __init__(self, store: Callable[[], Store], surroundings: Surroundings) -> None:
+    def __init__(self, store: Callable[[], Store], surroundings: ExecutorContext) -> None:
         self._store = store
         self.surroundings = surroundings
         self._current: dict[str, Definition] = {}
@@ -87,7 +88,7 @@ class Library:
         document = await self._store().definitions.get(digest)
         if document is None:
             raise StoreDamaged(f"The definition {digest[:12]} that an instance started with is not in the store.")
-        kept = msgspec.convert(document.value, Pinned)
+        kept = convert(document.value, Pinned)
         definition = Definition(kept.id, kept.model, self.surroundings)
         self._keep(definition)
         return definition

@@ -25,7 +25,7 @@ from waypost.workflows import answers, landing
 from waypost.workflows.approvals import asked
 from waypost.workflows.callers import for_workflow
 from waypost.workflows.definition import Action
-from waypost.workflows.executors.executor import Run
+from waypost.workflows.executors.kind import Run
 from waypost.workflows.executors.reliability import AttemptsFailed
 from waypost.workflows.landing import Landing
 from waypost.workflows.live import Live

@@ -12,11 +12,17 @@ from typing import Any, Final, Literal, TypedDict
 import msgspec
 
 from waypost.capabilities.principals import Principal
-from waypost.config import workflows as models
 from waypost.errors import WaypostError
+from waypost.kinds import GuardModel
 from waypost.redaction import HIDDEN
 from waypost.workflows.definition import Definition, TransitionPlan, with_defaults
 from waypost.workflows.guards import CompiledGuard, compile_guard
+from waypost.workflows.guards.all_of import AllOf
+from waypost.workflows.guards.any_of import AnyOf
+from waypost.workflows.guards.evidence import EvidenceGuard
+from waypost.workflows.guards.not_ import Not
+from waypost.workflows.guards.permission import PermissionGuard
+from waypost.workflows.guards.role import RoleGuard
 from waypost.workflows.records import CANCEL, ENTER, START, TIMEOUT, digest
 from waypost.workflows.scope import MISSING, Path, Proof, Scope
 
@@ -255,7 +261,7 @@ class _Judge:
         elif problems := plan.schema.problems(with_defaults(plan.model.input_schema, arguments)):
             self._refuse(f"The arguments do not fit any more: {'; '.join(problems)}.")
 
-    def _judge_guard(self, model: models.Guard, arguments: Data | None) -> None:
+    def _judge_guard(self, model: GuardModel, arguments: Data | None) -> None:
         guard = compile_guard(model)
         scope = self._walk.scope(self._row, self._version, arguments)
         truth = self._truth(model, scope, arguments)
@@ -265,16 +271,16 @@ class _Judge:
         elif truth is None:
             self._doubt("Whether a guard holds is not known.", guard=guard.data)
 
-    def _truth(self, model: models.Guard, scope: Scope, arguments: Data | None) -> bool | None:
+    def _truth(self, model: GuardModel, scope: Scope, arguments: Data | None) -> bool | None:
         """Whether a guard holds; nothing, where that depends on what is not known."""
         match model:
-            case models.AllOf():
+            case AllOf():
                 return _all([self._truth(inner, scope, arguments) for inner in model.guards])
-            case models.AnyOf():
+            case AnyOf():
                 return _negated(_all([_negated(self._truth(inner, scope, arguments)) for inner in model.guards]))
-            case models.Not():
+            case Not():
                 return _negated(self._truth(model.guard, scope, arguments))
-            case models.RoleGuard() | models.PermissionGuard() if not self._walk.knows(self._row):
+            case RoleGuard() | PermissionGuard() if not self._walk.knows(self._row):
                 return None
         guard = compile_guard(model)
         return guard.holds(scope) if self._is_known(guard, scope, arguments) else None
@@ -306,11 +312,11 @@ class _Judge:
             self._refuse(f"{plan.name} leads to {plan.model.target} now, not to {target}.")
 
 
-def _guards(plan: TransitionPlan) -> list[models.Guard]:
+def _guards(plan: TransitionPlan) -> list[GuardModel]:
     """The guards of a transition, evidence that it asks for among them."""
     found = list(plan.model.guards)
     if plan.model.evidence is not None and plan.model.evidence.requires:
-        found.append(models.EvidenceGuard(requires=plan.model.evidence.requires))
+        found.append(EvidenceGuard(requires=plan.model.evidence.requires))
     return found
 
 

@@ -8,11 +8,13 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from waypost.config.executors import CapabilityCall, Executor, Parallel, Pipeline, Reliability
 from waypost.config.findings import quoted
-from waypost.config.workflows import Capability, Guard, Schema, State, Transition, Workflow
+from waypost.config.workflows import Capability, Reliability, Schema, State, Transition, Workflow
 from waypost.errors import DefinitionError
+from waypost.kinds import ExecutorModel, GuardModel
 from waypost.suggestions import did_you_mean
+from waypost.workflows.executors.capability import CapabilityCall
+from waypost.workflows.executors.kind import with_nested
 
 Capabilities = Mapping[str, Capability]
 _Item = TypeVar("_Item")
@@ -74,17 +76,17 @@ def _transition(transition: Transition, capabilities: Capabilities) -> Transitio
 class _Runnable(Struct, frozen=True):
     """An executor in which no entry is named any more, with what the entries in it ask for."""
 
-    executor: Executor
+    executor: ExecutorModel
     reliability: Reliability | None
-    guards: list[Guard]
+    guards: list[GuardModel]
     input_schema: Schema | None
 
 
 def _runnable(
-    executor: Executor, reliability: Reliability | None, capabilities: Capabilities, behind: tuple[str, ...]
+    executor: ExecutorModel, reliability: Reliability | None, capabilities: Capabilities, behind: tuple[str, ...]
 ) -> _Runnable:
     """What runs for an executor; `behind` are the entries it stands in."""
-    guards: list[Guard] = []
+    guards: list[GuardModel] = []
     schema: Schema | None = None
     if isinstance(executor, CapabilityCall) and executor.capability in capabilities:
         entry = _entry(executor, capabilities, behind)
@@ -100,20 +102,16 @@ def _runnable(
     return _Runnable(inlined, reliability, _union(guards, []), schema)
 
 
-def _inlined(executor: Executor, capabilities: Capabilities, behind: tuple[str, ...], guards: list[Guard]) -> Executor:
+def _inlined(
+    executor: ExecutorModel, capabilities: Capabilities, behind: tuple[str, ...], guards: list[GuardModel]
+) -> ExecutorModel:
     """The executor with the entries it names in their places; their guards are added to `guards`."""
     if isinstance(executor, CapabilityCall) and executor.capability in capabilities:
         entry = _entry(executor, capabilities, behind)
         assert entry.executor is not None
         guards += entry.guards
         return entry.executor
-    if isinstance(executor, Parallel):
-        branches = [_inlined(branch, capabilities, behind, guards) for branch in executor.branches]
-        do = None if executor.do is None else _inlined(executor.do, capabilities, behind, guards)
-        return replace(executor, branches=branches, do=do)
-    if isinstance(executor, Pipeline):
-        return replace(executor, steps=[_inlined(step, capabilities, behind, guards) for step in executor.steps])
-    return executor
+    return with_nested(executor, lambda inner: _inlined(inner, capabilities, behind, guards))
 
 
 def _entry(call: CapabilityCall, capabilities: Capabilities, behind: tuple[str, ...]) -> Capability:

@@ -13,15 +13,20 @@ from typing import Any, Final
 import msgspec
 
 from waypost.capabilities.principals import Principal
-from waypost.config import executors as config
-from waypost.config import workflows as models
 from waypost.errors import ExecutorFailed, WorkflowRefused
+from waypost.kinds import ExecutorModel, GuardModel
 from waypost.workflows import landing, submitting
 from waypost.workflows.callers import absent
 from waypost.workflows.chaining import chosen
 from waypost.workflows.definition import Action, Definition, TransitionPlan
-from waypost.workflows.executors.building import build
-from waypost.workflows.executors.executor import Surroundings
+from waypost.workflows.executors import build
+from waypost.workflows.executors.human import Human
+from waypost.workflows.executors.kind import ExecutorContext
+from waypost.workflows.guards.all_of import AllOf
+from waypost.workflows.guards.any_of import AnyOf
+from waypost.workflows.guards.not_ import Not
+from waypost.workflows.guards.permission import PermissionGuard
+from waypost.workflows.guards.role import RoleGuard
 from waypost.workflows.live import HUMAN, SYSTEM, Live
 from waypost.workflows.records import ENTER, TIMEOUT, Approval, Held
 from waypost.workflows.samples import Interests, own_root
@@ -87,7 +92,7 @@ def _nowhere(*given: Any) -> Any:
     raise ExecutorFailed("Nothing outside is touched here.")
 
 
-ISOLATED: Final = Surroundings(connections=dict, egress=_nowhere, invoke=_nothing, call_upstream=_nothing)
+ISOLATED: Final = ExecutorContext(connections=dict, egress=_nowhere, invoke=_nothing, call_upstream=_nothing)
 """Surroundings in which a definition can be made ready, and nothing can be reached."""
 
 
@@ -306,9 +311,9 @@ class _Cast:
             for transition in definition.state(name).model.transitions.values():
                 branches = (branch.when for branch in transition.branches)
                 for guard in _leaves([*transition.guards, *branches]):
-                    if isinstance(guard, models.RoleGuard):
+                    if isinstance(guard, RoleGuard):
                         roles.add(guard.role)
-                    elif isinstance(guard, models.PermissionGuard):
+                    elif isinstance(guard, PermissionGuard):
                         permissions.add(guard.permission)
         self._roles, self._permissions = sorted(roles), sorted(permissions)
         self.everybody = Principal("ann", tuple(self._roles), tuple(self._permissions))
@@ -326,25 +331,25 @@ class _Cast:
         if place not in self._proofs:
             state = live.state.model
             model = state.on_enter if move == ENTER else state.transitions.get(move)
-            executor: config.Executor | None = None if model is None else model.executor
+            executor: ExecutorModel | None = None if model is None else model.executor
             self._proofs[place] = None if executor is None else build(executor, ISOLATED).evidence
         return self._proofs[place]
 
 
-def _leaves(guards: list[models.Guard]) -> list[models.Guard]:
-    found: list[models.Guard] = []
+def _leaves(guards: list[GuardModel]) -> list[GuardModel]:
+    found: list[GuardModel] = []
     for guard in guards:
         match guard:
-            case models.AllOf() | models.AnyOf():
+            case AllOf() | AnyOf():
                 found += _leaves(guard.guards)
-            case models.Not():
+            case Not():
                 found += _leaves([guard.guard])
             case _:
                 found.append(guard)
     return found
 
 
-def _approved(human: config.Human) -> Approval:
+def _approved(human: Human) -> Approval:
     """What people were asked, with as many of them as it takes."""
     people = [f"{_PEOPLE[place % len(_PEOPLE)]}{place // len(_PEOPLE) or ''}" for place in range(human.approvals)]
     return Approval(

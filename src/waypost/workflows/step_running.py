@@ -8,13 +8,11 @@ from typing import Any, Final
 
 from waypost.capabilities.results import Result
 from waypost.config.workflows import Step
-from waypost.errors import DeadlineExceeded, ExecutorFailed, UnknownTool, WaypostError
+from waypost.errors import CircuitOpen, DeadlineExceeded, ExecutorFailed, UnknownTool, WaypostError
 from waypost.redaction import redacted
 from waypost.skills.tools import BRANCH, tool_name
-from waypost.workflows.executors import LONGEST
-from waypost.workflows.executors.capability import output_of
-from waypost.workflows.executors.executor import Run, Surroundings
-from waypost.workflows.executors.mcp import KEY
+from waypost.workflows.executors.capability import get_output
+from waypost.workflows.executors.kind import IDEMPOTENCY_KEY, NO_TIMEOUT_S, ExecutorContext, Run
 from waypost.workflows.executors.reliability import Supervised
 from waypost.workflows.steps import ON_ERROR, ON_SUCCESS, SKIPPED, Done, Walk, as_text, step_name
 
@@ -35,9 +33,9 @@ class _Open(Exception):
     """The circuit of what was to be called is open."""
 
 
-def supervised_step(walk: Walk, place: int, surroundings: Surroundings) -> Supervised:
+def supervised_step(walk: Walk, place: int, context: ExecutorContext) -> Supervised:
     """The executor of a step."""
-    return Supervised(StepExecutor(walk, place, surroundings))
+    return Supervised(StepExecutor(walk, place, context))
 
 
 class StepExecutor:
@@ -45,14 +43,14 @@ class StepExecutor:
 
     kind: Final = "step"
     evidence: Final = None
-    limit: Final = LONGEST
+    limit: Final = NO_TIMEOUT_S
     """What it calls has a deadline of its own."""
 
-    def __init__(self, walk: Walk, place: int, surroundings: Surroundings) -> None:
+    def __init__(self, walk: Walk, place: int, context: ExecutorContext) -> None:
         self._walk = walk
         self._place = place
         self._step: Step = walk.steps[place - 1]
-        self._surroundings = surroundings
+        self._context = context
 
     async def run(self, run: Run) -> Done:
         """What the step came to."""
@@ -87,11 +85,11 @@ class StepExecutor:
         """What a capability answers; `_Missing` and `_Open` where nothing was run."""
         try:
             result = await self._in_time(name, _arguments(name, self._step, given), run)
-            output = output_of(name, result)
+            output = get_output(name, result)
         except UnknownTool as error:
             raise _Missing(error.message) from None
         except ExecutorFailed as error:
-            if error.message.startswith(f"Circuit open for {name}, "):
+            if isinstance(result.error, CircuitOpen) and result.error.name == name:
                 raise _Open(error.message) from None
             return _failed(error.message)
         except WaypostError as error:
@@ -101,11 +99,13 @@ class StepExecutor:
     async def _in_time(self, name: str, arguments: Data, run: Run) -> Result:
         timeout_ms = self._step.timeout_ms
         if timeout_ms is None:
-            return await self._surroundings.invoke(name, arguments, run.caller, {KEY: run.key})
+            return await self._context.invoke(name, arguments, run.caller, {IDEMPOTENCY_KEY: run.key})
         seconds = timeout_ms / 1000
         try:
             async with asyncio.timeout(seconds + _GRACE):
-                return await self._surroundings.invoke(name, arguments, run.caller, {KEY: run.key, WITHIN: seconds})
+                return await self._context.invoke(
+                    name, arguments, run.caller, {IDEMPOTENCY_KEY: run.key, WITHIN: seconds}
+                )
         except TimeoutError:
             raise DeadlineExceeded from None
 

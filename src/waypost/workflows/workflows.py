@@ -14,7 +14,7 @@ from waypost.capabilities.registry import Registry
 from waypost.capabilities.results import Result
 from waypost.config import Config
 from waypost.config import workflows as models
-from waypost.config.executors import Connection
+from waypost.config.connections import Connection
 from waypost.errors import DefinitionError
 from waypost.execution.pipeline import Pipeline
 from waypost.policy.guard import PolicyGuard
@@ -24,8 +24,7 @@ from waypost.upstreams.pool import Upstreams
 from waypost.workflows.access import Rights
 from waypost.workflows.creating import Creating, load_safely
 from waypost.workflows.engine import Engine
-from waypost.workflows.executors.executor import Surroundings
-from waypost.workflows.executors.mcp import KEY
+from waypost.workflows.executors.kind import IDEMPOTENCY_KEY, ExecutorContext
 from waypost.workflows.library import tool_name
 from waypost.workflows.records import PROXY
 from waypost.workflows.resolution import resolve
@@ -55,7 +54,7 @@ class Workflows:
         self._ways_out: dict[bool, Egress] = {}
         self.vault = vault
         self.upstreams = Upstreams(lambda: self._connections, credentials=vault.get)
-        surroundings = Surroundings(
+        surroundings = ExecutorContext(
             connections=lambda: self._connections,
             egress=self._egress,
             invoke=self._invoke,
@@ -173,7 +172,7 @@ class Workflows:
             await egress.close()
 
     async def _invoke(self, name: str, arguments: dict[str, Any], caller: Caller, meta: Mapping[str, Any]) -> Result:
-        chain = msgspec.structs.replace(caller.chain, key=meta.get(KEY, ""))
+        chain = msgspec.structs.replace(caller.chain, key=meta.get(IDEMPOTENCY_KEY, ""))
         own = deepcopy(arguments)  # whoever is called may change them, and the context must stay what it is
         return await self._pipeline.call(name, own, caller.with_chain(chain), longest=meta.get(WITHIN))
 

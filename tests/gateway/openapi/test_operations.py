@@ -15,7 +15,7 @@ from waypost.capabilities.capability import header_parameters
 from waypost.capabilities.schemas.validators import Validator
 from waypost.errors import DefinitionError
 from waypost.gateway.openapi.operations import MAX_OPERATIONS, LeftOut, Operation, operations
-from waypost.workflows.executors.building import build
+from waypost.workflows.executors import build
 
 
 def found(written: dict[str, Any], *headers: str) -> dict[str, Operation]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from hypothesis import HealthCheck, given, settings
 
 from tests.workflows.checking.conftest import Checker
 from tests.workflows.checking.definitions import CONFIGURATIONS
 from waypost.config import CODES, Config, Loaded
 from waypost.config.nodes import Node
+from waypost.kinds import convert
 from waypost.workflows.checking import check_workflows
 
 CLEAN = """\
@@ -105,7 +105,7 @@ def test_keys_in_snake_case_are_found_as_well(check: Checker) -> None:
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(CONFIGURATIONS)
 def test_no_definition_is_too_odd_to_be_checked(data: dict[str, Any]) -> None:
-    config = msgspec.convert(data, Config)
+    config = convert(data, Config)
     loaded = Loaded(config, Path("waypost.yaml"), (), (), (), Node({}, "waypost.yaml", 1))
 
     for found in check_workflows(loaded, {"tool"}):

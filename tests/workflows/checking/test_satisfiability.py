@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
@@ -12,10 +11,11 @@ from hypothesis import strategies as st
 from tests.workflows.checking.conftest import Checker
 from tests.workflows.checking.definitions import GUARDS
 from waypost.capabilities.principals import Principal
-from waypost.config.workflows import ExprGuard, Guard
 from waypost.errors import DefinitionError
+from waypost.kinds import GuardModel, convert
 from waypost.workflows.checking.satisfiability import can_hold
 from waypost.workflows.guards import compile_guards
+from waypost.workflows.guards.expr import ExprGuard
 from waypost.workflows.scope import Proof, Scope
 
 NEVER = [
@@ -104,7 +104,7 @@ def test_what_may_hold_is_left_alone(expression: str) -> None:
     ],
 )
 def test_all_kinds_of_guards_are_understood(guards: list[dict[str, Any]], holds: bool) -> None:
-    assert can_hold(msgspec.convert(guards, list[Guard])) is holds
+    assert can_hold(convert(guards, list[GuardModel])) is holds
 
 
 def test_guards_with_too_many_ways_to_hold_are_left_alone() -> None:
@@ -121,7 +121,7 @@ SLOTS = st.dictionaries(st.sampled_from(["x", "y", "z"]), VALUES)
 def test_guards_that_hold_once_are_never_said_to_be_impossible(
     data: list[dict[str, Any]], context: Any, arguments: Any, given_input: Any, has: set[str]
 ) -> None:
-    guards = msgspec.convert(data, list[Guard])
+    guards = convert(data, list[GuardModel])
     principal = Principal(id="somebody", roles=tuple(has), permissions=tuple(has))
     proofs = [Proof("k", "one", 1), Proof("k", "two", 1), Proof("cli", "one", 1)]
     scope = Scope(context, arguments, given_input, principal=principal, evidence=proofs)

@@ -6,19 +6,20 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-import msgspec
 import pytest
 
 from tests.protocol.conftest import asynchronous
 from waypost.capabilities.context import Absent, Caller
 from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE
 from waypost.capabilities.results import Result, shape
-from waypost.config import executors as models
+from waypost.config.connections import Connection
+from waypost.config.workflows import Reliability
 from waypost.errors import DefinitionError, ExecutorFailed
+from waypost.kinds import ExecutorModel, convert
 from waypost.upstreams.egress import Egress
-from waypost.workflows.executors.building import build, is_idempotent, supervise
-from waypost.workflows.executors.executor import Run, Surroundings
-from waypost.workflows.executors.reliability import Supervisable
+from waypost.workflows.executors import EXECUTORS, build, is_idempotent, supervise
+from waypost.workflows.executors.human import Human
+from waypost.workflows.executors.kind import Executor, ExecutorContext, Run
 from waypost.workflows.scope import Scope
 
 Handler = Callable[[str, dict[str, Any], Mapping[str, Any]], Awaitable[Any]]
@@ -29,13 +30,13 @@ async def _nothing(name: str, arguments: dict[str, Any], meta: Mapping[str, Any]
 
 
 def surroundings(
-    connections: Mapping[str, models.Connection] | None = None,
+    connections: Mapping[str, Connection] | None = None,
     *,
     egress: Callable[[bool], Egress] = Egress,
     invoke: Handler = _nothing,
     upstream: Handler = _nothing,
     child: Handler = _nothing,
-) -> Surroundings:
+) -> ExecutorContext:
     """What executors stand in; handlers get a name, arguments and what comes with them."""
 
     async def invoked(name: str, arguments: dict[str, Any], caller: Caller, meta: Mapping[str, Any]) -> Result:
@@ -53,13 +54,12 @@ def surroundings(
         answer: dict[str, Any] = await child(definition, given, {"key": key, "within": within})
         return answer
 
-    return Surroundings(lambda: connections or {}, egress, invoked, called, ran)
+    return ExecutorContext(lambda: connections or {}, egress, invoked, called, ran)
 
 
-def model(**written: Any) -> models.Executor:
+def model(**written: Any) -> ExecutorModel:
     """An executor as it is written in a file."""
-    found: models.Executor = msgspec.convert(written, models.Executor)
-    return found
+    return convert(written, ExecutorModel)
 
 
 def a_run(
@@ -73,7 +73,7 @@ def a_run(
     return Run(Scope(context or {}, arguments or {}, given or {}), key, Absent(ANONYMOUS, FROM_OUTSIDE))
 
 
-async def failure_of(executor: Supervisable, run: Run | None = None) -> ExecutorFailed:
+async def failure_of(executor: Executor, run: Run | None = None) -> ExecutorFailed:
     """How an executor fails."""
     with pytest.raises(ExecutorFailed) as caught:
         await executor.run(run or a_run())
@@ -106,7 +106,7 @@ def test_every_kind_is_built_and_its_success_is_evidence_of_its_own_kind(
 def test_every_model_has_its_executor_but_a_person() -> None:
     built = {type(model(**written)) for written, _ in KINDS}
 
-    assert built | {models.Human} == set(models.EXECUTORS)
+    assert built | {Human} == {kind.model for kind in EXECUTORS}
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_person_can_only_be_waited_for_by_a_transition(written: dict[str, Any]
 
 
 def test_a_person_cannot_stand_in_for_something_that_failed() -> None:
-    reliability = msgspec.convert({"fallback": {"executors": [{"kind": "human"}]}}, models.Reliability)
+    reliability = convert({"fallback": {"executors": [{"kind": "human"}]}}, Reliability)
 
     with pytest.raises(DefinitionError, match="a person"):
         supervise(model(kind="noop"), reliability, surroundings())
@@ -132,7 +132,7 @@ def test_a_person_cannot_stand_in_for_something_that_failed() -> None:
 
 @asynchronous
 async def test_something_supervised_is_built_with_what_stands_in_for_it() -> None:
-    reliability = msgspec.convert({"fallback": {"executors": [{"kind": "noop"}]}}, models.Reliability)
+    reliability = convert({"fallback": {"executors": [{"kind": "noop"}]}}, Reliability)
     supervised = supervise(model(kind="cli", command="/nowhere/to/be/found"), reliability, surroundings())
     output, attempts = await supervised.run(a_run())
 

@@ -13,21 +13,23 @@ from waypost import Hub, Result
 from waypost.capabilities.context import Absent
 from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE
 from waypost.capabilities.results import failure
-from waypost.config.executors import McpConnection
+from waypost.config.connections import McpConnection
 from waypost.errors import (
     Busy,
+    CircuitOpen,
     DeadlineExceeded,
     InsufficientScope,
+    InvocationFailed,
     PolicyDenied,
     RemoteError,
+    StoreUnavailable,
     ToolError,
     UnknownTool,
     WorkflowRefused,
 )
 from waypost.upstreams.egress import EgressFailed
-from waypost.workflows.executors.building import build
-from waypost.workflows.executors.executor import Run, Surroundings
-from waypost.workflows.executors.reliability import Supervisable
+from waypost.workflows.executors import build
+from waypost.workflows.executors.kind import Executor, ExecutorContext, Run
 from waypost.workflows.scope import Scope
 
 GITHUB = {"github": McpConnection(command="npx", env={"TOKEN": "s3cret-of-github"})}
@@ -49,21 +51,21 @@ class Other:
         return self.answer
 
 
-def mcp(upstream: Handler, **written: Any) -> Supervisable:
+def mcp(upstream: Handler, **written: Any) -> Executor:
     return build(
         model(kind="mcp", connection="github", tool="push", **written), surroundings(GITHUB, upstream=upstream)
     )
 
 
-def capability(invoke: Handler, **written: Any) -> Supervisable:
+def capability(invoke: Handler, **written: Any) -> Executor:
     return build(model(kind="capability", capability="greet", **written), surroundings(invoke=invoke))
 
 
-def worker(invoke: Handler, function: str = "mail::send", **written: Any) -> Supervisable:
+def worker(invoke: Handler, function: str = "mail::send", **written: Any) -> Executor:
     return build(model(kind="worker", function=function, **written), surroundings(invoke=invoke))
 
 
-def child(run: Handler, **written: Any) -> Supervisable:
+def child(run: Handler, **written: Any) -> Executor:
     return build(model(kind="workflow", definitionId="deploy", **written), surroundings(child=run))
 
 
@@ -185,21 +187,25 @@ def denied_behind(message: str, rule_type: str) -> ToolError:
     [
         (failure("no"), "permanent_error"),
         (failure(""), "permanent_error"),
-        (failure("Tool execution timed out"), "timeout"),
-        (failure("Circuit open for greet, retry in 3 s"), "transient_error"),
-        (failure("Busy: 100 executions are waiting already (maxWaiting); try again later."), "transient_error"),
-        (failure("no", "connection_error"), "connection_error"),
-        (failure("ours is busy; try again later.", "permanent_error"), "permanent_error"),
+        (failure("Tool execution timed out", DeadlineExceeded()), "timeout"),
+        (failure("Tool execution timed out"), "permanent_error"),
+        (failure("Circuit open for greet, retry in 3 s", CircuitOpen()), "transient_error"),
+        (failure("Circuit open for greet, retry in 3 s"), "permanent_error"),
+        (failure("Busy: 100 executions are waiting already (maxWaiting)", Busy()), "transient_error"),
+        (failure("the store is locked", StoreUnavailable()), "transient_error"),
+        (failure("no", InvocationFailed(error_class="connection_error")), "connection_error"),
+        (failure("ours is busy; try again later."), "permanent_error"),
         (told("rate_limited"), "rate_limited"),
         (told("connection_error"), "connection_error"),
         (told("worse"), "permanent_error"),
         (Result(["no"], {"error": "timeout"}, is_error=True), "permanent_error"),
-        (failure("rate limit exceeded: max 1/5s"), "rate_limited"),
+        (failure("no", denied_behind("no", "rate_limit")), "rate_limited"),
+        (failure("rate limit exceeded: max 1/5s"), "permanent_error"),
         (PolicyDenied(), "permanent_error"),
         (PolicyDenied("no", "allow_list"), "permanent_error"),
         (PolicyDenied("no", "rate_limit"), "rate_limited"),
         (denied_behind("no", "rate_limit"), "rate_limited"),
-        (UnknownTool("Unknown tool: greet"), "permanent_error"),
+        (UnknownTool("Unknown tool: other", "other"), "permanent_error"),
         (InsufficientScope(["a"]), "permanent_error"),
         (DeadlineExceeded(), "timeout"),
         (Busy(), "transient_error"),
@@ -224,7 +230,7 @@ async def test_a_real_capability_is_called_through_the_hub() -> None:
         return await hub.invoke(name, arguments, caller)
 
     around = surroundings()
-    around = Surroundings(around.connections, around.egress, invoke, around.call_upstream, around.run_child)
+    around = ExecutorContext(around.connections, around.egress, invoke, around.call_upstream, around.run_child)
     run = Run(Scope({}, {"number": 21}, {}), "k", Absent(ANONYMOUS, FROM_OUTSIDE))
     wrong = Run(Scope({}, {"number": "x"}, {}), "k", Absent(ANONYMOUS, FROM_OUTSIDE))
     executor = build(model(kind="capability", capability="double"), around)
@@ -281,7 +287,7 @@ async def test_a_function_that_is_for_workers_only_will_never_be_reached() -> No
 
 @asynchronous
 async def test_a_function_that_misses_something_itself_is_not_called_twice() -> None:
-    other = Other(UnknownTool("Unknown tool: smtp"))
+    other = Other(UnknownTool("Unknown tool: smtp", "smtp"))
     failed = await failure_of(worker(other))
 
     assert (failed.message, len(other.calls)) == ("Unknown tool: smtp", 1)

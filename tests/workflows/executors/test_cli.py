@@ -15,19 +15,20 @@ from tests.protocol.conftest import asynchronous
 from tests.skills.core.test_shell import family, is_gone
 from tests.upstreams.conftest import until
 from tests.workflows.executors.test_building import a_run, failure_of, model, surroundings
-from waypost.config.executors import CliConnection, Connection, Reliability, RestConnection
+from waypost.config.connections import CliConnection, Connection, RestConnection
+from waypost.config.workflows import Reliability
 from waypost.errors import ExecutorFailed
-from waypost.workflows.executors.building import build, supervise
-from waypost.workflows.executors.reliability import Supervisable
+from waypost.workflows.executors import build, supervise
+from waypost.workflows.executors.kind import Executor
 
 SHOW = "import json, os, sys; print(json.dumps({'argv': sys.argv[1:], 'env': dict(os.environ), 'cwd': os.getcwd()}))"
 
 
-def cli(connections: Mapping[str, Connection] | None = None, **written: Any) -> Supervisable:
+def cli(connections: Mapping[str, Connection] | None = None, **written: Any) -> Executor:
     return build(model(kind="cli", **written), surroundings(connections))
 
 
-def python(program: str, *args: Any, **written: Any) -> Supervisable:
+def python(program: str, *args: Any, **written: Any) -> Executor:
     return cli(command=sys.executable, args=["-c", program, *args], **written)
 
 

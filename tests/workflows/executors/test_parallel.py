@@ -12,11 +12,10 @@ import pytest
 from tests.protocol.conftest import asynchronous
 from tests.upstreams.conftest import until
 from tests.workflows.executors.test_building import a_run, failure_of, model, surroundings
-from waypost.config.executors import JoinSome
 from waypost.errors import Busy, ToolError
-from waypost.workflows.executors.building import build
-from waypost.workflows.executors.parallel import MOST_BRANCHES, needed
-from waypost.workflows.executors.reliability import Supervisable
+from waypost.workflows.executors import build
+from waypost.workflows.executors.kind import Executor
+from waypost.workflows.executors.parallel import MAX_BRANCHES, JoinSome, needed
 
 
 class Colleagues:
@@ -58,13 +57,13 @@ def branch(name: str, **arguments: Any) -> dict[str, Any]:
     return {"kind": "capability", "capability": name, "arguments": arguments}
 
 
-def parallel(colleagues: Colleagues, *names: str, **written: Any) -> Supervisable:
+def parallel(colleagues: Colleagues, *names: str, **written: Any) -> Executor:
     return build(
         model(kind="parallel", branches=[branch(name) for name in names], **written), surroundings(invoke=colleagues)
     )
 
 
-def for_each(colleagues: Colleagues, items: Any, do: dict[str, Any], **written: Any) -> Supervisable:
+def for_each(colleagues: Colleagues, items: Any, do: dict[str, Any], **written: Any) -> Executor:
     return build(model(kind="parallel", forEach=items, do=do, **written), surroundings(invoke=colleagues))
 
 
@@ -118,7 +117,7 @@ async def test_a_list_that_is_not_there_is_named_and_one_that_is_too_long_refuse
     executor = for_each(Colleagues(), "$.arguments.items", branch("x"))
 
     assert (await failure_of(executor)).message == "There is nothing at $.arguments.items."
-    assert "at most" in (await failure_of(executor, a_run({"items": [0] * (MOST_BRANCHES + 1)}))).message
+    assert "at most" in (await failure_of(executor, a_run({"items": [0] * (MAX_BRANCHES + 1)}))).message
 
 
 @asynchronous

@@ -11,15 +11,15 @@ import pytest
 from tests.protocol.conftest import asynchronous
 from tests.workflows.executors.test_building import Handler, a_run, failure_of, model, surroundings
 from waypost.errors import DeadlineExceeded, ToolError
-from waypost.workflows.executors.building import build
-from waypost.workflows.executors.reliability import Supervisable
+from waypost.workflows.executors import build
+from waypost.workflows.executors.kind import Executor
 
 
 def step(name: str, **arguments: Any) -> dict[str, Any]:
     return {"kind": "capability", "capability": name, "arguments": arguments}
 
 
-def pipeline(invoke: Handler, *steps: dict[str, Any], **written: Any) -> Supervisable:
+def pipeline(invoke: Handler, *steps: dict[str, Any], **written: Any) -> Executor:
     return build(model(kind="pipeline", steps=list(steps), **written), surroundings(invoke=invoke))
 
 

@@ -17,19 +17,18 @@ from tests.upstreams.conftest import until
 from tests.upstreams.internet import PUBLIC, Answer, Names, dialling, site
 from tests.upstreams.sites import bodies, echo, moving
 from tests.workflows.executors.test_building import a_run, failure_of, model, surroundings
-from waypost.config.executors import Reliability, RestConnection
+from waypost.config.connections import RestConnection
+from waypost.config.workflows import Reliability
 from waypost.errors import ExecutorFailed
 from waypost.upstreams.egress import Egress
-from waypost.workflows.executors.building import build, supervise
-from waypost.workflows.executors.reliability import Supervisable
+from waypost.workflows.executors import build, supervise
+from waypost.workflows.executors.kind import Executor
 
 SECRET = "Bearer abc123def456"
 
 
 @asynccontextmanager
-async def api(
-    answer: Answer, *, base: str = "", allow_private: bool = True, **written: Any
-) -> AsyncIterator[Supervisable]:
+async def api(answer: Answer, *, base: str = "", allow_private: bool = True, **written: Any) -> AsyncIterator[Executor]:
     """A request to a server on loopback; the connection carries a secret."""
     egresses = {allowed: Egress(allowed) for allowed in (True, False)}
     async with site(answer) as port:
@@ -53,7 +52,7 @@ def answering(status: int, text: str = "", **headers: str) -> Answer:
     return answer
 
 
-async def asked(executor: Supervisable, *args: Any, **kwargs: Any) -> dict[str, Any]:
+async def asked(executor: Executor, *args: Any, **kwargs: Any) -> dict[str, Any]:
     """What the server saw."""
     output = await executor.run(a_run(*args, **kwargs))
     seen: dict[str, Any] = output["body"]

@@ -15,8 +15,8 @@ import pytest
 from tests.protocol.conftest import asynchronous
 from tests.upstreams.conftest import until
 from tests.workflows.executors.test_building import a_run, failure_of, model, surroundings
-from waypost.workflows.executors.building import build
-from waypost.workflows.executors.reliability import Supervisable
+from waypost.workflows.executors import build
+from waypost.workflows.executors.kind import Executor
 
 SHOW = """import json, os, sys
 print(json.dumps({"file": __file__, "argv": sys.argv[1:], "key": os.environ["IDEMPOTENCY_KEY"]}))
@@ -36,7 +36,7 @@ def left_in(folder: Path) -> list[Path]:
     return list(folder.iterdir())
 
 
-def script(file: Path, content: str, **written: Any) -> Supervisable:
+def script(file: Path, content: str, **written: Any) -> Executor:
     """A script that was approved with some content; what the file holds is another matter."""
     digest = sha256(content.encode()).hexdigest()
     return build(model(kind="script", file=str(file), sha256=digest, **written), surroundings())

@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from waypost.config.executors import RestConnection
+from waypost.config.connections import RestConnection
 from waypost.config.proxy import Import
 from waypost.errors import DefinitionError
 from waypost.gateway.offers import Offer

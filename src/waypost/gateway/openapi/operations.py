@@ -10,9 +10,9 @@ from typing import Any, Final, Literal, NamedTuple
 from msgspec import Struct
 
 from waypost.capabilities.schemas.validators import Validator
-from waypost.config.executors import Rest
 from waypost.errors import DefinitionError
 from waypost.gateway.openapi.schemas import Data, Schemas, followed, mapping
+from waypost.workflows.executors.rest import Rest
 
 MAX_OPERATIONS: Final = 5_000
 MAX_PARAMETERS: Final = 200

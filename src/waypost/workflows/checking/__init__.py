@@ -10,9 +10,15 @@ from waypost.config.findings import Finding
 from waypost.config.workflows import Workflow
 from waypost.errors import DefinitionError
 from waypost.workflows.checking.data_flow import check_capability_reading, check_data_flow, check_reading, check_schema
-from waypost.workflows.checking.executors import check_depth, check_executors, check_patience, check_people
-from waypost.workflows.checking.places import Report, executors_of, of_capability
-from waypost.workflows.checking.references import check_capabilities, check_circles, check_exposures, check_references
+from waypost.workflows.checking.places import Report, executors_at, executors_of
+from waypost.workflows.checking.references import (
+    check_capabilities,
+    check_circles,
+    check_executors,
+    check_exposures,
+    check_places,
+    check_references,
+)
 from waypost.workflows.checking.satisfiability import check_capability_guards, check_satisfiability
 from waypost.workflows.checking.structure import (
     check_arguments,
@@ -47,7 +53,7 @@ def _check_capabilities(config: Config, known: Collection[str] | None, report: R
     check_capability_reading(config.capabilities, report)
     check_capability_guards(config.capabilities, report)
     for name, entry in config.capabilities.items():
-        places = list(of_capability(entry, ("capabilities", name)))
+        places = list(executors_at(entry, ("capabilities", name)))
         check_references(config, places, known, report)
         check_executors(places, report)
         check_schema(entry.input_schema, ("capabilities", name, "inputSchema"), report)
@@ -72,7 +78,6 @@ def _check_workflow(
     check_data_flow(workflow, resolved, config.capabilities, path, report)
     check_satisfiability(workflow, resolved, path, report)
     check_dangers(workflow, resolved, config.capabilities, path, report)
-    check_patience(workflow, resolved, path, report)
 
 
 def _check_executors(
@@ -81,8 +86,7 @@ def _check_executors(
     places = list(executors_of(workflow, path))
     check_references(config, places, known, report)
     check_executors(places, report)
-    check_people(places, config.capabilities, report)
-    check_depth(places, config.capabilities, report)
+    check_places(places, config.capabilities, report)
     for state, model in workflow.states.items():
         for name, transition in model.transitions.items():
             check_schema(transition.input_schema, (*path, "states", state, "transitions", name, "inputSchema"), report)

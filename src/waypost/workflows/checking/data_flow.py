@@ -7,35 +7,27 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from waypost.capabilities.schemas.validators import Validator
-from waypost.config import executors as kinds
 from waypost.config.findings import KeyPath
-from waypost.config.workflows import (
-    AllOf,
-    AnyOf,
-    Capability,
-    ExprGuard,
-    Guard,
-    JsonPathGuard,
-    Not,
-    State,
-    Transition,
-    Workflow,
-)
+from waypost.config.workflows import Capability, State, Transition, Workflow
 from waypost.errors import DefinitionError
+from waypost.kinds import ExecutorModel, GuardModel, nested_in
 from waypost.workflows.checking.places import (
     Place,
     Report,
+    executors_at,
     executors_of,
-    followed,
-    of_capability,
-    of_state,
-    of_transition,
+    look_through,
     reachable,
     ways,
 )
+from waypost.workflows.executors.kind import templates_in
 from waypost.workflows.expressions import compile_expression
+from waypost.workflows.guards.kind import kind_of
 from waypost.workflows.resolution import nearest
 from waypost.workflows.scope import GUARD_ROOTS, NESTED_ROOTS, OUTPUT_ROOTS, Path, compile_mapping, compile_template
+
+_OPEN: Final = frozenset({"patternProperties", "allOf", "anyOf", "oneOf", "$ref", "$dynamicRef", "if", "not"})
+"""Keys of a schema beside which `properties` is not the whole list."""
 
 
 class Look(NamedTuple):
@@ -51,20 +43,17 @@ class Reader:
     def __init__(self, report: Report | None = None) -> None:
         self._report = report
 
-    def guards(self, guards: list[Guard], key: KeyPath) -> Iterator[Look]:
+    def guards(self, guards: list[GuardModel], key: KeyPath) -> Iterator[Look]:
         """Where guards look."""
         for index, guard in enumerate(guards):
             yield from self.guard(guard, (*key, index))
 
-    def guard(self, guard: Guard, key: KeyPath) -> Iterator[Look]:
+    def guard(self, guard: GuardModel, key: KeyPath) -> Iterator[Look]:
         """Where a guard looks."""
-        match guard:
-            case ExprGuard() | JsonPathGuard():
-                yield from self._expression(guard.expr, (*key, "expr"))
-            case AllOf() | AnyOf():
-                yield from self.guards(guard.guards, (*key, "guards"))
-            case Not():
-                yield from self.guard(guard.guard, (*key, "guard"))
+        for field in kind_of(guard).expressions:
+            yield from self._expression(getattr(guard, field), (*key, field))
+        for where, inner in nested_in(guard, GuardModel):
+            yield from self.guard(inner, (*key, *where))
 
     def mapping(self, output: dict[str, Any], key: KeyPath) -> Iterator[Look]:
         """Where a mapping looks."""
@@ -89,12 +78,9 @@ class Reader:
 
     def executor(self, place: Place) -> Iterator[Look]:
         """Where an executor looks, without those inside of it."""
-        roots = NESTED_ROOTS if place.within & {"parallel", "pipeline"} or place.anywhere else GUARD_ROOTS
-        written = {name: value for name, value in _templates(place.executor).items() if value is not None}
-        if place.via is None:
-            yield from self.template(written, roots, place.path)
-        else:
-            yield from self._whole(written, roots, place.path)
+        written = {name: value for name, value in templates_in(place.executor).items() if value is not None}
+        read = self.template if place.via is None else self._whole
+        yield from read(written, place.roots, place.path)
 
     def _whole(self, value: Any, roots: frozenset[str], key: KeyPath) -> Iterator[Look]:
         try:
@@ -131,7 +117,7 @@ def check_reading(workflow: Workflow, capabilities: Mapping[str, Capability], pa
             _exhaust(reader.template(transition.prefill, GUARD_ROOTS, (*where, "prefill")))
             for index, branch in enumerate(transition.branches):
                 _exhaust(reader.guard(branch.when, (*where, "branches", index, "when")))
-    for place in followed(executors_of(workflow, path), capabilities):
+    for place in look_through(executors_of(workflow, path), capabilities):
         # What is wrong wherever it stands is said once, at the capability.
         if place.via is None or _is_readable(place.executor):
             _exhaust(reader.executor(place))
@@ -142,7 +128,7 @@ def check_capability_reading(capabilities: Mapping[str, Capability], report: Rep
     reader = Reader(report)
     for name, entry in capabilities.items():
         _exhaust(reader.guards(entry.guards, ("capabilities", name, "guards")))
-        for place in of_capability(entry, ("capabilities", name)):
+        for place in executors_at(entry, ("capabilities", name)):
             _exhaust(reader.executor(place))
 
 
@@ -156,9 +142,9 @@ def check_schema(schema: dict[str, Any] | None, key: KeyPath, report: Report) ->
         report.add(key, f"{error.message}; correct it", "WF031")
 
 
-def _is_readable(executor: kinds.Executor) -> bool:
+def _is_readable(executor: ExecutorModel) -> bool:
     try:
-        compile_template(_templates(executor), NESTED_ROOTS)
+        compile_template(templates_in(executor), NESTED_ROOTS)
     except DefinitionError:
         return False
     return True
@@ -168,31 +154,6 @@ def _exhaust(looks: Iterator[Look]) -> None:
     """Read everything, for the sake of what is reported."""
     for _ in looks:
         pass
-
-
-def _templates(executor: kinds.Executor) -> dict[str, Any]:
-    """The values of an executor in which paths stand for something, by their keys."""
-    match executor:
-        case kinds.Cli() | kinds.Script():
-            return {"args": executor.args, "stdin": executor.stdin}
-        case kinds.Rest():
-            return {"query": executor.query, "headers": executor.headers, "body": executor.body}
-        case kinds.Mcp():
-            return {"map": executor.map}
-        case kinds.CapabilityCall() | kinds.WorkerCall():
-            return {"arguments": executor.arguments}
-        case kinds.Human():
-            return {"presents": executor.presents}
-        case kinds.Child():
-            return {"input": executor.input}
-        case kinds.Parallel():
-            return {"forEach": executor.for_each}
-        case _:
-            return {}
-
-
-_OPEN: Final = frozenset({"patternProperties", "allOf", "anyOf", "oneOf", "$ref", "$dynamicRef", "if", "not"})
-"""Keys of a schema beside which `properties` is not the whole list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,15 +231,14 @@ def _arguments(transition: Transition) -> frozenset[str] | None:
 def _entering(state: State, key: KeyPath, capabilities: Mapping[str, Capability]) -> Iterator[Look]:
     if state.on_enter is None:
         return
-    alone = State(on_enter=state.on_enter)
-    for place in followed(of_state(alone, key), capabilities):
+    for place in look_through(executors_at(state.on_enter, (*key, "onEnter")), capabilities):
         yield from Reader().executor(place)
     yield from Reader().mapping(state.on_enter.output, (*key, "onEnter", "output"))
 
 
 def _before(transition: Transition, key: KeyPath, capabilities: Mapping[str, Capability]) -> Iterator[Look]:
     yield from Reader().guards(transition.guards, (*key, "guards"))
-    for place in followed(of_transition(transition, key), capabilities):
+    for place in look_through(executors_at(transition, key), capabilities):
         yield from Reader().executor(place)
     yield from Reader().mapping(transition.output, (*key, "output"))
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from waypost.config import Loaded
-from waypost.config.executors import CapabilityCall, Executor, Parallel, Pipeline, Reliability
 from waypost.config.findings import Finding, KeyPath
-from waypost.config.workflows import Capability, State, Transition, Workflow
+from waypost.config.proxy import Expose
+from waypost.config.workflows import Capability, OnEnter, Reliability, Transition, Workflow
 from waypost.errors import DefinitionError
+from waypost.kinds import ExecutorModel, nested_in
+from waypost.workflows.executors.capability import CapabilityCall
+from waypost.workflows.executors.kind import kind_of
 from waypost.workflows.resolution import resolve_capability
+from waypost.workflows.scope import GUARD_ROOTS, NESTED_ROOTS
 
 
 class Report:
@@ -22,7 +26,7 @@ class Report:
         self._found: dict[Finding, None] = {}
 
     def add(self, path: KeyPath, message: str, code: str) -> None:
-        """Note something about the key at `path`; one that is not written has the line of what it belongs to."""
+        """Add a finding about the key at `path`; one that is not written has the line of what it belongs to."""
         node = self._root
         for part in path:
             child = node.at(part)
@@ -33,7 +37,7 @@ class Report:
 
     @property
     def findings(self) -> list[Finding]:
-        """Everything noted so far, in the order of the file."""
+        """All findings so far, in the order of the file."""
         return sorted(self._found, key=lambda found: (found.file, found.line))
 
 
@@ -41,88 +45,70 @@ class Report:
 class Place:
     """One executor, the key it stands under, and what it is a part of."""
 
-    executor: Executor
+    executor: ExecutorModel
     path: KeyPath
-    within: frozenset[str] = frozenset()
-    """Any of `parallel`, `pipeline` and `fallback`."""
+    within: tuple[str, ...] = ()
+    """The kinds of the executors it is nested in, outermost first, and `fallback`."""
     via: str | None = None
     """The entry of `capabilities` it comes from, when the key only names that."""
-    depth: int = 0
-    """How many parallel executors it stands in."""
+    reliability: Reliability | None = None
+    """What its transition says about failures, where the executor is the transition's own."""
+    exposed: bool = False
+    """Whether it is called without a workflow around it."""
 
     @property
-    def anywhere(self) -> bool:
-        """Whether it is a building block, of which nobody knows what it will be part of."""
-        return self.path[0] == "capabilities"
+    def roots(self) -> frozenset[str]:
+        """What its paths may begin with; an entry of `capabilities` may come to be nested anywhere."""
+        is_nested = self.path[0] == "capabilities" or any(kind != "fallback" for kind in self.within)
+        return NESTED_ROOTS if is_nested else GUARD_ROOTS
 
 
 def executors_of(workflow: Workflow, path: KeyPath) -> Iterator[Place]:
     """Every executor that is written in a workflow."""
     for name, state in workflow.states.items():
-        yield from of_state(state, (*path, "states", name))
+        where = (*path, "states", name)
+        yield from executors_at(state.on_enter, (*where, "onEnter"))
+        for called, transition in state.transitions.items():
+            yield from executors_at(transition, (*where, "transitions", called))
 
 
-def of_state(state: State, path: KeyPath) -> Iterator[Place]:
-    """Every executor that is written in a state."""
-    if state.on_enter is not None:
-        yield from _with_fallback(state.on_enter.executor, state.on_enter.reliability, (*path, "onEnter"))
-    for name, transition in state.transitions.items():
-        yield from of_transition(transition, (*path, "transitions", name))
+def executors_at(owner: Transition | OnEnter | Capability | Expose | None, path: KeyPath) -> Iterator[Place]:
+    """Every executor that is written in a part of the configuration, with its fallbacks and what is nested in them."""
+    if owner is not None and owner.executor is not None:
+        yield from _with_nested(Place(owner.executor, (*path, "executor"), reliability=owner.reliability))
+    if owner is not None and owner.reliability is not None and owner.reliability.fallback is not None:
+        for index, other in enumerate(owner.reliability.fallback.executors):
+            where = (*path, "reliability", "fallback", "executors", index)
+            yield from _with_nested(Place(other, where, ("fallback",)))
 
 
-def of_transition(transition: Transition, path: KeyPath) -> Iterator[Place]:
-    """Every executor that is written in a transition."""
-    yield from _with_fallback(transition.executor, transition.reliability, path)
-
-
-def of_capability(capability: Capability, path: KeyPath) -> Iterator[Place]:
-    """Every executor that is written in an entry of `capabilities`."""
-    yield from _with_fallback(capability.executor, capability.reliability, path)
-
-
-def followed(places: Iterator[Place], capabilities: Mapping[str, Capability]) -> Iterator[Place]:
-    """The places, and in the stead of an entry's name what the entry runs."""
+def look_through(places: Iterable[Place], capabilities: Mapping[str, Capability]) -> Iterator[Place]:
+    """The places, with the executors of an entry of `capabilities` in the place of its name."""
     for place in places:
         call = place.executor
         if not isinstance(call, CapabilityCall) or call.capability not in capabilities:
             yield place
             continue
         try:
-            flat = resolve_capability(call.capability, capabilities)
+            entry = resolve_capability(call.capability, capabilities)
         except DefinitionError:
             continue
-        for inner in of_capability(flat, place.path):
+        for inner in executors_at(entry, place.path):
             yield replace(
                 inner,
                 path=place.path,
-                within=place.within | inner.within,
+                within=(*place.within, *inner.within),
                 via=call.capability,
-                depth=place.depth + inner.depth,
+                reliability=None if inner.within else place.reliability,
+                exposed=place.exposed,
             )
 
 
-def _with_fallback(executor: Executor | None, reliability: Reliability | None, path: KeyPath) -> Iterator[Place]:
-    if executor is not None:
-        yield from _nested(Place(executor, (*path, "executor")))
-    if reliability is not None and reliability.fallback is not None:
-        for index, other in enumerate(reliability.fallback.executors):
-            where = (*path, "reliability", "fallback", "executors", index)
-            yield from _nested(Place(other, where, frozenset({"fallback"})))
-
-
-def _nested(place: Place) -> Iterator[Place]:
+def _with_nested(place: Place) -> Iterator[Place]:
     yield place
-    executor = place.executor
-    if isinstance(executor, Parallel):
-        within, depth = place.within | {"parallel"}, place.depth + 1
-        for index, branch in enumerate(executor.branches):
-            yield from _nested(Place(branch, (*place.path, "branches", index), within, depth=depth))
-        if executor.do is not None:
-            yield from _nested(Place(executor.do, (*place.path, "do"), within, depth=depth))
-    elif isinstance(executor, Pipeline):
-        within = place.within | {"pipeline"}
-        for index, step in enumerate(executor.steps):
-            yield from _nested(Place(step, (*place.path, "steps", index), within, depth=place.depth))
+    within = (*place.within, kind_of(place.executor).name)
+    for key, inner in nested_in(place.executor, ExecutorModel):
+        yield from _with_nested(Place(inner, (*place.path, *key), within))
 
 
 @dataclass(frozen=True, slots=True)

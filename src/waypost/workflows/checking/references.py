@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -10,14 +11,16 @@ from msgspec.structs import replace
 
 from waypost.capabilities.capability import header_parameters
 from waypost.config import Config
-from waypost.config.executors import CapabilityCall, Child, Cli, Connection, Human, Mcp, Rest, RestConnection
+from waypost.config.connections import Connection, RestConnection
 from waypost.config.findings import KeyPath, quoted
 from waypost.config.proxy import Expose, Import, ItemName
-from waypost.config.workflows import AllOf, AnyOf, Capability, EvidenceGuard, Guard, Not, Workflow
+from waypost.config.workflows import Capability, Workflow
 from waypost.errors import DefinitionError
 from waypost.workflows.checking.data_flow import Look, Reader, check_schema
-from waypost.workflows.checking.executors import check_depth, check_executors
-from waypost.workflows.checking.places import Place, Report, executors_of, followed, of_capability, reached
+from waypost.workflows.checking.places import Place, Report, executors_at, executors_of, look_through, reached
+from waypost.workflows.executors.capability import CapabilityCall
+from waypost.workflows.executors.kind import Reference, kind_of, names_in
+from waypost.workflows.guards import kind as guards
 from waypost.workflows.resolution import nearest, resolve_capability
 
 WORKFLOW_PREFIX = "workflow:"
@@ -25,15 +28,31 @@ SKILL_PREFIX = "skill:"
 
 
 def check_references(config: Config, places: Iterable[Place], known: Collection[str] | None, report: Report) -> None:
-    """Note every executor that names something that is not there."""
+    """Report every executor that names something that does not exist."""
     for place in places:
-        executor = place.executor
-        if isinstance(executor, Cli | Rest | Mcp):
-            _check_connection(executor, config.connections, place.path, report)
-        elif isinstance(executor, Child):
-            check_workflow_name(executor.definition_id, config, (*place.path, "definitionId"), report)
-        elif isinstance(executor, CapabilityCall):
-            _check_call(executor, config, place.path, known, report)
+        for reference in names_in(place.executor):
+            where = (*place.path, reference.key)
+            match reference.target:
+                case "capability":
+                    _check_call(place, reference, config, known, report)
+                case "workflow":
+                    check_workflow_name(reference.name, config, where, report)
+                case type() as kind:
+                    _check_connection(reference.name, kind, config.connections, where, report)
+
+
+def check_executors(places: Iterable[Place], report: Report) -> None:
+    """Report what is wrong with executors as they are written."""
+    for place in places:
+        if (check := kind_of(place.executor).check) is not None:
+            check(place.executor, place.path, report)
+
+
+def check_places(places: Iterable[Place], capabilities: Mapping[str, Capability], report: Report) -> None:
+    """Report executors that cannot run where they stand."""
+    for place in look_through(places, capabilities):
+        if (check := kind_of(place.executor).check_place) is not None:
+            check(place.executor, place, report)
 
 
 def check_capabilities(capabilities: Mapping[str, Capability], report: Report) -> None:
@@ -89,14 +108,14 @@ def called_names(config: Config) -> Iterator[tuple[KeyPath, str]]:
     """Every name of something the hub offers that a configuration calls, and where."""
     places = [place for name, one in config.workflows.items() for place in executors_of(one, ("workflows", name))]
     places += [
-        place for name, one in config.capabilities.items() for place in of_capability(one, ("capabilities", name))
+        place for name, one in config.capabilities.items() for place in executors_at(one, ("capabilities", name))
     ]
     for index, entry in enumerate(config.proxy.expose):
-        own = Capability(executor=entry.executor, reliability=entry.reliability)
-        places += of_capability(own, ("proxy", "expose", index))
+        places += executors_at(entry, ("proxy", "expose", index))
     for place in places:
-        if isinstance(place.executor, CapabilityCall) and place.executor.capability not in config.capabilities:
-            yield (*place.path, "capability"), place.executor.capability
+        for key, target, name in names_in(place.executor):
+            if target == "capability" and name not in config.capabilities:
+                yield (*place.path, key), name
     for name, workflow in config.workflows.items():
         for index, step in enumerate(workflow.steps):
             if step.capability is not None:
@@ -121,36 +140,35 @@ def check_circles(config: Config, report: Report) -> None:
 
 
 def _check_connection(
-    executor: Cli | Rest | Mcp, connections: Mapping[str, Connection], path: KeyPath, report: Report
+    name: str, wanted: type[Connection], connections: Mapping[str, Connection], path: KeyPath, report: Report
 ) -> None:
-    name, kind = executor.connection, executor.__struct_config__.tag
-    if name is None:
-        return
+    kind = wanted.__struct_config__.tag
     fitting = [other for other, connection in connections.items() if connection.__struct_config__.tag == kind]
     if name not in connections:
         sentence = f"there is no connection {quoted(name)}; {nearest(name, fitting)}"
-        report.add((*path, "connection"), sentence, "WF010")
+        report.add(path, sentence, "WF010")
     elif name not in fitting:
         other = connections[name].__struct_config__.tag
         sentence = f"the connection {quoted(name)} is of the kind `{other}`; name one of the kind `{kind}`"
-        report.add((*path, "connection"), sentence, "WF011")
+        report.add(path, sentence, "WF011")
 
 
 def _check_call(
-    call: CapabilityCall, config: Config, path: KeyPath, known: Collection[str] | None, report: Report
+    place: Place, reference: Reference, config: Config, known: Collection[str] | None, report: Report
 ) -> None:
-    if call.capability not in config.capabilities:
-        check_capability_name(call.capability, config, (*path, "capability"), known, report)
+    path, name, call = place.path, reference.name, place.executor
+    if name not in config.capabilities:
+        check_capability_name(name, config, (*path, reference.key), known, report)
         return
-    if call.arguments is not None:
+    if isinstance(call, CapabilityCall) and call.arguments is not None:
         sentence = (
-            f"{quoted(call.capability)} is an entry of `capabilities` and takes no arguments here; "
+            f"{quoted(name)} is an entry of `capabilities` and takes no arguments here; "
             "put them into the capability's own executor"
         )
         report.add((*path, "arguments"), sentence, "WF016")
-    if path[0] == "workflows" and path[4:5] == ("onEnter",) and _has_guards(call.capability, config.capabilities):
-        sentence = f"{quoted(call.capability)} has guards, which nothing checks here; run it in a transition"
-        report.add((*path, "capability"), sentence, "WF017")
+    if path[0] == "workflows" and path[4:5] == ("onEnter",) and _has_guards(name, config.capabilities):
+        sentence = f"{quoted(name)} has guards, which nothing checks here; run it in a transition"
+        report.add((*path, reference.key), sentence, "WF017")
 
 
 def _has_guards(name: str, capabilities: Mapping[str, Capability]) -> bool:
@@ -164,20 +182,16 @@ def made_from(entry: Capability, name: str) -> Iterator[str]:
     """The entries that an entry wraps or names."""
     if entry.wraps is not None:
         yield entry.wraps
-    for place in of_capability(entry, ("capabilities", name)):
-        if isinstance(place.executor, CapabilityCall):
-            yield place.executor.capability
+    for place in executors_at(entry, ("capabilities", name)):
+        yield from (one.name for one in names_in(place.executor) if one.target == "capability")
 
 
 def _started_by(name: str, workflow: Workflow, config: Config) -> Iterator[tuple[str, KeyPath]]:
     path: KeyPath = ("workflows", name)
-    for place in followed(executors_of(workflow, path), config.capabilities):
-        executor = place.executor
-        if isinstance(executor, Child):
-            yield executor.definition_id, place.path if place.via else (*place.path, "definitionId")
-        elif isinstance(executor, CapabilityCall) and executor.capability.startswith(WORKFLOW_PREFIX):
-            where = place.path if place.via else (*place.path, "capability")
-            yield executor.capability.removeprefix(WORKFLOW_PREFIX), where
+    for place in look_through(executors_of(workflow, path), config.capabilities):
+        for key, target, called in names_in(place.executor):
+            if target == "workflow" or (target == "capability" and called.startswith(WORKFLOW_PREFIX)):
+                yield called.removeprefix(WORKFLOW_PREFIX), place.path if place.via else (*place.path, key)
     for index, step in enumerate(workflow.steps):
         if step.capability is not None and step.capability.startswith(WORKFLOW_PREFIX):
             yield step.capability.removeprefix(WORKFLOW_PREFIX), (*path, "steps", index, "capability")
@@ -220,25 +234,22 @@ def _fits(name: str) -> bool:
 
 
 def _check_entry(entry: Expose, config: Config, path: KeyPath, known: Collection[str] | None, report: Report) -> None:
-    own = Capability(executor=entry.executor, reliability=entry.reliability)
-    places = list(of_capability(own, path))
+    places = [dataclasses.replace(place, exposed=True) for place in executors_at(entry, path)]
     check_references(config, places, known, report)
     check_executors(places, report)
-    check_depth(places, config.capabilities, report)
-    _check_input(entry.input_schema, (*path, "inputSchema"), report)
+    check_schema(entry.input_schema, (*path, "inputSchema"), report)
+    _check_root(entry.input_schema, (*path, "inputSchema"), report)
     inner = _inner(entry, config)
     if inner is None:
         return
     named = (*path, "capability")
     if entry.input_schema is None:
         _check_root(inner.input_schema, named, report)
-    every = [*followed(iter(places), config.capabilities), *(_at(named, place) for place in of_capability(inner, path))]
-    for place in every:
-        if isinstance(place.executor, Human):
-            sentence = "people are only waited for in a workflow; start one that asks them instead"
-            report.add(place.path, sentence, "WF061")
+    of_inner = [dataclasses.replace(place, path=named, via="", exposed=True) for place in executors_at(inner, path)]
+    every = [*look_through(places, config.capabilities), *of_inner]
+    check_places(every, {}, report)
     for guard, where in [*((one, (*path, "guards")) for one in entry.guards), *((one, named) for one in inner.guards)]:
-        if _needs_evidence(guard):
+        if guards.kind_of(guard).needs_instance(guard):
             report.add(where, "evidence is only left in a workflow, so this guard never holds", "WF061")
     _check_looks(entry, inner, every, path, report)
 
@@ -254,15 +265,6 @@ def _inner(entry: Expose, config: Config) -> Capability | None:
     return found if entry.executor is None else replace(found, executor=None)
 
 
-def _at(path: KeyPath, place: Place) -> Place:
-    return Place(place.executor, path, place.within, via=place.via or "", depth=place.depth)
-
-
-def _check_input(schema: dict[str, Any] | None, key: KeyPath, report: Report) -> None:
-    check_schema(schema, key, report)
-    _check_root(schema, key, report)
-
-
 def _check_root(schema: dict[str, Any] | None, key: KeyPath, report: Report) -> None:
     if schema is None:
         return
@@ -272,20 +274,6 @@ def _check_root(schema: dict[str, Any] | None, key: KeyPath, report: Report) -> 
         header_parameters(schema)
     except DefinitionError as error:
         report.add(key, error.message, "WF031")
-
-
-def _needs_evidence(guard: Guard) -> bool:
-    match guard:
-        case EvidenceGuard():
-            return True
-        case AllOf():
-            return any(map(_needs_evidence, guard.guards))
-        case AnyOf():
-            return bool(guard.guards) and all(map(_needs_evidence, guard.guards))
-        case Not():
-            return False
-        case _:
-            return False
 
 
 def _check_looks(entry: Expose, inner: Capability, places: list[Place], path: KeyPath, report: Report) -> None:

@@ -7,120 +7,16 @@ together; a fact is an atom and whether it holds. Guards can hold if one of the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
-from waypost.config import workflows as models
 from waypost.config.findings import KeyPath
-from waypost.config.workflows import Capability, ExprGuard, Guard, JsonPathGuard, Workflow
+from waypost.config.workflows import Capability, Workflow
 from waypost.errors import DefinitionError
+from waypost.kinds import GuardModel
 from waypost.workflows.checking.places import Report
-from waypost.workflows.expressions import ORDERED, And, Compare, Literal, Node, Not, Or, compile_expression, render
+from waypost.workflows.expressions import ORDERED, Compare, Literal, compile_expression, render
+from waypost.workflows.guards.kind import Fact, Has, TooManyWays, kind_of, ways_of, ways_together
 from waypost.workflows.scope import Path, Scope
-
-MOST_WAYS: Final = 256
-"""Beyond so many ways it is not said whether guards can hold."""
-
-
-class Has(NamedTuple):
-    """The caller, or the instance, has something: a role, a permission, evidence of a kind."""
-
-    what: str
-    name: str
-    at_least: int = 1
-
-
-class Opaque(NamedTuple):
-    """Something of which nothing is known."""
-
-    text: str
-
-
-Atom: TypeAlias = Compare | Literal | Path | Has | Opaque
-
-
-class Fact(NamedTuple):
-    """An atom, and whether it holds."""
-
-    atom: Atom
-    holds: bool
-
-
-Ways: TypeAlias = list[tuple[Fact, ...]]
-
-
-class TooMany(Exception):
-    """There are more ways than are looked at."""
-
-
-def ways_to_hold(guards: Iterable[models.Guard]) -> Ways:
-    """Every way in which all guards hold, as far as their form says; raises `TooMany`."""
-    return _every([_guard(guard, True) for guard in guards])
-
-
-def _every(parts: list[Ways]) -> Ways:
-    ways: Ways = [()]
-    for part in parts:
-        if len(ways) * len(part) > MOST_WAYS:
-            raise TooMany
-        ways = [(*one, *other) for one, other in product(ways, part)]
-    return ways
-
-
-def _any(parts: list[Ways]) -> Ways:
-    ways = [way for part in parts for way in part]
-    if len(ways) > MOST_WAYS:
-        raise TooMany
-    return ways
-
-
-def _guard(guard: models.Guard, holds: bool) -> Ways:
-    match guard:
-        case models.ExprGuard() | models.JsonPathGuard():
-            return _expression(guard.expr, holds)
-        case models.AllOf():
-            parts = [_guard(inner, holds) for inner in guard.guards]
-            return _every(parts) if holds else _any(parts)
-        case models.AnyOf():
-            parts = [_guard(inner, holds) for inner in guard.guards]
-            return _any(parts) if holds else _every(parts)
-        case models.Not():
-            return _guard(guard.guard, not holds)
-        case models.RoleGuard():
-            return [(Fact(Has("role", guard.role), holds),)]
-        case models.PermissionGuard():
-            return [(Fact(Has("permission", guard.permission), holds),)]
-        case models.EvidenceGuard():
-            needs = [[(Fact(_evidence(need), holds),)] for need in guard.requires]
-            return _every([list(need) for need in needs]) if holds else _any([list(need) for need in needs])
-
-
-def _evidence(need: str | models.EvidenceNeed) -> Has:
-    return Has("evidence", need) if isinstance(need, str) else Has("evidence", need.kind, need.count)
-
-
-def _expression(text: str, holds: bool) -> Ways:
-    try:
-        return _node(compile_expression(text).tree, holds)
-    except DefinitionError:
-        return [(Fact(Opaque(text), holds),)]
-
-
-def _node(node: Node, holds: bool) -> Ways:
-    match node:
-        case And(parts):
-            inner = [_node(part, holds) for part in parts]
-            return _every(inner) if holds else _any(inner)
-        case Or(parts):
-            inner = [_node(part, holds) for part in parts]
-            return _any(inner) if holds else _every(inner)
-        case Not(part):
-            return _node(part, not holds)
-        case Compare("!=", left, right):
-            return [(Fact(Compare("==", left, right), not holds),)]
-        case _:
-            return [(Fact(node, holds),)]
-
 
 _MIRRORED: Final = {"==": "==", "<": ">", "<=": ">=", ">": "<", ">=": "<=", "contains": "in", "in": "contains"}
 _OPPOSITE: Final = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
@@ -271,11 +167,11 @@ def _other_beginnings(claims: Iterable[Claim]) -> bool:
 _REPAIR = "correct it, or remove what it is for"
 
 
-def can_hold(guards: list[Guard]) -> bool:
+def can_hold(guards: list[GuardModel]) -> bool:
     """Whether guards may hold together; false only where it is certain that they never do."""
     try:
-        return not all(contradict(way) for way in ways_to_hold(guards))
-    except TooMany:
+        return not all(contradict(way) for way in ways_together(ways_of(guard, True) for guard in guards))
+    except TooManyWays:
         return True
 
 
@@ -298,7 +194,7 @@ def check_capability_guards(capabilities: Mapping[str, Capability], report: Repo
         _check_list(entry.guards, ("capabilities", name), report)
 
 
-def _check_list(guards: list[Guard], path: KeyPath, report: Report) -> bool:
+def _check_list(guards: list[GuardModel], path: KeyPath, report: Report) -> bool:
     """Whether something was said about a list of guards."""
     each = [_check_one(guard, (*path, "guards", index), report) for index, guard in enumerate(guards)]
     if any(each):
@@ -309,9 +205,9 @@ def _check_list(guards: list[Guard], path: KeyPath, report: Report) -> bool:
     return True
 
 
-def _check_one(guard: Guard, path: KeyPath, report: Report) -> bool:
+def _check_one(guard: GuardModel, path: KeyPath, report: Report) -> bool:
     if can_hold([guard]):
         return False
-    where = (*path, "expr") if isinstance(guard, ExprGuard | JsonPathGuard) else path
+    where = (*path, *kind_of(guard).expressions[:1])
     report.add(where, f"this guard can never hold; {_REPAIR}", "WF055")
     return True

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final, TypeAlias
 
 from waypost.config import Config
-from waypost.config.executors import CapabilityCall, Human
 from waypost.config.findings import KeyPath, quoted
 from waypost.config.workflows import Capability, State, Step, Transition, Workflow
 from waypost.workflows.checking.places import (
@@ -14,14 +13,14 @@ from waypost.workflows.checking.places import (
     Report,
     Way,
     backward,
-    of_state,
-    of_transition,
+    executors_at,
     onward,
     reachable,
     reached,
     ways,
 )
 from waypost.workflows.checking.references import check_capability_name, made_from
+from waypost.workflows.executors.kind import kind_of, names_in
 from waypost.workflows.records import PROXY
 from waypost.workflows.resolution import nearest
 from waypost.workflows.steps import position_of, step_name
@@ -307,13 +306,12 @@ def check_dangers(
         state, key = workflow.states[name], (*path, "states", name)
         if state.terminal:
             continue
-        alone = State(on_enter=state.on_enter)
-        if any(_calls(place, dangerous) for place in of_state(alone, key)):
+        if any(_calls(place, dangerous) for place in executors_at(state.on_enter, (*key, "onEnter"))):
             report.add((*key, "onEnter", "executor"), _sentence(trail), "WF057")
         for way, transition in state.transitions.items():
             where = (*key, "transitions", way)
             runs = DANGEROUS in transition.tags or any(
-                _calls(place, dangerous) for place in of_transition(transition, where)
+                _calls(place, dangerous) for place in executors_at(transition, where)
             )
             if runs and not _has_person(resolved.states[name], resolved.states[name].transitions[way]):
                 report.add(where, _sentence((*trail, way)), "WF057")
@@ -332,7 +330,7 @@ def _dangerous(capabilities: Mapping[str, Capability]) -> frozenset[str]:
 
 
 def _calls(place: Place, names: frozenset[str]) -> bool:
-    return isinstance(place.executor, CapabilityCall) and place.executor.capability in names
+    return any(one.target == "capability" and one.name in names for one in names_in(place.executor))
 
 
 def _trails(workflow: Workflow) -> dict[str, tuple[str, ...]]:
@@ -356,5 +354,7 @@ def _trails(workflow: Workflow) -> dict[str, tuple[str, ...]]:
 
 def _has_person(state: State, transition: Transition) -> bool:
     """Whether a person is asked before a transition is taken: on entry into its state, or for itself."""
-    on_entry = state.on_enter is not None and isinstance(state.on_enter.executor, Human)
-    return on_entry or transition.actor == "human" or isinstance(transition.executor, Human)
+    entering = None if state.on_enter is None else state.on_enter.executor
+    return transition.actor == "human" or any(
+        one is not None and kind_of(one).asks_person for one in (entering, transition.executor)
+    )

@@ -1,41 +1,79 @@
-"""What transitions run: a module for each kind, and here what several of them need.
+"""What transitions run: one module for each kind of executor, and the table of all kinds.
 
-That is the connection of a name, and what a template comes to.
+A kind that is not in the table is added with `register_executor`.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from waypost.config.executors import CliConnection, McpConnection, RestConnection
-from waypost.errors import ExecutorFailed
-from waypost.workflows.executors.executor import Surroundings
-from waypost.workflows.scope import MISSING, Scope, Template
+from waypost.config.workflows import Reliability
+from waypost.kinds import ExecutorModel
+from waypost.workflows.executors.capability import CAPABILITY
+from waypost.workflows.executors.cli import CLI
+from waypost.workflows.executors.human import HUMAN
+from waypost.workflows.executors.kind import (
+    Builder,
+    Executor,
+    ExecutorContext,
+    ExecutorFields,
+    ExecutorKind,
+    Run,
+    is_idempotent,
+    register_executor,
+    unregister_executor,
+)
+from waypost.workflows.executors.mcp import MCP
+from waypost.workflows.executors.noop import NOOP
+from waypost.workflows.executors.parallel import PARALLEL
+from waypost.workflows.executors.pipeline import PIPELINE
+from waypost.workflows.executors.reliability import Supervised
+from waypost.workflows.executors.rest import REST
+from waypost.workflows.executors.script import SCRIPT
+from waypost.workflows.executors.worker import WORKER
+from waypost.workflows.executors.workflow import WORKFLOW
 
-LONGEST: Final = 365 * 86_400.0
-"""Seconds that stand for "as long as it takes": how long an attempt may take is decided around it."""
+__all__ = [
+    "EXECUTORS",
+    "Builder",
+    "Executor",
+    "ExecutorContext",
+    "ExecutorFields",
+    "ExecutorKind",
+    "Run",
+    "build",
+    "is_idempotent",
+    "register_executor",
+    "supervise",
+    "unregister_executor",
+]
 
-C = TypeVar("C", McpConnection, CliConnection, RestConnection)
+EXECUTORS: Final[tuple[ExecutorKind[Any], ...]] = (
+    NOOP,
+    CLI,
+    SCRIPT,
+    REST,
+    MCP,
+    CAPABILITY,
+    WORKER,
+    HUMAN,
+    WORKFLOW,
+    PARALLEL,
+    PIPELINE,
+)
+"""The kinds that ship with Waypost."""
+
+for _kind in EXECUTORS:
+    register_executor(_kind)
 
 
-def connection_of(surroundings: Surroundings, name: str, kind: type[C]) -> C:
-    """The connection of that name in today's configuration, if it is of the kind that is needed."""
-    found = surroundings.connections().get(name)
-    if found is None:
-        raise ExecutorFailed(f"There is no connection {name}.")
-    if not isinstance(found, kind):
-        raise ExecutorFailed(f"The connection {name} is of another kind.")
-    return found
+def build(model: ExecutorModel, context: ExecutorContext) -> Executor:
+    """The executor of a model; `DefinitionError` for a model that cannot work."""
+    return Builder(context).build(model)
 
 
-def given(template: Template, written: Any, scope: Scope) -> Any:
-    """What a template comes to; that there is nothing where it points is a failure that names the place."""
-    value = template.fill(scope)
-    if value is MISSING:
-        raise ExecutorFailed(f"There is nothing at {written}.")
-    return value
-
-
-def arguments_of(template: Template | None, scope: Scope) -> dict[str, Any]:
-    """The arguments of a call: as they are mapped, or those of the transition as they are."""
-    return dict(scope.arguments if template is None else template.fill(scope))
+def supervise(model: ExecutorModel, reliability: Reliability | None, context: ExecutorContext) -> Supervised:
+    """The executor of a model with the retries, timeouts and fallbacks of a reliability."""
+    fallback = reliability and reliability.fallback
+    others = [build(other, context) for other in fallback.executors] if fallback else []
+    return Supervised(build(model, context), others, reliability)

@@ -1,33 +1,196 @@
-"""The executor that runs a program of this machine."""
+"""The kind `cli`: runs a program of this machine, without a shell.
+
+`Program` is also what `script` runs: arguments from templates, a small environment, and the program's output.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Final
+import asyncio
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from waypost.config import executors as models
-from waypost.errors import DefinitionError
-from waypost.workflows.executors import connection_of
-from waypost.workflows.executors.executor import Run, Surroundings
-from waypost.workflows.executors.processes import Program
+import msgspec
+from msgspec import Meta
+
+from waypost.config.connections import CliConnection, Environment
+from waypost.config.findings import KeyPath
+from waypost.config.names import Command, Directory, Name
+from waypost.errors import DefinitionError, ExecutorFailed
+from waypost.execution.processes import Ended, environment, run_process
+from waypost.redaction import redacted, secrets_of
+from waypost.workflows.executors.kind import (
+    NO_TIMEOUT_S,
+    Builder,
+    ExecutorContext,
+    ExecutorFields,
+    ExecutorKind,
+    Run,
+    fill_required,
+)
+from waypost.workflows.scope import compile_template
+
+if TYPE_CHECKING:
+    from waypost.workflows.checking.places import Report
+
+MAX_STDERR_CHARS: Final = 500
+"""How much of the end of stderr a failure quotes."""
+
+_MAX_STARTS: Final = 20
+_START_DELAY_S: Final = 0.01
+_PERMANENT_ERRNOS: Final = (errno.E2BIG, errno.ENAMETOOLONG, errno.ENOEXEC)
+
+OutputLimit = Annotated[int, Meta(ge=1, le=1_073_741_824, description="How much of its output is kept.")]
 
 
-class Cli:
+class ProgramFields(ExecutorFields, frozen=True, kw_only=True):
+    """What every program can be told."""
+
+    args: Annotated[list[Any], Meta(description="Its arguments, each one word; paths stand for what is there.")] = []
+    env: Environment = {}
+    working_directory: Annotated[Directory | None, Meta(description="Where it runs.")] = None
+    stdin: Annotated[Any, Meta(description="What it reads: text, or a value that is written as JSON.")] = None
+    treat_non_zero_as_failure: Annotated[bool, Meta(description="Whether an exit code other than 0 is a failure.")] = (
+        True
+    )
+    max_output_bytes: OutputLimit = 1_048_576
+
+
+class Cli(ProgramFields, frozen=True, kw_only=True, tag="cli"):
+    """Runs a program, without a shell."""
+
+    connection: Annotated[Name | None, Meta(description="A connection of the kind `cli`.")] = None
+    command: Annotated[Command | None, Meta(description="The program, where there is no connection.")] = None
+
+
+class Program:
+    """A program but for its first words: arguments, environment, input, and how its end is judged."""
+
+    def __init__(self, model: ProgramFields, builder: Builder) -> None:
+        self._model = model
+        self._words = [(word, compile_template(word, builder.roots)) for word in model.args]
+        self._stdin = builder.template(model.stdin)
+
+    async def run(self, run: Run, first: Sequence[str], connection: CliConnection | None = None) -> Any:
+        """Run it without a shell; `first` are the words before the arguments, such as an interpreter."""
+        model = self._model
+        configured = {**(connection.env if connection else {}), **model.env}
+        directory = Path(model.working_directory or (connection and connection.working_directory) or Path.cwd())
+        variables = {**environment(directory), **configured, "IDEMPOTENCY_KEY": run.key}
+        usual = connection.args if connection else ()
+        words = [
+            *first,
+            *usual,
+            *(_text(fill_required(template, written, run.scope)) for written, template in self._words),
+        ]
+        read = b"" if self._stdin is None else _text(fill_required(self._stdin, model.stdin, run.scope)).encode()
+        if any("\0" in text for text in (*words, *variables, *variables.values(), str(directory))):
+            raise ExecutorFailed("A word or variable of the program holds a NUL.")
+        name = Path(first[-1]).name
+        try:
+            ended = await self._start(words, directory, variables, read)
+        except (OSError, ValueError) as error:
+            raise _start_failure(name, error) from None
+        return self._to_output(name, ended, secrets_of(configured))
+
+    async def _start(self, words: list[str], directory: Path, variables: dict[str, str], read: bytes) -> Ended:
+        most = self._model.max_output_bytes
+        for _ in range(_MAX_STARTS):
+            try:
+                return await run_process(words, directory, variables, within=NO_TIMEOUT_S, most_bytes=most, given=read)
+            except OSError as error:
+                # Another process that is just being started may hold our copy of a script open for a moment.
+                if error.errno != errno.ETXTBSY:
+                    raise
+            await asyncio.sleep(_START_DELAY_S)
+        raise OSError(errno.ETXTBSY, os.strerror(errno.ETXTBSY))
+
+    def _to_output(self, name: str, ended: Ended, secrets: tuple[str, ...]) -> dict[str, Any]:
+        stderr = redacted(ended.err.decode("utf-8", "replace"), secrets, is_cut=ended.cut)
+        if ended.code != 0 and self._model.treat_non_zero_as_failure:
+            raise ExecutorFailed(f"{name} {_describe_exit(ended.code)}{_quote_stderr(stderr)}")
+        output = {
+            "exitCode": ended.code,
+            "success": ended.code == 0,
+            "stdout": ended.out.decode("utf-8", "replace"),
+            "stderr": stderr,
+            "json": None if ended.cut and len(ended.out) >= self._model.max_output_bytes else _parse_json(ended.out),
+        }
+        return output | {"truncated": True} if ended.cut else output
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _parse_json(out: bytes) -> Any:
+    try:
+        return msgspec.json.decode(out)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _start_failure(name: str, error: OSError | ValueError) -> ExecutorFailed:
+    if not isinstance(error, OSError):
+        return ExecutorFailed(f"{name} cannot be started: {type(error).__name__}.")
+    kind = "permanent_error" if error.errno in _PERMANENT_ERRNOS else "connection_error"
+    return ExecutorFailed(f"{name} cannot be started: {error.strerror or type(error).__name__}.", kind)
+
+
+def _describe_exit(code: int) -> str:
+    return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+
+
+def _quote_stderr(stderr: str) -> str:
+    text = stderr.strip()
+    if not text:
+        return "."
+    return f": {text}" if len(text) <= MAX_STDERR_CHARS else f": ...{text[-MAX_STDERR_CHARS:]}"
+
+
+class CliExecutor:
     """A program by its name, or that of a connection."""
 
     kind: Final = "cli"
     evidence: Final = "cli_output"
     limit: Final = None
 
-    def __init__(self, model: models.Cli, surroundings: Surroundings, roots: frozenset[str]) -> None:
-        if (model.connection is None) == (model.command is None):
-            raise DefinitionError("a cli executor has a connection or a command, and not both")
+    def __init__(self, model: Cli, context: ExecutorContext, program: Program) -> None:
         self._model = model
-        self._surroundings = surroundings
-        self._program = Program(model, roots)
+        self._context = context
+        self._program = program
 
     async def run(self, run: Run) -> Any:
         """`{exitCode, success, stdout, stderr, json}`."""
         if self._model.connection is None:
             return await self._program.run(run, [self._model.command or ""])
-        connection = connection_of(self._surroundings, self._model.connection, models.CliConnection)
+        connection = self._context.connection(self._model.connection, CliConnection)
         return await self._program.run(run, [connection.command], connection)
+
+
+def _build(model: Cli, builder: Builder) -> CliExecutor:
+    if (model.connection is None) == (model.command is None):
+        raise DefinitionError("a cli executor has a connection or a command, and not both")
+    return CliExecutor(model, builder.context, Program(model, builder))
+
+
+def _check(model: Cli, path: KeyPath, report: Report) -> None:
+    if model.command is None and model.connection is None:
+        report.add(path, "there is no program to run; add `command` or `connection`", "WF020")
+    elif model.command is not None and model.connection is not None:
+        report.add((*path, "command"), "the connection has a command already; keep one of the two", "WF020")
+
+
+CLI: Final = ExecutorKind(
+    model=Cli,
+    build=_build,
+    plan=None,
+    check=_check,
+    check_place=None,
+    names={"connection": CliConnection},
+    templates=("args", "stdin"),
+    asks_person=False,
+    mark="",
+)

@@ -1,43 +1,61 @@
-"""The executor that calls a tool of another MCP server."""
+"""The kind `mcp`: calls a tool of another MCP server."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from waypost.config import executors as models
+from msgspec import Meta
+
+from waypost.config.connections import McpConnection
+from waypost.config.names import Name
 from waypost.errors import ExecutorFailed, WaypostError
 from waypost.redaction import redacted, secrets_of
-from waypost.upstreams.egress import EgressFailed
 from waypost.upstreams.transport import UpstreamUnavailable
-from waypost.workflows.executors import arguments_of, connection_of
-from waypost.workflows.executors.executor import Run, Surroundings
-from waypost.workflows.scope import compile_template
+from waypost.workflows.executors.kind import (
+    IDEMPOTENCY_KEY,
+    Builder,
+    ExecutorFields,
+    ExecutorKind,
+    Paths,
+    Run,
+    fill_arguments,
+)
 
-KEY: Final = "waypost/idempotencyKey"
-"""The entry of `_meta` that carries the key."""
+
+class Mcp(ExecutorFields, frozen=True, kw_only=True, tag="mcp"):
+    """Calls a tool of another MCP server."""
+
+    connection: Annotated[Name, Meta(description="A connection of the kind `mcp`.")]
+    tool: Annotated[Name, Meta(description="The tool.")]
+    map: Annotated[
+        Paths | None, Meta(description="The tool's arguments; left out, those of the transition as they are.")
+    ] = None
 
 
-class Mcp:
+class McpExecutor:
     """One tool of one connection."""
 
     kind: Final = "mcp"
     evidence: Final = "mcp_tool_result"
     limit: Final = None
 
-    def __init__(self, model: models.Mcp, surroundings: Surroundings, roots: frozenset[str]) -> None:
+    def __init__(self, model: Mcp, builder: Builder) -> None:
         self._model = model
-        self._surroundings = surroundings
-        self._map = None if model.map is None else compile_template(model.map, roots)
+        self._context = builder.context
+        self._map = builder.template(model.map)
 
     async def run(self, run: Run) -> Any:
         """The tool's structured answer, or `{content: [...]}`."""
+        # Loading the HTTP client takes longer than everything else that a hub needs to start.
+        from waypost.upstreams.egress import EgressFailed
+
         name = self._model.connection
-        connection = connection_of(self._surroundings, name, models.McpConnection)
+        connection = self._context.connection(name, McpConnection)
         secrets = secrets_of(connection.env, connection.headers)
-        arguments = arguments_of(self._map, run.scope)
+        arguments = fill_arguments(self._map, run.scope)
         try:
-            answer = await self._surroundings.call_upstream(
-                name, self._model.tool, arguments, {KEY: run.key}, run.caller.principal.id
+            answer = await self._context.call_upstream(
+                name, self._model.tool, arguments, {IDEMPOTENCY_KEY: run.key}, run.caller.principal.id
             )
         except TimeoutError:
             raise ExecutorFailed(f"{name} did not answer in time.", "timeout") from None
@@ -51,12 +69,25 @@ class Mcp:
         except WaypostError as error:
             raise ExecutorFailed(f"{name}: {redacted(error.message, secrets)}") from None
         if answer.get("isError"):
-            said = redacted(_text(answer), secrets)
+            said = redacted(_join_text(answer), secrets)
             raise ExecutorFailed(said or f"{self._model.tool} of {name} failed.")
         structured = answer.get("structuredContent")
         return {"content": answer.get("content") or []} if structured is None else structured
 
 
-def _text(answer: dict[str, Any]) -> str:
+def _join_text(answer: dict[str, Any]) -> str:
     blocks = answer.get("content") or []
     return "\n".join(str(block["text"]) for block in blocks if isinstance(block, dict) and "text" in block)
+
+
+MCP: Final = ExecutorKind(
+    model=Mcp,
+    build=McpExecutor,
+    plan=None,
+    check=None,
+    check_place=None,
+    names={"connection": McpConnection},
+    templates=("map",),
+    asks_person=False,
+    mark="",
+)

@@ -1,13 +1,20 @@
-"""The executor that does nothing."""
+"""The kind `noop`: does nothing."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from waypost.workflows.executors.executor import Run
+from waypost.config.workflows import Idempotent
+from waypost.workflows.executors.kind import Builder, ExecutorFields, ExecutorKind, NoWork, Run
 
 
-class Noop:
+class Noop(ExecutorFields, frozen=True, kw_only=True, tag="noop"):
+    """Does nothing."""
+
+    idempotent: Idempotent = True
+
+
+class NoopExecutor:
     """Succeeds at once."""
 
     kind: Final = "noop"
@@ -15,5 +22,22 @@ class Noop:
     limit: Final = None
 
     async def run(self, run: Run) -> dict[str, Any]:
-        """Nothing; an empty output."""
+        """An empty output."""
         return {}
+
+
+def _build(model: Noop, builder: Builder) -> NoopExecutor:
+    return NoopExecutor()
+
+
+NOOP: Final = ExecutorKind(
+    model=Noop,
+    build=_build,
+    plan=lambda model: NoWork(),
+    check=None,
+    check_place=None,
+    names={},
+    templates=(),
+    asks_person=False,
+    mark="",
+)

@@ -1,43 +1,79 @@
-"""The executor that runs others side by side."""
+"""The kind `parallel`: runs executors side by side."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from math import ceil
-from typing import Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from waypost.config import executors as models
+from msgspec import Meta, Struct
+
+from waypost.config.findings import KeyPath, quoted
+from waypost.config.workflows import Millis
 from waypost.errors import DefinitionError, ExecutorFailed
-from waypost.workflows.executors import given
-from waypost.workflows.executors.executor import Executor, Run
-from waypost.workflows.executors.pipeline import told
-from waypost.workflows.executors.reliability import sound
-from waypost.workflows.scope import Scope, compile_template
+from waypost.kinds import ExecutorModel
+from waypost.workflows.executors.kind import Builder, Executor, ExecutorFields, ExecutorKind, Run, fill_required
+from waypost.workflows.executors.reliability import failure_data, run_safely
+from waypost.workflows.scope import Scope, is_path
 
-MOST_BRANCHES: Final = 10_000
+if TYPE_CHECKING:
+    from waypost.workflows.checking.places import Place, Report
+
+MAX_BRANCHES: Final = 10_000
+MAX_DEPTH: Final = 3
+"""How many parallel executors may stand inside each other."""
+_NAME: Final = "parallel"
 
 Task = asyncio.Task[Any]
 
 
-class Parallel:
+class JoinSome(Struct, frozen=True, kw_only=True, rename="camel"):
+    """How many branches have to succeed."""
+
+    at_least: Annotated[Annotated[int, Meta(ge=1)] | None, Meta(description="So many branches.")] = None
+    percent: Annotated[Annotated[float, Meta(gt=0, le=100)] | None, Meta(description="That share of them.")] = None
+
+
+class Parallel(ExecutorFields, frozen=True, kw_only=True, tag="parallel"):
+    """Runs several executors side by side."""
+
+    branches: Annotated[list[ExecutorModel], Meta(description="The executors.")] = []
+    for_each: Annotated[str | list[Any] | None, Meta(description="A list, or a path to one.")] = None
+    do: Annotated[ExecutorModel | None, Meta(description="What to run for each item, which is `$.branch.value`.")] = (
+        None
+    )
+    join: Annotated[
+        Literal["all", "any"] | JoinSome, Meta(description="How many branches have to succeed for it to succeed.")
+    ] = "all"
+    max_concurrency: Annotated[int, Meta(ge=1, le=1000, description="How many run at once.")] = 10
+    on_branch_failure: Annotated[
+        Literal["bail", "continue"], Meta(description="Whether the others are stopped when it can only fail.")
+    ] = "bail"
+    total_timeout_ms: Annotated[Millis | None, Meta(description="How long all of it may take.")] = None
+
+
+class ParallelExecutor:
     """Branches, or one executor for each item of a list; each may look at `$.branch.value` and `$.branch.index`."""
 
-    kind: Final = "parallel"
+    kind: Final = _NAME
     evidence: Final = "parallel_result"
 
-    def __init__(
-        self, model: models.Parallel, branches: Sequence[Executor], do: Executor | None, roots: frozenset[str]
-    ) -> None:
+    def __init__(self, model: Parallel, builder: Builder) -> None:
+        inner = builder.inside(_NAME)
+        if inner.within.count(_NAME) > MAX_DEPTH:
+            raise DefinitionError(f"parallel executors stand at most {MAX_DEPTH} deep inside each other")
+        branches: Sequence[Executor] = [inner.build(branch) for branch in model.branches]
+        do = None if model.do is None else inner.build(model.do)
         if bool(branches) == (model.for_each is not None) or (do is None) != (model.for_each is None):
             raise DefinitionError("a parallel executor has branches, or forEach and do")
+        if branches and needed(model.join, len(branches)) > len(branches):
+            raise DefinitionError("a parallel executor needs more branches to succeed than it has")
         self._model = model
         self._branches = branches
         self._do = do
-        self._items = None if model.for_each is None else compile_template(model.for_each, roots)
+        self._items = builder.template(model.for_each)
         self.limit = None if model.total_timeout_ms is None else model.total_timeout_ms / 1000
-        if branches and needed(model.join, len(branches)) > len(branches):
-            raise DefinitionError("a parallel executor needs more branches to succeed than it has")
 
     async def run(self, run: Run) -> Any:
         """`{branches: [{status, output | error}], summary}`."""
@@ -50,20 +86,20 @@ class Parallel:
             raise ExecutorFailed(f"The branches did not end within {self.limit:g} s.", "timeout") from None
 
     def _planned(self, scope: Scope) -> list[tuple[Executor, Any]]:
-        """What runs, and the value it looks at."""
+        """The executors to run, each with its `$.branch.value`."""
         if self._items is None or self._do is None:
             return [(branch, None) for branch in self._branches]
-        items = given(self._items, self._model.for_each, scope)
+        items = fill_required(self._items, self._model.for_each, scope)
         if not isinstance(items, list):
             raise ExecutorFailed("What forEach stands for is not a list.")
-        if len(items) > MOST_BRANCHES:
-            raise ExecutorFailed(f"forEach takes at most {MOST_BRANCHES} items, and there are {len(items)}.")
+        if len(items) > MAX_BRANCHES:
+            raise ExecutorFailed(f"forEach takes at most {MAX_BRANCHES} items, and there are {len(items)}.")
         return [(self._do, item) for item in items]
 
 
-def needed(join: str | models.JoinSome, total: int) -> int:
+def needed(join: str | JoinSome, total: int) -> int:
     """How many of so many branches have to succeed."""
-    if isinstance(join, models.JoinSome):
+    if isinstance(join, JoinSome):
         if join.at_least is None and join.percent is None:
             raise DefinitionError("a join says atLeast or percent")
         # Floats make 7.000000000000001 of 70 percent of ten.
@@ -75,7 +111,7 @@ def needed(join: str | models.JoinSome, total: int) -> int:
 class _Flight:
     """One run of a parallel executor."""
 
-    def __init__(self, run: Run, planned: list[tuple[Executor, Any]], need: int, model: models.Parallel) -> None:
+    def __init__(self, run: Run, planned: list[tuple[Executor, Any]], need: int, model: Parallel) -> None:
         self._run = run
         self._planned = planned
         self._need = need
@@ -113,7 +149,7 @@ class _Flight:
     def _started(self, index: int, executor: Executor, value: Any) -> Task:
         scope = self._run.scope.within(branch={"value": value, "index": index})
         run = Run(scope, f"{self._run.key}.{index}", self._run.caller)
-        return asyncio.get_running_loop().create_task(sound(executor, run))
+        return asyncio.get_running_loop().create_task(run_safely(executor, run))
 
     def _settle(self, tasks: set[Task]) -> None:
         for task in sorted(tasks, key=self._running.__getitem__):
@@ -124,7 +160,7 @@ class _Flight:
                 self._outcomes[index] = {"status": "succeeded", "output": task.result()}
                 self._succeeded += 1
             except ExecutorFailed as error:
-                self._outcomes[index] = {"status": "failed", "error": told(error)}
+                self._outcomes[index] = {"status": "failed", "error": failure_data(error)}
                 self._failures.append((index, error))
 
     async def _stop(self) -> set[Task]:
@@ -147,3 +183,49 @@ class _Flight:
         total, failed = len(self._planned), len(self._failures)
         cancelled = total - self._succeeded - failed
         return {"total": total, "succeeded": self._succeeded, "failed": failed, "cancelled": cancelled}
+
+
+def _check(model: Parallel, path: KeyPath, report: Report) -> None:
+    listed = bool(model.branches)
+    repeated = model.for_each is not None or model.do is not None
+    if listed and repeated:
+        report.add(path, "there are `branches` and `forEach` with `do`; keep one form", "WF021")
+    elif not listed and (model.for_each is None or model.do is None):
+        report.add(path, "there is nothing to run; add `branches`, or `forEach` together with `do`", "WF021")
+    elif isinstance(model.for_each, str) and not is_path(model.for_each):
+        sentence = f"{quoted(model.for_each)} is neither a list nor a path to one; write a path such as `$.input.items`"
+        report.add((*path, "forEach"), sentence, "WF021")
+    else:
+        _check_join(model, path, report)
+
+
+def _check_join(model: Parallel, path: KeyPath, report: Report) -> None:
+    join = model.join
+    if not isinstance(join, JoinSome):
+        return
+    if (join.at_least is None) == (join.percent is None):
+        report.add((*path, "join"), "the join says neither or both of two things; give `atLeast` or `percent`", "WF022")
+        return
+    count = len(model.for_each) if isinstance(model.for_each, list) else len(model.branches)
+    if join.at_least is not None and not isinstance(model.for_each, str) and join.at_least > count:
+        sentence = f"{join.at_least} have to succeed and there are only {count}; ask for {count} or fewer"
+        report.add((*path, "join"), sentence, "WF022")
+
+
+def _check_place(model: Parallel, place: Place, report: Report) -> None:
+    if place.within.count(_NAME) == MAX_DEPTH:
+        sentence = f"parallel executors stand at most {MAX_DEPTH} deep inside each other; start a workflow instead"
+        report.add(place.path, sentence, "WF021")
+
+
+PARALLEL: Final = ExecutorKind(
+    model=Parallel,
+    build=ParallelExecutor,
+    plan=None,
+    check=_check,
+    check_place=_check_place,
+    names={},
+    templates=("for_each",),
+    asks_person=False,
+    mark="",
+)

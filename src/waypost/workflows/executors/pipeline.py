@@ -1,25 +1,37 @@
-"""The executor that runs others one after another."""
+"""The kind `pipeline`: runs executors one after another."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
-from waypost.config import executors as models
+from msgspec import Meta
+
+from waypost.config.workflows import Millis
 from waypost.errors import ExecutorFailed
-from waypost.workflows.executors.executor import Executor, Run
-from waypost.workflows.executors.reliability import sound
+from waypost.kinds import ExecutorModel
+from waypost.workflows.executors.kind import Builder, ExecutorFields, ExecutorKind, Run
+from waypost.workflows.executors.reliability import failure_data, run_safely
 
 
-class Pipeline:
+class Pipeline(ExecutorFields, frozen=True, kw_only=True, tag="pipeline"):
+    """Runs several executors one after another; each may use what those before it gave."""
+
+    steps: Annotated[list[ExecutorModel], Meta(min_length=1, description="The executors.")]
+    on_step_failure: Annotated[
+        Literal["bail", "continue"], Meta(description="Whether the rest is left out when one fails.")
+    ] = "bail"
+    total_timeout_ms: Annotated[Millis | None, Meta(description="How long all of it may take.")] = None
+
+
+class PipelineExecutor:
     """Steps, each of which may look at `$.steps[i].output` and `$.previous`."""
 
     kind: Final = "pipeline"
     evidence: Final = "pipeline_result"
 
-    def __init__(self, model: models.Pipeline, steps: Sequence[Executor]) -> None:
-        self._steps = steps
+    def __init__(self, model: Pipeline, builder: Builder) -> None:
+        self._steps = [builder.inside(self.kind).build(step) for step in model.steps]
         self._bails = model.on_step_failure == "bail"
         self.limit = None if model.total_timeout_ms is None else model.total_timeout_ms / 1000
 
@@ -38,20 +50,28 @@ class Pipeline:
         for index, step in enumerate(self._steps):
             scope = run.scope.within(steps=tuple(done), previous=previous)
             try:
-                previous = await sound(step, Run(scope, f"{run.key}.{index}", run.caller))
+                previous = await run_safely(step, Run(scope, f"{run.key}.{index}", run.caller))
                 done.append({"status": "succeeded", "output": previous})
             except ExecutorFailed as error:
                 if self._bails:
                     raise ExecutorFailed(f"Step {index + 1} failed: {error.message}", error.error_class) from None
                 failures.append(error)
                 previous = None
-                done.append({"status": "failed", "error": told(error)})
+                done.append({"status": "failed", "error": failure_data(error)})
         if len(failures) == len(done):
             raise ExecutorFailed(f"Every step failed; the first: {failures[0].message}", failures[0].error_class)
         summary = {"total": len(done), "succeeded": len(done) - len(failures), "failed": len(failures)}
         return {"steps": done, "final_output": previous, "summary": summary}
 
 
-def told(error: ExecutorFailed) -> dict[str, str]:
-    """A failure as data."""
-    return {"message": error.message, "errorClass": error.error_class}
+PIPELINE: Final = ExecutorKind(
+    model=Pipeline,
+    build=PipelineExecutor,
+    plan=None,
+    check=None,
+    check_place=None,
+    names={},
+    templates=(),
+    asks_person=False,
+    mark="",
+)

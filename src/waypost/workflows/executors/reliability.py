@@ -1,4 +1,4 @@
-"""What is done about failures: attempts that end in time, tries again after a while, and what runs instead."""
+"""Reliability: timeouts of attempts, retries with backoff, and fallbacks."""
 
 from __future__ import annotations
 
@@ -7,29 +7,17 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from waypost.config.executors import Reliability, Retry
+from waypost.config.workflows import Reliability, Retry
 from waypost.errors import ExecutorFailed
 from waypost.loops import running_task
-from waypost.workflows.executors.executor import Executor, Run
+from waypost.workflows.executors.kind import Executor, Run
 
-WITHIN: Final = 120.0
-"""Seconds that an attempt may take where nothing is said."""
+ATTEMPT_TIMEOUT_S: Final = 120.0
+"""How long an attempt may take where no timeout is given."""
 
 _log: Final = logging.getLogger(__name__)
-
-
-class Supervisable(Executor, Protocol):
-    """An executor that says what it is and how long it gives itself."""
-
-    @property
-    def kind(self) -> str:
-        """The kind it has in the configuration."""
-
-    @property
-    def limit(self) -> float | None:
-        """The seconds after which it ends by itself, if it does."""
 
 
 class AttemptsFailed(ExecutorFailed):
@@ -41,12 +29,12 @@ class AttemptsFailed(ExecutorFailed):
 
 
 class Supervised:
-    """An executor, what stands in for it, and how often each is tried."""
+    """An executor with its fallbacks, and how often each is tried."""
 
     def __init__(
         self,
-        executor: Supervisable,
-        fallbacks: Sequence[Supervisable] = (),
+        executor: Executor,
+        fallbacks: Sequence[Executor] = (),
         reliability: Reliability | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -71,12 +59,12 @@ class Supervised:
         failure = ExecutorFailed()
         for executor in self._candidates:
             try:
-                return await self._tried(executor, run, attempts), attempts
+                return await self._try(executor, run, attempts), attempts
             except ExecutorFailed as error:
                 failure = error
         raise AttemptsFailed(failure, attempts) from failure
 
-    async def _tried(self, executor: Supervisable, run: Run, attempts: list[dict[str, Any]]) -> Any:
+    async def _try(self, executor: Executor, run: Run, attempts: list[dict[str, Any]]) -> Any:
         """The output of the first attempt that succeeds, or the failure of the last."""
         number = 1
         while True:
@@ -89,27 +77,27 @@ class Supervised:
                 return output
             except ExecutorFailed as error:
                 record["errorClass"] = error.error_class
-                if number >= self._retry.max_attempts or not self._is_worth_it(error):
+                if number >= self._retry.max_attempts or not self._can_retry(error):
                     raise
             finally:
                 record["ms"] = round((self._clock() - began) * 1000)
             await self._sleep(delay(self._retry, number, self._chance))
             number += 1
 
-    async def _attempt(self, executor: Supervisable, run: Run) -> Any:
-        seconds = max(WITHIN, executor.limit or 0) if self._timeout_ms is None else self._timeout_ms / 1000
+    async def _attempt(self, executor: Executor, run: Run) -> Any:
+        seconds = max(ATTEMPT_TIMEOUT_S, executor.limit or 0) if self._timeout_ms is None else self._timeout_ms / 1000
         try:
             async with asyncio.timeout(seconds):
-                return await sound(executor, run)
+                return await run_safely(executor, run)
         except TimeoutError:
             raise ExecutorFailed(f"It did not end within {seconds:g} s.", "timeout") from None
 
-    def _is_worth_it(self, error: ExecutorFailed) -> bool:
+    def _can_retry(self, error: ExecutorFailed) -> bool:
         return error.error_class != "permanent_error" and error.error_class in self._retry.retry_on
 
 
-async def sound(executor: Executor, run: Run) -> Any:
-    """Run an executor in which whatever goes wrong is an `ExecutorFailed`."""
+async def run_safely(executor: Executor, run: Run) -> Any:
+    """Run an executor; an exception of any other type becomes an `ExecutorFailed`."""
     try:
         return await executor.run(run)
     except ExecutorFailed:
@@ -132,3 +120,8 @@ def delay(retry: Retry, failed: int, chance: Callable[[], float]) -> float:
     grown = retry.initial_delay_ms * (2 ** (failed - 1) if retry.backoff == "exponential" else 1)
     seconds = min(grown, retry.max_delay_ms) / 1000
     return seconds * chance() if retry.jitter else seconds
+
+
+def failure_data(error: ExecutorFailed) -> dict[str, str]:
+    """A failure as JSON data."""
+    return {"message": error.message, "errorClass": error.error_class}

@@ -1,54 +1,80 @@
-"""The executor that makes an HTTP request, over the one way out of the hub."""
+"""The kind `rest`: makes an HTTP request over the hub's one HTTP client."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 import msgspec
+from msgspec import Meta
 
-from waypost.config import executors as models
+from waypost.config.connections import RestConnection
+from waypost.config.names import Name
 from waypost.errors import ExecutorFailed, class_of_status
 from waypost.redaction import redacted, secrets_of, without
-from waypost.skills.core.charsets import decoded, kind_of
-from waypost.upstreams.egress import EgressFailed, EgressRefused, EgressResponse
-from waypost.workflows.executors import LONGEST, connection_of, given
-from waypost.workflows.executors.executor import Run, Surroundings
+from waypost.workflows.executors.cli import OutputLimit
+from waypost.workflows.executors.kind import NO_TIMEOUT_S, Builder, ExecutorFields, ExecutorKind, Run, fill_required
 from waypost.workflows.scope import Scope, compile_template
 
-TOLD: Final = 500
-"""How much of an answer a failure tells."""
+if TYPE_CHECKING:
+    from waypost.upstreams.egress import EgressResponse
 
-_LOOKED_AT: Final = 8 * TOLD
+MAX_BODY_CHARS: Final = 500
+"""How much of an answer a failure quotes."""
+
+_REDACTED_CHARS: Final = 8 * MAX_BODY_CHARS
 _VARIABLE: Final = re.compile(r"\{([^{}/?#]+)\}")
 
 
-class Rest:
+class Rest(ExecutorFields, frozen=True, kw_only=True, tag="rest"):
+    """Makes an HTTP request."""
+
+    connection: Annotated[Name, Meta(description="A connection of the kind `rest`.")]
+    method: Annotated[
+        Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"], Meta(description="The method.")
+    ] = "GET"
+    path: Annotated[
+        str, Meta(description="The path; `{name}` is looked up in the arguments, the context and the input.")
+    ] = ""
+    query: Annotated[dict[str, Any], Meta(description="The query; what is missing is left out.")] = {}
+    headers: Annotated[dict[str, Any], Meta(description="Headers beside those of the connection.")] = {}
+    body: Annotated[Any, Meta(description="The body, sent as JSON; paths anywhere in it stand for what is there.")] = (
+        None
+    )
+    max_output_bytes: OutputLimit = 10_485_760
+
+
+class RestExecutor:
     """A request to one connection."""
 
     kind: Final = "rest"
     evidence: Final = "rest_call"
     limit: Final = None
 
-    def __init__(self, model: models.Rest, surroundings: Surroundings, roots: frozenset[str]) -> None:
+    def __init__(self, model: Rest, builder: Builder) -> None:
         self._model = model
-        self._surroundings = surroundings
-        self._query = compile_template(model.query, roots)
-        self._headers = compile_template(model.headers, roots)
-        self._body = None if model.body is None else compile_template(model.body, roots)
+        self._context = builder.context
+        self._query = compile_template(model.query, builder.roots)
+        self._headers = compile_template(model.headers, builder.roots)
+        self._body = builder.template(model.body)
 
     async def run(self, run: Run) -> Any:
         """`{status, body}`; the body is parsed when it says that it is JSON."""
-        connection = connection_of(self._surroundings, self._model.connection, models.RestConnection)
+        # Loading the HTTP client takes longer than everything else that a hub needs to start.
+        from waypost.upstreams.egress import EgressFailed, EgressRefused
+
+        connection = self._context.connection(self._model.connection, RestConnection)
         secrets = secrets_of(connection.headers, self._written_headers())
-        body = None if self._body is None else msgspec.json.encode(given(self._body, self._model.body, run.scope))
+        body = (
+            None if self._body is None else msgspec.json.encode(fill_required(self._body, self._model.body, run.scope))
+        )
         url = self._url(connection.base_url, run.scope)
-        headers = self._headers_of(connection, run, body is not None)
+        headers = self._build_headers(connection, run, body is not None)
         try:
-            fetched = await self._surroundings.egress(connection.allow_private).request(
-                self._model.method, url, headers, body, within=LONGEST, most_bytes=self._model.max_output_bytes
+            fetched = await self._context.egress(connection.allow_private).request(
+                self._model.method, url, headers, body, within=NO_TIMEOUT_S, most_bytes=self._model.max_output_bytes
             )
         except EgressRefused as error:
             raise ExecutorFailed(redacted(error.message, secrets)) from None
@@ -56,16 +82,16 @@ class Rest:
             raise ExecutorFailed(redacted(error.message, secrets), "connection_error") from None
         if fetched.status >= 400:
             raise ExecutorFailed(
-                f"{self._model.connection} answered {fetched.status}{_said(fetched, secrets)}",
+                f"{self._model.connection} answered {fetched.status}{_quote_body(fetched, secrets)}",
                 class_of_status(fetched.status),
             )
-        return {"status": fetched.status, "body": _data(fetched)}
+        return {"status": fetched.status, "body": _parse_body(fetched)}
 
     def _url(self, base: str, scope: Scope) -> str:
         parts = urlsplit(base)
         path, _, asked = self._path(scope).partition("?")
         whole = parts.path.rstrip("/") + "/" + path.lstrip("/") if path else parts.path
-        query = "&".join(filter(None, (parts.query, asked, urlencode(list(self._pairs(scope)), quote_via=quote))))
+        query = "&".join(filter(None, (parts.query, asked, urlencode(list(self._query_pairs(scope)), quote_via=quote))))
         return urlunsplit((parts.scheme, parts.netloc, whole, query, ""))
 
     def _path(self, scope: Scope) -> str:
@@ -74,13 +100,13 @@ class Rest:
             raise ExecutorFailed("A part of the path is `.` or `..`, which would lead elsewhere.")
         return path.partition("#")[0]
 
-    def _pairs(self, scope: Scope) -> Iterator[tuple[str, str]]:
+    def _query_pairs(self, scope: Scope) -> Iterator[tuple[str, str]]:
         for name, value in self._query.fill(scope).items():
             for item in value if isinstance(value, list) else [value]:
                 if item is not None:
                     yield name, _text(item)
 
-    def _headers_of(self, connection: models.RestConnection, run: Run, has_body: bool) -> dict[str, str]:
+    def _build_headers(self, connection: RestConnection, run: Run, has_body: bool) -> dict[str, str]:
         own = {name: _text(value) for name, value in self._headers.fill(run.scope).items() if value is not None}
         content = {"Content-Type": "application/json"} if has_body else {}
         last: dict[str, tuple[str, str]] = {}
@@ -111,14 +137,18 @@ def _content_type(fetched: EgressResponse) -> str:
     return str(fetched.headers.get("Content-Type", ""))
 
 
-def _said(fetched: EgressResponse, secrets: tuple[str, ...]) -> str:
-    """The beginning of an answer; secrets leave it first, since half of one would not be recognised."""
+def _quote_body(fetched: EgressResponse, secrets: tuple[str, ...]) -> str:
+    """The beginning of an answer; secrets are removed before it is cut, since half of one would not be recognised."""
+    from waypost.skills.core.charsets import decoded
+
     text = without(decoded(fetched.body, _content_type(fetched)), secrets).strip()
-    said = redacted(text[:_LOOKED_AT])[:TOLD]
+    said = redacted(text[:_REDACTED_CHARS])[:MAX_BODY_CHARS]
     return f": {said}" if said else "."
 
 
-def _data(fetched: EgressResponse) -> Any:
+def _parse_body(fetched: EgressResponse) -> Any:
+    from waypost.skills.core.charsets import decoded, kind_of
+
     kind = kind_of(_content_type(fetched))
     if kind != "application/json" and not kind.endswith("+json"):
         return decoded(fetched.body, _content_type(fetched))
@@ -128,3 +158,16 @@ def _data(fetched: EgressResponse) -> Any:
         return msgspec.json.decode(fetched.body)
     except (ValueError, RecursionError):
         return decoded(fetched.body, _content_type(fetched))
+
+
+REST: Final = ExecutorKind(
+    model=Rest,
+    build=RestExecutor,
+    plan=None,
+    check=None,
+    check_place=None,
+    names={"connection": RestConnection},
+    templates=("query", "headers", "body"),
+    asks_person=False,
+    mark="",
+)

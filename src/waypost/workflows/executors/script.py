@@ -1,6 +1,6 @@
-"""The executor that runs a file only while it is what was approved.
+"""The kind `script`: runs a file only while it has the digest that was approved.
 
-What runs is a private copy of the bytes that were compared, so nobody can exchange the file in between.
+What runs is a private copy of the bytes whose digest was compared, so that the file cannot be replaced in between.
 """
 
 from __future__ import annotations
@@ -11,36 +11,60 @@ import os
 import stat
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from waypost.config import executors as models
+from msgspec import Meta
+
+from waypost.config.findings import KeyPath, quoted
+from waypost.config.names import Name
 from waypost.errors import ExecutorFailed
-from waypost.workflows.executors.executor import Run
-from waypost.workflows.executors.processes import Program
+from waypost.workflows.executors.cli import Program, ProgramFields
+from waypost.workflows.executors.kind import Builder, ExecutorKind, Run
 
-_TOLD: Final = 12
-_LOOKED_AT: Final = 1024
+if TYPE_CHECKING:
+    from waypost.workflows.checking.places import Report
+
+_DIGEST_CHARS: Final = 12
+"""How much of a digest an error quotes."""
+_SNIFFED_BYTES: Final = 1024
 
 
-class Script:
+class Script(ProgramFields, frozen=True, kw_only=True, tag="script"):
+    """Runs a file that is what it was when it was approved."""
+
+    file: Annotated[str, Meta(min_length=1, description="The file.", extra={"path": "file"})]
+    sha256: Annotated[
+        str,
+        Meta(
+            pattern="^[0-9a-f]{64}$",
+            description="The SHA-256 of the file, in hex.",
+            extra={"form": "the 64 hex digits that `sha256sum FILE` gives for the file"},
+        ),
+    ]
+    command: Annotated[
+        list[Name], Meta(description="What interprets it, such as `[python3]`; left out, the file is a program.")
+    ] = []
+
+
+class ScriptExecutor:
     """A file and the digest it was approved with."""
 
     kind: Final = "script"
     evidence: Final = "script_output"
     limit: Final = None
 
-    def __init__(self, model: models.Script, roots: frozenset[str]) -> None:
+    def __init__(self, model: Script, program: Program) -> None:
         self._model = model
-        self._program = Program(model, roots)
+        self._program = program
 
     async def run(self, run: Run) -> Any:
         """`{exitCode, success, stdout, stderr, json}`."""
         file = Path(self._model.file)
-        content = await asyncio.to_thread(_approved, file, self._model.sha256)
-        # Some ways to start a program hand such a text to a shell.
-        if not self._model.command and not content.startswith(b"#!") and b"\0" not in content[:_LOOKED_AT]:
+        content = await asyncio.to_thread(_read_approved, file, self._model.sha256)
+        # A text without `#!` would be handed to a shell by some ways to start a program.
+        if not self._model.command and not content.startswith(b"#!") and b"\0" not in content[:_SNIFFED_BYTES]:
             raise ExecutorFailed(f"{file.name} is a text without a `#!` line; `command` has to say what interprets it.")
-        # Somebody who cancels while the copy is written would otherwise see its folder vanish as an error.
+        # A cancellation while the thread writes the copy must not surface as an error of removing the folder.
         with TemporaryDirectory(prefix="waypost-script-", ignore_cleanup_errors=True) as folder:
             copy = Path(folder, file.name)
             try:
@@ -50,20 +74,21 @@ class Script:
             return await self._program.run(run, [*self._model.command, str(copy)])
 
 
-def _approved(file: Path, digest: str) -> bytes:
+def _read_approved(file: Path, digest: str) -> bytes:
     """The bytes of the file, if they are the approved ones."""
     content = _read(file)
     found = hashlib.sha256(content).hexdigest()
     if found != digest:
         raise ExecutorFailed(
-            f"{file.name} is not what was approved: its SHA-256 begins with {found[:_TOLD]}, not {digest[:_TOLD]}."
+            f"{file.name} is not what was approved: "
+            f"its SHA-256 begins with {found[:_DIGEST_CHARS]}, not {digest[:_DIGEST_CHARS]}."
         )
     return content
 
 
 def _read(file: Path) -> bytes:
     try:
-        # A pipe in its place would keep the thread waiting.
+        # O_NONBLOCK: a named pipe in the file's place would block the thread.
         with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
             if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
                 raise ExecutorFailed(f"{file.name} is not a file.")
@@ -76,3 +101,33 @@ def _copy(to: Path, content: bytes) -> None:
     with open(os.open(to, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o700), "wb") as opened:
         os.fchmod(opened.fileno(), 0o700)
         opened.write(content)
+
+
+def _build(model: Script, builder: Builder) -> ScriptExecutor:
+    return ScriptExecutor(model, Program(model, builder))
+
+
+def _check(model: Script, path: KeyPath, report: Report) -> None:
+    try:
+        content = Path(model.file).read_bytes()
+    except OSError as error:
+        reason = (error.strerror or "it cannot be read").lower()
+        report.add((*path, "file"), f"the script cannot be read: {reason}; check the path", "WF024")
+        return
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != model.sha256:
+        sentence = f"the script is not the one that was approved; if it should be, write {quoted(digest)}"
+        report.add((*path, "sha256"), sentence, "WF024")
+
+
+SCRIPT: Final = ExecutorKind(
+    model=Script,
+    build=_build,
+    plan=None,
+    check=_check,
+    check_place=None,
+    names={},
+    templates=("args", "stdin"),
+    asks_person=False,
+    mark="",
+)

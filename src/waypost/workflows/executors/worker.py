@@ -1,44 +1,75 @@
-"""The executor that calls a function of a remote worker, by the capability that stands for it."""
+"""The kind `worker`: calls a function of a remote worker through the capability that stands for it."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from waypost.config import executors as models
+from msgspec import Meta
+
+from waypost.config.names import Name
 from waypost.errors import ExecutorFailed, UnknownTool, WaypostError
 from waypost.workers.functions import is_internal
-from waypost.workflows.executors import arguments_of
-from waypost.workflows.executors.capability import failed_call, output_of
-from waypost.workflows.executors.executor import Run, Surroundings
-from waypost.workflows.executors.mcp import KEY
-from waypost.workflows.scope import compile_template
+from waypost.workflows.executors.capability import get_output, to_failure
+from waypost.workflows.executors.kind import (
+    IDEMPOTENCY_KEY,
+    Builder,
+    ExecutorFields,
+    ExecutorKind,
+    Paths,
+    Run,
+    fill_arguments,
+)
 
 
-class Worker:
+class WorkerCall(ExecutorFields, frozen=True, kw_only=True, tag="worker"):
+    """Calls a function of a remote worker."""
+
+    function: Annotated[Name, Meta(description="The function, such as `mail::send`.")]
+    arguments: Annotated[
+        Paths | None, Meta(description="Its arguments; left out, those of the transition as they are.")
+    ] = None
+
+
+class WorkerExecutor:
     """A function by its id."""
 
     kind: Final = "worker"
     evidence: Final = "worker_result"
     limit: Final = None
 
-    def __init__(self, model: models.WorkerCall, surroundings: Surroundings, roots: frozenset[str]) -> None:
+    def __init__(self, model: WorkerCall, builder: Builder) -> None:
         self._function = model.function
-        self._surroundings = surroundings
-        self._arguments = None if model.arguments is None else compile_template(model.arguments, roots)
+        self._context = builder.context
+        self._arguments = builder.template(model.arguments)
 
     async def run(self, run: Run) -> Any:
         """What the function answers."""
-        arguments = arguments_of(self._arguments, run.scope)
-        tool = self._surroundings.function(self._function) or self._function
+        arguments = fill_arguments(self._arguments, run.scope)
+        tool = self._context.function(self._function) or self._function
         for name in dict.fromkeys((tool, self._function.replace("::", "__"))):
             try:
-                result = await self._surroundings.invoke(name, arguments, run.caller, {KEY: run.key})
+                result = await self._context.invoke(name, arguments, run.caller, {IDEMPOTENCY_KEY: run.key})
+            except UnknownTool as error:
+                # A function that ran may have called a tool that does not exist: that is a failure of the function.
+                if error.name != name:
+                    raise to_failure(error) from None
+                continue
             except WaypostError as error:
-                # A function that ran may not have found another tool; that is its failure.
-                if isinstance(error, UnknownTool) and error.name == name:
-                    continue
-                raise failed_call(error) from None
-            return output_of(self._function, result)
+                raise to_failure(error) from None
+            return get_output(self._function, result)
         if is_internal(self._function):
             raise ExecutorFailed(f"{self._function} is for workers only; a workflow cannot call it.")
         raise ExecutorFailed(f"Nobody offers {self._function} right now.", "connection_error")
+
+
+WORKER: Final = ExecutorKind(
+    model=WorkerCall,
+    build=WorkerExecutor,
+    plan=None,
+    check=None,
+    check_place=None,
+    names={"function": "function"},
+    templates=("arguments",),
+    asks_person=False,
+    mark="",
+)

@@ -6,8 +6,9 @@ from typing import get_args, get_type_hints
 import pytest
 
 from tests.config.conftest import Folder
-from waypost.config.executors import Cli, CliConnection, McpConnection
+from waypost.config.connections import CliConnection, McpConnection
 from waypost.wire.versions import ALL
+from waypost.workflows.executors.cli import Cli
 
 
 def test_all_versions_can_be_asked_for(folder: Folder) -> None:

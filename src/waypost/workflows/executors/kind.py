@@ -1,0 +1,316 @@
+"""What a kind of executor consists of, and what its executors are given to run.
+
+An executor is built once from its model and holds nothing of a single run. `run` gets one `Run` and returns the output,
+or raises `ExecutorFailed` with the class of its failure. Retries, timeouts of attempts and fallbacks are in
+`reliability.py`; waiting for people and for other workflows is the engine's part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from waypost.capabilities.context import Caller
+from waypost.capabilities.results import Result
+from waypost.config.connections import CliConnection, Connection, McpConnection, RestConnection
+from waypost.config.findings import KeyPath
+from waypost.config.workflows import Idempotent
+from waypost.errors import DefinitionError, ExecutorFailed
+from waypost.kinds import EXECUTORS, ExecutorModel, nested_in, nesting_fields
+from waypost.workflows.scope import GUARD_ROOTS, MISSING, NESTED_ROOTS, Scope, Template, compile_template
+
+if TYPE_CHECKING:
+    from waypost.upstreams.egress import Egress
+    from waypost.workflows.checking.places import Place, Report
+    from waypost.workflows.executors.human import Human
+
+NO_TIMEOUT_S: Final = 365 * 86_400.0
+"""For calls that need a number: the timeout of an attempt is applied around the executor."""
+IDEMPOTENCY_KEY: Final = "waypost/idempotencyKey"
+"""The entry of a call's `_meta` that carries the idempotency key."""
+
+Paths = Annotated[
+    dict[str, Any],
+    Meta(description="Names and values; a text that is a path such as `$.arguments.name` stands for what is there."),
+]
+M = TypeVar("M", bound=ExecutorModel)
+C = TypeVar("C", McpConnection, CliConnection, RestConnection)
+Target = type[Connection] | Literal["capability", "function", "workflow"]
+"""What a field names: a connection of a type, a tool of this hub, a function of a worker, or a workflow."""
+
+
+class ExecutorFields(Struct, ExecutorModel, frozen=True, kw_only=True, rename="camel", tag_field="kind"):
+    """What every executor can be told; models of kinds derive from it."""
+
+    idempotent: Idempotent = False
+    idempotency_key: Annotated[
+        bool | str,
+        Meta(description="The key's text, with `{workflowId}`, `{transition}`, `{correlationId}`; it is always given."),
+    ] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One execution: its scope, the idempotency key, and the caller on whose behalf it happens."""
+
+    scope: Scope
+    key: str
+    caller: Caller
+
+
+class Executor(Protocol):
+    """Something a transition runs."""
+
+    @property
+    def kind(self) -> str:
+        """The kind it has in the configuration."""
+
+    @property
+    def evidence(self) -> str | None:
+        """The kind of evidence its success is, if it is any."""
+
+    @property
+    def limit(self) -> float | None:
+        """The seconds after which it ends by itself, if it does."""
+
+    async def run(self, run: Run) -> Any:
+        """Run once; returns the output as JSON data, raises `ExecutorFailed`."""
+
+
+class Invoke(Protocol):
+    """Calls a capability of this hub through its pipeline."""
+
+    def __call__(
+        self, name: str, arguments: dict[str, Any], caller: Caller, meta: Mapping[str, Any]
+    ) -> Awaitable[Result]: ...
+
+
+class CallUpstream(Protocol):
+    """Calls a tool of the MCP server behind a connection; the answer as plain JSON data."""
+
+    def __call__(
+        self, connection: str, tool: str, arguments: dict[str, Any], meta: Mapping[str, Any], principal: str
+    ) -> Awaitable[dict[str, Any]]: ...
+
+
+class RunChild(Protocol):
+    """Runs another workflow to its end."""
+
+    def __call__(
+        self, definition: str, given: dict[str, Any], key: str, caller: Caller, within: float | None
+    ) -> Awaitable[dict[str, Any]]: ...
+
+
+async def _no_children(
+    definition: str, given: dict[str, Any], key: str, caller: Caller, within: float | None
+) -> dict[str, Any]:
+    raise ExecutorFailed(f"There is no engine to run {definition}.")
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorContext:
+    """What executors reach the rest of the hub and the outside through."""
+
+    connections: Callable[[], Mapping[str, Connection]]
+    """The connections of the current configuration, by name."""
+    egress: Callable[[bool], Egress]
+    """The HTTP client; the argument says whether private addresses are allowed."""
+    invoke: Invoke
+    call_upstream: CallUpstream
+    run_child: RunChild = _no_children
+    function: Callable[[str], str | None] = lambda _: None
+    """The tool that stands for a worker's function, by the function's id."""
+
+    def connection(self, name: str, kind: type[C]) -> C:
+        """The connection of that name; `ExecutorFailed` if it does not exist or is of another kind."""
+        found = self.connections().get(name)
+        if found is None:
+            raise ExecutorFailed(f"There is no connection {name}.")
+        if not isinstance(found, kind):
+            raise ExecutorFailed(f"The connection {name} is of another kind.")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Builder:
+    """Builds executors from their models; `within` are the kinds that they are nested in, outermost first."""
+
+    context: ExecutorContext
+    within: tuple[str, ...] = ()
+
+    @property
+    def roots(self) -> frozenset[str]:
+        """What paths may begin with here."""
+        return NESTED_ROOTS if self.within else GUARD_ROOTS
+
+    def build(self, model: ExecutorModel) -> Executor:
+        """The executor of a model; `DefinitionError` for a model that cannot work."""
+        return kind_of(model).build(model, self)
+
+    def inside(self, kind: str) -> Builder:
+        """The builder of what is nested in an executor of that kind."""
+        return Builder(self.context, (*self.within, kind))
+
+    def template(self, value: Any) -> Template | None:
+        """A template, or None where nothing is written."""
+        return None if value is None else compile_template(value, self.roots)
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalPlan:
+    """The engine waits until people approve."""
+
+    model: Human
+    presents: Template | None
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChildPlan:
+    """The engine starts another workflow and waits for its end."""
+
+    definition: str
+    input: Template | None
+    within: float | None
+    evidence: str
+
+
+class NoWork:
+    """There is nothing to run, wait for or record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorKind(Generic[M]):
+    """Everything about one kind of executor; a part that is left out is a type error and a `TypeError` at import."""
+
+    model: type[M]
+    """The struct of its YAML form; the struct's tag is the name of the kind."""
+    build: Callable[[M, Builder], Executor]
+    """Builds the executor; raises `DefinitionError` for a model that cannot work."""
+    plan: Callable[[M], ApprovalPlan | ChildPlan | NoWork] | None
+    """What the engine does instead of running it, where a transition or `onEnter` has it directly."""
+    check: Callable[[M, KeyPath, Report], None] | None
+    """Reports what is wrong with an executor as it is written, whatever it is part of."""
+    check_place: Callable[[M, Place, Report], None] | None
+    """Reports what is wrong with the place of an executor; entries of `capabilities` are looked through."""
+    names: Mapping[str, Target]
+    """The fields that name something, each with what it names."""
+    templates: tuple[str, ...]
+    """The fields in which paths stand for values."""
+    asks_person: bool
+    """Whether a person decides before it succeeds."""
+    mark: str
+    """What a graph shows behind the name of a transition that has it."""
+
+    keys: Mapping[str, str] = field(init=False)
+    """The key of each field in the configuration."""
+
+    def __post_init__(self) -> None:
+        struct: Any = self.model
+        keys = {one.name: one.encode_name for one in msgspec.structs.fields(struct)}
+        object.__setattr__(self, "keys", keys)
+        if unknown := {*self.names, *self.templates} - keys.keys():
+            raise TypeError(f"{self.model.__name__} has no fields {', '.join(sorted(unknown))}")
+
+    @property
+    def name(self) -> str:
+        """The value of `kind` in the configuration."""
+        return str(self.model.__struct_config__.tag)  # type: ignore[attr-defined]
+
+
+class Reference(NamedTuple):
+    """A name in an executor: the key it is written under, and what it names."""
+
+    key: str
+    target: Target
+    name: str
+
+
+_KINDS: Final[dict[type, ExecutorKind[Any]]] = {}
+
+
+def register_executor(kind: ExecutorKind[Any]) -> None:
+    """Make a kind known to the configuration, the checks, the engine and the graphs of this process."""
+    EXECUTORS.add(kind.model)
+    _KINDS[kind.model] = kind
+
+
+def unregister_executor(kind: ExecutorKind[Any]) -> None:
+    """Forget a kind that was registered."""
+    EXECUTORS.remove(kind.model)
+    _KINDS.pop(kind.model, None)
+
+
+def kind_of(model: ExecutorModel) -> ExecutorKind[Any]:
+    """The kind of a model; `DefinitionError` if it was not registered."""
+    kind = _KINDS.get(type(model))
+    if kind is None:
+        raise DefinitionError(f"{type(model).__name__} is not a registered kind of executor")
+    return kind
+
+
+def names_in(model: ExecutorModel) -> Iterator[Reference]:
+    """What an executor names itself, without those nested in it."""
+    kind = kind_of(model)
+    for field_name, target in kind.names.items():
+        if (name := getattr(model, field_name)) is not None:
+            yield Reference(kind.keys[field_name], target, name)
+
+
+def names_in_data(data: Mapping[str, Any]) -> Iterator[Reference]:
+    """What an executor names, given as plain data; nothing where the data is none."""
+    model = EXECUTORS.models.get(str(data.get("kind")))
+    if model is None:
+        return
+    kind = _KINDS[model]
+    for field_name, target in kind.names.items():
+        key = kind.keys[field_name]
+        if isinstance(name := data.get(key), str):
+            yield Reference(key, target, name)
+
+
+def templates_in(model: ExecutorModel) -> dict[str, Any]:
+    """The values of an executor in which paths stand for something, by their keys."""
+    kind = kind_of(model)
+    return {kind.keys[name]: getattr(model, name) for name in kind.templates}
+
+
+def with_nested(model: M, change: Callable[[ExecutorModel], ExecutorModel]) -> M:
+    """The executor with those directly inside of it changed."""
+    changed: dict[str, Any] = {}
+    struct: Any = type(model)
+    for name in nesting_fields(struct, ExecutorModel):
+        value = getattr(model, name)
+        if value is not None:
+            changed[name] = [change(one) for one in value] if isinstance(value, list) else change(value)
+    return msgspec.structs.replace(model, **changed) if changed else model  # type: ignore[type-var]
+
+
+def walk(model: ExecutorModel) -> Iterator[ExecutorModel]:
+    """An executor and all that are nested in it."""
+    yield model
+    for _, inner in nested_in(model, ExecutorModel):
+        yield from walk(inner)
+
+
+def is_idempotent(model: ExecutorModel) -> bool:
+    """Whether it may be run again when its outcome is unknown: it says so, or all that is nested in it does."""
+    inner = [one for _, one in nested_in(model, ExecutorModel)]
+    return model.idempotent or (bool(inner) and all(map(is_idempotent, inner)))
+
+
+def fill_required(template: Template, written: Any, scope: Scope) -> Any:
+    """The value of a template; `ExecutorFailed` names the path at which there is nothing."""
+    value = template.fill(scope)
+    if value is MISSING:
+        raise ExecutorFailed(f"There is nothing at {written}.")
+    return value
+
+
+def fill_arguments(template: Template | None, scope: Scope) -> dict[str, Any]:
+    """The arguments of a call: as they are mapped, or those of the transition as they are."""
+    return dict(scope.arguments if template is None else template.fill(scope))

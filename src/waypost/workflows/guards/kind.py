@@ -1,0 +1,254 @@
+"""What a kind of guard consists of, and what a compiled guard can do.
+
+Reasons are shown to the caller: values and texts under keys that look secret are hidden, and long ones are cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypedDict, TypeVar
+
+import msgspec
+
+from waypost.errors import DefinitionError
+from waypost.kinds import GUARDS, GuardModel
+from waypost.redaction import HIDDEN, is_secret_name
+from waypost.workflows.expressions import Compare, Expression, Literal
+from waypost.workflows.scope import GUARD_ROOTS, MISSING, Path, Scope
+
+MAX_DEPTH: Final = 64
+"""How deep guards may be nested."""
+MAX_WAYS: Final = 256
+"""Beyond so many ways it is not decided whether guards can hold."""
+
+_MAX_TEXT_CHARS: Final = 200
+_MAX_ITEMS: Final = 10
+_MAX_VALUE_DEPTH: Final = 4
+
+M = TypeVar("M", bound=GuardModel)
+Test = Callable[[Scope], bool]
+
+
+class Reason(TypedDict):
+    """Why a guard does not hold: the guard as it is written, one sentence, and the values it looked at."""
+
+    guard: dict[str, Any]
+    message: str
+    operands: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """A reason, as part of a sentence."""
+
+    guard: dict[str, Any]
+    clause: str
+    operands: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledGuard:
+    """One guard, ready to be evaluated."""
+
+    data: dict[str, Any]
+    """The guard as it is written."""
+    holds: Test
+    lacks: Callable[[Scope], list[Lack]] = field(repr=False)
+    """What is missing; only called where it does not hold."""
+    expressions: tuple[Expression, ...] = ()
+
+    def failures(self, scope: Scope) -> list[Reason]:
+        """Why it does not hold; empty when it does."""
+        return [] if self.holds(scope) else [_to_reason(lack) for lack in self.lacks(scope)]
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """Guards that all have to hold, evaluated in order."""
+
+    guards: tuple[CompiledGuard, ...]
+    holds: Test
+    expressions: tuple[Expression, ...]
+
+    def failures(self, scope: Scope) -> list[Reason]:
+        """Why they do not hold, of each that does not; empty when all do."""
+        return [reason for guard in self.guards for reason in guard.failures(scope)]
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """Compiles guards; `roots` is what the paths of their expressions may begin with."""
+
+    roots: Set[str] = GUARD_ROOTS
+    depth: int = 0
+
+    def compile(self, guard: GuardModel) -> CompiledGuard:
+        """The compiled guard of a model; `DefinitionError` for one that cannot be evaluated."""
+        if self.depth >= MAX_DEPTH:
+            raise DefinitionError(f"guards are nested deeper than {MAX_DEPTH} levels")
+        return kind_of(guard).compile(guard, Compiler(self.roots, self.depth + 1))
+
+
+class Has(NamedTuple):
+    """The caller, or the instance, has something: a role, a permission, evidence of a kind."""
+
+    what: str
+    name: str
+    at_least: int = 1
+
+
+class Opaque(NamedTuple):
+    """Something of which nothing is known."""
+
+    text: str
+
+
+Atom: TypeAlias = Compare | Literal | Path | Has | Opaque
+
+
+class Fact(NamedTuple):
+    """An atom, and whether it holds."""
+
+    atom: Atom
+    holds: bool
+
+
+Ways: TypeAlias = list[tuple[Fact, ...]]
+"""Every way in which something can be true; a way is a list of facts that are true together."""
+
+
+class TooManyWays(Exception):
+    """There are more ways than are looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardKind(Generic[M]):
+    """Everything about one kind of guard; a part that is left out is a type error and a `TypeError` at import."""
+
+    model: type[M]
+    """The struct of its YAML form; the struct's tag is the name of the kind."""
+    compile: Callable[[M, Compiler], CompiledGuard]
+    """Makes it ready to be evaluated and explained; raises `DefinitionError`."""
+    expressions: tuple[str, ...]
+    """The fields that hold an expression, whose paths the checks follow."""
+    ways: Callable[[M, bool], Ways]
+    """In which ways it can hold, or can fail to hold; raises `TooManyWays`."""
+    needs_instance: Callable[[M], bool]
+    """Whether it can never hold outside of a workflow."""
+    text: Callable[[M], str] | None
+    """The guard as one line, for graphs and histories; None where that is its kind, and its JSON."""
+
+    def __post_init__(self) -> None:
+        struct: Any = self.model
+        if unknown := set(self.expressions) - {one.name for one in msgspec.structs.fields(struct)}:
+            raise TypeError(f"{self.model.__name__} has no fields {', '.join(sorted(unknown))}")
+
+    @property
+    def name(self) -> str:
+        """The value of `kind` in the configuration."""
+        return str(self.model.__struct_config__.tag)  # type: ignore[attr-defined]
+
+
+_KINDS: Final[dict[type, GuardKind[Any]]] = {}
+
+
+def register_guard(kind: GuardKind[Any]) -> None:
+    """Make a kind known to the configuration, the checks, the engine and the graphs of this process."""
+    GUARDS.add(kind.model)
+    _KINDS[kind.model] = kind
+
+
+def unregister_guard(kind: GuardKind[Any]) -> None:
+    """Forget a kind that was registered."""
+    GUARDS.remove(kind.model)
+    _KINDS.pop(kind.model, None)
+
+
+def kind_of(guard: GuardModel) -> GuardKind[Any]:
+    """The kind of a model; `DefinitionError` if it was not registered."""
+    kind = _KINDS.get(type(guard))
+    if kind is None:
+        raise DefinitionError(f"{type(guard).__name__} is not a registered kind of guard")
+    return kind
+
+
+def all_hold(guards: Sequence[CompiledGuard]) -> Test:
+    """Whether all guards hold."""
+    tests = [guard.holds for guard in guards]
+    if len(tests) == 1:
+        return tests[0]
+
+    def holds(scope: Scope) -> bool:
+        for test in tests:  # noqa: SIM110 - a generator costs more than the tests
+            if not test(scope):
+                return False
+        return True
+
+    return holds
+
+
+def expressions_of(guards: Iterable[CompiledGuard]) -> tuple[Expression, ...]:
+    """The expressions of several guards, in order."""
+    return tuple(expression for guard in guards for expression in guard.expressions)
+
+
+def ways_together(parts: Iterable[Ways]) -> Ways:
+    """The ways in which all parts are true."""
+    ways: Ways = [()]
+    for part in parts:
+        if len(ways) * len(part) > MAX_WAYS:
+            raise TooManyWays
+        ways = [(*one, *other) for one, other in product(ways, part)]
+    return ways
+
+
+def ways_of_any(parts: Iterable[Ways]) -> Ways:
+    """The ways in which one of the parts is true."""
+    ways = [way for part in parts for way in part]
+    if len(ways) > MAX_WAYS:
+        raise TooManyWays
+    return ways
+
+
+def ways_of(guard: GuardModel, holds: bool) -> Ways:
+    """The ways in which a guard holds, or does not, as far as its form says; raises `TooManyWays`."""
+    return kind_of(guard).ways(guard, holds)
+
+
+def redacted(value: Any, depth: int = 0) -> Any:
+    """A value as a caller may see it: without what stands under keys that look secret, and cut."""
+    if isinstance(value, str):
+        return cut(value)
+    if isinstance(value, dict | list | tuple) and depth >= _MAX_VALUE_DEPTH:
+        return "…"
+    if isinstance(value, dict):
+        shown = {cut(str(key)): redacted_at(str(key), item, depth) for key, item in list(value.items())[:_MAX_ITEMS]}
+        return shown if len(value) <= _MAX_ITEMS else {**shown, "…": f"{len(value) - _MAX_ITEMS} more"}
+    if isinstance(value, list | tuple):
+        items = [redacted(item, depth + 1) for item in value[:_MAX_ITEMS]]
+        return items if len(value) <= _MAX_ITEMS else [*items, f"… {len(value) - _MAX_ITEMS} more"]
+    return None if value is MISSING else value
+
+
+def redacted_at(name: str, value: Any, depth: int = -1) -> Any:
+    """The value under a key or at a path, hidden if that looks secret."""
+    # That a value exists, or is true, gives no secret away, and guards ask for little else.
+    if is_secret_name(name) and value is not None and value is not MISSING and not isinstance(value, bool):
+        return HIDDEN
+    return redacted(value, depth + 1)
+
+
+def read_operands(paths: Iterable[Path], scope: Scope) -> dict[str, Any]:
+    """The values at paths, as a caller may see them."""
+    return {path.text: redacted_at(path.text, path.get(scope)) for path in paths}
+
+
+def cut(text: str) -> str:
+    """A text of bounded length."""
+    return text if len(text) <= _MAX_TEXT_CHARS else f"{text[:_MAX_TEXT_CHARS]}…"
+
+
+def _to_reason(lack: Lack) -> Reason:
+    return Reason(guard=lack.guard, message=f"{lack.clause[0].upper()}{lack.clause[1:]}.", operands=lack.operands)
