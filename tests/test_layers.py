@@ -14,19 +14,19 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 HOUSE = (
     {"cli"},
-    {"configured"},
-    {"testing", "building"},
+    {"testing"},
     {"hub"},
+    {"runtime"},
     {"api"},
-    {"lifecycle", "registering", "parts"},
-    {"transports"},
-    {"protocol"},
     {"gateway"},
     {"workflows"},
     {"skills"},
     {"worker"},
     {"workers"},
-    {"upstreams"},
+    {"upstreams", "policy.key_ring"},
+    {"runtime.core", "runtime.component"},
+    {"transports"},
+    {"protocol"},
     {"policy"},
     {"execution"},
     {"capabilities"},
@@ -35,7 +35,7 @@ HOUSE = (
     {"buses"},
     {"config", "settings"},
     {"wire"},
-    {"corked", "errors", "kinds", "loops", "redaction", "suggestions", "version"},
+    {"corked", "errors", "hooks", "kinds", "loops", "redaction", "suggestions", "version"},
 )
 """The rooms from top to bottom; a room knows the rooms below it."""
 
@@ -52,8 +52,9 @@ class Import(NamedTuple):
 
 
 def room_of(file: Path) -> str:
-    """The room a file of the package is in: its folder, or its own name."""
-    return file.relative_to(SOURCE).parts[0].removesuffix(".py")
+    """The room a file of the package is in: its folder, its own name, or both where a module is a room of its own."""
+    parts = file.relative_to(SOURCE).with_suffix("").parts
+    return room if (room := ".".join(parts[:2])) in FLOOR else parts[0]
 
 
 def imports(tree: ast.Module) -> Iterator[Import]:
@@ -72,7 +73,8 @@ def _rooms(module: str, names: tuple[str, ...], line: int) -> Iterator[Import]:
     if package != "waypost":
         return
     if rest:
-        yield Import(rest.partition(".")[0], line)
+        room = ".".join(rest.split(".")[:2])
+        yield Import(room if room in FLOOR else rest.partition(".")[0], line)
         return
     # `from waypost import config` names a room; any other name is taken from the front door.
     for name in names or ("__init__",):

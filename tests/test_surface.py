@@ -14,7 +14,6 @@ from waypost import Hub
 from waypost.api.metrics import measured
 from waypost.capabilities.names import SEVEN, Surface
 from waypost.capabilities.principals import ANONYMOUS
-from waypost.configured import ConfiguredHub
 
 OWN = {"mail.send", "skill:count", "workflow:release"}
 FOUR = {name for name in SEVEN if name.startswith("workflow.")}
@@ -67,7 +66,7 @@ async def test_a_configuration_file_lists_the_seven_unless_it_says_otherwise(
 ) -> None:
     (tmp_path / "tools.py").write_text(TOOLS)
     (tmp_path / "waypost.yaml").write_text(f"server: {{{server}}}\ntoolkits: [./tools.py]\n")
-    hub = ConfiguredHub(tmp_path / "waypost.yaml")
+    hub = Hub.from_config(tmp_path / "waypost.yaml")
     async with agent(hub, version) as a:
         assert {tool["name"] for tool in await a.client.list_tools()} == names
         assert (await a.client.call_tool("add", {"a": 1, "b": 2})).text == "3.0"
@@ -79,7 +78,7 @@ async def test_a_configuration_file_lists_the_seven_unless_it_says_otherwise(
 async def test_a_file_that_is_read_again_leaves_the_seven_and_is_found_at_once(tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text(TOOLS)
     (tmp_path / "waypost.yaml").write_text("toolkits: [./tools.py]\n")
-    hub = ConfiguredHub(tmp_path / "waypost.yaml")
+    hub = Hub.from_config(tmp_path / "waypost.yaml")
     async with agent(hub, ERAS[0]) as a:
         (tmp_path / "tools.py").write_text(TOOLS.replace("add", "subtract").replace("Add", "Subtract"))
         assert await hub.reload()
@@ -107,7 +106,7 @@ def test_metrics_count_the_tools_that_are_listed(surface: Surface) -> None:
 
     async def scenario() -> None:
         async with agent(hub) as a:
-            told = await measured(hub, hub.counters, ANONYMOUS)
+            told = await measured(hub.runtime, hub.counters, ANONYMOUS)
             assert told.mcp.tools_registered == len(await a.client.list_tools()) == len(LISTED[surface])
 
     asyncio.run(scenario())

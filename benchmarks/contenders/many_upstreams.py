@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.contenders.common import UPSTREAM, options
-from waypost.configured import ConfiguredHub
+from waypost import Hub
 
 KEPT = "WAYPOST_BENCH_KEPT"
 """The environment variable that names the folder."""
@@ -33,4 +33,4 @@ if __name__ == "__main__":
     file = kept / "waypost.yaml"
     if not file.exists():
         file.write_bytes(msgspec.json.encode(configuration(kept, os.environ[UPSTREAM])))
-    ConfiguredHub(file).run("http", port=chosen.port)
+    Hub.from_config(file).run("http", port=chosen.port)

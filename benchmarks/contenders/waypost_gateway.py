@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from benchmarks.contenders.common import UPSTREAM, options
-from waypost.configured import ConfiguredHub
+from waypost import Hub
 
 CONFIGURATION = """\
 version: "1"
@@ -22,4 +22,4 @@ if __name__ == "__main__":
     chosen = options()
     file = Path("waypost.yaml")
     file.write_text(CONFIGURATION.format(url=os.environ[UPSTREAM]))
-    ConfiguredHub(file).run("http", port=chosen.port)
+    Hub.from_config(file).run("http", port=chosen.port)

@@ -12,7 +12,7 @@ import uvloop
 
 from benchmarks.harness import all_cores
 from benchmarks.report import SUBJECT, Key, Report, Settings, Target
-from waypost.configured import ConfiguredHub
+from waypost import Hub
 from waypost.testing import TestClient, connect
 
 INSIDE, OUTSIDE, MORE = "a tool in the hub", "a skill in a warm process", "more for the process"
@@ -56,7 +56,7 @@ def _write(folder: Path) -> None:
 
 async def _measure(report: Report, configuration: Path, settings: Settings) -> None:
     calls = FEWER_CALLS if settings.quick else CALLS
-    async with connect(ConfiguredHub(configuration), version="2026-07-28") as client:
+    async with connect(Hub.from_config(configuration), version="2026-07-28") as client:
         for name in ("shout", "skill:shout"):
             await _p50_ms(client, name, 20)
         for _ in range(settings.rounds):

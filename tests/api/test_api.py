@@ -13,6 +13,7 @@ from tests.protocol.conftest import Json, asynchronous
 from waypost import Hub
 from waypost.api.api import ROUTES
 from waypost.errors import StoreUnavailable
+from waypost.runtime.runtime import Runtime
 
 EVERY = {(route.method, route.path.replace("{id}", "x").replace("{name}", "x")): route for route in ROUTES.all}
 
@@ -90,8 +91,8 @@ async def test_a_query_that_does_not_fit_is_400(query: str) -> None:
         assert status == 400
 
 
-class Broken(Hub):
-    """A hub whose keys are out of order."""
+class Broken(Runtime):
+    """A runtime whose keys are out of order."""
 
     @property
     def keys(self) -> Any:
@@ -104,8 +105,8 @@ class Broken(Hub):
 @asynchronous
 async def test_a_failure_is_told_without_its_details() -> None:
     hub = operated_hub()
-    hub.__class__ = Broken
     async with operating(hub) as operator:
+        hub.runtime.__class__ = Broken
         status, sentence = await operator.refused("GET", "/api/v1/keys")
         assert (status, sentence) == (500, "The hub failed to answer; its log says why.")
 
@@ -114,8 +115,8 @@ async def test_a_failure_is_told_without_its_details() -> None:
 async def test_a_store_that_is_away_is_503(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Broken, "failure", StoreUnavailable("The store is away."))
     hub = operated_hub()
-    hub.__class__ = Broken
     async with operating(hub) as operator:
+        hub.runtime.__class__ = Broken
         assert await operator.refused("GET", "/api/v1/keys") == (503, "The store is away.")
 
 

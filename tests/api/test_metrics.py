@@ -66,9 +66,7 @@ async def scraped(operator: Operator) -> Samples:
 
 def counting(hub: Hub) -> Counters:
     """The counters of a hub."""
-    counters = Counters()
-    hub.__dict__["counters"] = counters
-    return counters
+    return hub.core.pipeline.counters
 
 
 @asynchronous

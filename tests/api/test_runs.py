@@ -94,7 +94,8 @@ async def test_what_a_program_printed_of_its_environment_is_not_shown() -> None:
     states = {"upstairs": {"transitions": {"say": {"target": "upstairs", "output": {"said": "$.arguments.text"}}}}}
     connection = CliConnection(command="c", env={"MINE": "val-of-mine", "WHERE": "upstairs"})
     async with releasing(talk={"initialState": "upstairs", "states": states}) as hub:
-        hub.hub.workflows.define({}, connections={"c": connection})
+        hub.hub.workflows.define({})
+        hub.hub.runtime.upstreams.connections = {"c": connection}
         run = await hub.start("talk", note="it is val-of-mine")
         await hub.submit(run, "say", text="so val-of-mine, Bearer abcdefghij")
         told = await hub.told("GET", f"{RUNS}/{run}")

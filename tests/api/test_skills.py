@@ -11,6 +11,7 @@ from tests.api.conftest import operated_hub, operating
 from tests.protocol.conftest import asynchronous
 from waypost import DefinitionError, Hub
 from waypost.errors import UnknownCapability
+from waypost.runtime.runtime import Runtime
 
 SKILLS = "/api/v1/skills"
 
@@ -65,7 +66,7 @@ class Shelf:
 
 def hub_with_skills() -> Hub:
     hub = operated_hub()
-    hub.__dict__["skills"] = Shelf()
+    hub.runtime.__class__ = type("WithSkills", (Runtime,), {"skill_set": Shelf()})
     return hub
 
 
@@ -113,7 +114,6 @@ async def test_a_skill_that_is_not_there_is_404(verb: str, path: str) -> None:
 @asynchronous
 async def test_a_hub_without_skills_says_so(verb: str, path: str) -> None:
     hub = operated_hub()
-    hub.__dict__["skills"] = None
     async with operating(hub) as operator:
         status, sentence = await operator.refused(verb, f"{SKILLS}{path}")
         assert (status, sentence) == (

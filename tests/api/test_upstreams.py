@@ -16,8 +16,7 @@ from tests.protocol.conftest import asynchronous
 from tests.upstreams.conftest import served
 from tests.upstreams.people import bearer, guarded, who
 from tests.upstreams.programs import nothing_left
-from waypost import ToolError
-from waypost.configured import ConfiguredHub
+from waypost import Hub, ToolError
 from waypost.policy import digest
 
 UPSTREAMS = "/api/v1/upstreams"
@@ -25,13 +24,13 @@ KEYS = {"keys": [{"id": "root", "hash": digest(ADMIN), "roles": ["admin"]}]}
 
 
 @asynccontextmanager
-async def importing(folder: Path, *servers: Turncoat) -> AsyncIterator[tuple[Operator, ConfiguredHub]]:
+async def importing(folder: Path, *servers: Turncoat) -> AsyncIterator[tuple[Operator, Hub]]:
     """Somebody who looks after a hub that imports from servers."""
     connections = {server.folder.name: server.connection for server in servers}
     connections["lost"] = {"kind": "mcp", "command": str(folder / "nothing")}
     imports = [{"connection": name} for name in connections]
     with nothing_left():
-        hub = ConfiguredHub(write(folder, connections, imports, auth=KEYS, audit={"sink": "store"}))
+        hub = Hub.from_config(write(folder, connections, imports, auth=KEYS, audit={"sink": "store"}))
         async with operating(hub) as operator:
             await hub.start()
             assert hub.imports is not None
@@ -108,13 +107,13 @@ async def test_a_hub_without_connections_has_none() -> None:
 async def test_a_credential_is_kept_used_never_shown_and_forgotten(tmp_path: Path) -> None:
     async with served(guarded()) as url:
         connections = {"up": {"kind": "mcp", "url": url, "credentials": "user"}}
-        hub = ConfiguredHub(write(tmp_path, connections, [], auth=KEYS, audit={"sink": "store"}))
+        hub = Hub.from_config(write(tmp_path, connections, [], auth=KEYS, audit={"sink": "store"}))
         async with operating(hub) as operator:
             await hub.start()
             login = {"principal": "ada", "headers": bearer("ada")}
             kept = await operator.told("POST", f"{UPSTREAMS}/up/login", login)
             assert kept == {"connection": "up", "principal": "ada", "kept": True}
-            pool = hub.workflows.upstreams
+            pool = hub.runtime.upstreams
             assert await who(pool, "ada") == "ada"
             assert "0123456789" not in json.dumps(await operator.told("GET", UPSTREAMS))
             gone = await operator.told("POST", f"{UPSTREAMS}/up/logout", {"principal": "ada"})
@@ -128,7 +127,7 @@ async def test_a_credential_is_kept_used_never_shown_and_forgotten(tmp_path: Pat
 @asynchronous
 async def test_a_credential_that_nobody_would_use_is_refused(tmp_path: Path) -> None:
     connections = {"near": {"kind": "mcp", "command": "nothing"}}
-    hub = ConfiguredHub(write(tmp_path, connections, [], auth=KEYS))
+    hub = Hub.from_config(write(tmp_path, connections, [], auth=KEYS))
     async with operating(hub) as operator:
         await hub.start()
         login = {"principal": "ada", "headers": bearer("ada")}

@@ -10,7 +10,7 @@ from tests.cli.shell import waypost
 from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import Bench, Work
 from tests.workflows.test_unknown_outcomes import crash
-from waypost.configured import ConfiguredHub
+from waypost import Hub
 from waypost.testing import connect
 
 RUN = """\
@@ -33,7 +33,7 @@ def left(tmp_path: Path) -> Path:
 
     @asynchronous
     async def leave() -> None:
-        hub = ConfiguredHub(tmp_path / "waypost.yaml")
+        hub = Hub.from_config(tmp_path / "waypost.yaml")
         await hub.store.open()
         async with connect(hub) as client:
             b = Bench(hub, client, Work())

@@ -10,7 +10,6 @@ import pytest
 from tests.cli.shell import waypost
 from waypost import Hub, WaypostError
 from waypost.cli.target import is_config, is_url, load_hub, open_target
-from waypost.configured import ConfiguredHub
 
 
 @pytest.mark.parametrize(
@@ -32,7 +31,7 @@ def test_a_target_shows_what_it_is(target: str, url: bool, config: bool) -> None
 def test_a_hub_is_loaded_from(target: str, project: Path) -> None:
     hub = load_hub(target)
 
-    assert isinstance(hub, ConfiguredHub if target.endswith(".yaml") else Hub)
+    assert isinstance(hub, Hub)
     assert (hub.info.name, hub.info.version) == ("desk", "1.2.3")
 
 

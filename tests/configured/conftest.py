@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from waypost import ConfigError
-from waypost.building import check
+from waypost import ConfigError, Hub
 from waypost.config import Finding, loading
-from waypost.configured import ConfiguredHub
+from waypost.runtime.assembly import check
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
@@ -59,8 +58,8 @@ class Folder:
         os.replace(draft, path)
         return path
 
-    def hub(self) -> ConfiguredHub:
-        return ConfiguredHub(self.config)
+    def hub(self) -> Hub:
+        return Hub.from_config(self.config)
 
     def findings(self) -> list[Finding]:
         """What `check` finds, which is what stops the hub from being made."""
@@ -84,7 +83,7 @@ def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def using(hub: ConfiguredHub, version: str = LATEST_LEGACY) -> AsyncIterator[TestClient]:
+async def using(hub: Hub, version: str = LATEST_LEGACY) -> AsyncIterator[TestClient]:
     """A client of the hub, which stops with it."""
     async with asyncio.timeout(DEADLINE):
         try:

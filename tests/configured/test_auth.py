@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.configured.conftest import Folder
-from waypost.building import check
 from waypost.policy import digest, new_key
+from waypost.runtime.assembly import check
 
 HASH = "sha256:" + "0" * 64
 ISSUER = {"issuer": "https://issuer.example", "resource": "https://hub.example/mcp", "jwks": "https://issuer.example/k"}

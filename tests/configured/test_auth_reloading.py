@@ -13,7 +13,7 @@ import pytest
 from tests.configured.conftest import DEADLINE, Folder
 from tests.protocol.conftest import asynchronous, initialization, request, stateless
 from tests.transports.http.conftest import EVENTS, Web
-from waypost.configured import ConfiguredHub
+from waypost import Hub
 from waypost.policy import digest, new_key
 
 OLD, NEW = new_key(), new_key()
@@ -31,7 +31,7 @@ def written(*keys: tuple[str, str], anonymous: str = "false", more: str = "") ->
 
 
 @asynccontextmanager
-async def served(folder: Folder, text: str) -> AsyncIterator[tuple[ConfiguredHub, Web]]:
+async def served(folder: Folder, text: str) -> AsyncIterator[tuple[Hub, Web]]:
     """A hub of a file over HTTP."""
     folder.write("waypost.yaml", text)
     hub = folder.hub()
@@ -48,7 +48,7 @@ async def status(web: Web, key: str | None) -> int:
     return (await web.post(initialization(), headers)).status
 
 
-async def reload(folder: Folder, hub: ConfiguredHub, text: str) -> bool:
+async def reload(folder: Folder, hub: Hub, text: str) -> bool:
     folder.write("waypost.yaml", text)
     return await hub.reload()
 

@@ -13,8 +13,8 @@ from tests.protocol.conftest import asynchronous, until
 from tests.skills.folders.library import put
 from tests.worker.engine import failure, settled, working
 from tests.workers.wire import at_work
+from waypost import Hub
 from waypost.capabilities.names import told_apart
-from waypost.configured import ConfiguredHub
 from waypost.testing import TestClient
 from waypost.worker import Worker
 from waypost.workers.offers import find
@@ -38,10 +38,10 @@ MOVED = told_apart("default/hello.echo", "hello.echo")
 
 
 @asynccontextmanager
-async def served(folder: Path, text: str) -> AsyncIterator[tuple[ConfiguredHub, TestClient]]:
+async def served(folder: Path, text: str) -> AsyncIterator[tuple[Hub, TestClient]]:
     """A hub of a configuration, and a client of it."""
     (folder / "waypost.yaml").write_text(text)
-    hub = ConfiguredHub(folder / "waypost.yaml")
+    hub = Hub.from_config(folder / "waypost.yaml")
     async with at_work(hub) as client:
         yield hub, client
 

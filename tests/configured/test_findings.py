@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.configured.conftest import BROKEN_KIT, KIT, Folder
-from waypost.building import check
+from waypost.runtime.assembly import check
 
 
 def test_a_toolkit_that_cannot_be_imported_is_a_finding_with_its_line(folder: Folder) -> None:

@@ -11,10 +11,10 @@ import pytest
 from tests.postgres import postgres_server as postgres_server
 from tests.postgres import postgres_url as postgres_url
 from tests.protocol.conftest import asynchronous, until
-from waypost import hub as hub_module
+from waypost import Hub
 from waypost.capabilities.capability import Kind
 from waypost.config.workflows import State, Workflow
-from waypost.configured import ConfiguredHub
+from waypost.runtime import runtime as runtime_module
 from waypost.skills.content.owning import OPERATOR
 from waypost.testing import connect
 
@@ -22,11 +22,11 @@ SKILL = "def run(args):\n    return 'hi'\n"
 
 
 @asynccontextmanager
-async def both(folder: Path, url: str, more: str = "") -> AsyncIterator[tuple[ConfiguredHub, ConfiguredHub]]:
+async def both(folder: Path, url: str, more: str = "") -> AsyncIterator[tuple[Hub, Hub]]:
     """Two hubs of one configuration."""
     file = folder / "waypost.yaml"
     file.write_text(f'store: {{url: "{url}"}}\nserver: {{surface: full}}\n{more}')
-    hubs = ConfiguredHub(file), ConfiguredHub(file)
+    hubs = Hub.from_config(file), Hub.from_config(file)
     try:
         async with connect(hubs[0]), connect(hubs[1]):
             yield hubs
@@ -38,10 +38,10 @@ async def both(folder: Path, url: str, more: str = "") -> AsyncIterator[tuple[Co
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have them look more often."""
-    monkeypatch.setattr(hub_module, "_REFRESH_EVERY", 0.02)
+    monkeypatch.setattr(runtime_module, "REFRESH_INTERVAL_S", 0.02)
 
 
-def has(hub: ConfiguredHub, kind: Kind, name: str) -> Callable[[], bool]:
+def has(hub: Hub, kind: Kind, name: str) -> Callable[[], bool]:
     """Whether a hub offers something."""
     return lambda: name in hub.registry[kind]
 
@@ -87,4 +87,4 @@ async def test_what_a_hub_cannot_look_at_keeps_it_from_nothing_else_now_or_later
         for name in ("team/x", "team/y"):
             await one.content.skills.register(name, "# X\n\nText.", OPERATOR)
             await until(has(other, Kind.RESOURCE, f"iii://{name}"))
-    assert "what other hubs changed was not noticed" in caplog.text
+    assert "changes of other replicas were not read" in caplog.text

@@ -12,8 +12,8 @@ from aiohttp import web
 from tests.configured.conftest import CONFIG, ERAS, Folder, listening, names, using
 from tests.protocol.conftest import asynchronous, until
 from tests.skills.core.calling import serving
+from waypost import Hub
 from waypost.capabilities.capability import Kind
-from waypost.configured import ConfiguredHub
 from waypost.skills.refusals import SkillRefused
 from waypost.testing import TestClient
 
@@ -44,7 +44,7 @@ PROMPT = "---\nname: hello\ndescription: Say hello\n---\nHello from {where}.\n"
 class Reloading:
     """A hub, a client of it, and its file."""
 
-    def __init__(self, folder: Folder, hub: ConfiguredHub, client: TestClient) -> None:
+    def __init__(self, folder: Folder, hub: Hub, client: TestClient) -> None:
         self.folder, self.hub, self.client = folder, hub, client
 
     async def reload(self, section: str) -> bool:
@@ -220,7 +220,7 @@ async def test_a_call_that_runs_is_waited_for_however_little_time_calls_have_now
 
     section = "skills: {core: [api_request], dynamic: ./made, allowPrivate: true}\n"
     async with serving(late) as base, reloading(folder, section) as desk, asyncio.TaskGroup() as group:
-        old, gate = desk.hub._live_skills.section, folder.path / "gate"
+        old, gate = desk.hub.runtime.executable_skills.section, folder.path / "gate"
         assert old is not None and old.dynamic is not None
         folder.write("made/slow.py", SLOW)
         await old.dynamic.load("slow.py")
@@ -252,7 +252,7 @@ async def test_a_stop_ends_calls_that_run_on_what_was_exchanged(folder: Folder) 
         assert await desk.reload("skills: {core: [shell]}\n")
         assert pool.pids
 
-        await desk.hub._live_skills.close()
+        await desk.hub.runtime.executable_skills.stop()
 
         assert not pool.pids
         assert "killed by SIGKILL" in await call

@@ -8,7 +8,7 @@ import pytest
 
 from tests.configured.conftest import CONFIG, Folder, names, run, using
 from tests.protocol.conftest import asynchronous
-from waypost.configured import ConfiguredHub
+from waypost import Hub
 from waypost.workflows.watching import Watch
 
 CORE = ["api_request", "llm_transform", "rss_collector", "send_to_workflow", "system_info", "web_browse", "web_search"]
@@ -40,7 +40,7 @@ async def test_a_file_that_was_named_relatively_has_the_same_folders_after_a_rel
     (folder.path / "made").mkdir()
     folder.write("waypost.yaml", CONFIG + "skills: {core: [], dynamic: ./made, folders: [./made]}\n")
     monkeypatch.chdir(folder.path)
-    hub = ConfiguredHub(Path("waypost.yaml"))
+    hub = Hub.from_config(Path("waypost.yaml"))
     async with using(hub):
         assert await hub.reload()
 
@@ -55,7 +55,7 @@ async def test_what_an_earlier_process_left_is_taken_up_when_the_skills_are_ther
     folder.write("made/echo.py", "def run(args):\n    return args['input']\n")
     workflows = "workflows: {walk: {steps: [{skill: echo}]}}\n"
     folder.write("waypost.yaml", CONFIG + "skills: {core: [], dynamic: ./made}\n" + workflows)
-    hub = ConfiguredHub(folder.path / "waypost.yaml")
+    hub = Hub.from_config(folder.path / "waypost.yaml")
     there: list[bool] = []
     monkeypatch.setattr(Watch, "start", lambda _: there.append(hub.registry.find_tool("skill:echo") is not None))
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.configured.conftest import CONFIG, Folder
-from waypost.configured import ConfiguredHub
+from waypost import Hub
 
 
-async def open_and_stop(hub: ConfiguredHub) -> None:
+async def open_and_stop(hub: Hub) -> None:
     """Make a hub open what it keeps things in."""
     await hub.store.open()
     await hub.stop()
@@ -32,7 +32,7 @@ def test_a_hub_from_a_file_keeps_things_beside_it(
     monkeypatch.delenv("WAYPOST_DATA", raising=False)
     folder.write("waypost.yaml", CONFIG + section)
     monkeypatch.chdir(folder.path)
-    hub = ConfiguredHub(Path("waypost.yaml"))
+    hub = Hub.from_config(Path("waypost.yaml"))
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
     assert not (folder.path / ".waypost").exists()
 

@@ -10,6 +10,13 @@ import pytest
 from tests.cli.shell import serving
 from tests.configured.conftest import BROKEN_KIT, CONFIG, DEADLINE, ERAS, KIT, Folder, listening, more, names, using
 from tests.upstreams.conftest import until
+from waypost import Hub
+from waypost.config import Loaded
+
+
+def loaded_of(hub: Hub) -> Loaded:
+    assert hub.runtime.configuration is not None
+    return hub.runtime.configuration.loaded
 
 
 @pytest.mark.parametrize("version", ERAS)
@@ -44,16 +51,16 @@ def test_a_file_that_has_nothing_to_do_with_the_configuration_changes_nothing(fo
 
     async def scenario() -> None:
         async with using(hub) as client, listening(client):
-            before = hub.loaded
+            before = loaded_of(hub)
             folder.write("notes.yaml", "mine: own")
             folder.write("waypost.yaml", CONFIG)
             folder.write("tools.py", KIT + more("whisper"))
             await client.assert_notification("tools/list_changed", within=DEADLINE)
-            loaded = hub.loaded
+            loaded = loaded_of(hub)
             assert loaded is not before
             folder.write("notes.yaml", "mine: still")
             await asyncio.sleep(1.5)  # as long as a change takes to be noticed, and more
-            assert hub.loaded is loaded
+            assert loaded_of(hub) is loaded
 
     asyncio.run(scenario())
 
@@ -96,10 +103,10 @@ def test_a_file_that_is_saved_in_pieces_is_loaded_once(folder: Folder, caplog: p
                     file.flush()
                     await asyncio.sleep(0.15)
             await until(lambda: "was reloaded" in caplog.text, DEADLINE)
-            assert list(hub.loaded.config.prompts) == ["hello"]
+            assert list(loaded_of(hub).config.prompts) == ["hello"]
             await asyncio.sleep(1.5)  # as long as a change takes to be noticed, and more
 
-    with caplog.at_level("INFO", "waypost.configured"):
+    with caplog.at_level("INFO", "waypost.runtime.configuration"):
         asyncio.run(scenario())
     assert caplog.text.count("reloaded") == 1
 

@@ -10,12 +10,12 @@ import pytest
 from msgspec import Struct
 
 from tests.docs.pages import DOCS
-from waypost.building import check
 from waypost.capabilities.names import SEVEN
 from waypost.config import load
 from waypost.config.flowgate import IDLE
 from waypost.gateway.directory import PAGE
 from waypost.gateway.tools import MOST
+from waypost.runtime.assembly import check
 
 TEXT: Final = (DOCS / "gateway.md").read_text()
 OTHERWISE: Final = """\

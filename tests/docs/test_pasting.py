@@ -14,7 +14,7 @@ import pytest
 
 from tests.docs.pages import EXAMPLE_FILES, PAGES, WORKER_FILES, Block, blocks
 from tests.docs.test_docs import LINK, is_shown_by
-from waypost.building import check
+from waypost.runtime.assembly import check
 
 FILES: Final = {path.resolve() for path in (*EXAMPLE_FILES, *WORKER_FILES)}
 

@@ -71,7 +71,7 @@ async def texts(peer: Peer, *hows: Any) -> list[str]:
 
 
 def shares(hub: Hub) -> Mapping[str, object]:
-    return hub._pipeline.slots._running
+    return hub.core.pipeline.slots._running
 
 
 @asynchronous
@@ -132,7 +132,7 @@ async def test_a_permission_denied_to_a_running_tool_does_not_count() -> None:
 @asynchronous
 async def test_cancellations_do_not_count() -> None:
     it = Fragile()
-    it.hub._pipeline.timeout = 30.0
+    it.hub.core.pipeline.timeout = 30.0
     async with in_session(it.hub) as peer:
         for number in range(4):
             peer.send(call(number, "hang"))
@@ -157,7 +157,7 @@ async def test_asking_the_client_does_not_count() -> None:
 @asynchronous
 async def test_after_the_pause_one_call_tries_while_others_are_refused() -> None:
     it = Fragile()
-    it.hub._pipeline.timeout = 30.0
+    it.hub.core.pipeline.timeout = 30.0
     async with in_session(it.hub) as peer:
         await texts(peer, "crash", "crash", "crash")
         it.clock.now += 300
@@ -265,7 +265,7 @@ async def test_a_hub_that_says_nothing_has_the_limits_that_are_promised() -> Non
         for number in range(70):
             await peer.response(number)
     assert crowd.order == list(range(70))
-    assert crowd.hub._pipeline.slots._max_waiting == 10_000
+    assert crowd.hub.core.pipeline.slots._max_waiting == 10_000
 
 
 @asynchronous
@@ -296,7 +296,7 @@ async def test_a_call_out_of_a_call_does_not_wait_for_its_own_place() -> None:
 @asynchronous
 async def test_more_than_the_line_holds_are_told_which_limit_it_was() -> None:
     crowd = Crowd(1)
-    crowd.hub._pipeline.slots._max_waiting = 1
+    crowd.hub.core.pipeline.slots._max_waiting = 1
     async with in_session(crowd.hub) as peer:
         for number in range(2):
             peer.send(hold(number))

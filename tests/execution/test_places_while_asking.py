@@ -40,7 +40,7 @@ class Desk:
 
     @property
     def running(self) -> dict[str, int]:
-        return self.hub._pipeline.slots._running
+        return self.hub.core.pipeline.slots._running
 
 
 @asynchronous

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from waypost.building import check
+from waypost import Hub
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.capabilities.results import Result
 from waypost.config import Finding
-from waypost.configured import ConfiguredHub
+from waypost.runtime.assembly import check
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import V2026_07_28
 from waypost.workflows.callers import absent
@@ -28,9 +28,9 @@ def write(folder: Path, text: str) -> Path:
 
 
 @asynccontextmanager
-async def using(folder: Path, text: str, version: str = V2026_07_28) -> AsyncIterator[tuple[ConfiguredHub, TestClient]]:
+async def using(folder: Path, text: str, version: str = V2026_07_28) -> AsyncIterator[tuple[Hub, TestClient]]:
     """A hub that runs, and a client of it."""
-    hub = ConfiguredHub(write(folder, text))
+    hub = Hub.from_config(write(folder, text))
     try:
         async with connect(hub, version) as client:
             yield hub, client
@@ -38,7 +38,7 @@ async def using(folder: Path, text: str, version: str = V2026_07_28) -> AsyncIte
         await hub.stop()
 
 
-async def called(hub: ConfiguredHub, name: str, by: Principal = ANONYMOUS, /, **arguments: Any) -> Result:
+async def called(hub: Hub, name: str, by: Principal = ANONYMOUS, /, **arguments: Any) -> Result:
     """What a tool answers somebody."""
     return await hub.invoke(name, arguments, absent(by, ""))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.upstreams.programs import ROOT, SERVERS, nothing_left
-from waypost.configured import ConfiguredHub
+from waypost import Hub
 from waypost.gateway.importing import Imports
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import V2026_07_28
@@ -80,7 +80,7 @@ def write(folder: Path, connections: Json, imports: list[Json], **more: Any) -> 
     return file
 
 
-def imports_of(hub: ConfiguredHub) -> Imports:
+def imports_of(hub: Hub) -> Imports:
     """The imports of a hub that has some."""
     assert hub.imports is not None
     return hub.imports
@@ -89,11 +89,11 @@ def imports_of(hub: ConfiguredHub) -> Imports:
 @asynccontextmanager
 async def running(
     file: Path, *, settled: bool = True, version: str = V2026_07_28
-) -> AsyncIterator[tuple[ConfiguredHub, TestClient]]:
+) -> AsyncIterator[tuple[Hub, TestClient]]:
     """A hub and a client of it; afterwards no process and no task is left."""
     with nothing_left():
         async with asyncio.timeout(DEADLINE):
-            hub = ConfiguredHub(file)
+            hub = Hub.from_config(file)
             try:
                 async with connect(hub, version) as client:
                     if settled:
@@ -110,7 +110,7 @@ async def names(client: TestClient) -> list[str]:
     return [found["name"] for found in await client.list_tools()]
 
 
-async def recorded(hub: ConfiguredHub, action: str) -> list[Json]:
+async def recorded(hub: Hub, action: str) -> list[Json]:
     """What is on record about something."""
     assert hub.guard.audit is not None
     await hub.guard.audit.written()

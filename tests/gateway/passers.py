@@ -14,7 +14,7 @@ from tests.gateway.importers import DEADLINE, Json, imports_of, stdio, write
 from tests.upstreams.pools import listening
 from tests.upstreams.programs import nothing_left
 from tests.upstreams.servers.curious import Dated, curious
-from waypost.configured import ConfiguredHub
+from waypost import Hub
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
@@ -32,7 +32,7 @@ def red(params: Json) -> Json:
 @asynccontextmanager
 async def importing(
     folder: Path, era: str, transport: str = "http", **settings: Any
-) -> AsyncIterator[tuple[ConfiguredHub, Dated | None]]:
+) -> AsyncIterator[tuple[Hub, Dated | None]]:
     """A hub that imports the curious one as `up`, and that one, where it runs here."""
     wanted = [{"connection": "up", "trust": "off", **settings}]
     if transport == "stdio":
@@ -49,11 +49,11 @@ async def importing(
 
 
 @asynccontextmanager
-async def started(file: Path) -> AsyncIterator[ConfiguredHub]:
+async def started(file: Path) -> AsyncIterator[Hub]:
     """A hub that has heard of its servers; afterwards no process is left."""
     with nothing_left():
         async with asyncio.timeout(DEADLINE):
-            hub = ConfiguredHub(file)
+            hub = Hub.from_config(file)
             try:
                 await hub.start()
                 await imports_of(hub).settled()

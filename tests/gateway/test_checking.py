@@ -15,12 +15,12 @@ from tests.gateway.importers import Turncoat, tool
 from tests.postgres import postgres_server as postgres_server
 from tests.postgres import postgres_url as postgres_url
 from tests.protocol.conftest import asynchronous, until
-from waypost.building import check
+from waypost import Hub
 from waypost.capabilities.capability import Kind
 from waypost.config import Finding, load
 from waypost.config.connections import McpConnection
-from waypost.configured import ConfiguredHub
 from waypost.gateway.manifests import Manifest, digest_of
+from waypost.runtime.assembly import check
 from waypost.stores import urls
 from waypost.stores.store import Store
 from waypost.testing import connect
@@ -53,7 +53,7 @@ def found(folder: Path, settings: dict[str, Any]) -> list[Finding]:
 @asynchronous
 async def ask(file: Path) -> None:
     """Have a hub ask the servers once, and remember what they said."""
-    hub = ConfiguredHub(file)
+    hub = Hub.from_config(file)
     try:
         async with connect(hub):
             await until(lambda: "far.list" in hub.registry[Kind.TOOL])

@@ -10,17 +10,17 @@ from tests.gateway.importers import imports_of, names, running, write
 from tests.protocol.conftest import asynchronous
 from tests.upstreams.conftest import served
 from tests.upstreams.people import bearer, guarded
+from waypost import Hub
 from waypost.capabilities.principals import Principal
-from waypost.configured import ConfiguredHub
 from waypost.upstreams.pool import HUB
 
 ADA, BOB = Principal("ada"), Principal("bob")
 
 
-async def log_in(hub: ConfiguredHub, *principals: str) -> None:
+async def log_in(hub: Hub, *principals: str) -> None:
     """Keep what people show."""
     for principal in principals:
-        await hub.workflows.vault.put(principal, "far", bearer(principal))
+        await hub.runtime.vault.put(principal, "far", bearer(principal))
 
 
 def configured(folder: Path, url: str) -> Path:

@@ -17,7 +17,6 @@ from tests.upstreams.pools import listening
 from waypost import Hub, ToolError
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.registry import Change
-from waypost.configured import ConfiguredHub
 from waypost.testing import TestClient, connect
 
 Json = dict[str, Any]
@@ -88,11 +87,11 @@ async def owners(client: TestClient) -> list[str]:
     ]
 
 
-def left_out(hub: ConfiguredHub, name: str) -> set[str]:
+def left_out(hub: Hub, name: str) -> set[str]:
     return {one.tool for one in imports_of(hub).one(name).left_out}
 
 
-def is_owned(hub: ConfiguredHub, name: str) -> bool:
+def is_owned(hub: Hub, name: str) -> bool:
     row = hub.registry.tools.get("x.add")
     return row is not None and row.owner == f"upstream:{name}"
 
@@ -170,7 +169,7 @@ async def test_what_the_hub_has_itself_stays_whatever_the_order(tmp_path: Path) 
     async with servers("one", "two") as far:
         for server in far:
             server.offer("add")
-        hub = ConfiguredHub(written(tmp_path, far))
+        hub = Hub.from_config(written(tmp_path, far))
 
         def ours() -> str:
             return "ours"

@@ -193,12 +193,12 @@ def test_of_a_workflow_and_a_tool_of_one_name_the_workflow_has_it_whoever_came_f
             ids(directory)
 
     if first == "workflow":
-        hub.workflow(name, flow())
+        hub.workflows.add(name, flow())
         look("workflow")
     hub.tool(name=name)(lambda: "x")
     look("tool")
     if first != "workflow":
-        hub.workflow(name, flow())
+        hub.workflows.add(name, flow())
 
     assert ids(directory) == sorted([name, f"capability:{name}"])
     workflow, tool = directory.get(name), directory.get(f"capability:{name}")

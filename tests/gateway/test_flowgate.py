@@ -11,10 +11,10 @@ import pytest
 
 from tests.gateway.hubs import called, told
 from tests.protocol.conftest import asynchronous
-from waypost.building import check
+from waypost import Hub
 from waypost.capabilities.principals import Principal
 from waypost.config import load
-from waypost.configured import ConfiguredHub
+from waypost.runtime.assembly import check
 from waypost.testing import TestClient, connect
 
 FILES = Path(__file__).parent / "flowgate"
@@ -29,9 +29,9 @@ NO_EFFECT = {
 
 
 @asynccontextmanager
-async def serving(name: str, folder: Path) -> AsyncIterator[tuple[ConfiguredHub, TestClient]]:
+async def serving(name: str, folder: Path) -> AsyncIterator[tuple[Hub, TestClient]]:
     """A hub from one of the files, as it is, and a client of it."""
-    hub = ConfiguredHub(Path(shutil.copy(FILES / name, folder)))
+    hub = Hub.from_config(Path(shutil.copy(FILES / name, folder)))
     try:
         async with connect(hub) as client:
             yield hub, client

@@ -16,7 +16,6 @@ from tests.protocol.conftest import asynchronous
 from tests.upstreams.pools import listening
 from tests.upstreams.servers.curious import Dated
 from waypost import Context, Hub, RemoteError
-from waypost.configured import ConfiguredHub
 from waypost.errors import InvalidParams
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import LATEST_LEGACY, V2025_03_26, V2026_07_28
@@ -53,7 +52,7 @@ class Knowing(Dated):
 
 
 @asynccontextmanager
-async def knowing(folder: Path, era: str, **more: Any) -> AsyncIterator[tuple[ConfiguredHub, Knowing]]:
+async def knowing(folder: Path, era: str, **more: Any) -> AsyncIterator[tuple[Hub, Knowing]]:
     far = Knowing(era)
     async with listening(far.asgi()) as url:
         connection = {"kind": "mcp", "url": url, "headers": {"X-Key": "hush-hush"}}
@@ -156,14 +155,14 @@ def test_a_server_that_completes_nothing_is_not_asked(tmp_path: Path, era: str) 
 
 @asynchronous
 async def test_a_hook_of_the_hub_may_hand_on(tmp_path: Path) -> None:
-    class Louder(ConfiguredHub):
+    class Louder(Hub):
         async def on_completion(self, ref: str, argument: Mapping[str, Any], ctx: Context) -> list[str]:
             return [value.upper() for value in await super().on_completion(ref, argument, ctx)]
 
     far = Knowing(V2026_07_28)
     async with listening(far.asgi()) as url:
-        hub: Hub = Louder(write(tmp_path, {"up": {"kind": "mcp", "url": url}}, [{"connection": "up"}]))
-        assert isinstance(hub, ConfiguredHub)
+        hub: Hub = Louder.from_config(write(tmp_path, {"up": {"kind": "mcp", "url": url}}, [{"connection": "up"}]))
+        assert isinstance(hub, Hub)
         async with connect(hub) as client:
             await imports_of(hub).settled()
             assert (await completion(client, GREET, "A"))["values"] == ["ADA", "ADAM"]

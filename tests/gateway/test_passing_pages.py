@@ -15,8 +15,7 @@ from tests.protocol.conftest import asynchronous
 from tests.upstreams.conftest import until
 from tests.upstreams.pools import Recorded, listening
 from tests.upstreams.servers import official_pages
-from waypost import RemoteError
-from waypost.configured import ConfiguredHub
+from waypost import Hub, RemoteError
 from waypost.gateway.pages import Pages
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
@@ -28,7 +27,7 @@ reached = pytest.mark.parametrize("transport", ["stdio", "http"])
 
 
 @asynccontextmanager
-async def importing(folder: Path, transport: str) -> AsyncIterator[ConfiguredHub]:
+async def importing(folder: Path, transport: str) -> AsyncIterator[Hub]:
     """A hub that imports the server."""
     wanted = [{"connection": "up"}]
     if transport == "stdio":
@@ -112,7 +111,7 @@ async def test_a_session_of_somebodys_own_hears_of_pages_too(tmp_path: Path) -> 
             started(write(tmp_path, {"up": far}, [{"connection": "up"}])) as hub,
             connect(hub, LATEST_LEGACY, capabilities=SHOWS) as client,
         ):
-            await hub.workflows.vault.put("anonymous", "up", {"X-Who": "anonymous"})
+            await hub.runtime.vault.put("anonymous", "up", {"X-Who": "anonymous"})
             await until(lambda: app.streams == 1)
             await needs_a_page(client)
             await until(lambda: app.streams == 2)

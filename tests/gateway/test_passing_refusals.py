@@ -14,8 +14,7 @@ from tests.gateway.passers import started, upstream
 from tests.protocol.conftest import asynchronous
 from tests.upstreams.pools import listening
 from tests.upstreams.servers.curious import Dated
-from waypost import RemoteError
-from waypost.configured import ConfiguredHub
+from waypost import Hub, RemoteError
 from waypost.errors import ProtocolError
 from waypost.testing import connect
 from waypost.wire.versions import LATEST_LEGACY, V2025_06_18, V2026_07_28
@@ -35,7 +34,7 @@ class PageFirst(ProtocolError):
 
 
 @asynccontextmanager
-async def refusing(folder: Path, era: str) -> AsyncIterator[ConfiguredHub]:
+async def refusing(folder: Path, era: str) -> AsyncIterator[Hub]:
     far = Dated("refusing", era)
 
     @far.tool

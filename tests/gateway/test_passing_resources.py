@@ -14,7 +14,6 @@ from tests.upstreams.conftest import until
 from tests.upstreams.pools import listening
 from tests.upstreams.servers.curious import curious
 from waypost import Hub, RemoteError
-from waypost.configured import ConfiguredHub
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
@@ -230,7 +229,7 @@ async def changed(folder: Path, trust: str, check: Any) -> None:
 
 @asynchronous
 async def test_new_prompts_and_resources_are_held_back_until_they_are_approved(tmp_path: Path) -> None:
-    async def held(hub: ConfiguredHub, client: TestClient) -> None:
+    async def held(hub: Hub, client: TestClient) -> None:
         row = imports_of(hub).one("up")
         assert {one.tool for one in row.held} == {"prompt extra", "resource notes://extra"}
         prompts, resources = await seen(client)
@@ -250,7 +249,7 @@ async def test_new_prompts_and_resources_are_held_back_until_they_are_approved(t
 
 @asynchronous
 async def test_new_prompts_and_resources_are_only_marked_where_that_is_wanted(tmp_path: Path) -> None:
-    async def marked(hub: ConfiguredHub, client: TestClient) -> None:
+    async def marked(hub: Hub, client: TestClient) -> None:
         (extra,) = [one for one in await client.list_prompts() if one["name"] == "up.extra"]
         assert extra["_meta"]["waypost/trust"] == "new"
         assert (await client.read_resource("notes://extra")).text == "More."

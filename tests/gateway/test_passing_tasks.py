@@ -18,8 +18,7 @@ from tests.upstreams.pools import listening
 from tests.upstreams.programs import ROOT
 from tests.upstreams.servers.curious import Dated
 from tests.upstreams.servers.tasking import tasking
-from waypost import RemoteError
-from waypost.configured import ConfiguredHub
+from waypost import Hub, RemoteError
 from waypost.protocol import tasks
 from waypost.testing import connect
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
@@ -32,9 +31,7 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def importing(
-    folder: Path, era: str, transport: str = "http", **more: Any
-) -> AsyncIterator[tuple[ConfiguredHub, Dated]]:
+async def importing(folder: Path, era: str, transport: str = "http", **more: Any) -> AsyncIterator[tuple[Hub, Dated]]:
     """A hub that imports the one whose tools run as tasks, and that one, where it runs here."""
     far = tasking(era)
     wanted = [{"connection": "up", "trust": "off"}]
@@ -239,7 +236,7 @@ async def test_a_workflow_calls_a_tool_that_only_runs_as_a_task(tmp_path: Path) 
         async with listening(far.asgi()) as url:
             connections = {"up": {"kind": "mcp", "url": url}}
             file = write(folder, connections, [], proxy={"expose": [exposed]})
-            hub = ConfiguredHub(file)
+            hub = Hub.from_config(file)
             try:
                 async with connect(hub) as client:
                     answer = await client.call_tool("wrap")

@@ -11,13 +11,13 @@ from tests.docs.pages import DOCS, EXAMPLES
 from tests.gateway.hubs import called
 from tests.protocol.conftest import asynchronous
 from tests.upstreams.internet import site
-from waypost.building import check
+from waypost import Hub
 from waypost.config import CODES
 from waypost.config.findings import WARNINGS
-from waypost.configured import ConfiguredHub
 from waypost.gateway.checking import RESERVED
 from waypost.gateway.openapi.operations import MAX_OPERATIONS
 from waypost.gateway.openapi.reading import MAX_BYTES
+from waypost.runtime.assembly import check
 from waypost.testing import connect
 
 PAGE = (DOCS / "proxy.md").read_text()
@@ -43,7 +43,7 @@ async def test_the_api_of_the_example_is_asked() -> None:
     async with site(shop) as port:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PETS_URL", f"http://127.0.0.1:{port}/v1")
-            hub = ConfiguredHub(EXAMPLE)
+            hub = Hub.from_config(EXAMPLE)
         try:
             async with connect(hub):
                 listed = await called(hub, "shop.listPets", limit=2)

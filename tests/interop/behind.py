@@ -11,7 +11,7 @@ from typing import Any
 from tests.gateway.importers import names, running, write
 from tests.interop import npm
 from tests.upstreams.programs import ROOT
-from waypost.configured import ConfiguredHub
+from waypost import Hub
 from waypost.testing import TestClient
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
@@ -34,7 +34,7 @@ def everything() -> dict[str, Any]:
 @asynccontextmanager
 async def behind(
     folder: Path, version: str = V2026_07_28, **connections: dict[str, Any]
-) -> AsyncIterator[tuple[ConfiguredHub, TestClient]]:
+) -> AsyncIterator[tuple[Hub, TestClient]]:
     """A hub that imports all of these, and a client of it; afterwards no process and no task is left."""
     file = write(folder, connections, [{"connection": name} for name in connections])
     async with running(file, version=version) as (hub, client):

@@ -18,7 +18,7 @@ SHUTDOWN = 10.0
 def command(module: str, transport: str) -> list[str]:
     """The command line that serves the `hub` of a module of this folder; over HTTP it picks a free port."""
     arguments = '"http", port=0' if transport == "http" else '"stdio"'
-    keeping = "import pathlib, tempfile; hub.settle_in(pathlib.Path(tempfile.mkdtemp(prefix='waypost-')))"
+    keeping = "import os, tempfile; os.environ['WAYPOST_DATA'] = tempfile.mkdtemp(prefix='waypost-')"
     return [sys.executable, "-c", f"from tests.interop.{module} import hub; {keeping}; hub.run({arguments})"]
 
 

@@ -15,7 +15,7 @@ from tests.interop.behind import everything, python
 from tests.interop.sdk_upstream import server
 from tests.upstreams.conftest import until
 from tests.upstreams.pools import listening
-from waypost.configured import ConfiguredHub
+from waypost import Hub
 from waypost.testing import TestClient, connect
 
 pytestmark = pytest.mark.timeout(300)
@@ -59,7 +59,7 @@ def test_a_thousand_calls_leave_no_process_no_socket_and_no_task(tmp_path: Path)
 
     async def through_a_hub(url: str) -> None:
         connections = {**programs, "far": {"kind": "mcp", "url": url}}
-        hub = ConfiguredHub(write(tmp_path, connections, [{"connection": name} for name in connections]))
+        hub = Hub.from_config(write(tmp_path, connections, [{"connection": name} for name in connections]))
         try:
             async with connect(hub) as client:
                 await imports_of(hub).settled()

@@ -13,7 +13,7 @@ from tests.protocol.conftest import asynchronous, in_session, notification, unti
 from waypost import Context, Hub
 from waypost.capabilities.session import Session
 from waypost.errors import DefinitionError, RemoteError, ToolError
-from waypost.lifecycle import HOOKS
+from waypost.hooks import HOOKS
 from waypost.wire.versions import ALL, V2026_07_28
 
 

@@ -20,7 +20,7 @@ def record(number: int, **values: Any) -> Record:
 
 def log_to(store: Store) -> AuditLog:
     """A log that writes to a store."""
-    return AuditLog(StoreWriter(lambda: store), asyncio.create_task)
+    return AuditLog(StoreWriter(store), asyncio.create_task)
 
 
 async def written(store: Store, *records: Record) -> None:

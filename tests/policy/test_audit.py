@@ -96,8 +96,7 @@ async def test_a_chain_begins_with_the_ends_of_those_that_are_there() -> None:
 @asynchronous
 async def test_a_hub_that_starts_again_writes_a_new_chain(tmp_path: Path) -> None:
     for _ in range(3):
-        hub = Hub("h", version="1", audit="store", store="sqlite:///store.db")
-        hub.settle_in(tmp_path)
+        hub = Hub("h", version="1", audit="store", store="sqlite:///store.db", data_dir=tmp_path)
         hub.tool(lambda: "x", name="x")
         async with in_session(hub) as peer:
             await peer.result(request(1, "tools/call", {"name": "x", "arguments": {}}))
@@ -157,8 +156,7 @@ def told(lines: str) -> list[tuple[str, str, str]]:
 
 def test_the_audit_may_be_lines_in_a_file_of_its_owner_alone(tmp_path: Path) -> None:
     for _ in range(2):
-        hub = Hub("h", version="1", audit="file")
-        hub.settle_in(tmp_path / "data")
+        hub = Hub("h", version="1", audit="file", data_dir=tmp_path / "data")
         served(hub)
 
     file = tmp_path / "data" / FILE
@@ -176,4 +174,4 @@ def test_the_audit_may_be_lines_on_stderr(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_no_audit_is_no_writer() -> None:
-    assert writer("none", lambda: Store(SqliteDatabase()), Path) is None
+    assert writer("none", Store(SqliteDatabase()), Path()) is None

@@ -201,7 +201,7 @@ async def test_calls_fail_when_too_many_records_wait(tmp_path: Path, monkeypatch
 async def test_a_file_that_cannot_be_written_is_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     obstacle = tmp_path / "data"
     await asyncio.to_thread(obstacle.write_text, "in the way")
-    lines = writer("file", lambda: Store(SqliteDatabase()), lambda: obstacle)
+    lines = writer("file", Store(SqliteDatabase()), obstacle)
     assert lines is not None
     log = AuditLog(lines, asyncio.create_task)
     log.add(record(1))

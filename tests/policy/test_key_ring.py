@@ -30,7 +30,7 @@ class Ring:
     def __init__(self, store: Store, *configured: Key) -> None:
         self.clock = Clock()
         self.keys = Keys(configured, clock=self.clock)
-        self.ring = KeyRing(self.keys, lambda: store, self.clock)
+        self.ring = KeyRing(self.keys, store, self.clock)
 
     def who(self, key: str) -> Principal | None:
         return self.keys.principal(key)
@@ -77,7 +77,7 @@ async def test_all_keys_are_listed_without_what_they_are() -> None:
 async def test_more_keys_than_a_page_holds_are_listed_and_accepted() -> None:
     async with ring() as one:
         made = await asyncio.gather(*(one.ring.create(f"k{number:04}") for number in range(1005)))
-        other = Ring(one.ring._store())
+        other = Ring(one.ring._store)
         await other.ring.refresh()
 
         assert len(await one.ring.entries()) == 1005
@@ -132,7 +132,7 @@ async def test_there_is_one_key_for_each_id() -> None:
 @asynchronous
 async def test_of_two_who_make_a_key_at_once_one_gets_it() -> None:
     async with ring() as one:
-        others = [Ring(one.ring._store()) for _ in range(5)]
+        others = [Ring(one.ring._store) for _ in range(5)]
         made = await asyncio.gather(*(other.ring.create("ci") for other in others), return_exceptions=True)
         keys = [key for key in made if isinstance(key, str)]
 
@@ -191,7 +191,7 @@ async def test_keys_are_read_again_only_when_another_hub_changed_any(tmp_path: P
 @asynchronous
 async def test_another_hub_on_the_store_hears_of_keys_when_it_looks() -> None:
     async with ring() as one:
-        other = Ring(one.ring._store())
+        other = Ring(one.ring._store)
         key = await one.ring.create("ci", roles=["agent"])
         assert other.who(key) is None
         await other.ring.refresh()
@@ -209,10 +209,10 @@ async def test_another_hub_on_the_store_hears_of_keys_when_it_looks() -> None:
 @asynchronous
 async def test_a_key_that_cannot_be_read_keeps_nobody_from_hearing_of_others(value: object) -> None:
     async with ring() as one:
-        other = Ring(one.ring._store())
+        other = Ring(one.ring._store)
         old = await one.ring.create("ci")
         await other.ring.refresh()
-        await one.ring._store().keys.put("bad", value, 0)
+        await one.ring._store.keys.put("bad", value, 0)
         await one.ring.revoke("ci")
         new = await one.ring.create("dev")
         await other.ring.refresh()
@@ -223,7 +223,7 @@ async def test_a_key_that_cannot_be_read_keeps_nobody_from_hearing_of_others(val
 @asynchronous
 async def test_a_key_that_cannot_be_read_may_be_replaced_and_not_revoked() -> None:
     async with ring() as one:
-        await one.ring._store().keys.put("ci", {"x": 1}, 0)
+        await one.ring._store.keys.put("ci", {"x": 1}, 0)
         with pytest.raises(UnknownCapability):
             await one.ring.revoke("ci")
 
@@ -247,7 +247,7 @@ async def test_a_key_is_revoked_for_good_even_if_that_cannot_be_told() -> None:
 @asynchronous
 async def test_a_key_replaced_between_two_looks_is_replaced() -> None:
     async with ring() as one:
-        other = Ring(one.ring._store())
+        other = Ring(one.ring._store)
         old = await one.ring.create("ci")
         await other.ring.refresh()
         await one.ring.revoke("ci")

@@ -12,7 +12,7 @@ from tests.protocol.conftest import asynchronous, idle
 from waypost.capabilities.principals import Principal
 from waypost.policy import Authentication, Key, digest
 from waypost.policy.keys import KeyChange
-from waypost.policy.leaving import Leaving
+from waypost.policy.leaving import RevocationWatcher
 
 OLD, NEW = "wp_" + "o" * 43, "wp_" + "n" * 43
 GUEST = Principal("anonymous", ("guest",))
@@ -37,7 +37,7 @@ class Told:
 @asynccontextmanager
 async def watched(auth: Authentication) -> AsyncIterator[Told]:
     told = Told()
-    leaving = Leaving(auth, told)
+    leaving = RevocationWatcher(auth, told)
     try:
         yield told
     finally:
@@ -129,8 +129,8 @@ async def test_nothing_is_told_once_it_stopped() -> None:
 
 
 def test_it_stops_where_the_loop_it_was_made_in_is_closed() -> None:
-    async def begin() -> Leaving:
-        return Leaving(Authentication(), Told())
+    async def begin() -> RevocationWatcher:
+        return RevocationWatcher(Authentication(), Told())
 
     leaving = asyncio.run(begin())
     asyncio.run(leaving.stop())

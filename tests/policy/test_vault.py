@@ -11,6 +11,7 @@ import pytest
 from tests.protocol.conftest import asynchronous
 from waypost.errors import StoreDamaged
 from waypost.policy.vault import Vault
+from waypost.stores.directory import Secret
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
 
@@ -19,7 +20,7 @@ TOKEN = {"token": "ghp_very_secret"}
 
 
 def vault(store: Store, secret: bytes = SECRET) -> Vault:
-    return Vault(lambda: secret, lambda: store)
+    return Vault(Secret(Path(), secret), store)
 
 
 def everything_in(folder: Path) -> bytes:

@@ -55,7 +55,7 @@ def record(number: int, at: float | None = None, apart: float = 1.0) -> Record:
 
 def write(file: Path, *records: Record) -> None:
     """Write a chain as one process would."""
-    with_store(file, lambda store: StoreWriter(lambda: store).write(list(records)))
+    with_store(file, lambda store: StoreWriter(store).write(list(records)))
 
 
 @pytest.fixture(scope="module", params=[1.0, 0.1, 0.001], ids=["an entry a block", "three a block", "one block"])

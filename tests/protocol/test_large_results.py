@@ -254,7 +254,7 @@ async def test_a_result_is_kept_for_an_hour(monkeypatch: pytest.MonkeyPatch) -> 
     now = 1_000_000.0
     monkeypatch.setattr(time, "time", lambda: now)
     where = store()
-    results = LargeResults(lambda: where, LIMIT)
+    results = LargeResults(where, LIMIT)
     uri = uri_of(await kept(results, LIMIT))
     now += KEPT_FOR - 1
     assert await results.read(uri, ANN)
@@ -268,8 +268,8 @@ async def test_a_result_is_kept_for_an_hour(monkeypatch: pytest.MonkeyPatch) -> 
 @asynchronous
 async def test_another_hub_on_the_same_store_hands_it_out_too() -> None:
     where = store()
-    uri = uri_of(await kept(LargeResults(lambda: where, LIMIT), LIMIT))
-    other = LargeResults(lambda: where, LIMIT)
+    uri = uri_of(await kept(LargeResults(where, LIMIT), LIMIT))
+    other = LargeResults(where, LIMIT)
     assert await other.read(uri, ANN)
     with pytest.raises(UnknownResource):
         await other.read(uri, BOB)
@@ -279,7 +279,7 @@ async def test_another_hub_on_the_same_store_hands_it_out_too() -> None:
 @asynchronous
 async def test_the_oldest_are_forgotten_when_there_are_too_many() -> None:
     where = store()
-    results = LargeResults(lambda: where, LIMIT)
+    results = LargeResults(where, LIMIT)
     uris = [uri_of(await kept(results, LIMIT)) for _ in range(SHARE)]
     with pytest.raises(UnknownResource):
         await results.read(uris[0], ANN)
@@ -293,7 +293,7 @@ async def test_the_oldest_are_forgotten_when_there_are_too_many() -> None:
 async def test_one_that_is_larger_than_all_may_be_is_not_kept(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     monkeypatch.setattr(large_results, "MOST", most)
     where = store()
-    result = await kept(LargeResults(lambda: where, LIMIT), most)
+    result = await kept(LargeResults(where, LIMIT), most)
     assert result.is_error
     assert f"at most {most:,} bytes" in result.text
     await where.close()
@@ -307,5 +307,5 @@ async def test_a_store_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch
         raise StoreUnavailable("The store is full.")
 
     monkeypatch.setattr(where.requests, "put", refuse)
-    result = await kept(LargeResults(lambda: where, LIMIT), LIMIT)
+    result = await kept(LargeResults(where, LIMIT), LIMIT)
     assert (result.is_error, result.text.endswith("It could not be kept: The store is full.")) == (True, True)

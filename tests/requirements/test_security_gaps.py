@@ -15,7 +15,6 @@ from tests.upstreams.internet import site
 from waypost import Hub
 from waypost.capabilities.names import check_name
 from waypost.capabilities.schemas.validators import Validator
-from waypost.configured import ConfiguredHub
 from waypost.errors import DefinitionError
 from waypost.policy import digest
 from waypost.testing import connect
@@ -43,7 +42,7 @@ async def test_the_key_of_the_caller_is_never_sent_on(case: str, tmp_path: Path)
         f'auth: {{keys: [{{id: ada, hash: "{digest(KEY)}", permissions: [web_read]}}]}}\n'
         "skills: {core: [api_request, rss_collector, web_browse], allowPrivate: true}\n"
     )
-    async with site(record) as port, browsing(ConfiguredHub(tmp_path / "waypost.yaml")) as client:
+    async with site(record) as port, browsing(Hub.from_config(tmp_path / "waypost.yaml")) as client:
         arguments = {"url": f"http://127.0.0.1:{port}/", **FORWARDING[case]}
         params = {"name": f"skill:{case.split()[0]}", "arguments": arguments}
         headers: dict[str, str | None] = {"authorization": f"Bearer {KEY}", "cookie": f"key={KEY}"}

@@ -13,7 +13,7 @@ import pytest
 
 from tests.contract.conftest import asynchronous
 from tests.skills.workbench import is_running, until
-from waypost.configured import ConfiguredHub
+from waypost import Hub
 from waypost.skills.skill_set import SkillSet
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
@@ -45,7 +45,7 @@ BUSY = """
 class Desk:
     """A hub made of a file, its skills and a client of it."""
 
-    def __init__(self, path: Path, hub: ConfiguredHub, client: TestClient) -> None:
+    def __init__(self, path: Path, hub: Hub, client: TestClient) -> None:
         assert hub.skills is not None
         self.path = path
         self.hub = hub
@@ -70,7 +70,7 @@ async def desk(path: Path, version: str = LATEST_LEGACY, **sources: str) -> Asyn
     for name, source in sources.items():
         (path / "skills" / f"{name}.py").write_text(dedent(source))
     (path / "waypost.yaml").write_text(CONFIG + SKILLS)
-    hub = ConfiguredHub(path / "waypost.yaml")
+    hub = Hub.from_config(path / "waypost.yaml")
     try:
         async with connect(hub, version) as client:
             yield Desk(path, hub, client)
@@ -232,7 +232,7 @@ async def test_a_reload_closes_the_circuit_of_a_skill_that_kept_failing(tmp_path
     file = tmp_path / "skills" / "shaky.py"
     file.write_text("def run(args):\n    raise ValueError('no')\n")
     (tmp_path / "waypost.yaml").write_text("skills: {dynamic: ./skills, core: []}\n")
-    hub = ConfiguredHub(tmp_path / "waypost.yaml")
+    hub = Hub.from_config(tmp_path / "waypost.yaml")
     async with connect(hub) as client:
         said = [(await client.call_tool("skill:shaky")).text for _ in range(4)]
         assert said == ["Tool crashed: ValueError: no"] * 3 + ["Circuit open for skill:shaky, retry in 300 s"]

@@ -101,7 +101,7 @@ def test_a_set_of_skills_takes_any_source_or_refuses_it_and_goes_on(sources: lis
     async def play(directory: Path) -> None:
         store = Store(SqliteDatabase())
         registry = Registry()
-        skills = SkillSet(registry, lambda: store, directory, limits=Limits(processes=2, start=5.0))
+        skills = SkillSet(registry, store, directory, limits=Limits(processes=2, start=5.0))
         try:
             (directory / "sound.py").write_text("def run(args): return 1")
             await skills.start()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.protocol.conftest import asynchronous
-from waypost.configured import ConfiguredHub
+from waypost import Hub
 from waypost.skills.sanitising import LONGEST, sanitised
 from waypost.testing import connect
 
@@ -64,7 +64,7 @@ def test_an_external_skill_is_cleaned_where_that_is_wanted(tmp_path: Path, setti
 
     @asynchronous
     async def run() -> None:
-        async with connect(ConfiguredHub(tmp_path / "waypost.yaml")) as client:
+        async with connect(Hub.from_config(tmp_path / "waypost.yaml")) as client:
             result: Any = await client.call_tool("skill:fetch")
             assert result["structuredContent"]["page"] == page
 

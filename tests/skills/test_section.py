@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.contract.conftest import asynchronous
+from waypost import Hub
 from waypost.config import SkillLimits, Skills
-from waypost.configured import ConfiguredHub
 from waypost.skills.limits import Limits
 from waypost.skills.section import _limits
 from waypost.testing import TestClient, connect
@@ -24,7 +24,7 @@ async def limited(path: Path, limits: str, source: str) -> AsyncIterator[TestCli
     (path / "waypost.yaml").write_text(
         f"server: {{surface: full}}\nskills: {{dynamic: ./skills, core: [], limits: {{{limits}}}}}\n"
     )
-    hub = ConfiguredHub(path / "waypost.yaml")
+    hub = Hub.from_config(path / "waypost.yaml")
     try:
         async with connect(hub) as client:
             yield client

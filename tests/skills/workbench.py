@@ -72,9 +72,7 @@ async def workbench(directory: Path, *, store: str | None = None, **options: Any
         return await hub.engine.pipeline.read(uri, ctx.caller)
 
     os.makedirs(directory, exist_ok=True)
-    skills = SkillSet(
-        hub.registry, lambda: hub.store, directory, **{"read_resource": read, "alert": alerts.append, **options}
-    )
+    skills = SkillSet(hub.registry, hub.store, directory, **{"read_resource": read, "alert": alerts.append, **options})
     async with connect(hub, version, **of_client) as client:
         try:
             await skills.start()

@@ -98,8 +98,7 @@ if __name__ == "__main__":
         # An import of it fails from now on, as with a uvicorn whose private parts have changed.
         sys.modules["waypost.transports.http.fast_uvicorn"] = None  # type: ignore[assignment]
     with tempfile.TemporaryDirectory() as data:
-        hub.settle_in(Path(data))
         if sys.argv[1] == "stdio":
-            hub.run()
+            hub.serve(data_dir=data)
         else:
-            hub.run("http", port=0)
+            hub.serve("http", port=0, data_dir=data)

@@ -25,11 +25,11 @@ async def pooled(connection: Connection, **limits: float) -> AsyncIterator[Upstr
     """A pool with one connection, `up`, which leaves nothing behind."""
     with nothing_left():
         async with asyncio.timeout(DEADLINE * 2):
-            pool = Upstreams(lambda: {"up": connection}, Limits(**limits))
+            pool = Upstreams({"up": connection}, Limits(**limits))
             try:
                 yield pool
             finally:
-                await pool.close()
+                await pool.stop()
             others = asyncio.all_tasks() - {asyncio.current_task()}
             assert [task for task in others if "Upstream" in repr(task) or "Client" in repr(task)] == []
 

@@ -58,7 +58,7 @@ async def test_a_stream_that_ends_is_opened_again_and_what_was_missed_is_asked_f
     cutting, ear = Cutting(hub.asgi()), Ear()
     async with listening(cutting) as url:
         connections: dict[str, Connection] = {"up": McpConnection(url=url)}
-        pool = Upstreams(lambda: connections, Limits(first_pause=0.01))
+        pool = Upstreams(connections, Limits(first_pause=0.01))
         pool.listener = ear
         await pool.list_tools("up")
         for number in range(1, 4):
@@ -67,7 +67,7 @@ async def test_a_stream_that_ends_is_opened_again_and_what_was_missed_is_asked_f
         await until(lambda: ear.methods.count(CHANGED) == 3)
         hub.tool(name="new")(lambda: "news")
         await until(lambda: ear.methods.count(CHANGED) == 4)
-        await pool.close()
+        await pool.stop()
     assert len(cutting.streams) == 4
 
 

@@ -45,7 +45,7 @@ async def test_a_pool_tells_how_it_goes_with_a_server_without_starting_it(tmp_pa
     lost = McpConnection(command=str(tmp_path / "nothing"))
     connections: dict[str, Connection] = {**turncoats(tmp_path, "up"), "lost": lost}
     with nothing_left():
-        pool = Upstreams(lambda: connections)
+        pool = Upstreams(connections)
         assert pool.status("up").state == pool.status("lost").state == "not started"
         await pool.list_tools("up")
         assert (pool.status("up").state, pool.status("up").version) == ("running", "2025-06-18")
@@ -57,25 +57,25 @@ async def test_a_pool_tells_how_it_goes_with_a_server_without_starting_it(tmp_pa
         assert 0 < standing.retry_in <= 1
         pool.retire("up")
         assert pool.status("up").state == "not started"
-        await pool.close()
+        await pool.stop()
 
 
 @asynchronous
 async def test_whoever_listens_hears_of_sessions_and_of_changes(tmp_path: Path) -> None:
     connections = turncoats(tmp_path, "up")
-    pool = Upstreams(lambda: connections)
+    pool = Upstreams(connections)
     diary = pool.listener = Diary()
     await pool.call_tool("up", "change", {"tools": []}, {})
     pool.retire("up")
     await pool.list_tools("up")
     assert diary.lines == ["up begun", "up: notifications/tools/list_changed", "up begun"]
-    await pool.close()
+    await pool.stop()
 
 
 @asynchronous
 async def test_progress_reaches_the_call_it_is_about_and_no_other(tmp_path: Path) -> None:
     connections = turncoats(tmp_path, "one", "two")
-    pool = Upstreams(lambda: connections)
+    pool = Upstreams(connections)
     heard: dict[str, list[Any]] = {"one": [], "two": [], "again": []}
 
     def listening(name: str) -> Any:
@@ -92,4 +92,4 @@ async def test_progress_reaches_the_call_it_is_about_and_no_other(tmp_path: Path
     ]
     await asyncio.gather(*calls)
     assert heard == {"one": [1, 2], "two": [1, 2], "again": [1, 2]}
-    await pool.close()
+    await pool.stop()

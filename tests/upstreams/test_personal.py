@@ -32,9 +32,9 @@ async def pooled(shown: Shown, **options: Any) -> AsyncIterator[Upstreams]:
 
     async with served(guarded()) as url:
         connection = McpConnection(url=url, headers={"authorization": "Bearer nobody's"}, credentials="user")
-        pool = Upstreams(lambda: {"up": connection}, credentials=credentials, **options)
+        pool = Upstreams({"up": connection}, credentials=credentials, **options)
         yield pool
-        await pool.close()
+        await pool.stop()
 
 
 @asynchronous
@@ -104,7 +104,7 @@ async def test_what_is_kept_but_is_no_headers_is_refused() -> None:
 async def test_no_calls_are_made_after_the_end() -> None:
     async with pooled({"ada": bearer("ada")}) as pool:
         assert await who(pool, "ada") == "ada"
-        await pool.close()
+        await pool.stop()
         with pytest.raises(UpstreamUnavailable, match="was closed"):
             await who(pool, "ada")
 
@@ -126,11 +126,11 @@ async def test_what_somebody_shows_is_not_told_in_errors() -> None:
 
     async with answering(echo) as url:
         connection = McpConnection(url=url, credentials="user")
-        pool = Upstreams(lambda: {"up": connection}, credentials=credentials)
+        pool = Upstreams({"up": connection}, credentials=credentials)
         with pytest.raises(RemoteError) as caught:
             await who(pool, "ada")
         assert caught.value.message.endswith("I do not like [REDACTED].")
-        await pool.close()
+        await pool.stop()
 
 
 def test_a_program_has_no_headers_to_show() -> None:

@@ -295,7 +295,7 @@ def test_a_changed_connection_gets_a_new_session_and_the_old_one_ends_with_its_c
 
     async def scenario() -> None:
         with nothing_left():
-            pool = Upstreams(lambda: configured)
+            pool = Upstreams(configured)
             waiting = asyncio.ensure_future(pool.call_tool("up", "wait", {}, {}))
             await until(lambda: "tools/call" in old.methods())
             configured["up"] = new.connection
@@ -308,7 +308,7 @@ def test_a_changed_connection_gets_a_new_session_and_the_old_one_ends_with_its_c
             with pytest.raises(UpstreamUnavailable, match="no connection"):
                 await pool.list_tools("up")
             await until(lambda: not is_running(new.numbers()[0]))
-            await pool.close()
+            await pool.stop()
 
     asyncio.run(scenario())
 
@@ -344,7 +344,7 @@ def test_closing_fails_what_is_under_way_and_refuses_what_comes_later(tmp_path: 
         async with pooled(rough.connection) as pool:
             waiting = asyncio.ensure_future(pool.call_tool("up", "wait", {}, {}))
             await until(lambda: "tools/call" in rough.methods())
-            await pool.close()
+            await pool.stop()
             assert "was closed" in str(await failure(waiting))
             with pytest.raises(UpstreamUnavailable, match="was closed"):
                 await pool.call_tool("up", "pid", {}, {})
@@ -360,7 +360,7 @@ def test_closing_while_a_server_starts_leaves_nothing(habit: str, tmp_path: Path
         async with pooled(rough.connection) as pool:
             call = asyncio.ensure_future(pool.call_tool("up", "wait", {}, {}))
             await until(lambda: rough.diary)
-            await pool.close()
+            await pool.stop()
             assert isinstance(await failure(call), UpstreamUnavailable)
 
     asyncio.run(scenario())
@@ -375,11 +375,11 @@ def test_one_server_that_hangs_does_not_hold_up_another(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         with nothing_left():
-            pool = Upstreams(lambda: connections)
+            pool = Upstreams(connections)
             hanging = asyncio.ensure_future(pool.call_tool("bad", "x", {}, {}))
             await pool.call_tool("up", "pid", {}, {})
             assert not hanging.done()
-            await pool.close()
+            await pool.stop()
             assert isinstance(await failure(hanging), UpstreamUnavailable)
 
     asyncio.run(scenario())

@@ -230,7 +230,7 @@ def test_an_address_that_may_hold_a_key_is_not_told() -> None:
 def test_a_server_that_comes_back_is_used_again() -> None:
     async def scenario() -> None:
         async with listening(official_app()) as url:
-            pool = Upstreams(lambda: {"up": McpConnection(url=url)}, Limits(first_pause=0.01, longest_pause=0.01))
+            pool = Upstreams({"up": McpConnection(url=url)}, Limits(first_pause=0.01, longest_pause=0.01))
             assert await add(pool) == 3
         with pytest.raises(UpstreamUnavailable, match='"up" cannot be reached'):
             await add(pool)
@@ -242,7 +242,7 @@ def test_a_server_that_comes_back_is_used_again() -> None:
                         break
                     except UpstreamUnavailable:
                         await asyncio.sleep(0)
-            await pool.close()
+            await pool.stop()
 
     asyncio.run(scenario())
 

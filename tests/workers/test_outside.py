@@ -19,7 +19,6 @@ from tests.upstreams.internet import Answer, dialling, site
 from tests.workers.observing.watchers import know, observe
 from tests.workers.wire import Json, Wire, at_work, hub_for_workers, wired
 from waypost import Hub
-from waypost.configured import ConfiguredHub
 from waypost.policy.rules import Rule
 from waypost.testing import TestClient
 from waypost.workers import outside
@@ -364,4 +363,4 @@ def test_a_configuration_says_whether_private_addresses_are_allowed(
 ) -> None:
     file = tmp_path / "waypost.yaml"
     file.write_text(f'version: "1"\nserver: {{name: desk}}\nworkers: {{port: 0, {setting}}}\n')
-    assert ConfiguredHub(file).workers.settings.allow_private is is_allowed
+    assert Hub.from_config(file).workers.settings.allow_private is is_allowed

@@ -9,8 +9,8 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any, Final
 
+from waypost import Hub
 from waypost.config.workflows import Workflow
-from waypost.configured import ConfiguredHub
 from waypost.kinds import convert
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import LATEST_LEGACY
@@ -38,7 +38,7 @@ def play(name: str, /, routes: Mapping[str, str | int] | None = None, **options:
 class Stepping:
     """The hub and the client."""
 
-    def __init__(self, path: Path, hub: ConfiguredHub, client: TestClient) -> None:
+    def __init__(self, path: Path, hub: Hub, client: TestClient) -> None:
         self.path = path
         self.hub = hub
         self.client = client
@@ -81,7 +81,7 @@ async def stepping(
         **(sections or {}),
     }
     (path / "waypost.yaml").write_text(json.dumps(written))
-    hub = ConfiguredHub(path / "waypost.yaml")
+    hub = Hub.from_config(path / "waypost.yaml")
     if steps:
         hub.workflow("walk", convert({"steps": list(steps), **workflow}, Workflow))
     try:

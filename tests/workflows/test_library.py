@@ -20,7 +20,7 @@ async def test_what_did_not_change_stays_the_same_object() -> None:
     async with bench(ONE) as b:
         library = b.engine.library
         before = library.get("flow")
-        library.replace({"flow": model(ONE), "more": model(ONE)})
+        library.replace(library.compile_all({"flow": model(ONE), "more": model(ONE)}))
         assert library.get("flow") is before
         assert [definition.id for definition in library] == ["flow", "more"]
         library.replace({})
@@ -48,7 +48,7 @@ async def test_a_pinned_definition_is_found_again_by_another_library(store: str)
         assert definition is not None
         await b.engine.library.pin(definition)
         await b.engine.library.pin(definition)
-        fresh = Library(lambda: b.hub.store, definition.context)
+        fresh = Library(b.hub.store, definition.context)
         found = await fresh.pinned(definition.digest)
         assert (found.id, found.model, found.digest) == ("flow", definition.model, definition.digest)
         assert await fresh.pinned(definition.digest) is found
@@ -81,7 +81,7 @@ async def test_every_executor_survives_the_store(given: Json) -> None:
         library = b.engine.library
         made = library.compiled("flow", model(definition))
         await library.pin(made)
-        fresh = Library(lambda: b.hub.store, made.context)
+        fresh = Library(b.hub.store, made.context)
         found = await fresh.pinned(made.digest)
         assert found.model == made.model
         assert found.digest == made.digest
@@ -106,7 +106,7 @@ async def test_mistakes_are_told_where_they_stand() -> None:
 def test_the_name_of_the_workflow_of_single_capabilities_is_taken() -> None:
     hub = Hub("h", version="1")
     with pytest.raises(DefinitionError, match=r"^proxy_default is what single capabilities are used through"):
-        hub.workflow("proxy_default", model(ONE))
+        hub.workflows.add("proxy_default", model(ONE))
     hub.workflow("other", model(ONE))
 
 

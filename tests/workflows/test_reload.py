@@ -9,7 +9,7 @@ import pytest
 
 from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import Json, bench, flow, model
-from waypost.configured import ConfiguredHub
+from waypost import Hub
 from waypost.errors import DefinitionError, StoreDamaged
 from waypost.testing import connect
 
@@ -122,7 +122,7 @@ def written(folder: Path, number: int, target: str = "done") -> Path:
 async def test_a_configuration_that_is_read_again_leaves_what_runs(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    hub = ConfiguredHub(written(tmp_path, 1))
+    hub = Hub.from_config(written(tmp_path, 1))
     async with connect(hub) as client:
 
         async def call(tool: str, arguments: Json) -> Json:

@@ -57,7 +57,7 @@ async def history(found: Bench, size: int = 12) -> Json:
     await found.engine.gates.reject(told["approval"]["id"], OPERATOR, "cli")
     told = await found.submit(await found.get(told, ANN), "ask", by=ANN)
     await found.engine.gates.approve(told["approval"]["id"], OPERATOR, "cli")
-    answer = await Runs(found.engine, lambda: found.hub.store).show(told.id, absent(OPERATOR, told.id))
+    answer = await Runs(found.engine, found.hub.store).show(told.id, absent(OPERATOR, told.id))
     return answer.data
 
 
@@ -260,7 +260,7 @@ async def test_the_end_by_somebody_and_by_time_are_held_against_the_definition_t
         told = await found.start(by=ANN)
         while (await found.get(told, ANN))["status"] != "succeeded":
             pass
-        runs = Runs(found.engine, lambda: found.hub.store)
+        runs = Runs(found.engine, found.hub.store)
         data = (await runs.show(told.id, absent(ANN, told.id))).data
         assert verdicts(data, timed) == {"$start": "allowed", "$timeout": "allowed"}
         assert verdicts(data, FLOW)["$timeout"] == "refused"

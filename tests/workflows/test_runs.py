@@ -26,7 +26,7 @@ LOOP = flow(
 
 
 def runs_of(found: Bench) -> Runs:
-    return Runs(found.engine, lambda: found.hub.store)
+    return Runs(found.engine, found.hub.store)
 
 
 async def show(found: Bench, about: Told, by: Principal = OPERATOR, **more: Any) -> dict[str, Any]:

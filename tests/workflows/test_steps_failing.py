@@ -14,8 +14,8 @@ import pytest
 from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import Bench, Told, bench
 from tests.workflows.stepping import Data, Stepping, play, stepping
-from waypost.building import check
 from waypost.capabilities.principals import ANONYMOUS
+from waypost.runtime.assembly import check
 from waypost.workflows import landing
 from waypost.workflows.callers import absent
 from waypost.workflows.holders import this_process

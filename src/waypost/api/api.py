@@ -104,7 +104,7 @@ class Api:
 
     def __init__(self, hub: Operated) -> None:
         self._hub = hub
-        self._counters = hub.counters
+        self._counters = hub.core.pipeline.counters
 
     async def answer(self, request: OperatorRequest) -> OperatorAnswer:
         """Answer a request."""

@@ -37,7 +37,7 @@ async def list_entries(hub: Operated, query: AuditQuery) -> AuditPage:
     """The latest entries, or those before them."""
     await _caught_up(hub)
     before = LAST if query.before is None else _place(query.before)
-    entries = await hub.store.audit.latest(query.limit, before, decision=query.decision)
+    entries = await hub.core.store.audit.latest(query.limit, before, decision=query.decision)
     shown = [_shown(entry) for entry in entries]
     return AuditPage(shown, _cursor(entries[-1]) if len(entries) == query.limit else None)
 
@@ -45,16 +45,16 @@ async def list_entries(hub: Operated, query: AuditQuery) -> AuditPage:
 async def verify_audit(hub: Operated) -> Verdict:
     """Whether every chain is as it was written."""
     await _caught_up(hub)
-    return await verify(hub.store)
+    return await verify(hub.core.store)
 
 
 async def _caught_up(hub: Operated) -> None:
     """Wait for what is about to be written, but not for a store that is away."""
-    if hub.guard.audit is None:
+    if hub.core.guard.audit is None:
         return
     try:
         async with asyncio.timeout(_PATIENCE):
-            await hub.guard.audit.written()
+            await hub.core.guard.audit.written()
     except TimeoutError:
         return
 

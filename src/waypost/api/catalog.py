@@ -37,7 +37,7 @@ class ToolRows(msgspec.Struct, frozen=True):
 
 async def list_tools(hub: Operated) -> ToolRows:
     """All tools."""
-    return ToolRows([ToolRow(row.id, row.owner, row.category, row.hidden) for row in hub.registry.tools])
+    return ToolRows([ToolRow(row.id, row.owner, row.category, row.hidden) for row in hub.core.registry.tools])
 
 
 TOOL_ROUTES: Final = (
@@ -96,9 +96,9 @@ async def unload_skill(hub: Operated, name: str) -> SkillChange:
 
 
 def _skills(hub: Operated) -> Skills:
-    if hub.skills is None:
+    if hub.skill_set is None:
         raise UnknownCapability("This hub has no executable skills; its configuration has no section `skills`.")
-    return hub.skills
+    return hub.skill_set
 
 
 def _row(told: Any, name: str = "") -> dict[str, Any]:
@@ -231,7 +231,7 @@ async def remove_prompt(hub: Operated, name: str) -> PromptChange:
     prompts = _content(hub).prompts
     if name in {row["name"] for row in (await prompts.list())["prompts"]}:
         return PromptChange(await _told(prompts.unregister(name, OPERATOR)))
-    if name in hub.registry[Kind.PROMPT]:
+    if name in hub.core.registry[Kind.PROMPT]:
         raise InvalidParams(f"The prompt {name} was not published; remove it where it is defined.")
     raise _unknown(name, await _prompts(hub))
 
@@ -261,7 +261,7 @@ async def _told(change: Awaitable[dict[str, Any]]) -> dict[str, Any]:
 
 async def _prompts(hub: Operated) -> list[PromptRow]:
     """All prompts by name; those that clients find come before others of the same names."""
-    found = list(hub.registry[Kind.PROMPT])
+    found = list(hub.core.registry[Kind.PROMPT])
     if not hub.keeps_content:
         return [_prompt_row(prompt) for prompt in found]
     content = hub.content

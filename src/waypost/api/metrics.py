@@ -114,7 +114,7 @@ async def measured(hub: Operated, counters: Counters, principal: Principal) -> M
         _skills(hub),
         Mcp("running", _tools(hub, principal)),
         Calls(sum(outcomes.values()), outcomes.get("denied", 0), round(counters.seconds, 6), outcomes),
-        Sessions(len(hub.engine.sessions)),
+        Sessions(len(hub.core.engine.sessions)),
         TaskCounts(store.tasks),
         store,
     )
@@ -139,15 +139,15 @@ def _workflows(hub: Operated, total: int) -> Workflows:
 
 
 def _tools(hub: Operated, principal: Principal) -> int:
-    only = hub.engine.settings.only_tools
-    rows = (row for row in hub.registry[Kind.TOOL] if only is None or row.id in only)
-    return sum(not row.hidden and hub.engine.can_see(principal, row) for row in rows)
+    only = hub.core.engine.settings.only_tools
+    rows = (row for row in hub.core.registry[Kind.TOOL] if only is None or row.id in only)
+    return sum(not row.hidden and hub.core.engine.can_see(principal, row) for row in rows)
 
 
 def _skills(hub: Operated) -> SkillCounts:
-    states = {} if hub.guard.breakers is None else hub.guard.breakers.states()
+    states = {} if hub.core.guard.breakers is None else hub.core.guard.breakers.states()
     breakers = {name: _breaker(state) for name, state in states.items()}
-    names = [row.id for row in hub.registry[Kind.TOOL] if row.id.startswith("skill:")]
+    names = [row.id for row in hub.core.registry[Kind.TOOL] if row.id.startswith("skill:")]
     resting = sum(name in breakers and breakers[name].state == "open" for name in names)
     return SkillCounts(len(names) - resting, len(names), breakers)
 
@@ -157,10 +157,10 @@ def _breaker(state: Mapping[str, Any]) -> CircuitBreaker:
 
 
 async def _store(hub: Operated) -> StoreCounts:
-    if await hub.store.health() != "ok":
+    if await hub.core.store.health() != "ok":
         return StoreCounts("unavailable")
     try:
-        return StoreCounts("ok", **await hub.store.counts())
+        return StoreCounts("ok", **await hub.core.store.counts())
     except StoreError:
         return StoreCounts("unavailable")
 

@@ -49,7 +49,7 @@ class _Asker(msgspec.Struct, frozen=True):
 
 async def list_policies(hub: Operated) -> PolicyRules:
     """All rules."""
-    return PolicyRules(hub.guard.policy.rules)
+    return PolicyRules(hub.core.guard.policy.rules)
 
 
 async def explain_policy(hub: Operated, body: PolicyQuestion) -> PolicyAnswer:
@@ -61,7 +61,7 @@ async def explain_policy(hub: Operated, body: PolicyQuestion) -> PolicyAnswer:
     missing = sorted(set(capability.scopes) - set(principal.scopes))
     if missing:
         return PolicyAnswer("deny", f"scope '{missing[0]}' is not granted to {principal.id}", "scopes")
-    decision = hub.guard.decide(capability, name, cast(Caller, _Asker(principal)), counts=False)
+    decision = hub.core.guard.decide(capability, name, cast(Caller, _Asker(principal)), counts=False)
     return PolicyAnswer("allow" if decision.allowed else "deny", decision.reason, decision.rule)
 
 
@@ -77,15 +77,15 @@ def _principal(hub: Operated, principal_id: str) -> Principal | None:
 
 def _capability(hub: Operated, name: str) -> tuple[Capability, str]:
     """What is called that, and the name it goes by in rules."""
-    tool = hub.registry.find_tool(name)
+    tool = hub.core.registry.find_tool(name)
     if tool is not None:
         return tool, tool.id
-    prompt = hub.registry[Kind.PROMPT].get(name)
+    prompt = hub.core.registry[Kind.PROMPT].get(name)
     if prompt is not None:
         return prompt, prompt.id
-    for resource, _ in hub.registry.resources(name):
+    for resource, _ in hub.core.registry.resources(name):
         return resource, name
-    hub.registry.tool(name)
+    hub.core.registry.tool(name)
     raise UnknownCapability(f"There is nothing called {name}.")
 
 

@@ -12,15 +12,13 @@ from urllib.parse import unquote
 import msgspec
 
 from waypost.capabilities.principals import Principal
-from waypost.capabilities.registry import Registry
-from waypost.execution.counters import Counters
 from waypost.gateway.importing import Imports
 from waypost.policy import Authentication
-from waypost.policy.guard import PolicyGuard
 from waypost.policy.key_ring import KeyRing
-from waypost.protocol.engine import Engine
+from waypost.policy.vault import Vault
+from waypost.runtime.core import Core
 from waypost.skills.content.content import Content
-from waypost.stores.store import Store
+from waypost.upstreams.pool import Upstreams
 from waypost.workers.workers import Workers
 from waypost.workflows.workflows import Workflows
 
@@ -115,30 +113,26 @@ class Routes:
 
 
 class Operated(Protocol):
-    """A hub that somebody looks after."""
+    """The runtime that the API operates."""
 
     @property
     def authentication(self) -> Authentication: ...
     @property
-    def counters(self) -> Counters: ...
+    def core(self) -> Core: ...
     @property
     def content(self) -> Content: ...
     @property
     def keeps_content(self) -> bool: ...
     @property
-    def engine(self) -> Engine: ...
-    @property
-    def guard(self) -> PolicyGuard: ...
-    @property
     def imports(self) -> Imports | None: ...
     @property
     def keys(self) -> KeyRing: ...
     @property
-    def registry(self) -> Registry: ...
+    def skill_set(self) -> Skills | None: ...
     @property
-    def skills(self) -> Skills | None: ...
+    def upstreams(self) -> Upstreams: ...
     @property
-    def store(self) -> Store: ...
+    def vault(self) -> Vault: ...
     @property
     def has_workflows(self) -> bool: ...
     @property

@@ -94,7 +94,7 @@ async def restart_upstream(hub: Operated, name: str) -> UpstreamChange:
 async def login_upstream(hub: Operated, name: str, body: Login, by: Operator) -> Credential:
     """Keep a credential, encrypted; it is used from the next call on."""
     _check_personal(hub, name)
-    await hub.workflows.vault.put(body.principal, name, body.headers)
+    await hub.vault.put(body.principal, name, body.headers)
     _record(hub, "credential.given", name, body.principal, by)
     return Credential(name, body.principal, True)
 
@@ -102,14 +102,14 @@ async def login_upstream(hub: Operated, name: str, body: Login, by: Operator) ->
 async def logout_upstream(hub: Operated, name: str, body: Logout, by: Operator) -> Credential:
     """Forget a credential, and let the session that used it end."""
     _check_personal(hub, name)
-    if await hub.workflows.vault.forget(body.principal, name):
-        hub.workflows.upstreams.forget(name, body.principal)
+    if await hub.vault.forget(body.principal, name):
+        hub.upstreams.forget(name, body.principal)
         _record(hub, "credential.removed", name, body.principal, by)
     return Credential(name, body.principal, False)
 
 
 def _check_personal(hub: Operated, name: str) -> None:
-    connection = hub.workflows.connections.get(name)
+    connection = hub.upstreams.connections.get(name)
     if not isinstance(connection, McpConnection):
         raise UnknownCapability(f"There is no connection {name!r} to an MCP server.")
     if connection.credentials != "user":
@@ -119,8 +119,8 @@ def _check_personal(hub: Operated, name: str) -> None:
 
 
 def _record(hub: Operated, action: str, name: str, principal: str, by: Operator) -> None:
-    if hub.guard.audit is not None:
-        hub.guard.audit.add(
+    if hub.core.guard.audit is not None:
+        hub.core.guard.audit.add(
             Record(time.time(), by.principal.id, by.via, name, "allow", action, principal, outcome="ok")
         )
 

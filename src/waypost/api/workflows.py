@@ -384,7 +384,7 @@ async def _caught(work: Coroutine[Any, Any, _Result]) -> _Result | WorkflowRefus
 
 
 def _runs(hub: Operated) -> Runs:
-    return Runs(hub.workflows.engine, lambda: hub.store)
+    return Runs(hub.workflows.engine, hub.core.store)
 
 
 def _done(hub: Operated, answer: Answer) -> Run:
@@ -392,9 +392,9 @@ def _done(hub: Operated, answer: Answer) -> Run:
     error: dict[str, Any] = answer.data.get("error") or {}
     if answer.refused and error["code"] not in _ON_THE_WAY:
         raise WorkflowRefused(error["message"], error["code"])
-    connections = hub.workflows.connections.values()
+    connections = hub.upstreams.connections.values()
     given = [getattr(one, name, {}) for one in connections for name in ("env", "headers")]
-    told: Run = _clear(shown(answer.data), (*hub.guard.secrets, *secrets_of(*given)))
+    told: Run = _clear(shown(answer.data), (*hub.core.guard.secrets, *secrets_of(*given)))
     return told
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, UnsetType
 
 from waypost.capabilities.names import check_name
 from waypost.errors import DefinitionError
@@ -155,33 +155,3 @@ def named(subject: str, action: Callable[[], Any]) -> Any:
         if error.message.startswith(subject):
             raise
         raise DefinitionError(f"{subject}: {error.message}") from None
-
-
-def check_hub(given: Mapping[str, Any]) -> None:
-    """Refuse what a hub cannot be made with."""
-    for name, (kind, said) in _OF_A_HUB.items():
-        try:
-            msgspec.convert(given[name], kind)
-        except msgspec.ValidationError:
-            raise DefinitionError(f"Hub: {name} must be {said}, not {given[name]!r}.") from None
-
-
-def _one_of(*values: str) -> tuple[Any, str]:
-    return Literal[values], f"{', '.join(map(repr, values[:-1]))} or {values[-1]!r}"
-
-
-_COUNT: Final = (Annotated[int, Meta(ge=1)], "a whole number of at least 1")
-_SECONDS: Final = (Annotated[float, Meta(gt=0)], "a number of seconds above 0")
-_OF_A_HUB: Final[Mapping[str, tuple[Any, str]]] = {
-    **dict.fromkeys(("name", "version"), (str, "text")),
-    **dict.fromkeys(("page_size", "max_sessions", "max_tasks", "max_body", "max_result", "max_running"), _COUNT),
-    **dict.fromkeys(("tool_timeout", "session_idle"), _SECONDS),
-    "max_waiting": (Annotated[int, Meta(ge=0)], "a whole number of at least 0"),
-    "task_after": (Annotated[float, Meta(ge=0)], "a number of seconds, 0 or more"),
-    "capabilities": (dict[str, dict[str, Any]] | None, "a dict of what each capability declares"),
-    "names": _one_of("canonical", "portable"),
-    "surface": _one_of("gateway", "full", "both"),
-    "ranking": _one_of("auto", "weighted", "hybrid"),
-    "audit": _one_of("store", "file", "stderr", "none"),
-}
-"""What each option of a hub takes, and how a sentence says it."""

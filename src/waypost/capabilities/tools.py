@@ -398,6 +398,17 @@ def expand(
     ]
 
 
+def instantiate(source: Any, config: Mapping[str, Any] | None = None) -> list[Any]:
+    """What can be registered out of `source`, classes replaced by instances; `config` is for a toolkit's `__init__`."""
+    if isinstance(source, (list, tuple)):
+        return [one for part in source for one in instantiate(part, config)]
+    if isinstance(source, type) and issubclass(source, (Component, Toolkit)):
+        return [source(**config) if config else source()]
+    if config:
+        raise DefinitionError(f"{_called(source)} is no toolkit class, so it takes no config.")
+    return [source]
+
+
 def _capabilities(source: Any, name: str | None = None) -> list[Capability]:
     if isinstance(source, Capability):
         return [source]

@@ -15,7 +15,7 @@ from waypost.cli.target import DEFAULT_FILE
 
 def run(args: Namespace) -> Output:
     """Print the findings; an error among them fails the command, a warning does not."""
-    from waypost.building import check
+    from waypost.runtime.assembly import check
 
     if args.config.endswith(".py") or args.config.rpartition(":")[0].endswith(".py"):
         raise WrongUsage(f"{args.config} is Python; `waypost check` is for configuration files such as {DEFAULT_FILE}.")

@@ -16,6 +16,7 @@ from waypost.cli.logs import log_to_stderr
 from waypost.cli.output import Output
 from waypost.cli.target import LOCAL_TARGET, data_directory, is_config, load_hub
 from waypost.errors import WaypostError
+from waypost.runtime.core import Launch
 
 if TYPE_CHECKING:
     from waypost.hub import Hub
@@ -31,40 +32,36 @@ def run(args: Namespace) -> Output:
 
         stdout = stdio.own_stdout()  # before any of the user's code runs, which may print
         hub = load_hub(args.target)
-        hub.settle_in(data_directory(args))
-        hub.keep_workers_out()
+        hub.launch(Launch(data_dir=data_directory(args), durable=True, opens_worker_port=False))
         stdio.run(hub, stdout)
         return Output()
     hub = load_hub(args.target)
     host, port = _address(args, hub)
     data = data_directory(args)
-    hub.settle_in(data)
     try:
         data.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise WaypostError(f"The data directory {data} cannot be created: {error.strerror}.") from None
-    _serve(hub, host, port, data / HUB_FILE)
+    hub.launch(Launch(data_dir=data, durable=True, address=host))
+    _serve(hub, host, port, data)
     return Output()
 
 
 def _address(args: Namespace, hub: Hub) -> tuple[str, int]:
     host, port = "127.0.0.1", 8420
     if is_config(args.target):
-        from waypost.configured import ConfiguredHub
-
-        assert isinstance(hub, ConfiguredHub)
-        server = hub.loaded.config.server
-        host, port = server.host, server.port
+        host, port = hub.settings.server.host, hub.settings.server.port
     return args.host or host, port if args.port is None else args.port
 
 
-def _serve(hub: Hub, host: str, port: int, file: Path) -> None:
+def _serve(hub: Hub, host: str, port: int, data: Path) -> None:
     """Serve over HTTP; the address goes to stderr, and with a key to the file for programs of the same user."""
     from waypost.policy import Key, digest, new_key
     from waypost.policy.keys import HUB
 
     key = new_key()
     hub.authentication.admit(Key(HUB, digest(key), roles=("admin",)))
+    file = data / HUB_FILE
     other = find_other_hub(file)
     written: list[RunningHub] = []
 
@@ -79,10 +76,10 @@ def _serve(hub: Hub, host: str, port: int, file: Path) -> None:
                 other.url,
                 other.pid,
             )
-        sys.stderr.write(hub.told_ready(address))
+        sys.stderr.write(hub.ready_message(address))
 
     try:
-        hub.serve("http", host=host, port=port, ready=ready)
+        hub.serve("http", host=host, port=port, data_dir=data, ready=ready)
     finally:
         for own in written:
             remove_hub_file(file, own)

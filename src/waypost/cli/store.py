@@ -12,6 +12,7 @@ from waypost.cli.command import JSON, Argument, Command, Group
 from waypost.cli.output import Output
 from waypost.cli.target import LOCAL_TARGET, data_directory, is_config, load_hub
 from waypost.errors import StoreDamaged, WaypostError
+from waypost.runtime.core import Launch
 from waypost.stores import schema, urls
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
@@ -74,9 +75,7 @@ def _find_store(args: Namespace) -> Store:
         from waypost import config
 
         return Store(urls.create_database(config.load(Path(args.target)).config.store.url, data))
-    hub = load_hub(args.target)
-    hub.settle_in(data)
-    return hub.store
+    return load_hub(args.target).launch(Launch(data_dir=data, durable=True)).core.store
 
 
 async def check(opened: OpenStore, _args: Namespace) -> Output:

@@ -57,15 +57,13 @@ def load_hub(target: str, *, forms: str = LOCAL_FORMS) -> Hub:
     if is_url(target):
         raise WrongUsage(f"{target} is the URL of a server; name a configuration file or file.py:hub.")
     if is_config(target):
-        from waypost.configured import ConfiguredHub
-
-        return ConfiguredHub(Path(target))
+        return Hub.from_config(target)
     if Path(target).is_dir():
         raise WrongUsage(f"{target} is a directory; name a file in it, such as {Path(target, DEFAULT_FILE)}.")
     file, _, name = target.rpartition(":")
     if not file or "://" in target or name.isdigit():
         raise WrongUsage(f"{target} is not a target; use {_list_hubs(Path(target)) or forms}.")
-    from waypost.building import find
+    from waypost.runtime.assembly import find
 
     _search_modules_here()
     if file.endswith(".py") and not Path(file).exists():
@@ -87,8 +85,8 @@ def _list_hubs(file: Path) -> str:
     """The hubs of a Python file, as targets."""
     if file.suffix != ".py" or not file.exists():
         return ""
-    from waypost.building import load_module
     from waypost.hub import Hub
+    from waypost.runtime.assembly import load_module
 
     _search_modules_here()
     values = vars(load_module(str(file.resolve())))
@@ -161,11 +159,12 @@ async def open_target(
         finally:
             await client.close()
         return
+    from waypost.runtime.core import Launch
     from waypost.transports.memory import MemoryLink
 
     hub = load_hub(target, forms=_suggest_forms(target))
-    if not resumes_runs:
-        hub.leave_runs_alone()
+    # Without a network: the worker port may belong to a running hub of the same file.
+    hub.launch(Launch(opens_worker_port=False, resume_runs=resumes_runs))
     await hub.start()
     if hub.imports is not None:
         await hub.imports.settled()

@@ -144,8 +144,11 @@ def _may_go(name: str, node: Node, before: Loaded, after: Loaded) -> bool:
     if written is None:
         return False
     named = [index for index, policy in enumerate(after.config.policies) if policy.name == name]
-    new = after.root.at("policies", named[0]) if named else None
-    return written.value == [] or not _is_cut(before, after, node, new)
+    if named:
+        return not _is_cut(before, after, node, after.root.at("policies", named[0]))
+    # A policy that is gone was edited away, and not cut off, where the section holds something new.
+    whole = _section(before, before.sources[node.file].path, "policies") or node
+    return written.value == [] or not _is_cut(before, after, whole, written)
 
 
 def _section(loaded: Loaded, path: Path, name: str) -> Node | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.context import Context
 from waypost.capabilities.names import SEVEN
@@ -16,11 +18,18 @@ from waypost.gateway.reading import ReadAt, Reading
 from waypost.gateway.search import SearchIndex
 from waypost.gateway.tools import TO_HOME, gateway_tools
 from waypost.policy.guard import PolicyGuard
+from waypost.runtime.component import Change, Component
+from waypost.settings import Settings
 from waypost.workflows.workflows import Workflows
 
+if TYPE_CHECKING:
+    pass
 
-class Gateway:
+
+class Gateway(Component):
     """Finding and using everything, by seven tools that never change."""
+
+    name = "gateway"
 
     def __init__(
         self,
@@ -47,9 +56,14 @@ class Gateway:
         else:
             index.ranking = ranking
 
-    def close(self) -> None:
-        """Let go of what the search keeps running."""
+    async def stop(self) -> None:
+        """Stop the background work of the search index."""
         self.directory.index.close()
+
+    async def prepare(self, settings: Settings) -> Change | None:
+        """Rank as other settings say."""
+        ranking = settings.search.ranking
+        return None if ranking == self.directory.index.ranking else _Ranked(self, ranking, self.directory.index.ranking)
 
     def _model(self, name: str) -> Workflow | None:
         found = self._workflows.engine.library.get(name)
@@ -64,6 +78,19 @@ class Gateway:
         if not (guard.policy.rules or row.scopes or row.permissions or ctx.caller.chain.depth):
             return True
         return ctx.shows(row) and guard.decide(row, name, ctx.caller, counts=False, steady=True).allowed
+
+
+class _Ranked(Change):
+    """Another ranking of search results."""
+
+    def __init__(self, gateway: Gateway, new: Ranking, old: Ranking) -> None:
+        self._gateway, self._new, self._old = gateway, new, old
+
+    def commit(self) -> None:
+        self._gateway.rank(self._new)
+
+    async def rollback(self) -> None:
+        self._gateway.rank(self._old)
 
 
 def _index(ranking: Ranking) -> SearchIndex:

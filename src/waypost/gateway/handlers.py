@@ -41,9 +41,7 @@ class _Completion(msgspec.Struct, rename="camel"):
 class Handlers:
     """Makes handlers; `heard_of` waits until it is known what a server offers now."""
 
-    def __init__(
-        self, registry: Registry, upstreams: Callable[[], Upstreams], heard_of: Callable[[Source], Awaitable[None]]
-    ) -> None:
+    def __init__(self, registry: Registry, upstreams: Upstreams, heard_of: Callable[[Source], Awaitable[None]]) -> None:
         self._registry = registry
         self._upstreams = upstreams
         self._heard_of = heard_of
@@ -111,7 +109,7 @@ class Handlers:
             typed = {"name": argument["name"], "value": argument["value"]}
             params = {"ref": ref, "argument": typed} | {one: argument[one] for one in argument if one not in typed}
             try:
-                answer = await self._upstreams().complete(source.name, params, ctx.principal.id)
+                answer = await self._upstreams.complete(source.name, params, ctx.principal.id)
             except OSError as error:
                 raise ToolError(redacted(str(error), source.secrets)) from None
             except RemoteError as error:
@@ -139,7 +137,7 @@ class Handlers:
             raise ToolError(source.held_back(key_of(_NOUNS[kind], own), name))
 
     async def _sent(self, source: Source, method: str, params: Data, ctx: Context) -> Data:
-        forwarded = Forwarded(self._upstreams(), self.pages, source.name, method, params, ctx)
+        forwarded = Forwarded(self._upstreams, self.pages, source.name, method, params, ctx)
         return await forwarded.answer(self.parking, source.secrets)
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -28,11 +28,16 @@ from waypost.gateway.subscribing import Subscriptions, Updates
 from waypost.gateway.trust import noun_of, pinned
 from waypost.policy.audit import AuditLog, Record
 from waypost.redaction import redacted
+from waypost.runtime.component import Change, Component
+from waypost.settings import Settings
 from waypost.stores.store import Store
 from waypost.upstreams.offers import Offers
 from waypost.upstreams.pool import Upstreams
 from waypost.upstreams.replies import Reply
 from waypost.upstreams.upstream import ELICITATION_COMPLETE, Listener
+
+if TYPE_CHECKING:
+    from waypost.runtime.core import Core
 
 _log: Final = logging.getLogger(__name__)
 _CHANGED: Final = frozenset(f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources"))
@@ -47,18 +52,24 @@ _AGAIN_AFTER: Final = 1.0
 """A server that says again and again that it changed is asked no more often than so many seconds apart."""
 
 
-class Imports(Listener):
+_Configured = tuple[list[Import], Mapping[str, Connection]]
+"""The entries of `proxy.import`, and all connections."""
+
+
+class Imports(Listener, Component):
     """The imports of a configuration."""
+
+    name = "imports"
 
     wants_changes = True
 
     def __init__(
         self,
         registry: Registry,
-        upstreams: Callable[[], Upstreams],
-        store: Callable[[], Store],
-        audit: Callable[[], AuditLog | None],
-        updates: Callable[[], Updates] | None = None,
+        upstreams: Upstreams,
+        store: Store,
+        audit: AuditLog | None,
+        updates: Updates | None = None,
     ) -> None:
         self._registry = registry
         self._upstreams = upstreams
@@ -66,6 +77,7 @@ class Imports(Listener):
         self._subscriptions = Subscriptions(registry, upstreams, updates)
         self._manifests = Manifests(store)
         self._audit = audit
+        self._configured: _Configured = ([], {})
         self._connections: dict[str, McpConnection] = {}
         self._sources: dict[str, Source] = {}
         self._order: Order = []
@@ -77,7 +89,9 @@ class Imports(Listener):
 
     def configure(self, imports: Iterable[Import], connections: Mapping[str, Connection]) -> None:
         """Have exactly these imports from now on, seen from outside as one change."""
-        imports, before, gone = list(imports), self._sources, dict(self._connections)
+        imports = list(imports)
+        self._configured = (imports, connections)
+        before, gone = self._sources, dict(self._connections)
         self._connections = {
             name: connection for name, connection in connections.items() if isinstance(connection, McpConnection)
         }
@@ -85,7 +99,7 @@ class Imports(Listener):
         self._order = in_order(imports, self._sources)
         if self._sources:
             # Before anything runs, so that workflows which go on at a start call nothing that is held back.
-            self._upstreams().listener = self
+            self._upstreams.listener = self
         leaving = [row for name, old in before.items() if self._sources.get(name) is not old for row in old.rows]
         arriving = [source for name, source in self._sources.items() if before.get(name) is not source]
         for name, old in before.items():
@@ -93,10 +107,15 @@ class Imports(Listener):
                 self._let_go(old)
         for name, connection in gone.items():
             if self._connections.get(name) != connection or (name in before and name not in self._sources):
-                self._upstreams().retire(name)
+                self._upstreams.retire(name)
         self._offer(list(self._sources.values()), leaving)
         if self._is_running:
             self._spawn(self._settle(arriving))
+
+    async def prepare(self, settings: Settings) -> Change | None:
+        """Import what other settings say."""
+        new = (settings.proxy.imports, settings.connections)
+        return None if new == self._configured else _Reimport(self, new, self._configured)
 
     def _wanted(self, imports: list[Import]) -> dict[str, Source]:
         sources: dict[str, Source] = {}
@@ -120,7 +139,7 @@ class Imports(Listener):
         if source.refreshing is not None:
             source.refreshing.cancel()
 
-    async def start(self) -> None:
+    async def start(self, core: Core) -> None:
         """Offer what is known, and begin to find out about the rest."""
         self._is_running = True
         self._subscriptions.begin(self._look_at_all)
@@ -198,7 +217,7 @@ class Imports(Listener):
         source.asked_at = time.monotonic()
         try:
             async with asyncio.timeout(_LIST_WITHIN):
-                offered = await self._upstreams().list_offers(source.name)
+                offered = await self._upstreams.list_offers(source.name)
                 async with source.judging:
                     await self._take(source, offered)
         except (WaypostError, OSError, msgspec.ValidationError) as error:
@@ -228,12 +247,12 @@ class Imports(Listener):
         told = redacted(said, source.secrets)
         is_news, source.error = not source.error, told
         if is_news:
-            if self._upstreams().status(source.name).state != "failed":  # which is in the log already
+            if self._upstreams.status(source.name).state != "failed":  # which is in the log already
                 _log.warning("the tools of the connection %s are not known: %s", source.name, told)
             self._record("capability.discovery_failed", source, told, "error")
 
     def _record(self, action: str, source: Source, told: str, outcome: str, principal: str = "hub") -> None:
-        audit = self._audit()
+        audit = self._audit
         if audit is not None:
             audit.add(Record(time.time(), principal, "console", source.name, "allow", action, told, outcome=outcome))
 
@@ -261,7 +280,7 @@ class Imports(Listener):
 
     async def _heard_of(self, source: Source) -> None:
         """Wait for what a server offers in the session that is going to be used."""
-        if source.seen != source.begun or not self._upstreams().version(source.name):
+        if source.seen != source.begun or not self._upstreams.version(source.name):
             await asyncio.wait({self._refreshed(source)})
 
     def on_session_start(self, name: str) -> None:
@@ -310,7 +329,7 @@ class Imports(Listener):
         connection = self._connections.get(name)
         if connection is None:
             raise UnknownCapability(f"There is no connection {name!r} to an MCP server.")
-        return row_of(name, connection, self._upstreams().status(name), self._sources.get(name))
+        return row_of(name, connection, self._upstreams.status(name), self._sources.get(name))
 
     async def approve(self, name: str, tool: str | None, sha256: str | None, principal: str) -> list[str]:
         """Trust definitions as they are now; the names of those that were held."""
@@ -364,7 +383,7 @@ class Imports(Listener):
     async def restart(self, name: str) -> UpstreamRow:
         """End the session with a server when its calls are done, and begin a new one if its tools are imported."""
         self.one(name)
-        self._upstreams().retire(name)
+        self._upstreams.retire(name)
         source = self._sources.get(name)
         if source is not None:
             if source.refreshing is not None:
@@ -372,3 +391,16 @@ class Imports(Listener):
                 await asyncio.wait({source.refreshing})
             await asyncio.wait({self._refreshed(source)})
         return self.one(name)
+
+
+class _Reimport(Change):
+    """Other imports, or the same ones over other connections."""
+
+    def __init__(self, imports: Imports, new: _Configured, old: _Configured) -> None:
+        self._imports, self._new, self._old = imports, new, old
+
+    def commit(self) -> None:
+        self._imports.configure(*self._new)
+
+    async def rollback(self) -> None:
+        self._imports.configure(*self._old)

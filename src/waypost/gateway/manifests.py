@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -56,7 +56,7 @@ def digest_of(connection: McpConnection) -> str:
 class Manifests:
     """Manifests and pins by connection."""
 
-    def __init__(self, store: Callable[[], Store]) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
 
     async def get(self, name: str, digest: str) -> Manifest | None:
@@ -75,14 +75,14 @@ class Manifests:
 
     async def revision(self) -> int:
         """How often pins were changed, by whichever hub."""
-        return (await self._store().revisions()).get(_PINS, 0)
+        return (await self._store.revisions()).get(_PINS, 0)
 
     async def keep_pins(self, name: str, pins: Mapping[str, Pin]) -> None:
         """Keep the pins of what a server offers."""
         await self._write(_PINS, name, pins)
 
     async def _read(self, scope: str, name: str, kind: Any) -> Any:
-        entry = await self._store().state.get(scope, name)
+        entry = await self._store.state.get(scope, name)
         if entry is None:
             return None
         try:
@@ -93,7 +93,7 @@ class Manifests:
             return None
 
     async def _write(self, scope: str, name: str, value: Any) -> None:
-        state, plain = self._store().state, msgspec.to_builtins(value)
+        state, plain = self._store.state, msgspec.to_builtins(value)
         for attempt in range(_ATTEMPTS):
             entry = await state.get(scope, name)
             if entry is not None and entry.value == plain:

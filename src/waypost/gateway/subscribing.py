@@ -35,9 +35,7 @@ class Updates(Protocol):
 class Subscriptions:
     """Has servers tell of what is wanted, and hands it on."""
 
-    def __init__(
-        self, registry: Registry, upstreams: Callable[[], Upstreams], updates: Callable[[], Updates] | None
-    ) -> None:
+    def __init__(self, registry: Registry, upstreams: Upstreams, updates: Updates | None) -> None:
         self._registry = registry
         self._upstreams = upstreams
         self._updates = updates
@@ -49,13 +47,13 @@ class Subscriptions:
         """Hear when somebody begins or ceases to want something."""
         self._is_closed = False
         if self._updates is not None:
-            self._updates().on_subscriptions_changed = on_subscriptions_changed
+            self._updates.on_subscriptions_changed = on_subscriptions_changed
 
     async def close(self) -> None:
         """Ask nobody for anything any more."""
         self._is_closed = True
         if self._updates is not None:
-            self._updates().on_subscriptions_changed = None
+            self._updates.on_subscriptions_changed = None
         working = list(self._working.values())
         for task in working:
             task.cancel()
@@ -83,11 +81,11 @@ class Subscriptions:
     def heard(self, source: Source, uri: object) -> None:
         """Hand on that a resource of a server changed; of others it has nothing to tell."""
         if self._updates is not None and isinstance(uri, str) and self._owner(uri) == f"{FOREIGN}{source.name}":
-            self._updates().resource_updated(uri)
+            self._updates.resource_updated(uri)
 
     def _by_owner(self) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}
-        for uri in set() if self._updates is None else self._updates().subscribed_uris():
+        for uri in set() if self._updates is None else self._updates.subscribed_uris():
             found.setdefault(self._owner(uri), set()).add(uri)
         return found
 
@@ -109,9 +107,9 @@ class Subscriptions:
             running_loop().call_later(_AGAIN_AFTER, self.look, source)
 
         wanted = self.wanted(source)
-        if not wanted and self._upstreams().status(source.name).state != "running":
+        if not wanted and self._upstreams.status(source.name).state != "running":
             return
         try:
-            await self._upstreams().subscribe(source.name, source.watched, wanted, later)
+            await self._upstreams.subscribe(source.name, source.watched, wanted, later)
         except (OSError, WaypostError) as error:
             _log.debug("%s does not tell of its resources: %s", source.name, error)

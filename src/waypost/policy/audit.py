@@ -70,7 +70,7 @@ class Writer(Protocol):
 class StoreWriter:
     """Records as a chain in the store."""
 
-    def __init__(self, store: Callable[[], Store]) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._chain = secrets.token_hex(8)
         self._last: AuditEntry | None = None
@@ -78,10 +78,10 @@ class StoreWriter:
 
     async def write(self, records: list[Record]) -> None:
         """Add records to the chain; what fails is written again under the same numbers."""
-        audit = self._store().audit
+        audit = self._store.audit
         if self._last is None:
             if self._begin is None:
-                ends = await ends_of(audit_of=self._store())
+                ends = await ends_of(audit_of=self._store)
                 self._begin = Record(records[0].at, "hub", "console", "audit", "allow", "begin", _encode(ends).decode())
             records = [self._begin, *records]
         entries = self._entries(records)
@@ -164,7 +164,7 @@ def _private(path: str, flags: int) -> int:
 class LineWriter:
     """Records as lines of JSON, in a file of the data directory or on stderr."""
 
-    def __init__(self, data: Callable[[], Path] | None) -> None:
+    def __init__(self, data: Path | None) -> None:
         self._data = data
 
     async def write(self, records: list[Record]) -> None:
@@ -175,12 +175,12 @@ class LineWriter:
         if self._data is None:
             sys.stderr.write(lines.decode())
             return
-        self._data().mkdir(parents=True, exist_ok=True)
-        with open(self._data() / FILE, "ab", opener=_private) as file:
+        self._data.mkdir(parents=True, exist_ok=True)
+        with open(self._data / FILE, "ab", opener=_private) as file:
             file.write(lines)
 
 
-def writer(sink: Sink, store: Callable[[], Store], data: Callable[[], Path]) -> Writer | None:
+def writer(sink: Sink, store: Store, data: Path) -> Writer | None:
     """Where records go, by name."""
     match sink:
         case "store":

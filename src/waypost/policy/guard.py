@@ -202,7 +202,7 @@ class PolicyGuard:
         )
 
 
-def stand_guard(
+def build_guard(
     rules: Iterable[Rule],
     audit: AuditLog | None,
     *,

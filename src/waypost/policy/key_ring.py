@@ -6,15 +6,19 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from waypost.errors import DefinitionError, StoreError, UnknownCapability
 from waypost.policy.keys import Key, Keys, digest, new_key
+from waypost.runtime.component import Component
 from waypost.stores import schema
 from waypost.stores.records import Document
 from waypost.stores.store import Store
+
+if TYPE_CHECKING:
+    from waypost.runtime.core import Core
 
 _log: Final = logging.getLogger(__name__)
 _PAGE: Final = 1000
@@ -42,10 +46,12 @@ class KeyEntry(msgspec.Struct, frozen=True, rename="camel"):
         return {**msgspec.to_builtins(self), "hash": self.hash[:15] + "…"}
 
 
-class KeyRing:
-    """The keys in a store, put on and taken off those a hub accepts."""
+class KeyRing(Component):
+    """The keys in a store, added to and taken off those a hub accepts."""
 
-    def __init__(self, keys: Keys, store: Callable[[], Store], clock: Callable[[], float] = time.time) -> None:
+    name = "keys"
+
+    def __init__(self, keys: Keys, store: Store, clock: Callable[[], float] = time.time) -> None:
         self._keys = keys
         self._store = store
         self._clock = clock
@@ -53,12 +59,17 @@ class KeyRing:
         self._revision: int | None = None
         """How often keys had been changed when they were read last."""
 
+    async def start(self, core: Core) -> None:
+        """Accept the keys of the store; one in memory has none yet."""
+        if core.store.database.is_durable:
+            await self.refresh()
+
     async def refresh(self) -> None:
         """Accept the good keys of the store and no others of its keys; they are read again only if any changed.
 
         A key whose time is over is refused by itself.
         """
-        revision = (await self._store().revisions()).get(_KIND, 0)  # what changes from now on is read the next time
+        revision = (await self._store.revisions()).get(_KIND, 0)  # what changes from now on is read the next time
         if revision == self._revision:
             return
         now = self._clock()
@@ -91,18 +102,18 @@ class KeyRing:
         self._as_key(entry)  # refuses what cannot be a key before anything is kept
         if key_id not in self._accepted and any(known.id == key_id for known in self._keys):
             raise StoreError(f"The configuration has a key for {key_id}; choose another id.")
-        found = await self._store().keys.get(key_id)
+        found = await self._store.keys.get(key_id)
         known = None if found is None else _readable(found)
         if known is not None and known.is_good(self._clock()):
             raise StoreError(f"There is a key for {key_id} already; revoke it first.")
-        await self._store().keys.put(key_id, msgspec.to_builtins(entry), 0 if found is None else found.version)
+        await self._store.keys.put(key_id, msgspec.to_builtins(entry), 0 if found is None else found.version)
         self._refuse(key_id)
         self._accept(entry)
         return key
 
     async def revoke(self, key_id: str) -> None:
         """Refuse a key from now on."""
-        found = await self._store().keys.get(key_id)
+        found = await self._store.keys.get(key_id)
         known = None if found is None else _readable(found)
         if found is None or known is None or known.revoked_at is not None:
             raise UnknownCapability(f"There is no key for {key_id} that could be revoked.")
@@ -110,12 +121,12 @@ class KeyRing:
             self._refuse(key_id)
         finally:  # whatever comes of telling it
             entry = msgspec.structs.replace(known, revoked_at=self._clock())
-            await self._store().keys.put(key_id, msgspec.to_builtins(entry), found.version)
+            await self._store.keys.put(key_id, msgspec.to_builtins(entry), found.version)
 
     async def entries(self) -> list[KeyEntry]:
         """All keys there ever were, by id, but for what cannot be read as one."""
         documents: list[Document] = []
-        while page := await self._store().keys.page(documents[-1].id if documents else "", _PAGE):
+        while page := await self._store.keys.page(documents[-1].id if documents else "", _PAGE):
             documents += page
             if len(page) < _PAGE:
                 break

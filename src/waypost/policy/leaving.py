@@ -1,4 +1,4 @@
-"""Who is let in no more, told on the loop that serves them."""
+"""Revoked and expired keys, reported on the event loop that serves their sessions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from waypost.policy.keys import KeyChange, Watcher
 _LOOK_EVERY: Final = 1.0
 
 
-class Leaving:
-    """Tells of keys that are taken away, from whichever thread, and of those whose time is over."""
+class RevocationWatcher:
+    """Reports keys that are revoked, from any thread, and keys that expire."""
 
     def __init__(self, auth: Authentication, tell: Watcher) -> None:
         self._auth = auth

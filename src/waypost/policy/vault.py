@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
 from waypost.errors import StaleVersion, StoreDamaged
+from waypost.stores.directory import Secret
 from waypost.stores.store import Store
 
 _NONCE: Final = 12
@@ -20,7 +20,7 @@ _SCOPE: Final = "credentials:"
 class Vault:
     """What each principal shows at each connection."""
 
-    def __init__(self, secret: Callable[[], bytes], store: Callable[[], Store]) -> None:
+    def __init__(self, secret: Secret, store: Store) -> None:
         self._secret = secret
         self._store = store
 
@@ -28,36 +28,36 @@ class Vault:
         """Keep a credential, in place of the one before."""
         sealed = self._sealed(credential, principal, connection)
         while True:
-            found = await self._store().state.get(_scope(principal), connection)
+            found = await self._store.state.get(_scope(principal), connection)
             try:
-                await self._store().state.put(_scope(principal), connection, sealed, found.version if found else 0)
+                await self._store.state.put(_scope(principal), connection, sealed, found.version if found else 0)
             except StaleVersion:
                 continue
             return
 
     async def get(self, principal: str, connection: str) -> Any:
         """The credential, or nothing."""
-        found = await self._store().state.get(_scope(principal), connection)
+        found = await self._store.state.get(_scope(principal), connection)
         return None if found is None else self._opened(found.value, principal, connection)
 
     async def forget(self, principal: str, connection: str) -> bool:
         """Remove a credential; whether there was one."""
         while True:
-            found = await self._store().state.get(_scope(principal), connection)
+            found = await self._store.state.get(_scope(principal), connection)
             if found is None:
                 return False
             try:
-                await self._store().state.remove(_scope(principal), connection, found.version)
+                await self._store.state.remove(_scope(principal), connection, found.version)
             except StaleVersion:
                 continue
             return True
 
     async def connections(self, principal: str) -> list[str]:
         """Where somebody has a credential."""
-        return [entry.key for entry in await self._store().state.page(_scope(principal))]
+        return [entry.key for entry in await self._store.state.page(_scope(principal))]
 
     def _key(self) -> bytes:
-        return hashlib.sha256(b"waypost credentials" + self._secret()).digest()
+        return hashlib.sha256(b"waypost credentials" + self._secret.read()).digest()
 
     def _sealed(self, credential: Any, principal: str, connection: str) -> str:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM

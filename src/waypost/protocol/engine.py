@@ -76,7 +76,7 @@ class Engine:
         self.tasks = Tasks(self, limit=settings.max_tasks)
         self.broadcast = Broadcast(self.sessions, self.profile.announces, self.can_see_resource)
         self.seal = Seal(settings.secret)
-        self.large_results = LargeResults(lambda: self.store, settings.max_result)
+        self.large_results = LargeResults(self.store, settings.max_result)
         self._background: set[asyncio.Task[Any]] = set()
         self._sweeper: asyncio.Task[None] | None = None
         self._stop_listening: Callable[[], None] | None = None

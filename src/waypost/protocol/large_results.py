@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable
 from typing import Final
 
 from waypost.capabilities.principals import Principal
@@ -33,7 +32,7 @@ _MIME_TYPE: Final = "application/json"
 class LargeResults:
     """The results that were larger than the limit."""
 
-    def __init__(self, store: Callable[[], Store], limit: int) -> None:
+    def __init__(self, store: Store, limit: int) -> None:
         self.limit = limit
         self._most = min(SHARE * limit, MOST)
         self._store = store
@@ -62,15 +61,15 @@ class LargeResults:
 
     async def read(self, uri: str, principal: Principal) -> list[Contents]:
         """A result that was kept for somebody; one that was kept for somebody else is unknown."""
-        found = await self._store().requests.get(_SCOPE, uri.removeprefix(ADDRESS))
+        found = await self._store.requests.get(_SCOPE, uri.removeprefix(ADDRESS))
         if found is None or found.digest != principal.id or found.expires_at < time.time():
             raise UnknownResource(uri)
         return [contents(uri, found.answer, _MIME_TYPE)]
 
     async def _put(self, key: str, owner: str, whole: bytes) -> None:
         expires = time.time() + KEPT_FOR
-        await self._store().requests.put(RequestRecord(_SCOPE, key, owner, whole.decode(), expires))
+        await self._store.requests.put(RequestRecord(_SCOPE, key, owner, whole.decode(), expires))
         self._sizes[key] = len(whole)
         while sum(self._sizes.values()) > self._most:
             oldest, _ = self._sizes.popitem(last=False)
-            await self._store().requests.replace(RequestRecord(_SCOPE, oldest, "", None, 1.0))
+            await self._store.requests.replace(RequestRecord(_SCOPE, oldest, "", None, 1.0))

@@ -47,7 +47,7 @@ def is_granted(ctx: Context, permission: str) -> bool:
 class Answers:
     """Answers the questions of one skill."""
 
-    def __init__(self, name: str, store: Callable[[], Store], read: ReadResource | None) -> None:
+    def __init__(self, name: str, store: Store, read: ReadResource | None) -> None:
         self._scope = f"skill:{name}"
         self._store = store
         self._read = read
@@ -102,26 +102,26 @@ class Answers:
 
     async def _state_get(self, ctx: Context, key: str) -> Any:
         ctx.require("state_read")
-        found = await self._store().state.get(self._scope, key)
+        found = await self._store.state.get(self._scope, key)
         return None if found is None else found.value
 
     async def _state_put(self, ctx: Context, key: str, value: Any) -> None:
         ctx.require("state_write")
-        await self._insisting(key, lambda version: self._store().state.put(self._scope, key, value, version))
+        await self._insisting(key, lambda version: self._store.state.put(self._scope, key, value, version))
 
     async def _state_delete(self, ctx: Context, key: str) -> None:
         ctx.require("state_write")
 
         async def remove(version: int) -> None:
             if version:
-                await self._store().state.remove(self._scope, key, version)
+                await self._store.state.remove(self._scope, key, version)
 
         await self._insisting(key, remove)
 
     async def _insisting(self, key: str, change: Callable[[int], Awaitable[Any]]) -> None:
         """Change a value whatever it is by now: the last write wins."""
         while True:
-            found = await self._store().state.get(self._scope, key)
+            found = await self._store.state.get(self._scope, key)
             try:
                 await change(0 if found is None else found.version)
             except StaleVersion:

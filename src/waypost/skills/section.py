@@ -30,7 +30,7 @@ class SkillSection:
         self,
         settings: Skills,
         registry: Registry,
-        store: Callable[[], Store],
+        store: Store,
         data: Path,
         read_resource: ReadResource,
         exchanged: Callable[[str], None],

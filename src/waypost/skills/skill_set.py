@@ -51,7 +51,7 @@ class SkillSet:
     def __init__(
         self,
         registry: Registry,
-        store: Callable[[], Store],
+        store: Store,
         directory: Path,
         *,
         permissions: Iterable[str] = (),
@@ -95,7 +95,7 @@ class SkillSet:
 
     @property
     def _documents(self) -> Documents:
-        return self._store().executables
+        return self._store.executables
 
     async def start(self) -> None:
         """Serve what is on record and unchanged, and with autoload what is new."""
@@ -127,7 +127,7 @@ class SkillSet:
                     self._revision = revision
 
     async def _counted(self) -> int:
-        return (await self._store().revisions()).get(_KIND, 0)
+        return (await self._store.revisions()).get(_KIND, 0)
 
     async def _catch_up(self, kept: Kept) -> None:
         """Go by a record, whoever wrote it."""

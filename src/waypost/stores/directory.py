@@ -15,6 +15,20 @@ FILE: Final = "secret"
 LEAST: Final = 32
 
 
+class Secret:
+    """The secret of one hub: as given, else of the environment or the data directory, read when it is first needed."""
+
+    def __init__(self, data_dir: Path, given: bytes | None = None) -> None:
+        self._data_dir = data_dir
+        self._value = given
+
+    def read(self) -> bytes:
+        """The secret; the first call may read or create its file."""
+        if self._value is None:
+            self._value = hub_secret(self._data_dir)
+        return self._value
+
+
 def data_directory(file: Path | None = None) -> Path:
     """`WAYPOST_DATA`, else `.waypost` beside a hub's own file, which is the program's when none is named."""
     given = os.environ.get("WAYPOST_DATA")

@@ -133,9 +133,10 @@ class _Output(asyncio.BaseProtocol):
 class ServedOnStdio(Protocol):
     """What standard streams need of a hub."""
 
-    engine: Engine
-    max_body: int
-
+    @property
+    def engine(self) -> Engine: ...
+    @property
+    def max_body(self) -> int: ...
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
 

@@ -6,12 +6,14 @@ import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
 from waypost.config.connections import Connection, McpConnection
 from waypost.errors import RemoteError, ToolError
+from waypost.runtime.component import Change, Component
+from waypost.settings import Settings
 from waypost.upstreams.client import RelayClient
 from waypost.upstreams.offers import Offers, list_offers, to_plain
 from waypost.upstreams.server_requests import Downstream
@@ -20,6 +22,9 @@ from waypost.upstreams.tasks import MAX_TASK_S, Ask, task_in, wait_for_task
 from waypost.upstreams.transport import UpstreamUnavailable
 from waypost.upstreams.upstream import Limits, Listener, Progress, Upstream, UpstreamContext, UpstreamStatus
 from waypost.wire.versions import V2025_03_26, V2025_06_18, at_least
+
+if TYPE_CHECKING:
+    from waypost.runtime.core import Core
 
 HUB: Final = "hub"
 """The principal used for the hub's own requests, such as asking a server what it offers."""
@@ -58,21 +63,24 @@ class ProgressReporter:
             self._progress({"progress": self._messages, "message": message})
 
 
-class Upstreams:
+class Upstreams(Component):
     """One session for each connection, or for each user of it, started when it is first used.
 
     Raises `UpstreamUnavailable`, which is a `ConnectionError`, when a server cannot be used, `TimeoutError` when it
     takes too long, and `RemoteError` when it answers with an error. Cancelling a call cancels the request.
     """
 
+    name = "upstreams"
+
     def __init__(
         self,
-        connections: Callable[[], Mapping[str, Connection]],
+        connections: Mapping[str, Connection] | None = None,
         limits: Limits = DEFAULT_LIMITS,
         credentials: Credentials = no_credentials,
         max_users: int = MAX_USERS,
     ) -> None:
-        self._connections = connections
+        self.connections: Mapping[str, Connection] = connections or {}
+        """What is connected to, by name; a reload of the configuration replaces it."""
         self._credentials = credentials
         self._context = UpstreamContext(limits)
         self._max_users = max_users
@@ -226,8 +234,17 @@ class Upstreams:
         if upstream is not None:
             self._retire(upstream)
 
-    async def close(self) -> None:
-        """End all sessions; calls in flight fail."""
+    async def start(self, core: Core) -> None:
+        """Let connections be used; each is opened by its first use."""
+        self._is_closed = False
+
+    async def prepare(self, settings: Settings) -> Change | None:
+        """Use other connections."""
+        new = settings.connections
+        return None if new == self.connections else _Reconnection(self, new, self.connections)
+
+    async def stop(self) -> None:
+        """End all sessions; calls that are under way fail."""
         self._is_closed = True
         personal = [upstream for users in self._personal.values() for upstream in users.values()]
         upstreams = [*self._upstreams.values(), *personal, *self._retired]
@@ -248,7 +265,7 @@ class Upstreams:
         principal: str | None = None,
         within: float | None = None,
     ) -> _Result:
-        connection = self._connections().get(name)
+        connection = self.connections.get(name)
         upstream = self._upstreams.get(name)
         if upstream is not None and upstream.connection is connection:
             return await upstream.use(work, within)
@@ -327,3 +344,16 @@ def _redact(problem: RemoteError | UpstreamUnavailable, secrets: Iterable[str]) 
     if isinstance(problem, RemoteError):
         return RemoteError(message, problem.code, problem.data)
     return UpstreamUnavailable(message, delivered=problem.delivered)
+
+
+class _Reconnection(Change):
+    """Other connections; a session over one that stays as it was goes on."""
+
+    def __init__(self, upstreams: Upstreams, new: Mapping[str, Connection], old: Mapping[str, Connection]) -> None:
+        self._upstreams, self._new, self._old = upstreams, new, old
+
+    def commit(self) -> None:
+        self._upstreams.connections = self._new
+
+    async def rollback(self) -> None:
+        self._upstreams.connections = self._old

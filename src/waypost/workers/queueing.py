@@ -44,7 +44,7 @@ _decode: Final = msgspec.json.Decoder(Call).decode
 class Queueing:
     """One queue in the store for all calls that are made later."""
 
-    def __init__(self, store: Callable[[], Store], make: Make) -> None:
+    def __init__(self, store: Store, make: Make) -> None:
         self._store = store
         self._make = make
         self._queue: StoreQueue | None = None
@@ -81,7 +81,7 @@ class Queueing:
 
     def _here(self) -> StoreQueue:
         if self._queue is None:
-            self._queue = StoreQueue(self._store(), _NAME, lease=_LEASE)
+            self._queue = StoreQueue(self._store, _NAME, lease=_LEASE)
         return self._queue
 
     async def _run(self) -> None:

@@ -32,7 +32,7 @@ _SCOPED: Final = {"type": "object", "properties": {"scope": {"type": "string"}},
 class SharedState:
     """The values of one hub's workers."""
 
-    def __init__(self, store: Callable[[], Store], triggers: Triggers, timeout: float) -> None:
+    def __init__(self, store: Store, triggers: Triggers, timeout: float) -> None:
         self._store = store
         self._triggers = triggers
         self._timeout = timeout
@@ -59,7 +59,7 @@ class SharedState:
 
     async def _get(self, payload: Any, _call: Call) -> Any:
         scope, key = _place(payload)
-        found = await self._store().state.get(scope, shorten_key(key))
+        found = await self._store.state.get(scope, shorten_key(key))
         return None if found is None else found.value
 
     async def _set(self, payload: Any, _call: Call) -> Any:
@@ -75,7 +75,7 @@ class SharedState:
         return await self._change(scope, key, lambda old: updated(old, ops))
 
     async def _change(self, scope: str, key: str, change: Callable[[Any], tuple[Any, list[Any]]]) -> Any:
-        state = self._store().state
+        state = self._store.state
         for _ in range(_TRIES):
             found = await state.get(scope, shorten_key(key))
             old = None if found is None else found.value
@@ -91,7 +91,7 @@ class SharedState:
 
     async def _delete(self, payload: Any, _call: Call) -> Any:
         scope, key = _place(payload)
-        state = self._store().state
+        state = self._store.state
         for _ in range(_TRIES):
             found = await state.get(scope, shorten_key(key))
             if found is None:
@@ -108,7 +108,7 @@ class SharedState:
         scope = _text(payload, "scope")
         values: list[Any] = []
         after = ""
-        while page := await self._store().state.page(f"{_SCOPE}{scope}", after, _PAGE):
+        while page := await self._store.state.page(f"{_SCOPE}{scope}", after, _PAGE):
             values += [entry.value for entry in page]
             after = page[-1].key
             if len(values) > _MOST_LISTED:
@@ -118,7 +118,7 @@ class SharedState:
     async def _groups(self, _payload: Any, _call: Call) -> Any:
         groups: list[str] = []
         after = _SCOPE
-        while page := await self._store().state.scopes(after, _PAGE):
+        while page := await self._store.state.scopes(after, _PAGE):
             mine = [scope for scope in page if scope.startswith(_SCOPE)]
             groups += [_told(scope) for scope in mine]
             after = page[-1]

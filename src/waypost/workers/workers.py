@@ -6,7 +6,7 @@ import hmac
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import SplitResult, parse_qs
 
 import msgspec
@@ -16,6 +16,8 @@ from waypost.capabilities.context import Caller
 from waypost.capabilities.registry import Registry
 from waypost.errors import InvocationFailed
 from waypost.execution.pipeline import Pipeline
+from waypost.runtime.component import Component
+from waypost.settings import Workers as WorkerSettings
 from waypost.stores.store import Store
 from waypost.workers.builtins import FUNCTIONS_AVAILABLE, KINDS, WORKERS_AVAILABLE, Builtins, told
 from waypost.workers.calling import Calling, caller_of, on_behalf_of
@@ -38,11 +40,13 @@ from waypost.workers.offers import Offers
 from waypost.workers.outside import WayOut
 from waypost.workers.port import Port
 from waypost.workers.queueing import Queueing
-from waypost.workers.settings import WorkerSettings
 from waypost.workers.sockets import Receiver
 from waypost.workers.state import SharedState
 from waypost.workers.triggers import Binding, Kind, Triggers, binding_of, kind_refused, refused
 from waypost.workers.worker import Worker
+
+if TYPE_CHECKING:
+    from waypost.runtime.core import Core
 
 _log: Final = logging.getLogger(__name__)
 _CONFLICT: Final = "FUNCTION_NAMESPACE_CONFLICT"
@@ -50,13 +54,16 @@ _MOST_FUNCTIONS: Final = 10_000
 """Functions of one worker."""
 
 
-class Workers:
+class Workers(Component):
     """Every worker that is connected, what they offer, and what the hub offers them."""
 
+    name = "workers"
+
     def __init__(
-        self, registry: Registry, pipeline: Pipeline, store: Callable[[], Store], settings: WorkerSettings
+        self, registry: Registry, pipeline: Pipeline, store: Store, settings: WorkerSettings, *, accepts: bool = True
     ) -> None:
         self.settings = settings
+        self._accepts = accepts
         self.functions = Functions()
         self.features = [FEATURE] if settings.observe else None
         self._queueing = Queueing(store, self._make_later)
@@ -110,8 +117,17 @@ class Workers:
         worker = self._there.get(call.sender)
         return "hub" if worker is None else worker.owner
 
+    async def start(self, core: Core) -> None:
+        """Accept connections where the settings ask for them."""
+        if self._accepts:
+            await self.open()
+
+    async def stop(self) -> None:
+        """Disconnect all workers."""
+        await self.close()
+
     async def open(self) -> None:
-        """Let workers in."""
+        """Accept connections."""
         self.observing.open()
         await self._port.open()
         self._queueing.start()

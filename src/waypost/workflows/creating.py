@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,7 +42,7 @@ class Created(msgspec.Struct, frozen=True):
 class Creating:
     """Makes, changes and removes workflows, one change at a time."""
 
-    def __init__(self, workflows: Workflows, store: Callable[[], Store]) -> None:
+    def __init__(self, workflows: Workflows, store: Store) -> None:
         self._workflows = workflows
         self._store = store
         self._changing = asyncio.Lock()
@@ -58,7 +58,7 @@ class Creating:
             await self._load()
 
     async def _load(self) -> None:
-        revision = (await self._store().revisions()).get(_KIND, 0)  # what changes from now on is read the next time
+        revision = (await self._store.revisions()).get(_KIND, 0)  # what changes from now on is read the next time
         if self._loaded is not None and revision == self._revision:
             return
         kept = {one.name: one async for one in self._kept()}
@@ -80,7 +80,7 @@ class Creating:
 
     async def _kept(self) -> AsyncIterator[Created]:
         after = WORKFLOW_PREFIX
-        while page := await self._store().definitions.page(after, _PAGE):
+        while page := await self._store.definitions.page(after, _PAGE):
             for document in page:
                 if not document.id.startswith(WORKFLOW_PREFIX):
                     return
@@ -149,7 +149,7 @@ class Creating:
         async with self._changing:
             known = self.get(name)
             try:
-                await self._store().definitions.remove(WORKFLOW_PREFIX + name, known.version)
+                await self._store.definitions.remove(WORKFLOW_PREFIX + name, known.version)
             except StaleVersion:
                 await self._load()
                 raise _stale(name) from None
@@ -199,7 +199,7 @@ class Creating:
 
     async def _put(self, one: Created) -> Created:
         try:
-            document = await self._store().definitions.put(WORKFLOW_PREFIX + one.name, _kept(one), one.version)
+            document = await self._store.definitions.put(WORKFLOW_PREFIX + one.name, _kept(one), one.version)
         except StaleVersion:
             await self._load()  # another hub was first
             raise _stale(one.name) if one.version else _taken(one.name) from None

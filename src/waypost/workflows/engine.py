@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Protocol
@@ -64,10 +64,10 @@ class Engine:
 
     def __init__(
         self,
-        store: Callable[[], Store],
+        store: Store,
         surroundings: ExecutorContext,
         *,
-        audit: Callable[[], AuditLog | None] = lambda: None,
+        audit: AuditLog | None = None,
         rights: Rights,
     ) -> None:
         self._store = store
@@ -158,7 +158,7 @@ class Engine:
         entry |= {"argumentsDigest": digest(filled), "delta": live.body.context}
         self.chains.busy.add(live.id)
         try:
-            await self._store().instances.start(live.stored(due_at), time.time(), entry)
+            await self._store.instances.start(live.stored(due_at), time.time(), entry)
             self.shelf.keep(live)
             self.recorder.started(live, caller)
             if live.is_over:
@@ -283,7 +283,7 @@ class Engine:
         outcome = await self.chains.go_on(taken, caller)
         if request is not None and outcome.live is not answered:
             answer = answers.outcome(outcome.live, caller.principal, outcome.error, outcome.chain)
-            await self._store().requests.replace(RequestRecord(outcome.live.id, request.id, request.digest, answer))
+            await self._store.requests.replace(RequestRecord(outcome.live.id, request.id, request.digest, answer))
         return outcome
 
     async def _resolve(
@@ -325,7 +325,7 @@ class Engine:
             if held.kind == "unknown":
                 submitting.check_version(live, live.version)
             return Answer(answers.standing(live, principal))
-        found = await self._store().requests.get(live.id, request.id)
+        found = await self._store.requests.get(live.id, request.id)
         if found is None:
             return None
         _check_same(found.digest, request)

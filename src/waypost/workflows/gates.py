@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -29,9 +28,7 @@ _PAGE: Final = 200
 class Gates:
     """The approvals of a hub."""
 
-    def __init__(
-        self, store: Callable[[], Store], shelf: Shelf, moves: Moves, chains: Chains, recorder: Recorder
-    ) -> None:
+    def __init__(self, store: Store, shelf: Shelf, moves: Moves, chains: Chains, recorder: Recorder) -> None:
         self._store = store
         self._shelf = shelf
         self._moves = moves
@@ -42,7 +39,7 @@ class Gates:
         """Everything that waits for people, the oldest first."""
         found: list[tuple[float, Data]] = []
         after, now = "", time.time()
-        while page := await self._store().instances.reserved(after, _PAGE):
+        while page := await self._store.instances.reserved(after, _PAGE):
             for instance in page:
                 live = await self._shelf.live(instance)
                 held = live.held

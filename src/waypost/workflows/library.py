@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -37,20 +37,24 @@ class Pinned(msgspec.Struct, frozen=True):
 class Library:
     """All definitions of a hub."""
 
-    def __init__(self, store: Callable[[], Store], surroundings: ExecutorContext) -> None:
+    def __init__(self, store: Store, surroundings: ExecutorContext) -> None:
         self._store = store
         self.surroundings = surroundings
         self._current: dict[str, Definition] = {}
         self._pinned: OrderedDict[str, Definition] = OrderedDict()
         self._stored: set[tuple[int, str]] = set()
 
-    def replace(self, models: Mapping[str, Workflow]) -> None:
-        """Have exactly these definitions from now on; a mistake in one raises `DefinitionError` and changes nothing."""
-        made = {}
+    def compile_all(self, models: Mapping[str, Workflow]) -> dict[str, Definition]:
+        """Definitions out of their models, those that stay the same as they are; a mistake is a `DefinitionError`."""
+        compiled = {}
         for name, model in models.items():
             known = self._current.get(name)
-            made[name] = known if known is not None and known.model == model else self.compiled(name, model)
-        self._current = made
+            compiled[name] = known if known is not None and known.model == model else self.compiled(name, model)
+        return compiled
+
+    def replace(self, definitions: Mapping[str, Definition]) -> None:
+        """Have exactly these definitions from now on."""
+        self._current = dict(definitions)
 
     def compiled(self, name: str, model: Workflow) -> Definition:
         """A definition out of its model, ready to run."""
@@ -71,7 +75,7 @@ class Library:
 
     async def pin(self, definition: Definition) -> None:
         """Make sure that instances will find a definition again."""
-        store = self._store()
+        store = self._store
         place = (id(store), definition.digest)
         if place not in self._stored:
             with suppress(StaleVersion):
@@ -85,7 +89,7 @@ class Library:
         if found is not None:
             self._pinned.move_to_end(digest)
             return found
-        document = await self._store().definitions.get(digest)
+        document = await self._store.definitions.get(digest)
         if document is None:
             raise StoreDamaged(f"The definition {digest[:12]} that an instance started with is not in the store.")
         kept = convert(document.value, Pinned)

@@ -62,7 +62,7 @@ class Moves:
 
     def __init__(
         self,
-        store: Callable[[], Store],
+        store: Store,
         shelf: Shelf,
         recorder: Recorder,
         holder: str,
@@ -118,9 +118,7 @@ class Moves:
         token, until = token or secrets.token_hex(12), until or time.time() + LEASE
         if held.kind in ("approval", "child") and live.body.deadline:
             until = min(until, live.body.deadline)
-        if not await self._store().instances.reserve(
-            live.id, live.version, Reservation(token, until, held), live.token
-        ):
+        if not await self._store.instances.reserve(live.id, live.version, Reservation(token, until, held), live.token):
             self._shelf.drop(live.id)
             raise StaleVersion(f"Instance {live.id} is being moved by somebody else.")
         reserved = replace(live, held=held, token=token, until=until)
@@ -152,7 +150,7 @@ class Moves:
         """How a move ended that somebody else ended while it ran; `StaleVersion` unless the instance was cancelled."""
         held, after = live.held, await self._shelf.get(live.id)
         if after is not None and after.is_over and held is not None and not held.chained:
-            found = await self._store().instances.history(live.id, live.version, 1)
+            found = await self._store.instances.history(live.id, live.version, 1)
             if found and found[0].value["transition"] == CANCEL:
                 return Taken(after, _lost(live, held, found[0].value))
         raise StaleVersion(f"Instance {live.id} was moved on by others while it was moved.")
@@ -208,7 +206,7 @@ class Moves:
         """Commit; what was done outside must not be forgotten because the store was away for a moment."""
         for pause in (*_PATIENCE, None):
             try:
-                await self._store().instances.commit(moved, time.time(), entry, live.token, request)
+                await self._store.instances.commit(moved, time.time(), entry, live.token, request)
                 return
             except StoreUnavailable:
                 if pause is None or not live.token:
@@ -224,7 +222,7 @@ class Moves:
         """Whether the entry is there after all, from an attempt whose outcome nobody heard."""
         if "key" not in entry:
             return False
-        found = await self._store().instances.history(live.id, live.version, 1)
+        found = await self._store.instances.history(live.id, live.version, 1)
         # Others may have ended the same move under the same key: after a takeover, or with other approvals.
         return bool(found) and canonical(found[0].value) == canonical(entry)
 
@@ -257,7 +255,7 @@ class Moves:
             answer = answers.outcome(after, held.by, error, [])
             request = RequestRecord(live.id, held.request, held.request_digest, answer)
         try:
-            await self._store().instances.settle(after.stored(due_at), time.time(), note, live.token, request)
+            await self._store.instances.settle(after.stored(due_at), time.time(), note, live.token, request)
         except StaleVersion:
             self._shelf.drop(live.id)
             raise

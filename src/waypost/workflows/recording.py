@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 from waypost.capabilities.context import Caller
@@ -18,7 +17,7 @@ from waypost.workflows.live import Live
 class Recorder:
     """Writes to the audit, where there is one."""
 
-    def __init__(self, audit: Callable[[], AuditLog | None]) -> None:
+    def __init__(self, audit: AuditLog | None) -> None:
         self._audit = audit
         self.ended: Counter[str] = Counter()
         """How many instances ended here, by outcome."""
@@ -31,7 +30,7 @@ class Recorder:
         """An instance moved on."""
         if found.live.is_over:
             self.ended[found.live.body.outcome] += 1
-        if self._audit() is None:
+        if self._audit is None:
             return
         entry = found.entry
         action = {"$timeout": "workflow.timed_out", "$cancel": "workflow.cancelled"}.get(
@@ -58,7 +57,7 @@ class Recorder:
 
     def denied(self, name: str, caller: Caller, error: PolicyDenied) -> None:
         """A rule was against something before there was an instance."""
-        audit, chain = self._audit(), caller.chain
+        audit, chain = self._audit, caller.chain
         if audit is not None:
             audit.add(
                 Record(
@@ -96,7 +95,7 @@ class Recorder:
         word: str = "allow",
         rule: str = "",
     ) -> None:
-        audit = self._audit()
+        audit = self._audit
         if audit is not None:
             name, told = tool_name(live.definition.id), reason[:500]
             audit.add(

@@ -38,7 +38,7 @@ _WITH_SECRETS: Final = ("env", "headers", "args")
 Data = dict[str, Any]
 
 
-def workflow_resources(engine: Engine, store: Callable[[], Store]) -> list[Capability]:
+def workflow_resources(engine: Engine, store: Store) -> list[Capability]:
     """What can be read about workflows and runs."""
 
     async def workflows(id: str, ctx: Context) -> Any:
@@ -54,7 +54,7 @@ def workflow_resources(engine: Engine, store: Callable[[], Store]) -> list[Capab
     async def runs(id: str, ctx: Context) -> Any:
         principal = ctx.principal
         if id == LIST:
-            latest = await store().instances.latest(limit=_MOST, principal=principal.id)
+            latest = await store.instances.latest(limit=_MOST, principal=principal.id)
             return [_run_summary(await engine.shelf.live(instance)) for instance in latest]
         if _RUN_ID.fullmatch(id) is None:
             raise InvalidParams(f"Invalid ID: {shorten(id)}")

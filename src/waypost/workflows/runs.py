@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -36,7 +36,7 @@ class Page(msgspec.Struct, frozen=True):
 class Runs:
     """All instances of a hub, for those who look after it."""
 
-    def __init__(self, engine: Engine, store: Callable[[], Store]) -> None:
+    def __init__(self, engine: Engine, store: Store) -> None:
         self._engine = engine
         self._store = store
 
@@ -53,7 +53,7 @@ class Runs:
         found: list[Data] = []
         looked_at = 0
         while looked_at < _MOST_LOOKED_AT:
-            page = await self._store().instances.latest(
+            page = await self._store.instances.latest(
                 before, _PAGE if status else limit + 1, principal=principal, definition=definition
             )
             for instance in page:
@@ -79,7 +79,7 @@ class Runs:
         most = min(limit, MOST_HISTORY)
         found = await self._history(workflow_id, after, most + 1)
         history = found[:most]
-        notes = await self._store().instances.notes(workflow_id, MOST_HISTORY)
+        notes = await self._store.instances.notes(workflow_id, MOST_HISTORY)
         told = {**shown(answer.data), **_about(live), **_told(history, notes)}
         if len(found) > most:
             told["next"] = history[-1].version
@@ -89,7 +89,7 @@ class Runs:
         found: list[HistoryEntry] = []
         while len(found) < limit:
             size = min(_PAGE, limit - len(found))
-            page = await self._store().instances.history(workflow_id, found[-1].version if found else after, size)
+            page = await self._store.instances.history(workflow_id, found[-1].version if found else after, size)
             found += page
             if len(page) < size:
                 break

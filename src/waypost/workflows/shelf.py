@@ -7,7 +7,6 @@ copy in memory may be used to try a move from its version; whoever was wrong fin
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
 from typing import Final
 
 from waypost.stores.instances import Instance
@@ -22,14 +21,14 @@ _MOST: Final = 10_000
 class Shelf:
     """The instances that were used lately."""
 
-    def __init__(self, store: Callable[[], Store], library: Library) -> None:
+    def __init__(self, store: Store, library: Library) -> None:
         self._store = store
         self._library = library
         self._kept: OrderedDict[str, Live] = OrderedDict()
 
     async def get(self, workflow_id: str) -> Live | None:
         """The instance as the store has it now."""
-        instance = await self._store().instances.get(workflow_id)
+        instance = await self._store.instances.get(workflow_id)
         if instance is None:
             return None
         live = await self.live(instance)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -31,7 +30,7 @@ _log: Final = logging.getLogger(__name__)
 class Watch:
     """Keeps the instances of a store going, as one of the hubs that share it."""
 
-    def __init__(self, engine: Engine, store: Callable[[], Store]) -> None:
+    def __init__(self, engine: Engine, store: Store) -> None:
         self._engine = engine
         self._store = store
         self._task: asyncio.Task[None] | None = None
@@ -69,7 +68,7 @@ class Watch:
 
     async def _is_used(self) -> bool:
         """Whether there is a store to look into; looking must not be what makes one."""
-        store = self._store()
+        store = self._store
         try:
             return store.is_open or (store.database.is_durable and bool(await store.database.schema_version()))
         except StoreError:
@@ -86,14 +85,14 @@ class Watch:
     async def recover(self) -> None:
         """Find moves and chains that an earlier process left behind, whatever time they have left."""
         after = ""
-        while page := await self._store().instances.reserved(after, _MOST):
+        while page := await self._store.instances.reserved(after, _MOST):
             await self._see_to(page)
             after = page[-1].id
         await self.look(ahead=LEASE)
 
     async def look(self, ahead: float = 0.0) -> None:
         """See to everything that is due."""
-        instances, now = self._store().instances, time.time()
+        instances, now = self._store.instances, time.time()
         await self._see_to(await instances.due(now + ahead, _MOST))
         await self._see_to(await instances.abandoned(now, _MOST))
 
@@ -131,4 +130,4 @@ class Watch:
     async def _renew(self) -> None:
         until = time.time() + LEASE
         for token, workflow_id in list(self._engine.moves.running.items()):
-            await self._store().instances.renew(workflow_id, token, until)
+            await self._store.instances.renew(workflow_id, token, until)

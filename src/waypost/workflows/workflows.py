@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -12,13 +12,13 @@ from waypost.capabilities.capability import Capability
 from waypost.capabilities.context import Caller
 from waypost.capabilities.registry import Registry
 from waypost.capabilities.results import Result
-from waypost.config import Config
 from waypost.config import workflows as models
 from waypost.config.connections import Connection
 from waypost.errors import DefinitionError
 from waypost.execution.pipeline import Pipeline
 from waypost.policy.guard import PolicyGuard
-from waypost.policy.vault import Vault
+from waypost.runtime.component import Change, Component
+from waypost.settings import Settings
 from waypost.stores.store import Store
 from waypost.upstreams.pool import Upstreams
 from waypost.workflows.access import Rights
@@ -35,52 +35,92 @@ from waypost.workflows.tools import workflow_tools
 from waypost.workflows.watching import Watch
 
 if TYPE_CHECKING:
+    from waypost.runtime.core import Core
     from waypost.upstreams.egress import Egress
+    from waypost.workflows.definition import Definition
 
 Source = Literal["configured", "given", "created"]
 """Where a workflow comes from: the configuration, the program, or somebody who made it while the hub ran."""
 
 
-class Workflows:
+class Draft(NamedTuple):
+    """All workflows of a hub as they are or may become."""
+
+    sources: dict[Source, dict[str, models.Workflow]]
+    definitions: dict[str, Definition]
+    tools: list[Capability]
+
+
+class Workflows(Component):
     """The engine of a hub, its definitions, and what its executors reach the world through."""
 
+    name = "workflows"
+
     def __init__(
-        self, registry: Registry, pipeline: Pipeline, guard: PolicyGuard, store: Callable[[], Store], vault: Vault
+        self,
+        registry: Registry,
+        pipeline: Pipeline,
+        guard: PolicyGuard,
+        store: Store,
+        upstreams: Upstreams,
+        *,
+        resume_runs: bool = True,
     ) -> None:
         self._registry = registry
         self._pipeline = pipeline
-        self._connections: dict[str, Connection] = {}
+        self._resume_runs = resume_runs
+        self._upstreams = upstreams
         self._capabilities: dict[str, models.Capability] = {}
         self._ways_out: dict[bool, Egress] = {}
-        self.vault = vault
-        self.upstreams = Upstreams(lambda: self._connections, credentials=vault.get)
         surroundings = ExecutorContext(
-            connections=lambda: self._connections,
+            connections=lambda: upstreams.connections,
             egress=self._egress,
             invoke=self._invoke,
-            call_upstream=self.upstreams.call_admitted,
+            call_upstream=upstreams.call_admitted,
             function=self._function,
         )
-        self.engine = Engine(store, surroundings, audit=lambda: guard.audit, rights=Rights(registry, guard))
+        self.engine = Engine(store, surroundings, audit=guard.audit, rights=Rights(registry, guard))
         self.watch = Watch(self.engine, store)
         self._always = [*workflow_tools(self.engine), *workflow_resources(self.engine, store)]
         self._tools: list[Capability] = []
         self._sources: dict[Source, dict[str, models.Workflow]] = {"configured": {}, "given": {}, "created": {}}
         self.creating = Creating(self, store)
 
+    async def start(self, core: Core) -> None:
+        """Load the workflows that were created at run time, and resume the instances that an earlier process left."""
+        self.engine.draining = False
+        if core.store.is_open:  # else there is none yet, and looking must not be what creates it
+            await load_safely(self.creating)
+        if self._resume_runs:
+            self.watch.start()
+
+    async def stop(self) -> None:
+        """Let what runs end, then release everything."""
+        await self.watch.stop()
+        await self.engine.stop()
+        for egress in self._ways_out.values():
+            await egress.close()
+
+    async def refresh(self) -> None:
+        """Load the workflows that other replicas created."""
+        await self.creating.load()
+
+    async def prepare(self, settings: Settings) -> Change | None:
+        """Compile the workflows of other settings."""
+        resolved = {name: resolve(model, settings.capabilities) for name, model in settings.workflows.items()}
+        if resolved == self._sources["configured"] and settings.capabilities == self._capabilities:
+            return None
+        return _Redefinition(self, resolved, settings.capabilities)
+
     def define(
-        self,
-        workflows: Mapping[str, models.Workflow],
-        capabilities: Mapping[str, models.Capability] | None = None,
-        connections: Mapping[str, Connection] | None = None,
+        self, workflows: Mapping[str, models.Workflow], capabilities: Mapping[str, models.Capability] | None = None
     ) -> None:
         """Have exactly these workflows of the configuration from now on; a `DefinitionError` changes nothing."""
         resolved = {name: resolve(model, capabilities or {}) for name, model in workflows.items()}
         self._apply("configured", resolved)
-        self._connections = dict(connections or {})
         self._capabilities = dict(capabilities or {})
 
-    def show_settings(self, settings: Callable[[], Config]) -> None:
+    def show_settings(self, settings: Callable[[], Settings]) -> None:
         """Let the settings of the configuration be read beside the workflows."""
         self._always.append(config_resource(settings))
 
@@ -108,8 +148,8 @@ class Workflows:
 
     @property
     def connections(self) -> Mapping[str, Connection]:
-        """The connections of the configuration."""
-        return self._connections
+        """The connections that executors use."""
+        return self._upstreams.connections
 
     @property
     def known(self) -> set[str]:
@@ -121,7 +161,13 @@ class Workflows:
         return tool_name(name) in self._registry.tools
 
     def _apply(self, source: Source, found: Mapping[str, models.Workflow]) -> None:
-        """Exchange the workflows of one source, seen from outside as one change."""
+        """Replace the workflows of one source, seen from outside as one change."""
+        draft = self.draft(source, found)
+        self._registry.replace(self._tools, draft.tools)
+        self.commit(draft)
+
+    def draft(self, source: Source, found: Mapping[str, models.Workflow]) -> Draft:
+        """What the workflows of one source come to together with the others; nothing changes yet."""
         sources = {**self._sources, source: dict(found)}
         together: dict[str, models.Workflow] = {}
         for others in sources.values():
@@ -130,17 +176,20 @@ class Workflows:
             together |= others
         if PROXY in together:
             raise DefinitionError(f"{PROXY} is what single capabilities are used through; take another name.")
-        before = self.by_name
-        self.engine.library.replace(together)
+        definitions = self.engine.library.compile_all(together)
         # Once there were workflows, their instances can be driven to their ends.
         always = self._always if together or self._tools else []
-        tools = [*always, *(run_tool(self.engine, one) for one in self.engine.library)]
-        try:
-            self._registry.replace(self._tools, tools)
-        except DefinitionError:
-            self.engine.library.replace(before)
-            raise
-        self._tools, self._sources = tools, sources
+        return Draft(sources, definitions, [*always, *(run_tool(self.engine, one) for one in definitions.values())])
+
+    def commit(self, draft: Draft) -> None:
+        """Go by a draft whose tools are in the registry."""
+        self.engine.library.replace(draft.definitions)
+        self._tools, self._sources = draft.tools, draft.sources
+
+    @property
+    def current(self) -> Draft:
+        """What there is now, as a draft to go back to."""
+        return Draft(self._sources, {one.id: one for one in self.engine.library}, self._tools)
 
     def offer(self) -> None:
         """Have the tools that drive workflows, even where there is none yet."""
@@ -151,25 +200,6 @@ class Workflows:
     def source(self, name: str) -> Source | None:
         """Where a workflow comes from."""
         return next((source for source, found in self._sources.items() if name in found), None)
-
-    def start(self) -> None:
-        """Go on with what an earlier process left, and look after timeouts."""
-        self.engine.draining = False
-        self.watch.start()
-
-    async def open(self, created: bool) -> None:
-        """Be open, with the workflows that were made while an earlier process ran, if any were `created`."""
-        self.engine.draining = False
-        if created:
-            await load_safely(self.creating)
-
-    async def stop(self) -> None:
-        """Let what runs end, then let go of everything."""
-        await self.watch.stop()
-        await self.engine.stop()
-        await self.upstreams.close()
-        for egress in self._ways_out.values():
-            await egress.close()
 
     async def _invoke(self, name: str, arguments: dict[str, Any], caller: Caller, meta: Mapping[str, Any]) -> Result:
         chain = msgspec.structs.replace(caller.chain, key=meta.get(IDEMPOTENCY_KEY, ""))
@@ -189,3 +219,40 @@ class Workflows:
 
             found = self._ways_out[allow_private] = Egress(allow_private)
         return found
+
+
+class _Redefinition(Change):
+    """Other workflows of the configuration.
+
+    The draft is made when it is committed: workflows may be created at run time while other components prepare.
+    """
+
+    def __init__(
+        self,
+        workflows: Workflows,
+        resolved: Mapping[str, models.Workflow],
+        capabilities: Mapping[str, models.Capability],
+    ) -> None:
+        self._workflows = workflows
+        self._resolved = resolved
+        self._capabilities = (dict(capabilities), workflows._capabilities)
+        self._before = workflows.current
+        self._draft = workflows.draft("configured", resolved)  # raises what is wrong before anything changes
+
+    @property
+    def leaving(self) -> Sequence[Capability]:  # type: ignore[override]  # looked at once, when everything is ready
+        self._before = self._workflows.current
+        return self._before.tools
+
+    @property
+    def arriving(self) -> Sequence[Capability]:  # type: ignore[override]
+        self._draft = self._workflows.draft("configured", self._resolved)
+        return self._draft.tools
+
+    def commit(self) -> None:
+        self._workflows.commit(self._draft)
+        self._workflows._capabilities = self._capabilities[0]
+
+    async def rollback(self) -> None:
+        self._workflows.commit(self._before)
+        self._workflows._capabilities = self._capabilities[1]

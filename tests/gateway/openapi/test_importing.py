@@ -16,7 +16,7 @@ from tests.gateway.openapi.documents import PETS, document
 from tests.protocol.conftest import asynchronous
 from tests.upstreams.conftest import until
 from tests.upstreams.internet import site
-from waypost.configured import ConfiguredHub
+from waypost import Hub
 from waypost.testing import TestClient
 
 
@@ -50,7 +50,7 @@ def api(folder: Path, port: int, written: Any = PETS, more: str = "", **connecti
 
 
 @asynccontextmanager
-async def pets(folder: Path, **options: Any) -> AsyncIterator[tuple[ConfiguredHub, TestClient]]:
+async def pets(folder: Path, **options: Any) -> AsyncIterator[tuple[Hub, TestClient]]:
     """A hub that has taken over an API, and a client of it."""
     async with site(echo) as port, using(folder, api(folder, port, **options)) as running:
         yield running

@@ -164,7 +164,7 @@ async def desk(
     """A registry over a store of its own, the state of an engine, or another shelf."""
     store, engine = Store(SqliteDatabase(None)), Engine()
     if shelf == "store":
-        shelf = StoreShelf(lambda: store)
+        shelf = StoreShelf(store)
     elif shelf == "state":
         shelf = RemoteShelf(engine, scopes)
     assert not isinstance(shelf, str)

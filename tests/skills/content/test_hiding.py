@@ -60,7 +60,7 @@ async def published(*rules: Rule, **options: Any) -> AsyncIterator[tuple[Hub, Te
 
 async def index(hub: Hub, who: Principal) -> str:
     """The index as somebody with a key reads it, without its head."""
-    (read,) = await hub._pipeline.read("iii://skills", Absent(who, FROM_OUTSIDE))
+    (read,) = await hub.core.pipeline.read("iii://skills", Absent(who, FROM_OUTSIDE))
     assert isinstance(read, TextContents)
     return read.text.partition("detail.\n\n")[2]
 
@@ -117,7 +117,7 @@ async def test_fetching_shows_no_more_of_the_index_than_reading_it() -> None:
             fetched = await hub.invoke("skill__fetch", {"uri": "iii://skills"}, caller)
             assert ("finance" in fetched.text) is sees
         with pytest.raises(PolicyDenied, match="permission override"):
-            await hub._pipeline.call("skill__fetch", {"uri": "iii://finance"}, Absent(EVE, FROM_OUTSIDE))
+            await hub.core.pipeline.call("skill__fetch", {"uri": "iii://finance"}, Absent(EVE, FROM_OUTSIDE))
 
 
 @asynchronous

@@ -17,7 +17,6 @@ from tests.skills.folders.library import BODY, put, skill, text
 from tests.worker.engine import failure, settled, working
 from tests.workers.wire import at_work, hub_for_workers
 from waypost import Hub, RemoteError
-from waypost.configured import ConfiguredHub
 from waypost.policy import Rule
 from waypost.testing import connect
 from waypost.wire.versions import V2025_11_25
@@ -63,7 +62,7 @@ async def test_agents_find_and_fetch_what_lies_in_folders_and_what_workers_publi
     (tmp_path / "waypost.yaml").write_text(
         "server: {surface: both}\nworkers: {port: 0}\nskills: {core: [], folders: [./knowledge]}\n"
     )
-    hub = ConfiguredHub(tmp_path / "waypost.yaml")
+    hub = Hub.from_config(tmp_path / "waypost.yaml")
     async with at_work(hub) as client, working(hub, "mailer") as worker:
         await worker.publish_skill("mail", "# Mail\n\nHow to send an invoice.")
         assert (await client.call_tool("skill__fetch", {"uri": "iii://pdf"})).text == f"# iii://pdf\n\n{BODY.rstrip()}"
@@ -109,7 +108,7 @@ async def test_hubs_on_one_store_see_what_workers_of_each_other_publish(postgres
     first, second = hub_for_workers(store=postgres_url), hub_for_workers(store=postgres_url)
     try:
         async with connect(first), connect(second, V2025_11_25) as client, following(second) as heard:
-            await second._open()
+            await second.content.load()
             async with working(first, "mailer") as worker:
                 worker.register_function("mail::write", lambda: "Write.")
                 await worker.publish_skill("mail", "# Mail")

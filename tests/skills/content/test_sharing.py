@@ -21,8 +21,8 @@ from tests.skills.content.test_borrowing import Document, Folder
 from tests.stores.counted import CountedPostgres, CountedSqlite
 from tests.worker.engine import working
 from tests.workers.wire import hub_for_workers
-from waypost import hub as hub_module
 from waypost.capabilities.registry import Registry
+from waypost.runtime import runtime as runtime_module
 from waypost.skills.content.ports import Source
 from waypost.skills.content.store_shelf import StoreShelf
 from waypost.stores.database import Database
@@ -47,7 +47,7 @@ async def beside(
     store = Store(database)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(store.close)
-        it = await stack.enter_async_context(desk(StoreShelf(lambda: store), registry=registry, sources=sources))
+        it = await stack.enter_async_context(desk(StoreShelf(store), registry=registry, sources=sources))
         await it.content.load()
         yield it
 
@@ -153,14 +153,14 @@ async def test_what_another_process_writes_into_a_file_is_noticed(tmp_path: Path
 async def test_hubs_that_share_a_server_read_little_until_one_of_them_publishes(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub_module, "_REFRESH_EVERY", 0.01)
+    monkeypatch.setattr(runtime_module, "REFRESH_INTERVAL_S", 0.01)
     database = CountedPostgres(postgres_url)
     reads = database.reads
     first, second = hub_for_workers(store=postgres_url), hub_for_workers(store=Store(database))
     try:
         async with connect(first), connect(second) as client, working(first, "mailer") as worker:
             await worker.publish_skill("mail", "# Mail")
-            await second._open()
+            await second.content.load()
             assert (await client.read_resource("iii://mail")).text == "# Mail"
             reads.clear()
             await reads.until(lambda: reads["revisions"] > 4)

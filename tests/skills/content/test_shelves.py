@@ -53,7 +53,7 @@ async def test_many_writers_of_one_key_all_succeed(kind_of_shelf: str) -> None:
 @asynchronous
 async def test_the_store_has_more_than_a_page(tmp_path: Path) -> None:
     store = Store(SqliteDatabase(tmp_path / "store.db"))
-    shelf = StoreShelf(lambda: store)
+    shelf = StoreShelf(store)
     await asyncio.gather(*(shelf.put("skills", f"s{n:05}", {**ROW, "id": f"s{n:05}"}) for n in range(1201)))
 
     assert [row["id"] for row in await shelf.all("skills")] == [f"s{n:05}" for n in range(1201)]
@@ -75,7 +75,7 @@ async def test_keys_longer_than_the_stores_do_not_meet() -> None:
 async def test_what_was_registered_is_there_after_a_restart(tmp_path: Path) -> None:
     for wanted in ([], ["a"]):
         store = Store(SqliteDatabase(tmp_path / "store.db"))
-        async with desk(StoreShelf(lambda: store)) as it:  # noqa: B023  # it is used up before the next round
+        async with desk(StoreShelf(store)) as it:  # it is used up before the next round
             assert [row["id"] for row in (await it.call("skills::list"))["skills"]] == wanted
             await it.skill("a")
         await store.close()

@@ -9,7 +9,7 @@ import pytest
 from tests.contract.conftest import asynchronous
 from tests.skills.folders.library import BODY, put, skill, text
 from waypost import Hub
-from waypost.building import check
+from waypost.runtime.assembly import check
 from waypost.skills.content.ids import LARGEST_BODY
 from waypost.skills.content.ports import Source
 from waypost.testing import connect

@@ -9,7 +9,6 @@ import pytest
 from tests.contract.conftest import asynchronous
 from tests.skills.folders.library import put, text
 from waypost import Hub, RemoteError
-from waypost.configured import ConfiguredHub
 from waypost.skills.folders.prompts import LARGEST
 from waypost.testing import connect
 
@@ -31,7 +30,7 @@ async def test_a_file_is_a_prompt_with_its_arguments(tmp_path: Path) -> None:
     put(tmp_path / "prompts" / "mail" / "send-mail.md", MAIL)
     put(tmp_path / "prompts" / "notes.txt", "no prompt")
     (tmp_path / "waypost.yaml").write_text("skills: {core: [], prompts: [prompts]}\n")
-    hub = ConfiguredHub(tmp_path / "waypost.yaml")
+    hub = Hub.from_config(tmp_path / "waypost.yaml")
     async with connect(hub) as client:
         assert await client.list_prompts() == [
             {

@@ -12,9 +12,8 @@ import pytest
 from tests.contract.conftest import asynchronous
 from tests.skills.folders.library import put, skill, text
 from waypost import Hub, RemoteError
-from waypost.building import check
 from waypost.capabilities.capability import Kind
-from waypost.configured import ConfiguredHub
+from waypost.runtime.assembly import check
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import ALL, V2025_11_25, V2026_07_28
 
@@ -212,7 +211,7 @@ def test_a_check_of_a_configuration_tells_what_folders_have_in_common(tmp_path: 
         ("skills.prompts[0]", f"{tmp_path}/one-prompts/letter.md is a second prompt `letter`; rename one"),
         ("skills.prompts[1]", f"{tmp_path}/two-prompts/mail.md is a second prompt `mail`; rename one"),
     ]
-    assert {str(one) for one in ConfiguredHub(tmp_path / "waypost.yaml").folders.problems} == {
+    assert {str(one) for one in Hub.from_config(tmp_path / "waypost.yaml").folders.problems} == {
         f"{one.message}." for one in found
     }
 
@@ -221,7 +220,7 @@ def test_a_check_of_a_configuration_tells_what_folders_have_in_common(tmp_path: 
 async def test_a_configuration_names_folders_relative_to_itself_and_agents_find_the_skills(tmp_path: Path) -> None:
     skill(tmp_path / "knowledge", "pdf")
     (tmp_path / "waypost.yaml").write_text("skills: {core: [], folders: [./knowledge]}\n")
-    hub = ConfiguredHub(tmp_path / "waypost.yaml")
+    hub = Hub.from_config(tmp_path / "waypost.yaml")
     async with connect(hub) as client:
         found = (await client.call_tool("gateway.search", {"query": "pdf"})).structured
         (result,) = found["results"]

@@ -137,5 +137,5 @@ async def test_a_hub_that_stopped_watches_no_more_and_one_that_starts_again_does
         await hub.folders.stop()
         assert await names(client) == ["pdf"]
         put(home / "SKILL.md", text("pdf", "Something else."))
-        hub.folders.start()
+        hub.folders.watch()
         await client.assert_notification("resources/list_changed", within=PATIENCE)

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from waypost.capabilities.capability import Capability, IsTaken
 from waypost.capabilities.registry import Registry
+from waypost.runtime.component import Component
 from waypost.skills.content.access import Access
 from waypost.skills.content.borrowing_shelf import BorrowingShelf
 from waypost.skills.content.capabilities import prompt_row, row_id, skill_row, standing_rows
@@ -24,6 +25,9 @@ from waypost.skills.content.prompts import Prompts
 from waypost.skills.content.records import Prompt, Record, Skill
 from waypost.skills.content.uris import INDEX_URI, skill_uri
 from waypost.workers.functions import Function
+
+if TYPE_CHECKING:
+    from waypost.runtime.core import Core
 
 STATE_TIMEOUT: Final = 10.0
 _log: Final = logging.getLogger(__name__)
@@ -39,12 +43,14 @@ class _Seen(NamedTuple):
     """What rules know it by."""
 
 
-class Content:
+class Content(Component):
     """Everything that workers, folders and people published.
 
     Without a registry it only serves functions, as it does where it is a worker itself. Skills of sources are read,
     listed and fetched like all others; as resources of the hub they are whatever their source makes of them.
     """
+
+    name = "content"
 
     def __init__(
         self,
@@ -136,6 +142,18 @@ class Content:
             return found, [name for name in self._differences(found) if name not in self._meanwhile]
         finally:
             self._meanwhile = None
+
+    async def start(self, core: Core) -> None:
+        """Serve what was published."""
+        await self.load()
+
+    async def refresh(self) -> None:
+        """Serve what other replicas published."""
+        await self.load()
+
+    async def stop(self) -> None:
+        """Take all rows out of the registry."""
+        self.close()
 
     def close(self) -> None:
         """Take all rows out of the registry."""

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
@@ -19,6 +19,7 @@ from waypost.capabilities.context import Caller
 from waypost.capabilities.registry import Registry, Rows
 from waypost.errors import WaypostError
 from waypost.loops import running_loop
+from waypost.runtime.component import Component
 from waypost.skills.content.delegated import LISTS, rows_of
 from waypost.skills.content.functions import TRIGGER_TYPES
 from waypost.skills.content.hosting import HUB
@@ -29,6 +30,9 @@ from waypost.workers.functions import DEFAULT, Call, Function, hosted
 from waypost.workers.listeners import Inside
 from waypost.workers.workers import Workers
 
+if TYPE_CHECKING:
+    from waypost.runtime.core import Core
+
 _log: Final = logging.getLogger(__name__)
 _HEARS: Final = "mcp::content-changed"
 _PAUSE: Final = 5.0
@@ -37,8 +41,10 @@ _MORE: Final = 1.0
 """Seconds that a registry has beyond those that it gives a function, so that it can tell which did not answer."""
 
 
-class Delegation:
+class Delegation(Component):
     """Shows what the registry of a worker has, as long as there is one."""
+
+    name = "delegation"
 
     def __init__(self, registry: Registry, workers: Workers, updated: Callable[[str], None]) -> None:
         self._registry = registry
@@ -53,13 +59,13 @@ class Delegation:
         self._ear = Inside("waypost", HUB, _refused)
         workers.host([hosted(_HEARS, self._heard, metadata={"internal": True})])
 
-    def open(self) -> None:
+    async def start(self, core: Core) -> None:
         """Look for a registry from now on."""
         self._workers.exchanged = self._look
         for kind in TRIGGER_TYPES.values():
             self._workers.bind(self._ear, RegisterTrigger(f"waypost:{kind.id}", kind.id, _HEARS))
 
-    async def close(self) -> None:
+    async def stop(self) -> None:
         """Show nothing any more."""
         self._workers.exchanged = lambda: None
         self._workers.triggers.unbind_all(self._ear)

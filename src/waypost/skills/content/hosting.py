@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -37,7 +37,7 @@ def hosted_content(
     workers: Workers,
     pipeline: Pipeline,
     policy: Policy,
-    store: Callable[[], Store],
+    store: Store,
     updated: Updated,
     sources: Sequence[Source] = (),
 ) -> Content:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from waypost.errors import StaleVersion
@@ -17,7 +16,7 @@ _KINDS: Final[tuple[Kind, ...]] = ("skills", "prompts")
 class StoreShelf:
     """A shelf over the documents of a store; the last who writes wins, on whichever hub."""
 
-    def __init__(self, store: Callable[[], Store]) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
 
     async def get(self, kind: Kind, key: str) -> Data | None:
@@ -57,11 +56,11 @@ class StoreShelf:
 
     async def mark(self) -> object:
         """How often hubs on this store have changed any."""
-        revisions = await self._store().revisions()
+        revisions = await self._store.revisions()
         return [revisions.get(kind, 0) for kind in _KINDS]
 
     def _documents(self, kind: Kind) -> Documents:
-        store = self._store()
+        store = self._store
         return store.skills if kind == "skills" else store.prompts
 
 

@@ -7,11 +7,12 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.registry import Registry
 from waypost.errors import WaypostError
+from waypost.runtime.component import Component
 from waypost.skills.content.uris import skill_uri
 from waypost.skills.folders.documents import Document, documents
 from waypost.skills.folders.problems import Problem
@@ -21,6 +22,9 @@ from waypost.skills.folders.skills import Snapshot, snapshot
 from waypost.skills.folders.walking import Look, absolute
 from waypost.skills.folders.watching import stirrings
 from waypost.wire.definitions import ResourceDefinition, SkillEntry
+
+if TYPE_CHECKING:
+    from waypost.runtime.core import Core
 
 _log: Final = logging.getLogger(__name__)
 _MOST_TOLD: Final = 100
@@ -54,8 +58,10 @@ class _Made(NamedTuple):
     problems: tuple[Problem, ...]
 
 
-class SkillFolders:
+class SkillFolders(Component):
     """Serves what lies in folders; every look at them that shows something new is one change of the registry."""
+
+    name = "folders"
 
     def __init__(
         self,
@@ -97,6 +103,11 @@ class SkillFolders:
         return [*self._shelf.rows.values(), *self._prompts.values()]
 
     @property
+    def seen(self) -> Seen:
+        """All folders as they were last read."""
+        return self._seen
+
+    @property
     def has_skills(self) -> bool:
         """Whether there are folders of skills, whatever is in them."""
         return bool(self._seen.skills)
@@ -126,19 +137,23 @@ class SkillFolders:
     async def follow(self) -> None:
         """Look after the folders that there are now, and have whoever shows their documents look at them again."""
         if self._seen.all():
-            self.start()
+            self.watch()
         else:
             await self.stop()
         await self._told()
 
-    def start(self) -> None:
-        """Begin to look after the folders, if there are any."""
+    async def start(self, core: Core) -> None:
+        """Watch the folders."""
+        self.watch()
+
+    def watch(self) -> None:
+        """Begin to watch the folders, if there are any."""
         if self._watching is None and self._seen.all():
             self._stop = asyncio.Event()
             self._watching = asyncio.get_running_loop().create_task(self._watch(self._stop))
 
     async def stop(self) -> None:
-        """Look after the folders no more; what was read is still served."""
+        """Stop watching; what was read is still served."""
         self._stop.set()
         if self._watching is not None:
             self._watching.cancel()

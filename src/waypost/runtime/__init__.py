@@ -1,0 +1,1 @@
+"""What runs a declared hub: the core, the components and their one lifecycle."""

@@ -1,0 +1,64 @@
+"""What every part of a hub with a lifecycle implements: `Component`, and `Change` for its reload."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+if TYPE_CHECKING:
+    from waypost.capabilities.capability import Capability
+    from waypost.runtime.core import Core
+    from waypost.settings import Settings
+
+
+class Change:
+    """What a component will be once a reload is committed; subclasses override what they need.
+
+    The runtime takes `leaving` out of the registry and puts `arriving` in, for all components in one step, and then
+    commits every change without a pause in between. `rollback` undoes a prepared change and a committed one alike.
+    """
+
+    leaving: Sequence[Capability] = ()
+    arriving: Sequence[Capability] = ()
+
+    def commit(self) -> None:
+        """Go by the new settings from now on; an exception makes the runtime roll back all changes."""
+
+    async def rollback(self) -> None:
+        """Go by the settings from before, and release what was prepared."""
+
+    async def finish(self) -> None:
+        """Do what has to wait until all changes are committed, such as connecting; failures are logged."""
+
+
+class Component:
+    """A part of a hub with a lifecycle; subclasses override what they need.
+
+    `name` is unique in a hub. The runtime calls `start` in the order in which components were added and `stop` in
+    reverse. `start` may be called again after `stop`, on another event loop.
+    """
+
+    name: str = ""
+
+    async def start(self, core: Core) -> None:
+        """Begin to work; the hub serves nobody before all components have started."""
+
+    async def stop(self) -> None:
+        """Release everything that `start` acquired."""
+
+    async def refresh(self) -> None:
+        """Read again what another replica may have changed in the store; called every two seconds."""
+
+    async def prepare(self, settings: Settings) -> Change | None:
+        """What other settings come to, without any visible effect; `None` where nothing changes.
+
+        Raises `DefinitionError` or `ConfigError` for settings that cannot be served.
+        """
+        return None
+
+
+def is_component(source: Any) -> TypeGuard[Component]:
+    """Whether an object has what a component needs; a class is never one."""
+    return not isinstance(source, type) and all(
+        callable(getattr(source, method, None)) for method in ("start", "stop", "refresh", "prepare")
+    )

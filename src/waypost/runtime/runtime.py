@@ -1,0 +1,509 @@
+"""The runtime of a hub: builds the core and the components, and starts, refreshes, reloads and stops them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+
+from waypost.capabilities.principals import ANONYMOUS
+from waypost.capabilities.registry import Registry
+from waypost.errors import DefinitionError, StoreError, WaypostError
+from waypost.hooks import Hooks
+from waypost.loops import maybe_await
+from waypost.policy.guard import tokens_under
+from waypost.protocol.profile import Host, SkillSource
+from waypost.protocol.rounds import Seal
+from waypost.runtime.component import Component
+from waypost.runtime.core import CoreOptions, Launch, build_core
+from waypost.runtime.toolkits import Toolkits
+from waypost.settings import Settings
+from waypost.stores.store import detect_persisted
+from waypost.version import __version__
+from waypost.wire.hosts import is_loopback
+
+if TYPE_CHECKING:
+    from waypost.api import Api
+    from waypost.gateway.gateway import Gateway
+    from waypost.gateway.importing import Imports
+    from waypost.policy import Authentication
+    from waypost.policy.key_ring import KeyRing
+    from waypost.policy.vault import Vault
+    from waypost.runtime.configuration import Configuration
+    from waypost.skills.content.content import Content
+    from waypost.skills.content.delegating import Delegation
+    from waypost.skills.folders.folders import SkillFolders
+    from waypost.skills.live_section import LiveSection
+    from waypost.skills.skill_set import SkillSet
+    from waypost.transports.http.app import OperatorAnswer, OperatorRequest
+    from waypost.upstreams.pool import Upstreams
+    from waypost.workers.workers import Workers
+    from waypost.workflows.workflows import Workflows
+
+_log: Final = logging.getLogger(__name__)
+REFRESH_INTERVAL_S: Final = 2.0
+STOP_TIMEOUT_S: Final = 60.0
+"""How long all components together may take to stop; what takes longer is left behind and logged."""
+_ORDER: Final = (
+    "keys",
+    "toolkits",
+    "configuration",
+    "folders",
+    "content",
+    "delegation",
+    "skills",
+    "upstreams",
+    "imports",
+    "gateway",
+)
+"""Components of the hub's own in the order of their start; then come those of programs."""
+_LAST: Final = ("workers", "workflows")
+"""Workers connect when everything that they may call is there; then workflow instances go on, which may call them."""
+
+C = TypeVar("C", bound=Component)
+
+
+class Declared(Host, Protocol):
+    """What a runtime needs of the hub that it runs."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def registry(self) -> Registry: ...
+    @property
+    def hooks(self) -> Hooks: ...
+    @property
+    def auth(self) -> Authentication | None: ...
+    @property
+    def lifespan(self) -> Callable[[Any], AbstractAsyncContextManager[Any]] | None: ...
+
+
+class Runtime:
+    """Runs one hub; a component that nothing asks for is neither built nor imported."""
+
+    def __init__(self, hub: Declared, options: CoreOptions, launch: Launch) -> None:
+        self.launch = launch
+        self.core = build_core(hub, hub.registry, hub.settings, options, launch)
+        self._hub = hub
+        self._keeps_in_memory = options.store is None and not launch.durable
+        self._auth = hub.auth
+        self._serves_http = False
+        self._components: dict[str, Component] = {}
+        self._api: Api | None = None
+        self._vault: Vault | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._running: AsyncExitStack | None = None
+        self._started: set[str] = set()
+        self._active: set[str] = set()
+        """The components that `stop` has to stop: started, or used without that."""
+        if hub.settings.server.surface != "full":
+            _ = self.gateway
+
+    def launch_as(self, launch: Launch) -> None:
+        """Run in another way from the next start on; where data is kept cannot change any more."""
+        moves = launch.data_dir is not None and launch.data_dir != self.core.data_dir
+        if moves or (launch.durable and self._keeps_in_memory):
+            raise WaypostError(
+                "The hub was used before it was served and keeps its data elsewhere; pass data_dir= or store= to Hub."
+            )
+        self.launch = launch
+
+    # Lifecycle.
+
+    async def start(self) -> None:
+        """Start all components in order; on an error those that started are stopped, and it is raised.
+
+        Does nothing where the hub runs on this event loop. On another loop than before everything is started again:
+        what ran on a loop that is closed ended with it.
+        """
+        loop = asyncio.get_running_loop()
+        if self._running is not None and self._loop is loop:
+            return
+        self._loop, self._running = loop, AsyncExitStack()
+        self._started.clear()
+        try:
+            await self._start(self._running)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        core, hub = self.core, self._hub
+        if core.guard.audit is not None:
+            core.guard.audit.start()
+        core.engine.start()
+        if self._serves_http and core.store.database.is_durable:
+            await core.store.open()
+            await self._use_secret()
+        if self._auth is not None:
+            from waypost.policy.leaving import RevocationWatcher
+
+            watcher = RevocationWatcher(self._auth, core.engine.apply_key_changes)
+            stack.push_async_callback(watcher.stop)
+        if hub.lifespan is not None:
+            await stack.enter_async_context(hub.lifespan(hub))
+        stack.push_async_callback(self._stop_components)
+        if self.has_worker_port:
+            _ = self.workers
+            _ = self.content if self.keeps_content else self.delegation
+        await self._add_persisted()
+        await self.start_added()
+        for hook in hub.hooks.stack("start"):
+            await maybe_await(hook())
+        stack.push_async_callback(self._run_stop_hooks)
+        if core.store.database.is_shared:
+            stack.push_async_callback(_cancel, asyncio.get_running_loop().create_task(self._refresh()))
+
+    async def start_added(self) -> None:
+        """Start the components that were added since the last call, in order."""
+        for component in self._in_order():
+            if component.name not in self._started:
+                self._started.add(component.name)
+                self._active.add(component.name)  # before it starts: what a failed start acquired is released too
+                await component.start(self.core)
+
+    async def stop(self) -> None:
+        """Stop all components in reverse order within one deadline, then the engine and the store."""
+        stack, self._running, self._loop = self._running, None, None
+        self._started.clear()
+        if stack is not None:
+            try:
+                async with asyncio.timeout(STOP_TIMEOUT_S):
+                    await stack.aclose()
+            except TimeoutError:
+                _log.error("components did not stop within %g s and are left behind", STOP_TIMEOUT_S)
+        core = self.core
+        if core.guard.audit is not None:
+            core.guard.audit.stop()
+        await core.engine.stop()
+        await core.store.close()
+        core.pipeline.pool.close()
+        if self._auth is not None:
+            await self._auth.close()
+
+    async def _stop_components(self) -> None:
+        for component in reversed(self._in_order()):
+            if component.name in self._active:
+                try:
+                    await component.stop()
+                except Exception:
+                    _log.exception("the component %s failed to stop", component.name)
+        self._active.clear()
+
+    async def _run_stop_hooks(self) -> None:
+        for hook in reversed(self._hub.hooks.stack("stop")):
+            try:
+                await maybe_await(hook())
+            except Exception:
+                _log.exception("a stop hook failed")
+
+    async def _use_secret(self) -> None:
+        secret = await asyncio.to_thread(self.core.secret.read)
+        self.core.engine.seal = Seal(secret)
+        self.core.guard.tokens = tokens_under(secret)
+
+    async def _add_persisted(self) -> None:
+        """Add the components whose data an earlier process, or another replica, left in the store."""
+        persisted = await detect_persisted(self.core.store)
+        if persisted.workflows:
+            _ = self.workflows
+        if persisted.content and self.keeps_content:
+            _ = self.content
+        if self._started:
+            await self.start_added()
+
+    async def _refresh(self) -> None:
+        """Read what other replicas on the same store changed."""
+        while True:
+            await asyncio.sleep(REFRESH_INTERVAL_S)
+            for refresh in (self._add_persisted, *(component.refresh for component in self._in_order())):
+                try:
+                    await refresh()
+                except StoreError:
+                    continue  # the store logs that it is unavailable
+                except Exception:
+                    _log.exception("changes of other replicas were not read")
+
+    async def reload(self) -> bool:
+        """Read the configuration file again; false where it was refused."""
+        if self.configuration is None:
+            raise WaypostError("Only a hub from a configuration file can be reloaded.")
+        return await self.configuration.reload()
+
+    # Components.
+
+    @property
+    def components(self) -> list[Component]:
+        """All components in the order of their start."""
+        return self._in_order()
+
+    def add(self, component: Component) -> None:
+        """Add a component; in a running hub it is started in the background."""
+        if component.name in self._components:
+            raise DefinitionError(f"There is a component {component.name!r} already; give one of them another name.")
+        self._components[component.name] = component
+        if self._running is not None:
+            self.core.spawn(self.start_added())
+
+    def _in_order(self) -> list[Component]:
+        others = [name for name in self._components if name not in _ORDER and name not in _LAST]
+        return [self._components[name] for name in (*_ORDER, *others, *_LAST) if name in self._components]
+
+    def _get(self, name: str, build: Callable[[], C]) -> C:
+        found = self._components.get(name)
+        if found is None:
+            found = self._components[name] = build()
+            if self._running is not None:
+                self._active.add(name)  # what is first used in a running hub opens by that use, and has to be stopped
+        return cast(C, found)  # each name is built in one place
+
+    @property
+    def authentication(self) -> Authentication:
+        """Who may use the hub: as given, else every caller, with or without a key."""
+        if self._auth is None:
+            from waypost.policy import Authentication
+
+            self._auth = Authentication(anonymous=ANONYMOUS, lenient=True)
+        return self._auth
+
+    @property
+    def has_authentication(self) -> bool:
+        """Whether callers are authenticated."""
+        return self._auth is not None
+
+    def authenticate(self) -> Authentication:
+        """Serve over HTTP from the next start on: keys of the store count, and the secret outlives the process."""
+        self._serves_http = True
+        self.check_exposure(self.authentication)
+        _ = self.keys
+        return self.authentication
+
+    def check_exposure(self, auth: Authentication) -> None:
+        """Refuse anonymous callers at an address that other machines can reach."""
+        address = self.launch.address
+        if address is None or is_loopback(address) or not auth.allows_anonymous:
+            return
+        if not self.core.settings.server.allow_anonymous_remote:
+            raise WaypostError(
+                f"{address} can be reached from outside and nobody has to show a key; listen on 127.0.0.1, "
+                "or allow it with server.allowAnonymousRemote: true (allow_anonymous_remote=True in Python)."
+            )
+
+    @property
+    def toolkits(self) -> Toolkits:
+        """The toolkits that are opened and closed with the hub."""
+        return self._get("toolkits", Toolkits)
+
+    @property
+    def keys(self) -> KeyRing:
+        """Keys that are created and revoked while the hub runs."""
+        from waypost.policy.key_ring import KeyRing
+
+        return self._get("keys", lambda: KeyRing(self.authentication.keys, self.core.store))
+
+    @property
+    def upstreams(self) -> Upstreams:
+        """Connections to other servers."""
+        from waypost.upstreams.pool import Upstreams
+
+        return self._get("upstreams", lambda: Upstreams(credentials=self.vault.get))
+
+    @property
+    def vault(self) -> Vault:
+        """The credentials that users gave the hub for upstream servers."""
+        if self._vault is None:
+            from waypost.policy.vault import Vault
+
+            self._vault = Vault(self.core.secret, self.core.store)
+        return self._vault
+
+    @property
+    def workflows(self) -> Workflows:
+        """The workflow engine and its definitions."""
+        from waypost.workflows.workflows import Workflows
+
+        core = self.core
+        return self._get(
+            "workflows",
+            lambda: Workflows(
+                core.registry,
+                core.pipeline,
+                core.guard,
+                core.store,
+                self.upstreams,
+                resume_runs=self.launch.resume_runs,
+            ),
+        )
+
+    @property
+    def has_workflows(self) -> bool:
+        """Whether the workflow engine was built."""
+        return "workflows" in self._components
+
+    @property
+    def gateway(self) -> Gateway:
+        """The seven tools over everything."""
+        from waypost.gateway.gateway import Gateway
+
+        core = self.core
+        return self._get(
+            "gateway",
+            lambda: Gateway(core.registry, self.workflows, core.guard, core.settings.search.ranking, self._read_at),
+        )
+
+    def _read_at(self, uri: str) -> str | None:
+        """The URI under which a file of a skill folder is a document too."""
+        folders = self._components.get("folders")
+        return None if folders is None else self.folders.read_at(uri)
+
+    @property
+    def workers(self) -> Workers:
+        """The worker socket and what workers offer."""
+        from waypost.settings import Workers as WorkerSettings
+        from waypost.workers.workers import Workers
+
+        core = self.core
+        settings = core.settings.workers or WorkerSettings()
+        return self._get(
+            "workers",
+            lambda: Workers(core.registry, core.pipeline, core.store, settings, accepts=self.has_worker_port),
+        )
+
+    @property
+    def has_worker_port(self) -> bool:
+        """Whether workers may connect."""
+        return self.core.settings.workers is not None and self.launch.opens_worker_port
+
+    @property
+    def worker_address(self) -> str | None:
+        """Where workers connect, once the socket is open."""
+        return self.workers.address if "workers" in self._components else None
+
+    @property
+    def keeps_content(self) -> bool:
+        """Whether the hub keeps markdown skills and prompts itself, and no worker does."""
+        settings = self.core.settings.workers
+        return settings is None or settings.registry or not self.launch.opens_worker_port
+
+    @property
+    def content(self) -> Content:
+        """Markdown skills and prompts that workers and people publish."""
+        from waypost.skills.content.hosting import hosted_content
+
+        core = self.core
+        return self._get(
+            "content",
+            lambda: hosted_content(
+                core.registry,
+                self.workers,
+                core.pipeline,
+                core.guard.policy,
+                core.store,
+                core.engine.broadcast.resource_updated,
+                (self.folders,),
+            ),
+        )
+
+    @property
+    def delegation(self) -> Delegation:
+        """Markdown skills and prompts of a registry that is a worker."""
+        from waypost.skills.content.delegating import Delegation
+
+        core = self.core
+        return self._get(
+            "delegation", lambda: Delegation(core.registry, self.workers, core.engine.broadcast.resource_updated)
+        )
+
+    @property
+    def folders(self) -> SkillFolders:
+        """The folders that skills and prompts are read from."""
+        from waypost.skills.folders.folders import SkillFolders
+
+        core = self.core
+        return self._get(
+            "folders",
+            lambda: SkillFolders(core.registry, core.engine.broadcast.resource_updated, self._reload_content),
+        )
+
+    def add_skill_folders(self, folders: Iterable[str | PathLike[str]]) -> None:
+        """Serve the skills in folders."""
+        self.folders.add(*folders)
+        self.core.engine.profile.skills = self.folders
+
+    async def _reload_content(self) -> None:
+        if "content" in self._components:
+            await self.content.load()
+
+    @property
+    def executable_skills(self) -> LiveSection:
+        """Core skills and the skills of a directory."""
+        from waypost.skills.live_section import LiveSection
+
+        core = self.core
+        return self._get(
+            "skills",
+            lambda: LiveSection(
+                core.registry,
+                core.pipeline,
+                core.store,
+                core.data_dir,
+                core.guard.forgive,
+                self.folders,
+                self._serve_skills,
+            ),
+        )
+
+    def _serve_skills(self, source: SkillSource | None) -> None:
+        self.core.engine.profile.skills = source
+
+    @property
+    def skill_set(self) -> SkillSet | None:
+        """The skills of a directory, where the configuration names one."""
+        if "skills" not in self._components:
+            return None
+        section = self.executable_skills.section
+        return None if section is None else section.dynamic
+
+    @property
+    def imports(self) -> Imports | None:
+        """Upstream servers whose capabilities are imported, where there are any."""
+        return self.make_imports() if "imports" in self._components else None
+
+    def make_imports(self) -> Imports:
+        """The imports, made when there is a first one."""
+        from waypost.gateway.importing import Imports
+
+        core = self.core
+        return self._get(
+            "imports",
+            lambda: Imports(core.registry, self.upstreams, core.store, core.guard.audit, core.engine.broadcast),
+        )
+
+    @property
+    def configuration(self) -> Configuration | None:
+        """The configuration file behind the hub, if there is one."""
+        found = self._components.get("configuration")
+        return found if found is None else cast("Configuration", found)
+
+    # What HTTP serves beside MCP.
+
+    async def health(self) -> dict[str, str]:
+        """What `/health` answers."""
+        db = await self.core.store.health()
+        return {"status": "ok" if db == "ok" else "degraded", "version": __version__, "db": db, "mcp": "running"}
+
+    async def operate(self, request: OperatorRequest) -> OperatorAnswer:
+        """Answer a request to the HTTP API."""
+        if self._api is None:
+            from waypost.api import Api
+
+            self._api = Api(self)
+        return await self._api.answer(request)
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait({task})

@@ -1,0 +1,270 @@
+"""One lifecycle: components, lifespan, hooks and toolkits start in order and stop in reverse, on every transport."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.protocol.conftest import asynchronous
+from waypost import DefinitionError, Hub, Toolkit, WaypostError, tool
+from waypost.runtime.component import Component
+from waypost.runtime.core import Core, Launch
+from waypost.testing import connect
+
+
+class Recorded(Component):
+    """Notes when it is started and stopped."""
+
+    def __init__(self, name: str, events: list[str], fails: str = "") -> None:
+        self.name = name
+        self._events = events
+        self._fails = fails
+
+    async def start(self, core: Core) -> None:
+        self._events.append(f"{self.name} starts")
+        if self._fails == "start":
+            raise OSError("no disk")
+
+    async def stop(self) -> None:
+        self._events.append(f"{self.name} stops")
+        if self._fails == "stop":
+            raise OSError("no disk")
+
+
+def declared(events: list[str]) -> Hub:
+    @contextlib.asynccontextmanager
+    async def lifespan(hub: Hub) -> AsyncIterator[None]:
+        events.append(f"lifespan of {hub.info.name} begins")
+        yield
+        events.append("lifespan ends")
+
+    hub = Hub("house", version="1", lifespan=lifespan)
+    hub.add(Recorded("first", events)).add(Recorded("second", events))
+    hub.on("start")(lambda: events.append("start hook"))
+
+    @hub.on("stop")
+    async def stopped() -> None:
+        events.append("stop hook")
+
+    return hub
+
+
+ORDER = [
+    "lifespan of house begins",
+    "first starts",
+    "second starts",
+    "start hook",
+    "stop hook",
+    "second stops",
+    "first stops",
+    "lifespan ends",
+]
+
+
+@asynchronous
+async def test_memory_starts_in_order_and_stops_in_reverse() -> None:
+    events: list[str] = []
+    hub = declared(events)
+    async with connect(hub) as client:
+        assert await client.list_tools() == []
+    await hub.stop()
+
+    assert events == ORDER
+
+
+@asynchronous
+async def test_asgi_starts_the_same() -> None:
+    events: list[str] = []
+    app = declared(events).asgi()
+    sent: list[Any] = []
+    received = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+
+    async def receive() -> Any:
+        return next(received)
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+
+    await app({"type": "lifespan"}, receive, send)
+
+    assert events == ORDER
+    assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
+SERVED = """
+import sys
+sys.path.insert(0, {root!r})
+from tests.runtime.test_lifecycle import declared
+class Printed(list):
+    def append(self, event):
+        sys.stderr.write(event + "\\n")
+hub = declared(Printed())
+hub.serve({transport!r}, **{options!r})
+"""
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+def test_stdio_and_http_start_the_same(transport: str, tmp_path: Path) -> None:
+    root = str(Path(__file__).parents[2])
+    options: dict[str, Any] = {"data_dir": str(tmp_path / "data")}
+    if transport == "http":
+        options["port"] = 0
+    program = SERVED.format(root=root, transport=transport, options=options)
+    lines: list[str] = []
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stderr is not None and process.stdin is not None
+        for line in process.stderr:
+            lines.append(line.decode().strip())
+            if transport == "stdio" and lines[-1] == "start hook":
+                process.stdin.close()
+            elif "is ready at" in lines[-1]:
+                process.terminate()
+        assert process.wait(10) == 0
+
+    assert [line for line in lines if line in ORDER] == ORDER
+
+
+@asynchronous
+async def test_a_failed_start_stops_what_had_started_and_raises() -> None:
+    events: list[str] = []
+    hub = Hub("house", version="1")
+    hub.add(Recorded("first", events)).add(Recorded("second", events, "start")).add(Recorded("third", events))
+
+    with pytest.raises(OSError, match="no disk"):
+        await hub.start()
+
+    assert events == ["first starts", "second starts", "second stops", "first stops"]
+
+
+@asynchronous
+async def test_a_component_that_fails_to_stop_keeps_no_other_from_stopping(caplog: pytest.LogCaptureFixture) -> None:
+    events: list[str] = []
+    hub = Hub("house", version="1")
+    hub.add(Recorded("first", events)).add(Recorded("second", events, "stop"))
+    await hub.start()
+    await hub.stop()
+
+    assert events[-2:] == ["second stops", "first stops"]
+    assert "the component second failed to stop" in caplog.text
+
+
+def test_a_hub_can_start_again_on_another_loop() -> None:
+    events: list[str] = []
+    hub = declared(events)
+
+    async def once() -> None:
+        await hub.start()
+        await hub.stop()
+
+    asyncio.run(once())
+    asyncio.run(once())
+
+    assert events == ORDER * 2
+
+
+@asynchronous
+async def test_a_component_added_to_a_running_hub_is_started_and_stopped() -> None:
+    events: list[str] = []
+    hub = Hub("house", version="1")
+    await hub.start()
+    hub.add(Recorded("late", events))
+    await asyncio.sleep(0)  # one turn of the loop, in which it starts
+    await hub.stop()
+
+    assert events == ["late starts", "late stops"]
+
+
+@asynchronous
+async def test_two_components_of_one_name_are_refused() -> None:
+    hub = Hub("house", version="1").add(Recorded("same", [])).add(Recorded("same", []))
+
+    with pytest.raises(DefinitionError, match="There is a component 'same' already"):
+        await hub.start()
+
+
+@asynchronous
+async def test_toolkits_are_opened_with_the_hub_and_closed_with_it() -> None:
+    events: list[str] = []
+
+    class Files(Toolkit):
+        def open(self) -> None:
+            events.append("files opened")
+
+        async def close(self) -> None:
+            events.append("files closed")
+
+        @tool
+        def look(self) -> str:
+            """Say what happened so far."""
+            return ", ".join(events)
+
+    class Web(Toolkit):
+        async def open(self) -> None:
+            events.append("web opened")
+
+        def close(self) -> None:
+            events.append("web closed")
+
+    hub = Hub("house", version="1").add(Files).add(Web())
+    async with connect(hub) as client:
+        assert (await client.call_tool("look")).text == "files opened, web opened"
+    await hub.stop()
+
+    assert events[2:] == ["web closed", "files closed"]
+
+
+def test_where_data_is_kept_is_decided_once(tmp_path: Path) -> None:
+    hub = Hub("house", version="1")
+    assert not hub.store.database.is_durable
+
+    with pytest.raises(WaypostError, match="used before it was served"):
+        hub.launch(Launch(durable=True))
+
+    kept = Hub("house", version="1", data_dir=tmp_path)
+    assert kept.store.database.is_durable
+    assert kept.launch(Launch(durable=True)).core.data_dir == tmp_path
+
+
+@asynchronous
+async def test_a_key_made_at_run_time_is_good_after_a_restart_under_asgi(tmp_path: Path) -> None:
+    hub = Hub("house", version="1", data_dir=tmp_path)
+    _ = hub.asgi()
+    await hub.start()
+    key = await hub.keys.create("ci")
+    await hub.stop()
+
+    again = Hub("house", version="1", data_dir=tmp_path)
+    _ = again.asgi()
+    await again.start()
+    principal = again.authentication.known({b"authorization": f"Bearer {key}".encode()})
+    await again.stop()
+
+    assert principal is not None and principal.id == "ci"
+
+
+def test_a_hub_with_one_tool_imports_no_component() -> None:
+    program = """
+import asyncio, sys
+from waypost import Hub
+from waypost.testing import connect
+hub = Hub("small", version="1")
+hub.tool(lambda: "x", name="x")
+async def use():
+    await hub.start()
+    await hub.stop()
+asyncio.run(use())
+rooms = {"workflows", "gateway", "search", "imports", "workers", "skills", "documents", "api", "console"}
+print(sorted(m for m in sys.modules if m.startswith("waypost.") and m.split(".")[1] in rooms))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
