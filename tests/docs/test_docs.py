@@ -246,7 +246,7 @@ SHARED = {"runtime.core", "runtime.component"}
 
 def room_of(path: Path) -> str:
     parts = path.relative_to(SOURCE).with_suffix("").parts
-    return name if (name := ".".join(parts[:2])) in SHARED else parts[0]
+    return module if (module := ".".join(parts[:2])) in SHARED else parts[0]
 
 
 def imported(path: Path) -> set[str]:
