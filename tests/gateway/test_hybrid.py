@@ -111,6 +111,13 @@ def test_a_query_is_taken_sentence_by_sentence(query: str, count: int) -> None:
     assert len(sentences(query)) == count
 
 
+def test_a_long_run_of_dots_takes_no_time() -> None:
+    query = "send a message soon" + "." * 50_000
+    began = thread_time()
+    assert sentences(query) == [query]
+    assert thread_time() - began < 0.5
+
+
 @with_embeddings
 def test_meaning_finds_what_shares_no_word() -> None:
     embeddings = Embeddings()

@@ -112,6 +112,7 @@ async def test_an_oversized_tool_name_is_cut_in_the_error(name: str, version: st
         "find me a tool " + oversized("CustomerMessage"),
         oversized("a b c d "),
         oversized("... "),
+        "send a message soon" + oversized("."),
         oversized("ßüİ"),
     ],
     ids=[
@@ -122,6 +123,7 @@ async def test_an_oversized_tool_name_is_cut_in_the_error(name: str, version: st
         "camel case",
         "letters",
         "punctuation",
+        "dots",
         "other scripts",
     ],
 )

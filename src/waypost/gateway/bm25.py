@@ -19,7 +19,6 @@ from typing import Final, NamedTuple
 from waypost.gateway.documents import Document
 from waypost.gateway.words import stems
 
-_LONGEST_QUERY: Final = 4000
 _MOST_SENTENCES: Final = 8
 _LEAST_OF_A_SENTENCE: Final = 3
 MOST_VISITED: Final = 3000
@@ -27,7 +26,8 @@ MOST_VISITED: Final = 3000
 
 _SATURATION: Final = 1.6
 SENTENCES_WEIGHT: Final = 0.5
-_SENTENCE_END: Final = re.compile(r"[.!?;]+\s+|\n+")
+# Only at the beginning of a run of such characters: from every place in it, a long one would take its square.
+_SENTENCE_END: Final = re.compile(r"(?<![.!?;])[.!?;]++\s+|\n+")
 
 
 class _Field(NamedTuple):
@@ -151,9 +151,9 @@ def scores(found: list[list[Match]]) -> dict[int, float]:
 
 def sentences(query: str) -> list[str]:
     """The sentences of a query that say something; the query itself when there are not several."""
-    parts = _SENTENCE_END.split(query[:_LONGEST_QUERY])
+    parts = _SENTENCE_END.split(query)
     saying = [part for part in parts if len(stems(part)) >= _LEAST_OF_A_SENTENCE]
-    return saying[:_MOST_SENTENCES] if len(saying) > 1 else [query[:_LONGEST_QUERY]]
+    return saying[:_MOST_SENTENCES] if len(saying) > 1 else [query]
 
 
 def _frequencies(document: Document) -> dict[str, float]:

@@ -9,6 +9,7 @@ from typing import Final
 _RUN: Final = re.compile(r"[^\W_]+")
 _PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_a-zA-Z0-9]+")
 _LONG_NUMBER: Final = 4
+_MAX_REMEMBERED_CHARACTERS: Final = 64
 _VOWEL: Final = re.compile("[aeiouy]")
 
 STOP_WORDS: Final = frozenset(
@@ -32,13 +33,15 @@ def stems(text: str) -> list[str]:
     for run in _RUN.findall(text):
         # A long number is a value and names nothing; so many different ones would crowd out the words that are kept.
         if len(run) < _LONG_NUMBER or not run.isdigit():
-            found += _stems_of_run(run)
+            found += _remembered_stems(run) if len(run) <= _MAX_REMEMBERED_CHARACTERS else _stems_of_run(run)
     return found
 
 
-@lru_cache(maxsize=65_536)
 def _stems_of_run(run: str) -> tuple[str, ...]:
     return tuple(stem(part) for part in parts(run) if part not in STOP_WORDS)
+
+
+_remembered_stems: Final = lru_cache(maxsize=65_536)(_stems_of_run)
 
 
 def parts(text: str) -> list[str]:
