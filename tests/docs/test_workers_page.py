@@ -25,7 +25,7 @@ from tests.workers.wire import address, at_work, hub_for_workers
 from waypost.runtime.assembly import check
 from waypost.skills.content.standalone import Settings, read_settings
 from waypost.worker import Handshake, Reconnecting, Worker, register_worker
-from waypost.worker.invocations import MOST_OFFLINE
+from waypost.worker.invocations import MAX_OFFLINE_CALLS
 
 TEXT: Final = (DOCS / "workers.md").read_text()
 FOLDER: Final = ROOT / "examples" / "workers"
@@ -45,7 +45,7 @@ def test_the_page_tells_the_defaults() -> None:
     defaults = inspect.signature(register_worker).parameters
     for name in ("timeout_ms", "max_running"):
         assert f"| `{name}` | {defaults[name].default} |" in TEXT
-    assert f"{MOST_OFFLINE} calls wait" in TEXT
+    assert f"{MAX_OFFLINE_CALLS} calls wait" in TEXT
 
 
 def test_every_example_is_linked_or_shown() -> None:

@@ -59,7 +59,7 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         "Workers fill a store that was wiped by registering again.",
         (
             f"{DURABILITY}::test_workers_fill_a_store_that_was_wiped_by_registering_again",
-            "worker/test_publishing.py::test_everything_is_published_again_after_a_reconnection",
+            "worker/test_publications.py::test_everything_is_published_again_after_a_reconnection",
         ),
     ),
     "S7": (

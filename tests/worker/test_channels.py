@@ -189,7 +189,7 @@ async def test_a_writer_hears_that_nobody_reads_and_that_it_was_closed() -> None
             except InvocationFailed as error:
                 codes.add((error.code, error.message))
                 break
-        assert codes == {("channel_closed", "Nobody reads the channel any more.")}
+        assert codes == {("channel_closed", "The reader has closed the channel.")}
         await channel.writer.close()
         assert (await failure(channel.writer.write(b"3"))).message == "The channel was closed."
 
@@ -228,7 +228,7 @@ async def test_an_end_that_is_taken_or_gone_cannot_be_opened() -> None:
         await one.trigger("other::keep", {"reader": channel.reader_ref})
         taken = await failure(seen[0].read_all())
         assert taken.code == "channel_closed"
-        assert "somebody else has that end already" in taken.message
+        assert "that end is in use already" in taken.message
         await channel.reader.close()
         gone = {"channel_id": "gone", "access_key": "k", "direction": "read"}
         await one.trigger("other::keep", {"reader": gone})

@@ -14,7 +14,7 @@ from tests.worker.engine import AT_ONCE, Scripted, failure, scripted, settled, w
 from tests.workers.wire import address, at_work, hub_for_workers
 from waypost import Hub
 from waypost.worker import VOID, Reconnecting, Worker, register_worker
-from waypost.worker.invocations import MOST_OFFLINE
+from waypost.worker.invocations import MAX_OFFLINE_CALLS
 
 
 def again(hub: Hub) -> Hub:
@@ -94,15 +94,15 @@ async def test_calls_without_a_connection_wait_in_a_line_that_is_not_endless() -
     async with scripted() as engine:
         await engine.close()
         worker = worker_of(engine)
-        waiting = [worker.trigger("a::b", number, action=VOID) for number in range(MOST_OFFLINE)]
+        waiting = [worker.trigger("a::b", number, action=VOID) for number in range(MAX_OFFLINE_CALLS)]
         one_too_many = await failure(worker.trigger("a::b", action=VOID))
-        assert (one_too_many.code, str(MOST_OFFLINE) in one_too_many.message) == ("not_connected", True)
+        assert (one_too_many.code, str(MAX_OFFLINE_CALLS) in one_too_many.message) == ("not_connected", True)
         await engine.open()
         visit = await engine.visits.get()
         await visit.greeted()
-        sent = [(await visit.next("invokefunction"))["data"] for _ in range(MOST_OFFLINE)]
+        sent = [(await visit.next("invokefunction"))["data"] for _ in range(MAX_OFFLINE_CALLS)]
 
-        assert sent == list(range(MOST_OFFLINE))
+        assert sent == list(range(MAX_OFFLINE_CALLS))
         await asyncio.gather(*waiting)
         await worker.shutdown()
 
@@ -130,7 +130,7 @@ async def test_a_worker_that_is_turned_away_stays_away_but_one_refused_function_
         await visit.send("registrationrejected", code="FUNCTION_NAMESPACE_CONFLICT", function_id="a::b", **refused)
         await visit.send("ping")
         await visit.next("pong")
-        assert "a::b was not taken" in caplog.text
+        assert "a::b was not accepted" in caplog.text
         call = worker.trigger("a::b")
         await visit.next("invokefunction")
         await visit.send("registrationrejected", code="WORKER_NAMESPACE_CONFLICT", worker_name="one", **refused)

@@ -52,8 +52,8 @@ async def test_of_many_refusals_one_is_told_and_who_takes_back_what_it_offers_wa
                     worker.register_function(one, lambda payload: payload)
                 await worker.trigger("engine::workers::list", {})
         assert second.refused == set(ids)
-        assert [record.getMessage() for record in caplog.records if "was not taken" in record.getMessage()] == [
-            "the function a::f0 was not taken: another worker offers it already"
+        assert [record.getMessage() for record in caplog.records if "was not accepted" in record.getMessage()] == [
+            "the function a::f0 was not accepted: another worker offers it already"
         ]
         for one in ids:
             second.unregister_function(one)

@@ -9,12 +9,13 @@ provides and uses triggers, `observers` observes functions of others, `observed_
 
 from waypost.errors import InvocationFailed
 from waypost.worker.channels import Channel, ChannelReader, ChannelWriter, StreamChannelRef
-from waypost.worker.connection import Handshake, Reconnecting
+from waypost.worker.connection import Reconnecting
 from waypost.worker.functions import FunctionRef
 from waypost.worker.invocations import VOID, InvocationContext, current_invocation, enqueue
 from waypost.worker.loop import Answer
 from waypost.worker.observed_functions import ObserveHooks, Observer, ObserveRejection
 from waypost.worker.observers import ObserverHandle
+from waypost.worker.publications import Handshake
 from waypost.worker.triggers import Bound, TriggerType
 from waypost.worker.worker import Worker, register_worker
 

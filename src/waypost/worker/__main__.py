@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from waypost.worker.worker import Worker
 
-_STOPS: Final = (signal.SIGINT, signal.SIGTERM)
+_STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the file that is named; further arguments are the program's own."""
+    """Run the file in the first argument; the others are for the program."""
     if not arguments or arguments[0].startswith("-"):
         sys.stderr.write("usage: python -m waypost.worker FILE [ARGUMENT ...]\n")
         return 0 if arguments and arguments[0] in ("-h", "--help") else 2
@@ -36,26 +36,27 @@ def main(arguments: Sequence[str]) -> int:
 
 async def _run(program: FunctionType) -> None:
     stopped = asyncio.Event()
-    for number in _STOPS:
+    for number in _STOP_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    running = asyncio.ensure_future(_program(program))
-    await _either(running, stopped)
+    running = asyncio.ensure_future(_call(program))
+    await _wait_for(running, stopped)
     workers = [one for one in program.__globals__.values() if isinstance(one, Worker)]
     if running.done():
         await running
-        await _either(asyncio.gather(*(one.closed() for one in workers)), stopped)
+        await _wait_for(asyncio.gather(*(one.closed() for one in workers)), stopped)
     else:
         running.cancel()
     await asyncio.gather(*(one.shutdown() for one in workers))
 
 
-async def _program(program: FunctionType) -> Any:
-    came_to = program()
-    return await came_to if inspect.isawaitable(came_to) else came_to
+async def _call(program: FunctionType) -> None:
+    result = program()
+    if inspect.isawaitable(result):
+        await result
 
 
-async def _either(work: asyncio.Future[Any], stopped: asyncio.Event) -> None:
-    """Wait until the work is done, or it is to stop."""
+async def _wait_for(work: asyncio.Future[Any], stopped: asyncio.Event) -> None:
+    """Wait until the work is done, or the process is asked to stop."""
     stopping = asyncio.ensure_future(stopped.wait())
     await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()

@@ -1,4 +1,4 @@
-"""Channels: bytes and texts from one worker to another, on sockets of their own and as long as anybody likes."""
+"""Channels: streams of bytes and texts from one worker to another, each on a socket of its own."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from waypost.errors import InvocationFailed
-from waypost.worker.loop import Answer, Home
+from waypost.worker.loop import Answer, WorkerLoop
 from waypost.workers.frames import MOST
 
 _log: Final = logging.getLogger(__name__)
-_PIECE: Final = 64 * 1024
-_OPEN_WITHIN: Final = 10.0
-_CLOSE_WITHIN: Final = 1.0
-_OVER: Final = 1000
-_TURNED_AWAY: Final = {404: "there is no such channel any more", 409: "somebody else has that end already"}
-CREATE: Final = "engine::channels::create"
+_PIECE_BYTES: Final = 64 * 1024
+_OPEN_TIMEOUT_S: Final = 10.0
+_CLOSE_TIMEOUT_S: Final = 1.0
+_NORMAL_CLOSURE: Final = 1000
+_STATUS_REASONS: Final = {404: "there is no such channel any more", 409: "that end is in use already"}
+CREATE_CHANNEL: Final = "engine::channels::create"
 
-Hears: TypeAlias = Callable[[str], object]
+MessageCallback: TypeAlias = Callable[[str], object]
 Create: TypeAlias = Callable[[Any], Awaitable[Any]]
 """Asks the engine for a channel."""
 
 
 class StreamChannelRef(Struct, frozen=True):
-    """One end of a channel, to be sent to whoever shall have it."""
+    """A reference to one end of a channel, to be sent to the worker that shall have it."""
 
     channel_id: str
     access_key: str
@@ -47,7 +47,7 @@ class _End:
 
     @classmethod
     def schema(cls) -> dict[str, Any]:
-        """What stands for it in a payload."""
+        """The schema of its reference in a payload."""
         properties = {"channel_id": {"type": "string"}, "access_key": {"type": "string"}}
         return {
             "type": "object",
@@ -68,29 +68,29 @@ class _End:
     def __init__(self, channels: Channels, ref: StreamChannelRef) -> None:
         self._channels = channels
         self._ref = ref
-        self._turn = asyncio.Lock()
+        self._order = asyncio.Lock()
         self._opening = asyncio.Lock()
         self._socket: ClientConnection | None = None
         self._is_closed = False
 
     def close(self) -> Answer[None]:
-        """Let go of it, after everything that was begun before; the other side hears of it."""
-        return self._channels.home.start(self._close())
+        """Close it after everything that was started before; the other side learns of it."""
+        return self._channels.loop.start(self._close())
 
     async def _close(self) -> None:
-        async with self._turn:
-            await self._let_go()
+        async with self._order:
+            await self._shut()
 
-    async def _let_go(self) -> None:
-        """Close it; one that was never used is opened for that, or the other side would not hear of it."""
+    async def _shut(self) -> None:
+        """Close it; one that was never used is opened for that, so that the other side learns of it."""
         if self._socket is None and not self._is_closed:
             with suppress(InvocationFailed):
-                await self._opened()
+                await self._open()
         self._is_closed = True
         if self._socket is not None:
             await self._channels.shut(self._socket)
 
-    async def _opened(self) -> ClientConnection:
+    async def _open(self) -> ClientConnection:
         async with self._opening:
             if self._socket is None:
                 self._socket = await self._channels.open(self._ref)
@@ -104,23 +104,26 @@ class ChannelWriter(_End):
 
     def write(self, data: bytes) -> Answer[None]:
         """Write bytes; done when they are on their way, which is not before the reader keeps up."""
-        return self._channels.home.start(self._write(data))
+        return self._channels.loop.start(self._write(data))
 
     def send_message(self, message: str) -> Answer[None]:
-        """Write a text, which the reader's `on_message` hears."""
-        return self._channels.home.start(self._write(message))
+        """Write a text, which goes to the reader's `on_message`."""
+        return self._channels.loop.start(self._write(message))
 
     async def _write(self, data: bytes | str) -> None:
-        async with self._turn:
+        async with self._order:
             if self._is_closed:
                 raise InvocationFailed("The channel was closed.", "channel_closed")
-            socket = await self._opened()
+            socket = await self._open()
             try:
-                for piece in [data] if isinstance(data, str) else _pieces(data):
-                    await socket.send(piece)
+                if isinstance(data, str):
+                    await socket.send(data)
+                    return
+                for start in range(0, len(data), _PIECE_BYTES):
+                    await socket.send(data[start : start + _PIECE_BYTES])
             except ConnectionClosed:
                 await self._channels.shut(socket)
-                raise InvocationFailed("Nobody reads the channel any more.", "channel_closed") from None
+                raise InvocationFailed("The reader has closed the channel.", "channel_closed") from None
 
 
 class ChannelReader(_End):
@@ -130,35 +133,35 @@ class ChannelReader(_End):
 
     def __init__(self, channels: Channels, ref: StreamChannelRef) -> None:
         super().__init__(channels, ref)
-        self._hears: list[Hears] = []
+        self._callbacks: list[MessageCallback] = []
 
-    def on_message(self, callback: Hears) -> None:
-        """Hear of texts while the channel is read; called in the worker's own loop."""
-        self._hears.append(callback)
+    def on_message(self, callback: MessageCallback) -> None:
+        """Call something with each text while the channel is read; it runs in the worker's loop."""
+        self._callbacks.append(callback)
 
     def read_all(self) -> Answer[bytes]:
         """All bytes that are still to come."""
-        return self._channels.home.start(self._all())
+        return self._channels.loop.start(self._read_all())
 
     def close(self) -> Answer[None]:
-        """Read no more; the writer hears of it."""
-        return self._channels.home.start(self._let_go())
+        """Stop reading; the writer learns of it."""
+        return self._channels.loop.start(self._shut())
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
 
     async def __anext__(self) -> bytes:
-        home = self._channels.home
-        piece = await (self._next() if home.is_here else home.start(self._next()))
+        loop = self._channels.loop
+        piece = await (self._next() if loop.is_current else loop.start(self._next()))
         if piece is None:
             raise StopAsyncIteration
         return piece
 
     def __iter__(self) -> Iterator[bytes]:
-        while (piece := self._channels.home.start(self._next()).result()) is not None:
+        while (piece := self._channels.loop.start(self._next()).result()) is not None:
             yield piece
 
-    async def _all(self) -> bytes:
+    async def _read_all(self) -> bytes:
         pieces = []
         while (piece := await self._next()) is not None:
             pieces.append(piece)
@@ -167,7 +170,7 @@ class ChannelReader(_End):
     async def _next(self) -> bytes | None:
         """The next bytes; nothing at the end."""
         while not self._is_closed:
-            socket = await self._opened()
+            socket = await self._open()
             try:
                 message = await socket.recv()
             except ConnectionClosed as closed:
@@ -175,26 +178,26 @@ class ChannelReader(_End):
                 break
             if isinstance(message, bytes):
                 return message
-            self._hear(message)
+            self._on_text(message)
         return None
 
     async def _ended(self, closed: ConnectionClosed) -> None:
-        is_lost = not self._is_closed and (closed.rcvd is None or closed.rcvd.code != _OVER)
-        await self._let_go()
+        is_lost = not self._is_closed and (closed.rcvd is None or closed.rcvd.code != _NORMAL_CLOSURE)
+        await self._shut()
         if is_lost:
             raise InvocationFailed("The channel was lost before its end.", "channel_closed")
 
-    def _hear(self, message: str) -> None:
-        for callback in self._hears:
+    def _on_text(self, message: str) -> None:
+        for callback in self._callbacks:
             try:
                 callback(message)
             except Exception:
-                _log.exception("a message of a channel was not understood")
+                _log.exception("the callback for a text of a channel failed")
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """A channel: keep one end, and send the reference of the other to whoever shall have it."""
+    """A channel: keep one end, and send the reference of the other to another worker."""
 
     writer: ChannelWriter
     reader: ChannelReader
@@ -205,28 +208,28 @@ class Channel:
 class Channels:
     """The channels of one worker."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], home: Home, create: Create) -> None:
-        self.home = home
+    def __init__(self, url: str, headers: Mapping[str, str], loop: WorkerLoop, create: Create) -> None:
+        self.loop = loop
         self._url = url
         self._headers = headers
         self._create = create
         self._sockets: set[ClientConnection] = set()
         self._is_closed = False
 
-    async def make(self, buffer_size: int | None) -> Channel:
-        """A new channel, which holds so many messages that are not read yet."""
+    async def create(self, buffer_size: int | None) -> Channel:
+        """A new channel, which holds up to so many unread messages."""
         made = await self._create({"buffer_size": buffer_size})
         writer, reader = (msgspec.convert(made[end], StreamChannelRef) for end in ("writer", "reader"))
         return Channel(ChannelWriter(self, writer), ChannelReader(self, reader), writer, reader)
 
-    def resolved(self, value: Any) -> Any:
-        """A payload with the ends of channels in place of their references."""
+    def resolve(self, value: Any) -> Any:
+        """A payload with the references in it replaced by ends of channels."""
         if isinstance(value, dict):
             if _is_ref(value):
                 ref = msgspec.convert(value, StreamChannelRef)
                 return ChannelReader(self, ref) if ref.direction == "read" else ChannelWriter(self, ref)
-            return {key: self.resolved(one) for key, one in value.items()}
-        return [self.resolved(one) for one in value] if isinstance(value, list) else value
+            return {key: self.resolve(one) for key, one in value.items()}
+        return [self.resolve(one) for one in value] if isinstance(value, list) else value
 
     async def open(self, ref: StreamChannelRef) -> ClientConnection:
         """A socket for one end."""
@@ -235,18 +238,18 @@ class Channels:
         is_writer = ref.direction == "write"
         try:
             socket = await connect(
-                _address(self._url, ref),
+                _build_url(self._url, ref),
                 additional_headers=self._headers,
                 max_size=MOST,
                 compression=None,
                 proxy=None,
-                open_timeout=_OPEN_WITHIN,
-                # The engine does not read from a writer that is too fast, not even its pings and its goodbye.
+                open_timeout=_OPEN_TIMEOUT_S,
+                # The engine stops reading from a writer that is too fast, its pings and its close frame included.
                 ping_interval=None if is_writer else 20.0,
-                close_timeout=None if is_writer else _CLOSE_WITHIN,
+                close_timeout=None if is_writer else _CLOSE_TIMEOUT_S,
             )
         except (OSError, TimeoutError, WebSocketException) as error:
-            raise InvocationFailed(f"The channel cannot be opened: {_why(error)}.", "channel_closed") from None
+            raise InvocationFailed(f"The channel cannot be opened: {_explain(error)}.", "channel_closed") from None
         self._sockets.add(socket)
         return socket
 
@@ -256,10 +259,10 @@ class Channels:
         self._sockets.discard(socket)
 
     async def close(self) -> None:
-        """Close them all, whatever is still to be read or written."""
+        """Close all of them at once."""
         self._is_closed = True
         for socket in self._sockets:
-            socket.close_timeout = _CLOSE_WITHIN
+            socket.close_timeout = _CLOSE_TIMEOUT_S
         await asyncio.gather(*(self.shut(socket) for socket in list(self._sockets)), return_exceptions=True)
 
 
@@ -268,19 +271,15 @@ def _is_ref(value: dict[str, Any]) -> bool:
     return is_text and value.get("direction") in ("read", "write")
 
 
-def _address(url: str, ref: StreamChannelRef) -> str:
+def _build_url(url: str, ref: StreamChannelRef) -> str:
     base, _, query = url.partition("?")
     mine = f"key={quote(ref.access_key, safe='')}&dir={ref.direction}"
     query = f"{query}&{mine}" if query else mine
     return f"{base.rstrip('/')}/ws/channels/{quote(ref.channel_id, safe='')}?{query}"
 
 
-def _why(error: Exception) -> str:
+def _explain(error: Exception) -> str:
     if isinstance(error, InvalidStatus):
         status = error.response.status_code
-        return _TURNED_AWAY.get(status, f"the server answered with the status {status}")
+        return _STATUS_REASONS.get(status, f"the server answered with the status {status}")
     return str(error) or type(error).__name__
-
-
-def _pieces(data: bytes) -> Iterator[bytes]:
-    return (data[start : start + _PIECE] for start in range(0, len(data), _PIECE))

@@ -1,4 +1,4 @@
-"""The way to the engine: connects, connects again when it is lost, and carries messages both ways."""
+"""The connection to the engine, which is made again when it is lost, and the messages on it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, Union
 
@@ -34,8 +34,8 @@ from waypost.workers.frames import (
 from waypost.workers.observing.messages import ObserveResult, ObserverStateChanged
 
 
-class Known(Struct):
-    """An observer, as the engine tells of it to the owner of the function."""
+class ObserverInfo(Struct):
+    """An observer, as the engine describes it to the owner of the function."""
 
     id: str
     args: dict[str, Any] = {}
@@ -46,25 +46,25 @@ class Known(Struct):
     legacy: dict[str, Any] | None = None
 
 
-class Announced(Struct, tag="functionregistered"):
+class FunctionRegistered(Struct, tag="functionregistered"):
     """The engine has a function, and these are its observers."""
 
     id: str
     revision: int
     namespace: str | None = None
-    observers: list[Known] = []
+    observers: list[ObserverInfo] = []
 
 
-class Added(Struct, tag="observeradded"):
+class ObserverAdded(Struct, tag="observeradded"):
     """A function has one more observer."""
 
     function_id: str
     revision: int
-    observer: Known
+    observer: ObserverInfo
     namespace: str | None = None
 
 
-class Removed(Struct, tag="observerremoved"):
+class ObserverRemoved(Struct, tag="observerremoved"):
     """A function has one observer less."""
 
     function_id: str
@@ -73,41 +73,28 @@ class Removed(Struct, tag="observerremoved"):
     namespace: str | None = None
 
 
-News: TypeAlias = Announced | Added | Removed
+ObserverNews: TypeAlias = FunctionRegistered | ObserverAdded | ObserverRemoved
 
 
 @dataclass(frozen=True, slots=True)
 class Reconnecting:
-    """Pauses between attempts to connect, in seconds: each twice as long as the one before, none alike."""
+    """Pauses between attempts to connect, in seconds: doubling, and with jitter to spread out many workers."""
 
     first: float = 1.0
     longest: float = 30.0
     jitter: float = 0.3
-    """By which part a pause may be shorter or longer."""
+    """The share by which a pause may be shorter or longer."""
 
     def pause(self, failed: int) -> float:
-        """How long to wait after so many attempts in a row."""
+        """The pause after so many failed attempts in a row."""
         pause = min(self.first * 2.0 ** min(failed, 30), self.longest)
         return pause * random.uniform(1 - self.jitter, 1 + self.jitter)  # noqa: S311  # no secret
 
 
-@dataclass(frozen=True, slots=True)
-class Handshake:
-    """How a skill or prompt is published when the registry is not there yet, in seconds."""
-
-    first: float = 5.0
-    longest: float = 60.0
-    """Pauses grow from the first to the longest, each twice as long as the one before."""
-    most: float = 180.0
-    """After which it is given up, until the worker connects again."""
-    within: float = 5.0
-    """How long each attempt may take."""
-
-
 _log: Final = logging.getLogger(__name__)
-_WHOLE: Final = 16 * 1024 * 1024
-_PIECE: Final = 1024 * 1024
-_OPEN_WITHIN: Final = 10.0
+_MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
+_FRAGMENT_BYTES: Final = 1024 * 1024
+_OPEN_TIMEOUT_S: Final = 10.0
 
 FromEngine: TypeAlias = Union[  # noqa: UP007  # one union of messages, not of types
     WorkerRegistered,
@@ -117,19 +104,18 @@ FromEngine: TypeAlias = Union[  # noqa: UP007  # one union of messages, not of t
     UnregisterTrigger,
     TriggerRegistrationResult,
     RegistrationRejected,
-    Announced,
-    Added,
-    Removed,
+    FunctionRegistered,
+    ObserverAdded,
+    ObserverRemoved,
     ObserveResult,
     ObserverStateChanged,
     Ping,
 ]
-Take: TypeAlias = Callable[[FromEngine], None]
 _decode: Final = msgspec.json.Decoder(FromEngine).decode
 
 
 def check_url(url: str) -> str:
-    """The address itself, if it is one of a WebSocket."""
+    """The address itself; a `DefinitionError` if it is not one of a WebSocket."""
     try:
         parse_uri(url)
     except InvalidURI:
@@ -138,7 +124,7 @@ def check_url(url: str) -> str:
 
 
 class Connection:
-    """One worker's connection, whichever socket it is at the moment."""
+    """One worker's connection, over one socket after the other."""
 
     def __init__(
         self,
@@ -146,53 +132,54 @@ class Connection:
         headers: Mapping[str, str],
         pauses: Reconnecting,
         *,
-        arrived: Callable[[], Awaitable[None]],
-        take: Take,
-        lost: Callable[[], None],
+        on_connect: Callable[[], Awaitable[None]],
+        on_message: Callable[[FromEngine], None],
+        on_lost: Callable[[], None],
     ) -> None:
         self._url = check_url(url)
         self._headers = headers
         self._pauses = pauses
-        self._arrived = arrived
-        self._take = take
-        self._lost = lost
+        self._on_connect = on_connect
+        self._on_message = on_message
+        self._on_lost = on_lost
         self._socket: ClientConnection | None = None
-        self._known_as: WorkerRegistered | None = None
+        self._registration: WorkerRegistered | None = None
 
     @property
     def worker_id(self) -> str | None:
-        """What the engine calls the worker, once it has said so."""
-        return None if self._known_as is None else self._known_as.worker_id
+        """The id that the engine gave the worker, once it has."""
+        return None if self._registration is None else self._registration.worker_id
 
-    async def stay(self) -> None:
-        """Be connected until cancelled."""
+    async def stay_connected(self) -> None:
+        """Connect, and again whenever the connection is lost, until cancelled."""
         failed = -1
         while True:
-            known = self._known_as
-            why = await self._visit()
-            failed = 0 if self._known_as is not known else failed + 1
+            before = self._registration
+            reason = await self._connect()
+            failed = 0 if self._registration is not before else failed + 1
             pause = self._pauses.pause(failed)
-            _log.warning("not connected to %s: %s; trying again in %.1f s", self._url, why, pause)
+            _log.warning("not connected to %s: %s; trying again in %.1f s", self._url, reason, pause)
             await asyncio.sleep(pause)
 
     async def send(self, message: Struct) -> bool:
-        """Send a message; false where there is no connection to send it on."""
+        """Send a message; false where there is no connection."""
         socket = self._socket
         if socket is None or socket.state is not State.OPEN:
             return False
         data = encode_json(message)
         if len(data) > MOST:
-            raise InvocationFailed(
-                f"The message has {len(data)} bytes, and a message has at most {MOST}.", "payload_too_large"
-            )
+            too_large = f"The message has {len(data)} bytes, and a message has at most {MOST}."
+            raise InvocationFailed(too_large, "payload_too_large")
+        # Some engines accept no frame above 16 MiB, so a long message is sent in fragments.
+        fragments = (data[start : start + _FRAGMENT_BYTES] for start in range(0, len(data), _FRAGMENT_BYTES))
         try:
-            await socket.send(data if len(data) <= _WHOLE else _pieces(data), text=True)
+            await socket.send(data if len(data) <= _MAX_FRAME_BYTES else fragments, text=True)
         except ConnectionClosed:
-            _log.debug("a message was under way when the connection was lost")
+            _log.debug("the connection was lost while a message was sent")
         return True
 
-    async def _visit(self) -> str:
-        """Connect and take what comes, to the end; why it ended."""
+    async def _connect(self) -> str:
+        """Connect and receive until the connection is lost; the reason for that."""
         try:
             async with connect(
                 self._url,
@@ -200,59 +187,51 @@ class Connection:
                 max_size=MOST,
                 compression=None,
                 proxy=None,
-                open_timeout=_OPEN_WITHIN,
+                open_timeout=_OPEN_TIMEOUT_S,
             ) as socket:
-                await self._listen(socket)
+                await self._receive(socket)
         except ConnectionClosed as closed:
             return str(closed)
         except InvalidStatus as refused:
-            return _told(refused)
+            status = refused.response.status_code
+            hint = ", which wants a token: set III_TOKEN" if status in (401, 403) else ""
+            return f"the server answered with the status {status}{hint}"
         except OSError as error:
             return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error) or type(error).__name__
         except WebSocketException as error:
             return str(error) or type(error).__name__
         return "it ended"
 
-    async def _listen(self, socket: ClientConnection) -> None:
+    async def _receive(self, socket: ClientConnection) -> None:
         self._socket = socket
         try:
-            if self._known_as is not None:
-                await self.send(Reattach(self._known_as.worker_id, self._known_as.reattach_token))
-            await self._arrived()
+            if self._registration is not None:
+                # With its token the engine knows the worker again, and keeps what was bound to its id.
+                await self.send(Reattach(self._registration.worker_id, self._registration.reattach_token))
+            await self._on_connect()
             while True:
-                self._sort(await socket.recv(decode=False))
+                self._handle(await socket.recv(decode=False))
         finally:
             self._socket = None
-            self._lost()
+            self._on_lost()
 
-    def _sort(self, data: bytes) -> None:
+    def _handle(self, data: bytes) -> None:
         try:
-            frame: FromEngine = _decode(data)
+            message: FromEngine = _decode(data)
         except (msgspec.MsgspecError, RecursionError) as error:
             _log.debug("a message of the engine was ignored: %s", error)
             return
-        if isinstance(frame, WorkerRegistered):
-            self._known_as = frame
+        if isinstance(message, WorkerRegistered):
+            self._registration = message
         try:
-            self._take(frame)
+            self._on_message(message)
         except Exception:  # one message must not end the connection
-            _log.exception("a message of the engine was not understood")
+            _log.exception("a message of the engine could not be handled")
 
 
-def _pieces(data: bytes) -> Iterator[bytes]:
-    """A long message in fragments, because some engines take no longer frames."""
-    return (data[start : start + _PIECE] for start in range(0, len(data), _PIECE))
-
-
-def _told(refused: InvalidStatus) -> str:
-    status = refused.response.status_code
-    hint = ", which wants a token: set III_TOKEN" if status in (401, 403) else ""
-    return f"the server answered with the status {status}{hint}"
-
-
-def headers_of(token: str, more: Mapping[str, Any]) -> dict[str, str]:
-    """What the worker shows when it connects."""
-    shown = {name: str(value) for name, value in more.items()}
-    if token and not any(name.lower() == "authorization" for name in shown):
-        shown["Authorization"] = f"Bearer {token}"
-    return shown
+def build_headers(token: str, more: Mapping[str, Any]) -> dict[str, str]:
+    """The headers of the connection request."""
+    headers = {name: str(value) for name, value in more.items()}
+    if token and not any(name.lower() == "authorization" for name in headers):
+        headers["Authorization"] = f"Bearer {token}"
+    return headers

@@ -1,4 +1,4 @@
-"""What the type hints of a handler say about its payload and its answer."""
+"""The formats of payloads and answers, by the type hints of a handler."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from waypost.capabilities.schemas.signatures import returns
 from waypost.errors import InvocationFailed
 from waypost.worker.channels import ChannelReader, ChannelWriter
 
-Read: TypeAlias = Callable[[Any], Any]
+Convert: TypeAlias = Callable[[Any], Any]
 _OPEN: Final = (Any, object, dict, Mapping)
 
 
-def known_types(function: Callable[..., Any]) -> dict[str, Any]:
+def read_type_hints(function: Callable[..., Any]) -> dict[str, Any]:
     """The type hints of a function; none where they cannot be resolved."""
     try:
         return typing.get_type_hints(hints.underlying(function), include_extras=True)
@@ -27,7 +27,7 @@ def known_types(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def request_format(annotation: Any) -> dict[str, Any] | None:
-    """The schema of a payload, where its type says more than that it is an object."""
+    """The schema of a payload, if its type says more than that it is an object."""
     if _is_open(annotation):
         return None
     if hints.needs_pydantic([annotation]):
@@ -36,12 +36,12 @@ def request_format(annotation: Any) -> dict[str, Any] | None:
         return models.describe(annotation, mode="validation")
     found = returns(annotation)
     if found is None:
-        return _with_channels(annotation)
+        return _channel_schema(annotation)
     return None if found.wrapped else found.schema
 
 
 def response_format(annotation: Any) -> dict[str, Any] | None:
-    """The schema of an answer, where its type says any."""
+    """The schema of an answer, if its type says one."""
     if _is_open(annotation) or annotation is type(None):
         return None
     found = returns(annotation)
@@ -51,22 +51,22 @@ def response_format(annotation: Any) -> dict[str, Any] | None:
     return {**found.schema["properties"]["result"], **definitions}
 
 
-def reader(annotation: Any) -> Read | None:
-    """Makes a payload into what its type says; nothing where the payload will do as it came."""
+def build_converter(annotation: Any) -> Convert | None:
+    """Converts a payload to its type; `None` where the payload is used as it is."""
     if _is_open(annotation):
         return None
     if hints.needs_pydantic([annotation]):
         import pydantic
 
         validate = pydantic.TypeAdapter(annotation).validate_python
-        return _reading(validate, pydantic.ValidationError)
-    if returns(annotation) is None and _with_channels(annotation) is None:
+        return _checked(validate, pydantic.ValidationError)
+    if returns(annotation) is None and _channel_schema(annotation) is None:
         return None
-    return _reading(lambda payload: with_defaults(msgspec.convert(payload, annotation)), msgspec.ValidationError)
+    return _checked(lambda payload: with_defaults(msgspec.convert(payload, annotation)), msgspec.ValidationError)
 
 
-def _with_channels(annotation: Any) -> dict[str, Any] | None:
-    """The schema of a payload with ends of channels in it; nothing for any other."""
+def _channel_schema(annotation: Any) -> dict[str, Any] | None:
+    """The schema of a payload that has ends of channels in it; `None` for any other."""
     ends: list[type] = []
 
     def describe(kind: type) -> dict[str, Any]:
@@ -82,14 +82,14 @@ def _with_channels(annotation: Any) -> dict[str, Any] | None:
     return schema if ends else None
 
 
-def _reading(read: Read, wrong: type[Exception]) -> Read:
-    def checked(payload: Any) -> Any:
+def _checked(convert: Convert, wrong: type[Exception]) -> Convert:
+    def converted(payload: Any) -> Any:
         try:
-            return read({} if payload is None else payload)
+            return convert({} if payload is None else payload)
         except wrong as error:
             raise InvocationFailed(f"The payload does not fit: {error}") from None
 
-    return checked
+    return converted
 
 
 def _is_open(annotation: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The call that a handler answers: who made it, and the trace that it belongs to."""
+"""Calls of functions: the one that a handler answers, and those that the worker makes."""
 
 from __future__ import annotations
 
@@ -20,6 +20,14 @@ from waypost.loops import running_loop
 from waypost.workers.frames import Action, Given, InvocationResult, InvokeFunction, Origin, Text, failed
 from waypost.workers.functions import trace_here
 
+MAX_OFFLINE_CALLS: Final = 1000
+"""Calls that may wait for a connection."""
+VOID: Final = Action("void")
+"""The caller does not wait for an answer."""
+
+Send: TypeAlias = Callable[[Struct], Awaitable[bool]]
+"""Sends a message; false when there is no connection for it."""
+
 current: Final[ContextVar[InvokeFunction | None]] = ContextVar("invocation", default=None)
 """The call that is being answered here."""
 
@@ -31,7 +39,7 @@ class InvocationContext:
     function_id: str
     invocation_id: str
     observe_depth: int = 0
-    """How many observers stand behind it."""
+    """How many observers in a row caused it."""
     caller: dict[str, Any] | None = None
     """Who made it: `worker_id`, `worker_name`, and the `function_id` and `invocation_id` that it was made from."""
     activation: dict[str, Any] | None = None
@@ -49,28 +57,28 @@ def current_invocation() -> InvocationContext | None:
         call.function_id,
         call.invocation_id or "",
         max(call.observe_depth or 0, 0),
-        _told(call.caller),
-        _told(call.activation),
+        _to_dict(call.caller),
+        _to_dict(call.activation),
         call.traceparent,
         call.baggage,
     )
 
 
 @contextmanager
-def answering(call: InvokeFunction) -> Iterator[None]:
-    """Be a handler of a call, with a span of its trace where OpenTelemetry is in use."""
-    if call.invocation_id is None:  # nobody waits for it, but what it does is known by it
+def run_as_handler(call: InvokeFunction) -> Iterator[None]:
+    """Run a handler as that of a call, with a span of its trace where OpenTelemetry is in use."""
+    if call.invocation_id is None:  # its caller does not wait, but calls that it causes refer to it
         call = msgspec.structs.replace(call, invocation_id=str(uuid.uuid4()))
     token = current.set(call)
     try:
-        with _traced(call) if tracing.is_on() else nullcontext():
+        with _span(call) if tracing.is_on() else nullcontext():
             yield
     finally:
         current.reset(token)
 
 
 @contextmanager
-def _traced(call: InvokeFunction) -> Iterator[None]:
+def _span(call: InvokeFunction) -> Iterator[None]:
     from opentelemetry import context, propagate
 
     carrier = {"traceparent": call.traceparent or "", "baggage": call.baggage or ""}
@@ -91,8 +99,8 @@ def trace_context() -> tuple[Text, Text]:
     return (None, None) if call is None else (call.traceparent, call.baggage)
 
 
-def outgoing(frame: InvokeFunction, is_observed: bool) -> InvokeFunction:
-    """A call with what there is to say of where it is made; who observes wants to know more of that."""
+def add_origin(frame: InvokeFunction, is_observed: bool) -> InvokeFunction:
+    """A call with its trace, and if the engine knows observers, with the call that it is made from."""
     frame.traceparent, frame.baggage = trace_context()
     outer = current.get()
     if outer is not None and is_observed:
@@ -102,56 +110,49 @@ def outgoing(frame: InvokeFunction, is_observed: bool) -> InvokeFunction:
 
 
 def parent_of(call: InvokeFunction) -> Origin | None:
-    """Who made a call, without who was behind that."""
+    """The origin of a call, without the origins behind it."""
     return None if call.caller is None else msgspec.structs.replace(call.caller, parent=None)
 
 
-def _told(part: msgspec.Struct | None) -> dict[str, Any] | None:
-    if part is None:
-        return None
-    told: dict[str, Any] = msgspec.to_builtins(part)
-    return told
-
-
-MOST_OFFLINE: Final = 1000
-"""Calls that may wait for a connection."""
-VOID: Final = Action("void")
-"""Nobody waits for what the call comes to."""
-
-Send: TypeAlias = Callable[[Struct], Awaitable[bool]]
-"""Sends a message; false when there is no connection for it."""
+def _to_dict(part: Struct | None) -> dict[str, Any] | None:
+    return None if part is None else dict(msgspec.to_builtins(part))
 
 
 def enqueue(queue: str) -> Action:
-    """The call is kept in a queue and made later; its answer is a receipt."""
+    """Keep the call in a queue and make it later; its answer is a receipt."""
     return Action("enqueue", queue)
 
 
-def invocation(
+def build_invocation(
     function_id: str, metadata: Any, action: Action | Mapping[str, Any] | None, namespace: str | None
 ) -> InvokeFunction:
-    """A call, as the engine is told of it, without its payload."""
+    """The message for a call, without its payload."""
     return InvokeFunction(
         function_id,
-        metadata=given(metadata),
+        metadata=to_raw(metadata),
         action=action if isinstance(action, Action | None) else msgspec.convert(action, Action),
         namespace=namespace,
     )
 
 
-def given(value: Any) -> Given:
-    """A value on its way; nothing is none."""
+def to_raw(value: Any) -> Given:
+    """A value as JSON; `None` is left out."""
     return UNSET if value is None else Raw(encode_json(value))
 
 
+def from_raw(value: Given) -> Any:
+    """A value out of JSON; what was left out is `None`."""
+    return None if value is UNSET else msgspec.json.decode(value)
+
+
 class Calls:
-    """Every call of one worker that is not settled yet."""
+    """The calls of one worker that have no answer yet."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self._unanswered: dict[str, asyncio.Future[Any]] = {}
         self._online = asyncio.Event()
-        self._offline = 0
+        self._waiting = 0
         self._ended: InvocationFailed | None = None
 
     @property
@@ -160,20 +161,20 @@ class Calls:
         return self._online.is_set()
 
     async def make(self, frame: InvokeFunction, within: float) -> Any:
-        """Make a call and wait so many seconds for its answer; one that nobody waits for is done when it is sent."""
+        """Make a call and wait so many seconds for its answer; a void one is done when it is sent."""
         try:
             async with asyncio.timeout(within):
                 if frame.action is not None and frame.action.type == "void":
-                    await self._deliver(frame)
+                    await self._send_void(frame)
                     return None
-                return await self._answered(frame)
+                return await self._send_and_wait(frame)
         except TimeoutError:
             where = "" if self.is_online else "; the worker is not connected"
             message = f"Invocation timeout after {within * 1000:g} ms: {frame.function_id}{where}"
             raise InvocationFailed(message, "TIMEOUT") from None
 
-    def settle(self, answer: InvocationResult) -> None:
-        """Hand an answer to whoever waits for it; nobody waits for one that comes too late."""
+    def resolve(self, answer: InvocationResult) -> None:
+        """Hand an answer to the call that waits for it; one that is too late is dropped."""
         future = self._unanswered.pop(answer.invocation_id or "", None)
         if future is None or future.done():
             return
@@ -186,20 +187,17 @@ class Calls:
         except (msgspec.MsgspecError, RecursionError) as error:
             future.set_exception(InvocationFailed(f"The answer cannot be read: {error}", "serialization_error"))
 
-    def open(self) -> None:
-        """There is a connection: what waits for one goes out."""
+    def connected(self) -> None:
+        """There is a connection: send the calls that wait for one."""
         self._online.set()
 
-    def lose(self) -> None:
-        """The connection is gone, and with it the answers to whatever was sent."""
+    def disconnected(self) -> None:
+        """The connection is lost, and with it the answers to all calls that were sent."""
         self._online.clear()
-        self._fail(
-            InvocationFailed(
-                "Invocation stopped: the connection was lost before the answer came.", "invocation_stopped"
-            )
-        )
+        stopped = "Invocation stopped: the connection was lost before the answer came."
+        self._fail(InvocationFailed(stopped, "invocation_stopped"))
 
-    def end(self, why: InvocationFailed) -> None:
+    def close(self, why: InvocationFailed) -> None:
         """There will be no connection any more."""
         self._ended = why
         self._fail(why)
@@ -211,7 +209,7 @@ class Calls:
                 future.set_exception(InvocationFailed(why.message, why.code))
         self._unanswered.clear()
 
-    async def _answered(self, frame: InvokeFunction) -> Any:
+    async def _send_and_wait(self, frame: InvokeFunction) -> Any:
         invocation = frame.invocation_id = str(uuid.uuid4())
         try:
             while True:
@@ -224,7 +222,7 @@ class Calls:
         finally:
             self._unanswered.pop(invocation, None)
 
-    async def _deliver(self, frame: InvokeFunction) -> None:
+    async def _send_void(self, frame: InvokeFunction) -> None:
         await self._until_online(frame)
         while not await self._send(frame):
             self._online.clear()
@@ -232,18 +230,13 @@ class Calls:
 
     async def _until_online(self, frame: InvokeFunction) -> None:
         if not self.is_online:
-            await self._in_line(frame)
+            if self._waiting >= MAX_OFFLINE_CALLS:
+                full = f"the worker is not connected, and {MAX_OFFLINE_CALLS} calls wait"
+                raise InvocationFailed(f"{frame.function_id} was not called: {full}.", "not_connected")
+            self._waiting += 1
+            try:
+                await self._online.wait()
+            finally:
+                self._waiting -= 1
         if self._ended is not None:
             raise InvocationFailed(self._ended.message, self._ended.code)
-
-    async def _in_line(self, frame: InvokeFunction) -> None:
-        if self._offline >= MOST_OFFLINE:
-            raise InvocationFailed(
-                f"{frame.function_id} was not called: the worker is not connected, and {MOST_OFFLINE} calls wait.",
-                "not_connected",
-            )
-        self._offline += 1
-        try:
-            await self._online.wait()
-        finally:
-            self._offline -= 1

@@ -1,4 +1,4 @@
-"""How a function may be observed, as whoever offers it says: `register_function(..., observe=ObserveHooks(...))`."""
+"""Observers of a worker's own functions: the hooks for them, and the events that they are sent."""
 
 from __future__ import annotations
 
@@ -18,21 +18,36 @@ from msgspec import Raw, Struct
 from waypost.capabilities.results import encode_json
 from waypost.errors import DefinitionError, InvocationFailed
 from waypost.loops import maybe_await, running_loop
-from waypost.worker.connection import Added, Announced, Known, News, Removed
+from waypost.worker.connection import (
+    FunctionRegistered,
+    ObserverAdded,
+    ObserverInfo,
+    ObserverNews,
+    ObserverRemoved,
+)
 from waypost.worker.formats import request_format
 from waypost.worker.invocations import current, parent_of, trace_context
-from waypost.worker.loop import Answer, Home
+from waypost.worker.loop import Answer, WorkerLoop
 from waypost.workers.frames import Activation, Failure, InvokeFunction, Observable, ObserverAck, Origin
 from waypost.workers.observing.filters import Filter
 
+_log: Final = logging.getLogger(__name__)
+HOOK_TIMEOUT_S: Final = 30.0
+MAX_EVENTS: Final = 10_000
+"""Events that may wait to be sent."""
+MAX_EVENT_BYTES: Final = 8 * 1024 * 1024
+_BATCH_SIZE: Final = 256
+
 Delivery: TypeAlias = Literal["auto", "owner"]
 Hook: TypeAlias = "Callable[[Observer], Awaitable[None] | None]"
+Send: TypeAlias = Callable[[Struct], None]
+Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 _LEFT_OUT: Final[Any] = object()
 _FIELDS: Final = ("delivery", "args_format", "legacy_trigger_type", "allow", "on_observer_added", "on_observer_removed")
 
 
 class ObserveRejection(InvocationFailed):
-    """An observer is not wanted; raised in `on_observer_added`, its code is told to whoever observes."""
+    """Raised in `on_observer_added` to refuse an observer, which gets the code."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message, code)
@@ -42,7 +57,7 @@ class ObserveRejection(InvocationFailed):
 
 
 class ObserveHooks:
-    """How the observers of a function hear of it, and what is called when one comes or goes.
+    """How events of a function reach its observers, and what is called when an observer is added or removed.
 
     Made with keywords, or by a subclass that has these as attributes and methods. The two functions are plain or
     asynchronous, and called one at a time. An error of `on_observer_added` refuses the observer.
@@ -76,12 +91,12 @@ class ObserveHooks:
 
     @property
     def is_active(self) -> bool:
-        """Whether anything of it is of use only where the engine knows of observers."""
+        """Whether it needs an engine that supports observers."""
         return self.delivery == "owner" or bool(self.on_observer_added or self.on_observer_removed)
 
 
-def hooks_of(given: ObserveHooks | Mapping[str, Any] | None) -> ObserveHooks:
-    """The hooks of a function; a `DefinitionError` says what makes no sense."""
+def read_hooks(given: ObserveHooks | Mapping[str, Any] | None) -> ObserveHooks:
+    """The hooks of a function; a `DefinitionError` says what is wrong with them."""
     if not isinstance(given, ObserveHooks | Mapping | None):
         raise DefinitionError(f"observe takes ObserveHooks or a dict of its fields, not {type(given).__name__}.")
     if isinstance(given, Mapping):
@@ -97,8 +112,8 @@ def hooks_of(given: ObserveHooks | Mapping[str, Any] | None) -> ObserveHooks:
     return hooks
 
 
-def terms_of(hooks: ObserveHooks) -> Observable | None:
-    """What the engine is told of the hooks, if there is anything."""
+def to_observable(hooks: ObserveHooks) -> Observable | None:
+    """The part of the hooks that the engine has to know, if any."""
     wanted = hooks.args_format
     if isinstance(wanted, type):
         wanted = request_format(wanted)
@@ -106,16 +121,7 @@ def terms_of(hooks: ObserveHooks) -> Observable | None:
     return None if terms == Observable() else terms
 
 
-_log: Final = logging.getLogger(__name__)
-MOST: Final = 10_000
-"""Events that wait to be sent."""
-MOST_BYTES: Final = 8 * 1024 * 1024
-_AT_ONCE: Final = 256
-
-Send: TypeAlias = Callable[[Struct], None]
-
-
-class Reported(Struct, tag="invocationsobserved"):
+class InvocationsObserved(Struct, tag="invocationsobserved"):
     """Events, and the observers that they are for."""
 
     items: list[dict[str, Any]]
@@ -127,19 +133,19 @@ class Event(NamedTuple):
     item: dict[str, Any]
     size: int
     is_due: Callable[[], bool]
-    """Whether the engine knows by now whose it is."""
+    """Whether the engine knows the function, so that it can be sent."""
 
 
-class Reporting:
-    """Events on their way; those that find no room are missed, and told of in the log."""
+class EventQueue:
+    """Events for observers that wait to be sent; those beyond the limits are dropped, and logged."""
 
-    def __init__(self, home: Home, send: Send) -> None:
-        self._home = home
+    def __init__(self, loop: WorkerLoop, send: Send) -> None:
+        self._loop = loop
         self._send = send
         self._lock = threading.Lock()
         self._waiting: list[Event] = []
         self._bytes = 0
-        self._missed = 0
+        self._dropped = 0
         self._is_flushing = False
         """Whether `flush` is about to be called."""
 
@@ -147,171 +153,168 @@ class Reporting:
         """Send an event soon, or when the worker is connected; from any thread."""
         size = len(event)
         with self._lock:
-            if len(self._waiting) >= MOST or self._bytes + size > MOST_BYTES:
-                self._miss()
+            if len(self._waiting) >= MAX_EVENTS or self._bytes + size > MAX_EVENT_BYTES:
+                self._drop()
                 return
             self._waiting.append(Event(item, size, is_due))
             self._bytes += size
             was_flushing, self._is_flushing = self._is_flushing, True
         if not was_flushing:
-            self._home.soon(lambda: running_loop().call_soon(self.flush))
+            self._loop.call(lambda: running_loop().call_soon(self.flush))
 
     def flush(self) -> None:
-        """Send what the engine can take now."""
+        """Send the events that are due."""
         with self._lock:
             self._is_flushing = False
-            going: list[Event] = []
-            staying: list[Event] = []
+            due: list[Event] = []
+            rest: list[Event] = []
             for event in self._waiting:
-                (going if event.is_due() else staying).append(event)
-            self._waiting = staying
+                (due if event.is_due() else rest).append(event)
+            self._waiting = rest
             self._bytes = sum(event.size for event in self._waiting)
-        for start in range(0, len(going), _AT_ONCE):
-            self._send(Reported([event.item for event in going[start : start + _AT_ONCE]]))
+        for start in range(0, len(due), _BATCH_SIZE):
+            self._send(InvocationsObserved([event.item for event in due[start : start + _BATCH_SIZE]]))
 
     def forget(self, function_id: str) -> None:
-        """What waits about a function is for nobody any more."""
+        """Drop the events of a function."""
         with self._lock:
             self._waiting = [event for event in self._waiting if event.item["function_id"] != function_id]
             self._bytes = sum(event.size for event in self._waiting)
 
-    def _miss(self) -> None:
-        self._missed += 1
-        if self._missed % 1000 == 1:
-            _log.warning("%d events found no room to wait for the engine", self._missed)
-
-
-PATIENCE: Final = 30.0
-"""Seconds that a hook has for an observer."""
-
-Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+    def _drop(self) -> None:
+        self._dropped += 1
+        if self._dropped % 1000 == 1:
+            _log.warning("%d events for observers were dropped: too many wait for the engine", self._dropped)
 
 
 @dataclass(frozen=True, slots=True)
-class Ties:
-    """What the owner of functions needs of its worker."""
+class WorkerAccess:
+    """What observed functions need of their worker."""
 
-    home: Home
-    reporting: Reporting
+    loop: WorkerLoop
+    events: EventQueue
     identity: Callable[[], Origin]
-    """Who the worker is to the engine."""
+    """The worker, as the origin of a call."""
     send: Callable[[Struct], None]
     call: Callable[[InvokeFunction, Any, int | None], Answer[Any]]
-    aside: Callable[[Coroutine[Any, Any, None]], None]
-    """Does something that nobody waits for."""
+    start: Callable[[Coroutine[Any, Any, None]], None]
+    """Runs something in the background."""
 
 
 class Observer:
-    """Somebody who observes a function of this worker; it is the same object as long as it does."""
+    """An observer of a function of this worker; the same object for as long as it observes."""
 
-    def __init__(self, owned: Owned, told: Known) -> None:
-        self.id = told.id
-        self.function_id = owned.function_id
-        self.args = told.args
-        self.legacy = told.legacy
+    def __init__(self, function: ObservedFunction, info: ObserverInfo) -> None:
+        self.id = info.id
+        self.function_id = function.function_id
+        self.args = info.args
+        self.legacy = info.legacy
         """The `trigger_type` and `config` of the binding that it stands for."""
         self.rejection: Failure | None = None
-        """Why it is not wanted any more."""
+        """Why it was refused."""
         self.is_active = False
         self.revision = 0
-        """With which message the engine told of it."""
-        self._owned = owned
-        self.update(told)
+        """The revision of the function at which it was added."""
+        self._function = function
+        self.update(info)
 
     @property
-    def is_heard(self) -> bool:
-        """Whether it hears of events: it is active, and nobody has begun to refuse it."""
+    def gets_events(self) -> bool:
+        """Whether it is active, and was not refused."""
         return self.is_active and self.rejection is None
 
-    def update(self, told: Known) -> None:
-        """Take over what may change about it."""
-        self.filters: dict[str, Any] = told.filters or {}
-        self._filter = Filter(told.filters)
-        self.target = told.target
-        self.capture = list(told.capture)
-        self.on = told.on
+    def update(self, info: ObserverInfo) -> None:
+        """Take over what may have changed."""
+        self.filters: dict[str, Any] = info.filters or {}
+        self._filter = Filter(info.filters)
+        self.target = info.target
+        self.capture = list(info.capture)
+        self.on = info.on
 
     def matches(self, document: Mapping[str, Any]) -> bool:
-        """Whether its filters let something through, by `input`, `output`, `error`, `caller` and `metadata`."""
+        """Whether its filters match a document with `input`, `output`, `error`, `caller` and `metadata`."""
         return self._filter.matches(document)
 
     def wants(self, parts: Mapping[str, Raw]) -> bool:
-        """Whether its filters let something through that is on its way."""
+        """Whether its filters match an event, of which only the parts they read are decoded."""
         return self.matches({root: msgspec.json.decode(parts[root]) for root in self._filter.roots if root in parts})
 
     def emit(self, event: Any) -> bool:
-        """Tell it of an event, and wait for nothing; false when it is not active, or its filters are against it."""
-        return self._owned.emit(self, event)
+        """Send it an event, without waiting; false if it is not active, or its filters do not match."""
+        return self._function.emit(self, event)
 
     def call(self, payload: Any, *, timeout_ms: int | None = None) -> Any:
-        """Call its function and wait for what it answers; not in the worker's own loop."""
-        return self._owned.call(self, payload, timeout_ms).result()
+        """Call its function and wait for the answer; not in the worker's own loop."""
+        return self._function.call(self, payload, timeout_ms).result()
 
     async def call_async(self, payload: Any, *, timeout_ms: int | None = None) -> Any:
-        """Call its function and wait for what it answers."""
-        return await self._owned.call(self, payload, timeout_ms)
+        """Call its function and wait for the answer."""
+        return await self._function.call(self, payload, timeout_ms)
 
     def reject(self, code: str, message: str) -> None:
-        """Refuse it after all."""
-        self._owned.reject(self, Failure(code, message))
+        """Refuse it later than in its hook."""
+        self._function.reject(self, Failure(code, message))
 
     def to_dict(self) -> dict[str, Any]:
-        """What there is to know of it."""
+        """Its public attributes."""
         names = ("id", "function_id", "args", "filters", "target", "capture", "on", "legacy")
-        told = {name: getattr(self, name) for name in names}
-        return {name: value for name, value in told.items() if name != "legacy" or value is not None}
+        values = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in values.items() if name != "legacy" or value is not None}
 
     def __repr__(self) -> str:
         return f"Observer(id={self.id!r}, function_id={self.function_id!r}, target={self.target!r}, args={self.args!r})"
 
 
-class Owned:
-    """One function of the worker, and its observers; what happens to them is done one after the other."""
+class ObservedFunction:
+    """One function of the worker, and its observers, whose changes are handled one after the other."""
 
-    def __init__(self, function_id: str, hooks: ObserveHooks, ties: Ties) -> None:
+    def __init__(self, function_id: str, hooks: ObserveHooks, worker: WorkerAccess) -> None:
         self.function_id = function_id
         self.hooks = hooks
         self.is_known = False
-        """Whether the engine, as far as the worker is connected to it, has the function from this worker."""
+        """Whether the connected engine has accepted the function from this worker."""
         self.active: tuple[Observer, ...] = ()
-        self._ties = ties
+        self._worker = worker
         self._namespace: str | None = None
+        # A message that was overtaken by a newer one has an older revision, and is ignored.
         self._revision = -1
+        # Hooks take their time. What was started before the function was released must not activate an observer after
+        # it, so each change remembers how often the function had been released.
         self._releases = 0
-        self._there: dict[str, Observer] = {}
-        self._turns = asyncio.Lock()
+        self._observers: dict[str, Observer] = {}
+        self._order = asyncio.Lock()
 
-    def announced(self, frame: Announced) -> None:
-        """The engine says who observes it, all of them."""
+    def registered(self, frame: FunctionRegistered) -> None:
+        """The engine has accepted the function; the message lists all of its observers."""
         self._namespace, self._revision = frame.namespace, frame.revision
-        self._next(partial(self._have, frame, self._releases))
+        self._run_next(partial(self._set_observers, frame, self._releases))
 
-    def added(self, frame: Added) -> None:
-        """One more observes it."""
+    def observer_added(self, frame: ObserverAdded) -> None:
+        """It has one more observer."""
         if frame.revision > self._revision:
             self._revision = frame.revision
-            self._next(partial(self._add, frame.observer, frame.revision, self._releases, is_new=True))
+            self._run_next(partial(self._add, frame.observer, frame.revision, self._releases, is_new=True))
 
-    def removed(self, frame: Removed) -> None:
-        """One observes it no longer."""
+    def observer_removed(self, frame: ObserverRemoved) -> None:
+        """It has one observer less."""
         if frame.revision > self._revision:
             self._revision = frame.revision
-            self._next(partial(self._remove, frame.id))
+            self._run_next(partial(self._remove, frame.id))
 
     def release(self) -> None:
-        """It is not this worker's any more, to the engine at least."""
+        """The function is no longer this worker's, at least for the engine."""
         self._releases += 1
         self.is_known = False
         for observer in self.active:
             observer.is_active = False
         self.active = ()
-        self._ties.reporting.forget(self.function_id)
-        self._next(self._remove_all)
+        self._worker.events.forget(self.function_id)
+        self._run_next(self._remove_all)
 
     def emit(self, observer: Observer, event: Any) -> bool:
-        """Hand an event to an observer, from any thread."""
+        """Send an event to an observer, from any thread."""
         self._require_owner("emit")
-        if not observer.is_heard:
+        if not observer.gets_events:
             return False
         parts = self._parts(event)
         if not observer.wants(parts):
@@ -333,25 +336,27 @@ class Owned:
             "baggage": baggage,
         }
         given = {name: value for name, value in item.items() if value is not None}
-        self._ties.reporting.put(given, parts["input"], lambda: self.is_known)
+        self._worker.events.put(given, parts["input"], lambda: self.is_known)
         return True
 
     def call(self, observer: Observer, payload: Any, timeout_ms: int | None) -> Answer[Any]:
         """Call the function of an observer, from any thread."""
         self._require_owner("call")
-        if not observer.is_heard:
+        if not observer.gets_events:
             raise InvocationFailed(f"The observer {observer.id} is not active.", "OBSERVER_NOT_ACTIVE")
         if not observer.wants(self._parts(payload)):
-            raise InvocationFailed(f"The filters of the observer {observer.id} are against it.", "FILTERS_NOT_MATCHED")
-        return self._ties.call(InvokeFunction(observer.target, activation=Activation(observer.id)), payload, timeout_ms)
+            raise InvocationFailed(f"The filters of the observer {observer.id} do not match.", "FILTERS_NOT_MATCHED")
+        return self._worker.call(
+            InvokeFunction(observer.target, activation=Activation(observer.id)), payload, timeout_ms
+        )
 
     def reject(self, observer: Observer, why: Failure) -> None:
         """Refuse an observer, from any thread; one whose hook still runs is refused when that is done."""
         observer.rejection = why
-        self._ties.home.soon(self._rejected, observer)
+        self._worker.loop.call(self._apply_rejection, observer)
 
-    def _rejected(self, observer: Observer) -> None:
-        if self._there.get(observer.id) is observer:
+    def _apply_rejection(self, observer: Observer) -> None:
+        if self._observers.get(observer.id) is observer:
             self._deactivate(observer)
             self._ack(observer.id, observer.revision, observer.rejection)
 
@@ -363,15 +368,15 @@ class Owned:
             )
 
     def _parts(self, event: Any) -> dict[str, Raw]:
-        """What observers see of an event: who caused it is who called the function, or who works here."""
+        """What observers see of an event; its caller is that of the function, or else this worker."""
         call = current.get()
         parts = {"input": Raw(encode_json(event))}
         if call is None:
-            caller: Origin | None = self._ties.identity()
+            caller: Origin | None = self._worker.identity()
         elif call.function_id == self.function_id:
             caller = call.caller
         else:
-            caller = self._ties.identity()
+            caller = self._worker.identity()
             caller.function_id, caller.invocation_id = call.function_id, call.invocation_id
             caller.parent = parent_of(call)
         if caller is not None:
@@ -380,85 +385,89 @@ class Owned:
             parts["metadata"] = call.metadata
         return parts
 
-    async def _have(self, frame: Announced, releases: int) -> None:
+    async def _set_observers(self, frame: FunctionRegistered, releases: int) -> None:
         wanted = {one.id for one in frame.observers}
-        for observer_id in [one for one in self._there if one not in wanted]:
+        for observer_id in [one for one in self._observers if one not in wanted]:
             await self._remove(observer_id)
-        for told in frame.observers:
-            before = self._there.get(told.id)
-            if before is not None and (before.args, before.legacy) != (told.args, told.legacy):
-                await self._remove(told.id)
-            await self._add(told, frame.revision, releases)
+        for info in frame.observers:
+            before = self._observers.get(info.id)
+            if before is not None and (before.args, before.legacy) != (info.args, info.legacy):
+                await self._remove(info.id)
+            await self._add(info, frame.revision, releases)
         if releases == self._releases:
             self.is_known = True
-            self._ties.reporting.flush()
+            self._worker.events.flush()
 
-    async def _add(self, told: Known, revision: int, releases: int, *, is_new: bool = False) -> None:
-        before = self._there.get(told.id)
+    async def _add(self, info: ObserverInfo, revision: int, releases: int, *, is_new: bool = False) -> None:
+        before = self._observers.get(info.id)
         if before is not None and is_new and before.rejection is not None:
-            await self._remove(told.id)  # it is tried once more
+            await self._remove(info.id)  # it is tried once more
             before = None
         if releases != self._releases:
             return
         try:
             if before is not None:
-                before.update(told)
-            observer = before or Observer(self, told)
+                before.update(info)
+            observer = before or Observer(self, info)
         except InvocationFailed as error:
             if before is not None:
                 self._deactivate(before)
-            self._ack(told.id, revision, Failure(error.code, error.message))
+            self._ack(info.id, revision, Failure(error.code, error.message))
             return
         observer.revision = revision
-        refusal = await self._asked(observer, releases) if before is None else None
+        refusal = await self._run_added_hook(observer, releases) if before is None else None
         if releases != self._releases:
             return
         if refusal is None:
-            self._there[told.id] = observer
+            self._observers[info.id] = observer
             refusal = observer.rejection
         if refusal is None and not observer.is_active:
             observer.is_active = True
             self.active = (*self.active, observer)
-        self._ack(told.id, revision, refusal)
+        self._ack(info.id, revision, refusal)
 
-    async def _asked(self, observer: Observer, releases: int) -> Failure | None:
-        """What the worker has against a new observer; what it did for one that is not there any more is undone."""
+    async def _run_added_hook(self, observer: Observer, releases: int) -> Failure | None:
+        """Why the worker refuses a new observer, if it does; for one that is gone by then, the other hook is called."""
         hook = self.hooks.on_observer_added
         if hook is None:
             return None
-        refusal = await self._run(hook, observer, lambda: self._next(partial(self._gone, observer)))
+        refusal = await self._run_hook(
+            hook, observer, lambda: self._run_next(partial(self._run_removed_hook, observer))
+        )
         if refusal is None and releases != self._releases:
-            await self._gone(observer)
+            await self._run_removed_hook(observer)
         return refusal
 
     async def _remove_all(self) -> None:
-        for observer_id in list(self._there):
+        for observer_id in list(self._observers):
             await self._remove(observer_id)
 
     async def _remove(self, observer_id: str) -> None:
-        observer = self._there.pop(observer_id, None)
+        observer = self._observers.pop(observer_id, None)
         if observer is not None:
             self._deactivate(observer)
-            await self._gone(observer)
+            await self._run_removed_hook(observer)
 
-    async def _gone(self, observer: Observer) -> None:
+    async def _run_removed_hook(self, observer: Observer) -> None:
         hook = self.hooks.on_observer_removed
-        problem = None if hook is None else await self._run(hook, observer)
+        problem = None if hook is None else await self._run_hook(hook, observer)
         if problem is not None:
             _log.error("on_observer_removed of %s failed for %s: %s", self.function_id, observer.id, problem.message)
 
-    async def _run(self, hook: Hook, observer: Observer, too_late: Callable[[], None] | None = None) -> Failure | None:
-        """Call a hook, and wait a while; `too_late` is called when it comes to a good end after that."""
-        going = asyncio.ensure_future(_hooked(hook, observer))
+    async def _run_hook(
+        self, hook: Hook, observer: Observer, too_late: Callable[[], None] | None = None
+    ) -> Failure | None:
+        """Call a hook with a time limit; `too_late` is called if it succeeds after that."""
+        running = asyncio.ensure_future(_call_hook(hook, observer))
         try:
-            done, _ = await asyncio.wait({going}, timeout=PATIENCE)
+            done, _ = await asyncio.wait({running}, timeout=HOOK_TIMEOUT_S)
         except asyncio.CancelledError:
-            going.cancel()
+            running.cancel()
             raise
         if not done:
-            going.add_done_callback(lambda task: too_late() if too_late and _is_good(task) else None)
-            return Failure("OWNER_TIMEOUT", f"A hook of {self.function_id} took longer than {PATIENCE:g} s.")
-        error = InvocationFailed("The hook was cancelled.") if going.cancelled() else going.exception()
+            running.add_done_callback(lambda task: too_late() if too_late and _succeeded(task) else None)
+            return Failure("OWNER_TIMEOUT", f"A hook of {self.function_id} took longer than {HOOK_TIMEOUT_S:g} s.")
+        error = InvocationFailed("The hook was cancelled.") if running.cancelled() else running.exception()
         if isinstance(error, ObserveRejection):
             return Failure(error.code, error.message)
         return None if error is None else Failure("OBSERVE_REJECTED", str(error) or type(error).__name__)
@@ -468,77 +477,78 @@ class Owned:
         self.active = tuple(one for one in self.active if one is not observer)
 
     def _ack(self, observer_id: str, revision: int, refusal: Failure | None) -> None:
-        self._ties.send(ObserverAck(self.function_id, observer_id, revision, self._namespace, refusal))
+        self._worker.send(ObserverAck(self.function_id, observer_id, revision, self._namespace, refusal))
 
-    def _next(self, work: Work) -> None:
-        self._ties.aside(self._in_turn(work))
+    def _run_next(self, work: Work) -> None:
+        self._worker.start(self._run_in_order(work))
 
-    async def _in_turn(self, work: Work) -> None:
-        async with self._turns:
+    async def _run_in_order(self, work: Work) -> None:
+        async with self._order:
             try:
                 await work()
             except Exception:
-                _log.exception("an observer of %s was not looked after", self.function_id)
+                _log.exception("a change of the observers of %s could not be handled", self.function_id)
 
 
-async def _hooked(hook: Hook, observer: Observer) -> None:
+async def _call_hook(hook: Hook, observer: Observer) -> None:
     if asyncio.iscoroutinefunction(hook):
         await hook(observer)
     else:
         await maybe_await(await asyncio.to_thread(hook, observer))
 
 
-def _is_good(task: asyncio.Future[None]) -> bool:
+def _succeeded(task: asyncio.Future[None]) -> bool:
     return not task.cancelled() and task.exception() is None
 
 
-class Owning:
-    """Every function of a worker, and their observers."""
+class ObservedFunctions:
+    """The functions of a worker, with their observers."""
 
-    def __init__(self, ties: Ties) -> None:
-        self._ties = ties
-        self._rows: dict[str, Owned] = {}
+    def __init__(self, worker: WorkerAccess) -> None:
+        self._worker = worker
+        self._functions: dict[str, ObservedFunction] = {}
 
-    def made(self, function_id: str, hooks: ObserveHooks) -> Owned:
+    def build(self, function_id: str, hooks: ObserveHooks) -> ObservedFunction:
         """A function that is about to be offered."""
-        return Owned(function_id, hooks, self._ties)
+        return ObservedFunction(function_id, hooks, self._worker)
 
-    def put(self, owned: Owned) -> None:
-        """A function is offered, in place of another of its name."""
-        self.pop(owned.function_id)
-        self._rows[owned.function_id] = owned
+    def add(self, function: ObservedFunction) -> None:
+        """A function is offered, in place of another with its id."""
+        self.remove(function.function_id)
+        self._functions[function.function_id] = function
 
-    def pop(self, function_id: str) -> None:
-        """A function is offered no longer."""
-        self.refuse(function_id)
-        self._rows.pop(function_id, None)
+    def remove(self, function_id: str) -> None:
+        """A function is no longer offered."""
+        self.release(function_id)
+        self._functions.pop(function_id, None)
 
-    def refuse(self, function_id: str) -> None:
-        """The engine does not take a function from this worker."""
-        owned = self._rows.get(function_id)
-        if owned is not None:
-            owned.release()
+    def release(self, function_id: str) -> None:
+        """The engine does not accept a function from this worker."""
+        function = self._functions.get(function_id)
+        if function is not None:
+            function.release()
 
-    def connected(self, is_able: bool) -> None:
-        """The engine says whether it knows of observers."""
-        idle = [] if is_able else [one.function_id for one in self._rows.values() if one.hooks.is_active]
+    def connected(self, is_supported: bool) -> None:
+        """The engine has said whether it supports observers."""
+        idle = [] if is_supported else [one.function_id for one in self._functions.values() if one.hooks.is_active]
         if idle:
-            _log.warning("the engine knows nothing of observers, so the hooks of %s are never called", ", ".join(idle))
+            unused = ", ".join(idle)
+            _log.warning("the engine does not support observers, so the hooks of %s are never called", unused)
 
-    def lost(self) -> None:
-        """There is no connection; what observers are to hear waits."""
-        for owned in self._rows.values():
-            owned.is_known = False
+    def disconnected(self) -> None:
+        """The connection is lost; events for observers wait."""
+        for function in self._functions.values():
+            function.is_known = False
 
-    def take(self, frame: News) -> None:
-        """Hear of the observers of a function."""
-        owned = self._rows.get(frame.id if isinstance(frame, Announced) else frame.function_id)
-        if owned is None:
+    def on_message(self, frame: ObserverNews) -> None:
+        """The engine reports observers of a function."""
+        function = self._functions.get(frame.id if isinstance(frame, FunctionRegistered) else frame.function_id)
+        if function is None:
             return
         match frame:
-            case Announced():
-                owned.announced(frame)
-            case Added():
-                owned.added(frame)
-            case Removed():
-                owned.removed(frame)
+            case FunctionRegistered():
+                function.registered(frame)
+            case ObserverAdded():
+                function.observer_added(frame)
+            case ObserverRemoved():
+                function.observer_removed(frame)

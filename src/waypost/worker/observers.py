@@ -1,4 +1,4 @@
-"""Observers that a worker makes: functions that hear of the calls of others."""
+"""Observers that a worker registers: functions that are called for the calls of other functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw, Struct
 
 from waypost.capabilities.results import encode_json
 from waypost.errors import DefinitionError, InvocationFailed
-from waypost.worker.loop import Answer, Home
+from waypost.worker.loop import Answer, WorkerLoop
 from waypost.worker.observed_functions import ObserveRejection
 from waypost.workers.frames import Failure, Observe, ObserveSource, ObserveTarget, Unobserve
 from waypost.workers.observing.messages import ObserveResult, ObserverStateChanged
@@ -33,45 +33,45 @@ FromEngine: TypeAlias = ObserveResult | ObserverStateChanged
 
 
 class ObserverHandle:
-    """An observer; it is there again after each reconnection until it is disposed."""
+    """An observer; it is registered again after each reconnection until it is disposed."""
 
-    def __init__(self, observers: Observers, wish: Observe) -> None:
-        self.id = wish.id
+    def __init__(self, observers: Observers, frame: Observe) -> None:
+        self.id = frame.id
         self.state: State = "pending"
         """`pending`, `active`, `suspended`, `error` or `disposed`."""
         self.reason: Reason | None = None
-        """Why it stands so: a `code` and a `message`."""
-        self.wish = wish
+        """Why it has that state: a `code` and a `message`."""
+        self.frame = frame
         self._observers = observers
         self._listeners: list[Listener] = []
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def ready(self) -> Answer[None]:
         """When it is active; an `ObserveRejection` with the code of its reason when it will not be."""
-        return self._observers.home.start(self._until_ready())
+        return self._observers.loop.start(self._until_ready())
 
     def on_state_change(self, listener: Listener) -> Callable[[], None]:
-        """Call something with the state and the reason each time they change; call what comes back to end that."""
+        """Call `listener` with the state and the reason when they change, until the function returned is called."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 
     def dispose(self) -> None:
-        """Observe no more."""
-        self._observers.home.soon(self._observers.dispose, self)
+        """Stop observing."""
+        self._observers.loop.call(self._observers.dispose, self)
 
-    def turn(self, state: str, reason: Failure | None) -> None:
-        """It stands otherwise now."""
-        told = None if reason is None else {"code": reason.code, "message": reason.message}
-        if self.state == "disposed" or (state, told) == (self.state, self.reason):
+    def set_state(self, state: str, reason: Failure | None) -> None:
+        """Its state has changed."""
+        shown = None if reason is None else {"code": reason.code, "message": reason.message}
+        if self.state == "disposed" or (state, shown) == (self.state, self.reason):
             return
-        self.state, self.reason = cast("State", state), told
-        self._news.set()
-        self._news = asyncio.Event()
+        self.state, self.reason = cast("State", state), shown
+        self._changed.set()
+        self._changed = asyncio.Event()
         for listener in list(self._listeners):
             try:
-                listener(self.state, told)
+                listener(self.state, shown)
             except Exception:
-                _log.exception("the state of the observer %s was not understood", self.id)
+                _log.exception("a listener for the state of the observer %s failed", self.id)
 
     async def _until_ready(self) -> None:
         while self.state != "active":
@@ -81,89 +81,89 @@ class ObserverHandle:
                     "message": f"The observer {self.id} is {self.state}.",
                 }
                 raise ObserveRejection(reason["code"], reason["message"])
-            await self._news.wait()
+            await self._changed.wait()
 
 
 class Observers:
     """Every observer of one worker."""
 
-    def __init__(self, home: Home, send: Send) -> None:
-        self.home = home
+    def __init__(self, loop: WorkerLoop, send: Send) -> None:
+        self.loop = loop
         self._send = send
         self._handles: dict[str, ObserverHandle] = {}
-        self._can: bool | None = None
-        """Whether the engine knows of observers; nobody knows without a connection."""
+        self._is_supported: bool | None = None
+        """Whether the engine supports observers; unknown without a connection."""
 
     @property
-    def is_known(self) -> bool:
-        """Whether the engine that the worker is connected to knows of observers."""
-        return self._can is True
+    def is_supported(self) -> bool:
+        """Whether the engine that the worker is connected to supports observers."""
+        return self._is_supported is True
 
-    def put(self, wish: Observe) -> ObserverHandle:
-        """Have an observer."""
-        if wish.id in self._handles:
-            raise DefinitionError(f"There is an observer {wish.id} already.")
-        handle = self._handles[wish.id] = ObserverHandle(self, wish)
-        self.home.soon(self._begin, handle)
+    def add(self, frame: Observe) -> ObserverHandle:
+        """Register an observer."""
+        if frame.id in self._handles:
+            raise DefinitionError(f"There is an observer {frame.id} already.")
+        handle = self._handles[frame.id] = ObserverHandle(self, frame)
+        self.loop.call(self._register, handle)
         return handle
 
     def dispose(self, handle: ObserverHandle) -> None:
-        """Have an observer no more."""
-        if self._handles.pop(handle.id, None) is not None and self._can:
+        """Remove an observer."""
+        if self._handles.pop(handle.id, None) is not None and self._is_supported:
             self._send(Unobserve(handle.id))
-        handle.turn("disposed", Failure("UNOBSERVED", "The worker observes no more."))
+        handle.set_state("disposed", Failure("UNOBSERVED", "The worker disposed the observer."))
 
     def connected(self, features: list[str]) -> None:
-        """The engine says what it can."""
-        self._can = FEATURE in features
+        """The engine has said which features it has."""
+        self._is_supported = FEATURE in features
         for handle in list(self._handles.values()):
-            self._begin(handle)
+            self._register(handle)
 
-    def lost(self) -> None:
-        """There is no connection."""
-        self._can = None
+    def disconnected(self) -> None:
+        """The connection is lost."""
+        self._is_supported = None
 
-    def end(self, why: InvocationFailed) -> None:
+    def close(self, why: InvocationFailed) -> None:
         """There will be no connection any more."""
-        self._can = None
+        self._is_supported = None
         for handle in self._handles.values():
-            handle.turn("disposed", Failure(why.code, why.message))
+            handle.set_state("disposed", Failure(why.code, why.message))
         self._handles.clear()
 
-    def take(self, frame: FromEngine) -> None:
-        """Hear of an observer."""
+    def on_message(self, frame: FromEngine) -> None:
+        """The engine reports the state of an observer."""
         match frame:
             case ObserveResult():
-                self._turn(frame.id, frame.state, frame.error)
+                self._set_state(frame.id, frame.state, frame.error)
                 for warning in frame.warnings or ():
                     _log.warning("the observer %s: %s", frame.id, warning)
             case ObserverStateChanged():
-                self._turn(frame.id, frame.state, frame.reason)
+                self._set_state(frame.id, frame.state, frame.reason)
 
-    def _begin(self, handle: ObserverHandle) -> None:
-        if self._can:
-            self._send(handle.wish)
-        elif self._can is False:
-            handle.turn("error", Failure("UNSUPPORTED", "The engine knows nothing of observers."))
+    def _register(self, handle: ObserverHandle) -> None:
+        if self._is_supported:
+            self._send(handle.frame)
+        elif self._is_supported is False:
+            handle.set_state("error", Failure("UNSUPPORTED", "The engine does not support observers."))
 
-    def _turn(self, observer_id: str, state: str, reason: Failure | None) -> None:
+    def _set_state(self, observer_id: str, state: str, reason: Failure | None) -> None:
         handle = self._handles.get(observer_id)
         if handle is None:
             return
         if state == "disposed":
             del self._handles[observer_id]
-        handle.turn(state, reason)
+        handle.set_state(state, reason)
 
 
-def wish_of(
+def build_observe(
     source: Mapping[str, Any], target: str | Mapping[str, Any], options: Mapping[str, Any], namespace: str | None
 ) -> Observe:
-    """What a worker asks the engine for; a `DefinitionError` says what makes no sense."""
+    """The message that registers an observer; a `DefinitionError` says what is wrong with it."""
     unknown = [name for name in options if name not in _OPTIONS]
     if unknown:
         raise DefinitionError(f"An observer has no option {unknown[0]!r}; there are {', '.join(_OPTIONS)}.")
     given = {"function_id": target} if isinstance(target, str) else target
-    wish = Observe(
+    frame = Observe(
         options.get("id") or str(uuid.uuid4()),
         _part(source, ObserveSource, "source", namespace),
         _part(given, ObserveTarget, "target", namespace),
@@ -173,10 +173,10 @@ def wish_of(
         options.get("max_in_flight"),
     )
     try:
-        msgspec.json.decode(encode_json(wish), type=Observe)
+        msgspec.json.decode(encode_json(frame), type=Observe)
     except msgspec.ValidationError as error:
-        raise DefinitionError(f"The observer makes no sense: {error}.") from None
-    return wish
+        raise DefinitionError(f"The observer is not valid: {error}.") from None
+    return frame
 
 
 def _part(given: Mapping[str, Any], kind: type[Any], name: str, namespace: str | None) -> Any:
@@ -187,7 +187,7 @@ def _part(given: Mapping[str, Any], kind: type[Any], name: str, namespace: str |
     try:
         part = msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
-        raise DefinitionError(f"The {name} of an observer makes no sense: {error}.") from None
+        raise DefinitionError(f"The {name} of an observer is not valid: {error}.") from None
     if part.namespace is None and not part.function_id.startswith(("engine::", "configuration::")):
         part.namespace = namespace
     return part

@@ -10,11 +10,24 @@ from typing import Any, Final, TypeAlias
 
 from waypost.errors import InvocationFailed
 from waypost.loops import running_loop
-from waypost.worker.connection import Handshake
 
 _log: Final = logging.getLogger(__name__)
 _FINAL: Final = ("invocation_failed", "FORBIDDEN", "SHUTDOWN")
-"""The codes of failures that asking again would not help; anything else means that the registry is not there."""
+"""Failures after which another attempt would not help; any other means that the registry is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handshake:
+    """How long a skill or prompt is offered to a registry that is not there yet, in seconds."""
+
+    first: float = 5.0
+    longest: float = 60.0
+    """Pauses grow from the first to the longest, each twice as long as the one before."""
+    most: float = 180.0
+    """After which it is given up until the worker connects again."""
+    within: float = 5.0
+    """How long each attempt may take."""
+
 
 Call: TypeAlias = Callable[[str, Any, float], Awaitable[Any]]
 
@@ -26,12 +39,12 @@ class Publication:
     name: str
     function_id: str
     payload: dict[str, Any]
-    hurry: asyncio.Event = field(default_factory=asyncio.Event)
-    going: asyncio.Task[bool] | None = None
+    retry_now: asyncio.Event = field(default_factory=asyncio.Event)
+    running: asyncio.Task[bool] | None = None
 
 
-class Publishing:
-    """Everything that one worker publishes."""
+class Publications:
+    """Everything that one worker publishes, and does so again each time it connects."""
 
     def __init__(self, call: Call, handshake: Handshake) -> None:
         self._call = call
@@ -42,43 +55,43 @@ class Publishing:
         """Publish it now and after every reconnection; whether the registry has it, or an error if it refuses it."""
         one = self._all.setdefault(name, Publication(name, function_id, payload))
         one.payload = payload
-        one.hurry.set()
-        if one.going is None or one.going.done():
-            one.going = running_loop().create_task(self._published(one))
+        one.retry_now.set()
+        if one.running is None or one.running.done():
+            one.running = running_loop().create_task(self._publish(one))
         try:
-            return await asyncio.shield(one.going)
+            return await asyncio.shield(one.running)
         except InvocationFailed:
             self._all.pop(name, None)
             raise
 
-    def again(self) -> None:
-        """The worker connected: publish everything that is not just being published, and hurry with that."""
+    def publish_all(self) -> None:
+        """The worker connected: publish everything again, without waiting for the next attempt."""
         for one in self._all.values():
-            if one.going is None or one.going.done():
-                one.going = running_loop().create_task(self._republished(one))
+            if one.running is None or one.running.done():
+                one.running = running_loop().create_task(self._publish_again(one))
             else:
-                one.hurry.set()
+                one.retry_now.set()
 
     def stop(self) -> None:
-        """Wait for nothing any more: there is no connection left to publish on."""
+        """Stop waiting: there is no connection left to publish on."""
         for one in self._all.values():
-            one.hurry.set()
+            one.retry_now.set()
 
-    async def _republished(self, one: Publication) -> bool:
+    async def _publish_again(self, one: Publication) -> bool:
         try:
-            return await self._published(one)
+            return await self._publish(one)
         except InvocationFailed as error:
             _log.warning("%s was refused: %s", one.name, error.message)
             return False
 
-    async def _published(self, one: Publication) -> bool:
-        shake, clock = self._handshake, running_loop().time
-        begun, pause = clock(), shake.first
+    async def _publish(self, one: Publication) -> bool:
+        handshake, clock = self._handshake, running_loop().time
+        started, pause = clock(), handshake.first
         while True:
-            one.hurry.clear()
+            one.retry_now.clear()
             payload = one.payload
             try:
-                await self._call(one.function_id, payload, shake.within)
+                await self._call(one.function_id, payload, handshake.within)
             except InvocationFailed as error:
                 if error.code in _FINAL:
                     raise
@@ -88,16 +101,12 @@ class Publishing:
                     continue
                 _log.info("%s is published", one.name)
                 return True
-            if clock() - begun + pause > shake.most:
+            if clock() - started + pause > handshake.most:
                 _log.warning("%s is not published, and it is given up: %s", one.name, why)
                 return False
             _log.info("%s is not published yet: %s", one.name, why)
-            pause = await self._rest(one, pause)
-
-    async def _rest(self, one: Publication, pause: float) -> float:
-        """Wait before another attempt; how long to wait before the next."""
-        try:
-            await asyncio.wait_for(one.hurry.wait(), pause)
-        except TimeoutError:
-            return min(pause * 2, self._handshake.longest)
-        return self._handshake.first
+            try:
+                await asyncio.wait_for(one.retry_now.wait(), pause)
+                pause = handshake.first
+            except TimeoutError:
+                pause = min(pause * 2, handshake.longest)
