@@ -11,7 +11,7 @@ import pytest
 from tests.contract.conftest import asynchronous
 from tests.gateway.conftest import ERAS, agent, eras, office
 from waypost import Hub
-from waypost.api.metrics import measured
+from waypost.api.metrics import collect_metrics
 from waypost.capabilities.names import SEVEN, Surface
 from waypost.capabilities.principals import ANONYMOUS
 
@@ -106,7 +106,7 @@ def test_metrics_count_the_tools_that_are_listed(surface: Surface) -> None:
 
     async def scenario() -> None:
         async with agent(hub) as a:
-            told = await measured(hub.runtime, hub.counters, ANONYMOUS)
+            told = await collect_metrics(hub.runtime, hub.counters, ANONYMOUS)
             assert told.mcp.tools_registered == len(await a.client.list_tools()) == len(LISTED[surface])
 
     asyncio.run(scenario())

@@ -18,7 +18,7 @@ from waypost.runtime.runtime import Runtime
 EVERY = {(route.method, route.path.replace("{id}", "x").replace("{name}", "x")): route for route in ROUTES.all}
 
 
-@pytest.mark.parametrize(("verb", "path"), [place for place, route in EVERY.items() if not route.open])
+@pytest.mark.parametrize(("verb", "path"), [place for place, route in EVERY.items() if not route.any_key])
 @asynchronous
 async def test_everything_needs_the_role_admin(verb: str, path: str) -> None:
     async with operating() as operator:
@@ -66,7 +66,7 @@ async def test_what_is_not_there_is_404_and_says_where_to_look() -> None:
 async def test_a_method_that_is_not_taken_is_405_with_what_is(verb: str, path: str, takes: str) -> None:
     async with operating() as operator:
         status, sentence = await operator.refused(verb, path, body={})
-        assert (status, sentence) == (405, f"{path} does not take {verb}; it takes {takes}.")
+        assert (status, sentence) == (405, f"{path} does not allow {verb}; use {takes}.")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ async def test_a_body_that_does_not_fit_is_400(raw: bytes) -> None:
     async with operating() as operator:
         status, sentence = await operator.refused("POST", "/api/v1/keys", raw=raw)
         assert status == 400
-        assert sentence.startswith("The body is not what is expected: ")
+        assert sentence.startswith("Invalid body: ")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ async def test_a_failure_is_told_without_its_details() -> None:
     async with operating(hub) as operator:
         hub.runtime.__class__ = Broken
         status, sentence = await operator.refused("GET", "/api/v1/keys")
-        assert (status, sentence) == (500, "The hub failed to answer; its log says why.")
+        assert (status, sentence) == (500, "The hub failed to answer; see its log.")
 
 
 @asynchronous

@@ -63,7 +63,7 @@ async def test_no_argument_is_on_record() -> None:
 async def test_a_cursor_that_was_never_given_out_is_400(cursor: str) -> None:
     async with operating() as operator:
         status, sentence = await operator.refused("GET", f"{AUDIT}?before={cursor}")
-        assert (status, sentence) == (400, "The cursor in `before` is none that was given out.")
+        assert (status, sentence) == (400, "Invalid cursor in `before`.")
 
 
 @asynchronous

@@ -114,7 +114,7 @@ async def test_a_key_can_be_made_anew_after_it_was_revoked() -> None:
 async def test_a_key_of_the_configuration_is_not_revoked_here() -> None:
     async with operating() as operator:
         status, sentence = await operator.refused("DELETE", f"{KEYS}/agent")
-        assert (status, sentence) == (409, "The key of agent is in the configuration; take it out there.")
+        assert (status, sentence) == (409, "The key of agent is in the configuration; remove it there.")
         assert (await operator.refused("DELETE", f"{KEYS}/nobody"))[0] == 404
 
 

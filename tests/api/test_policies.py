@@ -80,7 +80,7 @@ async def test_a_key_of_the_store_can_be_asked_about_until_it_is_revoked() -> No
 @pytest.mark.parametrize(
     ("principal", "capability", "sentence"),
     [
-        ("nobody", "add", "There is no principal nobody; `waypost keys list` shows who there is."),
+        ("nobody", "add", "There is no principal nobody; `waypost keys list` shows all."),
         ("agent", "subtract", "Unknown tool: subtract"),
         ("agent", "skill:dance", "Unknown skill: dance"),
     ],

@@ -10,7 +10,7 @@ from tests.api.conftest import ADMIN, operated_hub
 from tests.protocol.conftest import asynchronous
 from tests.transports.http.conftest import HOST, Call
 from waypost.api.api import ROUTES
-from waypost.api.routing import Found
+from waypost.api.routing import Match
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from waypost.api.routing import Found
 def test_a_variable_is_one_part_of_the_path_whatever_is_in_it(path: str, name: str) -> None:
     found = ROUTES.find("DELETE", path)
 
-    assert isinstance(found, Found)
+    assert isinstance(found, Match)
     assert (found.route.path, found.variables) == ("/api/v1/keys/{id}", {"id": name})
 
 

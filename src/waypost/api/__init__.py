@@ -1,4 +1,4 @@
-"""What people and programs use to look after a running hub, over HTTP."""
+"""The HTTP API with which operators, the command line and the console manage a running hub."""
 
 from waypost.api.api import Api
 

@@ -1,4 +1,4 @@
-"""The audit: what was decided and done, and whether the record of it is whole."""
+"""The audit: its entries, and whether it is intact."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from waypost.api.routing import Operated, Route
+from waypost.api.routing import ManagedHub
 from waypost.errors import InvalidParams
 from waypost.policy.verification import Verdict, verify
 from waypost.stores.audit import LAST, AuditEntry, Place
 
-_PATIENCE: Final = 2.0
+FLUSH_TIMEOUT_S: Final = 2.0
 
 
 class AuditQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which entries are wanted."""
+    """Which entries to list."""
 
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
     decision: Literal["allow", "deny"] | None = None
@@ -27,53 +27,49 @@ class AuditQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AuditPage(msgspec.Struct, frozen=True):
-    """Entries, the latest first, and where to go on."""
+    """Entries, the latest first, and the cursor of the next page."""
 
     entries: list[dict[str, Any]]
     next: str | None = None
 
 
-async def list_entries(hub: Operated, query: AuditQuery) -> AuditPage:
-    """The latest entries, or those before them."""
-    await _caught_up(hub)
-    before = LAST if query.before is None else _place(query.before)
+async def list_entries(hub: ManagedHub, query: AuditQuery) -> AuditPage:
+    """List the latest entries of the audit."""
+    await _flush(hub)
+    before = LAST if query.before is None else _parse_cursor(query.before)
     entries = await hub.core.store.audit.latest(query.limit, before, decision=query.decision)
-    shown = [_shown(entry) for entry in entries]
-    return AuditPage(shown, _cursor(entries[-1]) if len(entries) == query.limit else None)
+    rows = [{"chain": one.chain, "number": one.number, **one.value, "digest": one.digest} for one in entries]
+    return AuditPage(rows, _format_cursor(entries[-1]) if len(entries) == query.limit else None)
 
 
-async def verify_audit(hub: Operated) -> Verdict:
-    """Whether every chain is as it was written."""
-    await _caught_up(hub)
+async def verify_audit(hub: ManagedHub) -> Verdict:
+    """Check that no entry of the audit was changed or removed."""
+    await _flush(hub)
     return await verify(hub.core.store)
 
 
-async def _caught_up(hub: Operated) -> None:
-    """Wait for what is about to be written, but not for a store that is away."""
+async def _flush(hub: ManagedHub) -> None:
+    """Wait for entries that are still to be written, but not longer for a store that is unavailable."""
     if hub.core.guard.audit is None:
         return
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(FLUSH_TIMEOUT_S):
             await hub.core.guard.audit.written()
     except TimeoutError:
         return
 
 
-def _shown(entry: AuditEntry) -> dict[str, Any]:
-    return {"chain": entry.chain, "number": entry.number, **entry.value, "digest": entry.digest}
-
-
-def _cursor(entry: AuditEntry) -> str:
+def _format_cursor(entry: AuditEntry) -> str:
     place: Place = (entry.at, entry.chain, entry.number)
     return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
 
 
-def _place(cursor: str) -> Place:
+def _parse_cursor(cursor: str) -> Place:
     try:
         text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         place: Place = msgspec.json.decode(text, type=Place)
     except (binascii.Error, ValueError, msgspec.DecodeError):
-        raise InvalidParams("The cursor in `before` is none that was given out.") from None
+        raise InvalidParams("Invalid cursor in `before`.") from None
     return place
 
 
@@ -90,8 +86,5 @@ _ENTRY: Final = {
     "outcome": "denied",
     "digest": "41aa",
 }
-
-ROUTES: Final = (
-    Route("GET", "/api/v1/audit", list_entries, "The latest entries", answer=AuditPage([_ENTRY], "WzE3OTAwMF0")),
-    Route("GET", "/api/v1/audit/verify", verify_audit, "Whether the audit is whole", answer=Verdict(2, 1207, [])),
-)
+PAGE: Final = AuditPage([_ENTRY], "WzE3OTAwMF0")
+VERDICT: Final = Verdict(2, 1207, [])

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta
 
-from waypost.api.routing import Operated, Route, Skills
+from waypost.api.routing import ManagedHub, Skills
 from waypost.capabilities.capability import Capability, Kind
 from waypost.errors import InvalidParams, InvocationFailed, UnknownCapability
 from waypost.skills.content.content import Content
@@ -35,16 +35,9 @@ class ToolRows(msgspec.Struct, frozen=True):
     tools: list[ToolRow]
 
 
-async def list_tools(hub: Operated) -> ToolRows:
-    """All tools."""
+async def list_tools(hub: ManagedHub) -> ToolRows:
+    """List all tools, hidden ones too."""
     return ToolRows([ToolRow(row.id, row.owner, row.category, row.hidden) for row in hub.core.registry.tools])
-
-
-TOOL_ROUTES: Final = (
-    Route(
-        "GET", "/api/v1/tools", list_tools, "All tools", answer=ToolRows([ToolRow("skill:greet", "dynamic", "Skills")])
-    ),
-)
 
 
 class SkillFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,95 +53,82 @@ class SkillRows(msgspec.Struct, frozen=True):
 
 
 class SkillChange(msgspec.Struct, frozen=True):
-    """What became of a skill."""
+    """A skill after the request."""
 
     skill: dict[str, Any]
 
 
-async def list_skills(hub: Operated) -> SkillRows:
-    """All skills, core and dynamic."""
-    return SkillRows([_row(skill) for skill in await _skills(hub).listing()])
+async def list_skills(hub: ManagedHub) -> SkillRows:
+    """List all executable skills, core and dynamic."""
+    return SkillRows([_skill_row(skill) for skill in await _get_skills(hub).listing()])
 
 
-async def load_skill(hub: Operated, body: SkillFile) -> SkillChange:
-    """Take a file in as a skill."""
-    return SkillChange(_row(await _skills(hub).load(body.file)))
+async def load_skill(hub: ManagedHub, body: SkillFile) -> SkillChange:
+    """Load a file of the skills directory as a skill."""
+    return SkillChange(_skill_row(await _get_skills(hub).load(body.file)))
 
 
-async def create_skill(hub: Operated, name: str) -> SkillChange:
-    """Write a file to start from."""
-    return SkillChange(_row(await _skills(hub).create(name), name))
+async def create_skill(hub: ManagedHub, name: str) -> SkillChange:
+    """Write a skill to start from into the skills directory."""
+    return SkillChange(_skill_row(await _get_skills(hub).create(name), name))
 
 
-async def reload_skill(hub: Operated, name: str) -> SkillChange:
-    """Take the file of a skill in again."""
-    return SkillChange(_row(await _skills(hub).reload(name), name))
+async def reload_skill(hub: ManagedHub, name: str) -> SkillChange:
+    """Load the file of a skill again."""
+    return SkillChange(_skill_row(await _get_skills(hub).reload(name), name))
 
 
-async def rollback_skill(hub: Operated, name: str) -> SkillChange:
-    """Go back to the version before."""
-    return SkillChange(_row(await _skills(hub).rollback(name), name))
+async def rollback_skill(hub: ManagedHub, name: str) -> SkillChange:
+    """Return to the previous version of a skill."""
+    return SkillChange(_skill_row(await _get_skills(hub).rollback(name), name))
 
 
-async def unload_skill(hub: Operated, name: str) -> SkillChange:
-    """Take a skill out; its file stays."""
-    return SkillChange(_row(await _skills(hub).unload(name), name))
+async def unload_skill(hub: ManagedHub, name: str) -> SkillChange:
+    """Unload a skill; its file stays."""
+    return SkillChange(_skill_row(await _get_skills(hub).unload(name), name))
 
 
-def _skills(hub: Operated) -> Skills:
+def _get_skills(hub: ManagedHub) -> Skills:
     if hub.skill_set is None:
         raise UnknownCapability("This hub has no executable skills; its configuration has no section `skills`.")
     return hub.skill_set
 
 
-def _row(told: Any, name: str = "") -> dict[str, Any]:
-    """What is told about a skill, whichever form it has."""
-    plain = msgspec.to_builtins(told, enc_hook=str)
+def _skill_row(skill: Any, name: str = "") -> dict[str, Any]:
+    """A skill as an object: `Skills` may answer with a struct, an object, the path of a file or nothing."""
+    plain = msgspec.to_builtins(skill, enc_hook=str)
     if isinstance(plain, dict):
         return plain if "name" in plain or not name else {"name": name, **plain}
     return {"name": name or str(plain)} if plain is None or not name else {"name": name, "file": str(plain)}
 
 
-_SKILL: Final = {"name": "greet", "type": "dynamic", "version": "1.1.0", "permissions": ["web_read"]}
-_CHANGE: Final = SkillChange(_SKILL)
-
-SKILL_ROUTES: Final = (
-    Route("GET", "/api/v1/skills", list_skills, "All skills", answer=SkillRows([_SKILL])),
-    Route("POST", "/api/v1/skills", load_skill, "Load a skill", 201, SkillFile("greet.py"), _CHANGE),
-    Route("POST", "/api/v1/skills/{name}", create_skill, "Write a skill to start from", 201, answer=_CHANGE),
-    Route("DELETE", "/api/v1/skills/{name}", unload_skill, "Unload a skill", answer=SkillChange({"name": "greet"})),
-    Route("POST", "/api/v1/skills/{name}/reload", reload_skill, "Load the file of a skill again", answer=_CHANGE),
-    Route("POST", "/api/v1/skills/{name}/rollback", rollback_skill, "Go back to the version before", answer=_CHANGE),
-)
-
-
 class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A markdown skill."""
+    """A document (markdown skill)."""
 
     id: str
     skill: str
 
 
 class DocumentQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which one is meant."""
+    """Which document."""
 
     id: str
 
 
 class DocumentRows(msgspec.Struct, frozen=True):
-    """All markdown skills, without their texts."""
+    """All documents, without their texts."""
 
     documents: list[dict[str, Any]]
 
 
 class DocumentChange(msgspec.Struct, frozen=True):
-    """What became of a markdown skill."""
+    """A document after the request."""
 
     document: dict[str, Any]
 
 
 class PromptRow(msgspec.Struct, frozen=True):
-    """A prompt, and where it comes from."""
+    """A prompt and its owner."""
 
     name: str
     description: str
@@ -156,7 +136,7 @@ class PromptRow(msgspec.Struct, frozen=True):
     owner: str
     stale: bool = False
     left_out: bool = False
-    """Whether clients do not find it, because the hub itself has another of its name."""
+    """Whether clients do not see it, because the hub itself has another of its name."""
 
 
 class PromptRows(msgspec.Struct, frozen=True):
@@ -166,45 +146,45 @@ class PromptRows(msgspec.Struct, frozen=True):
 
 
 class PromptChange(msgspec.Struct, frozen=True):
-    """What became of a prompt."""
+    """A prompt after the request."""
 
     prompt: dict[str, Any]
 
 
 class WorkerRows(msgspec.Struct, frozen=True):
-    """All workers that are connected."""
+    """The connected workers, and the address they connect to."""
 
     address: str | None
     workers: list[dict[str, Any]]
 
 
-async def list_documents(hub: Operated) -> DocumentRows:
-    """All markdown skills."""
-    return DocumentRows((await _content(hub).skills.list())["skills"])
+async def list_documents(hub: ManagedHub) -> DocumentRows:
+    """List all documents, without their texts."""
+    return DocumentRows((await _get_content(hub).skills.list())["skills"])
 
 
-async def show_document(hub: Operated, query: DocumentQuery) -> Document:
-    """The text of a markdown skill."""
+async def show_document(hub: ManagedHub, query: DocumentQuery) -> Document:
+    """Show the text of a document."""
     try:
-        check_new_id(query.id)  # neither the index nor a section, which would run a function
-        rendered = await _content(hub).skills.rendered(skill_uri(query.id))
+        check_new_id(query.id)  # refuses the index, and a section, which would run a function
+        rendered = await _get_content(hub).skills.rendered(skill_uri(query.id))
     except InvocationFailed as error:
         raise UnknownCapability(error.message) from None
     return Document(query.id, rendered.text)
 
 
-async def add_document(hub: Operated, body: Document) -> DocumentChange:
-    """Publish a markdown skill, in place of one that has its id."""
-    content = _content(hub)
-    added = DocumentChange(await _told(content.skills.register(body.id, body.skill, OPERATOR)))
-    await content.open()  # after that, so that clients hear of both at once
+async def add_document(hub: ManagedHub, body: Document) -> DocumentChange:
+    """Publish a document, in place of one with the same id."""
+    content = _get_content(hub)
+    added = DocumentChange(await _change(content.skills.register(body.id, body.skill, OPERATOR)))
+    await content.open()  # after the registration, so that clients get one notification for both
     return added
 
 
-async def remove_document(hub: Operated, query: DocumentQuery) -> DocumentChange:
-    """Take a markdown skill back."""
-    skills = _content(hub).skills
-    answer = await _told(skills.unregister(query.id, OPERATOR))
+async def remove_document(hub: ManagedHub, query: DocumentQuery) -> DocumentChange:
+    """Remove a document that was published."""
+    skills = _get_content(hub).skills
+    answer = await _change(skills.unregister(query.id, OPERATOR))
     if not answer["removed"]:
         if query.id in {row["id"] for row in (await skills.list())["skills"]}:
             raise InvalidParams(f"The skill {query.id} was not published; remove it where it is defined.")
@@ -212,55 +192,55 @@ async def remove_document(hub: Operated, query: DocumentQuery) -> DocumentChange
     return DocumentChange(answer)
 
 
-async def list_prompts(hub: Operated) -> PromptRows:
-    """All prompts, whoever offers them."""
-    return PromptRows(await _prompts(hub))
+async def list_prompts(hub: ManagedHub) -> PromptRows:
+    """List all prompts, of every owner."""
+    return PromptRows(await _list_prompt_rows(hub))
 
 
-async def show_prompt(hub: Operated, name: str) -> PromptRow:
-    """One prompt."""
-    prompts = await _prompts(hub)
+async def show_prompt(hub: ManagedHub, name: str) -> PromptRow:
+    """Show a prompt."""
+    prompts = await _list_prompt_rows(hub)
     for prompt in prompts:
         if prompt.name == name:
             return prompt
-    raise _unknown(name, prompts)
+    raise _unknown_prompt(name, prompts)
 
 
-async def remove_prompt(hub: Operated, name: str) -> PromptChange:
-    """Take a prompt back that was published."""
-    prompts = _content(hub).prompts
+async def remove_prompt(hub: ManagedHub, name: str) -> PromptChange:
+    """Remove a prompt that was published."""
+    prompts = _get_content(hub).prompts
     if name in {row["name"] for row in (await prompts.list())["prompts"]}:
-        return PromptChange(await _told(prompts.unregister(name, OPERATOR)))
+        return PromptChange(await _change(prompts.unregister(name, OPERATOR)))
     if name in hub.core.registry[Kind.PROMPT]:
         raise InvalidParams(f"The prompt {name} was not published; remove it where it is defined.")
-    raise _unknown(name, await _prompts(hub))
+    raise _unknown_prompt(name, await _list_prompt_rows(hub))
 
 
-async def list_workers(hub: Operated) -> WorkerRows:
-    """The workers that are connected, and where they connect to."""
+async def list_workers(hub: ManagedHub) -> WorkerRows:
+    """List the connected workers, and the address they connect to."""
     return WorkerRows(hub.worker_address, [about(worker) for worker in hub.workers.connected])
 
 
-def _content(hub: Operated) -> Content:
+def _get_content(hub: ManagedHub) -> Content:
     if not hub.keeps_content:
-        raise InvalidParams("This hub keeps no skills and prompts itself: workers.registry is false.")
+        raise InvalidParams("This hub has no registry of documents and prompts: workers.registry is false.")
     return hub.content
 
 
-def _unknown(name: str, prompts: list[PromptRow]) -> UnknownCapability:
+def _unknown_prompt(name: str, prompts: list[PromptRow]) -> UnknownCapability:
     return UnknownCapability(f"Unknown prompt: {name}{did_you_mean(name, (one.name for one in prompts))}")
 
 
-async def _told(change: Awaitable[dict[str, Any]]) -> dict[str, Any]:
-    """What a change comes to; one that is refused was not asked for as it should be."""
+async def _change(change: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+    """The result of a change; a refusal means that the parameters are wrong."""
     try:
         return await change
     except InvocationFailed as error:
         raise InvalidParams(error.message) from None
 
 
-async def _prompts(hub: Operated) -> list[PromptRow]:
-    """All prompts by name; those that clients find come before others of the same names."""
+async def _list_prompt_rows(hub: ManagedHub) -> list[PromptRow]:
+    """All prompts by name; one that clients see comes before others of its name."""
     found = list(hub.core.registry[Kind.PROMPT])
     if not hub.keeps_content:
         return [_prompt_row(prompt) for prompt in found]
@@ -283,34 +263,19 @@ def _prompt_row(prompt: Capability, stale: bool = False) -> PromptRow:
     )
 
 
+_SKILL: Final = {"name": "greet", "type": "dynamic", "version": "1.1.0", "permissions": ["web_read"]}
 _DOCUMENT: Final = {"id": "resend/email", "registered_at": "2026-01-01T00:00:00.000000+00:00"}
-_LISTED: Final = {**_DOCUMENT, "bytes": 512, "owner": "worker:mailer", "stale": False}
-_PROMPT: Final = PromptRow("greet", "Compose a greeting.", [{"name": "name", "required": True}], "worker:mailer")
 _WORKER: Final = {"id": "6f1c", "name": "mailer", "namespace": "default", "functions": ["mail::send"]}
 
-CONTENT_ROUTES: Final = (
-    Route("GET", "/api/v1/documents", list_documents, "All markdown skills", answer=DocumentRows([_LISTED])),
-    Route(
-        "POST",
-        "/api/v1/documents",
-        add_document,
-        "Publish a markdown skill",
-        201,
-        Document("resend/email", "# Email\n\nHow to send it."),
-        DocumentChange(_DOCUMENT),
-    ),
-    Route(
-        "DELETE", "/api/v1/documents", remove_document, "Take a markdown skill back", answer=DocumentChange(_DOCUMENT)
-    ),
-    Route("GET", "/api/v1/document", show_document, "The text of a markdown skill", answer=Document("resend", "# x")),
-    Route("GET", "/api/v1/prompts", list_prompts, "All prompts", answer=PromptRows([_PROMPT])),
-    Route("GET", "/api/v1/prompts/{name}", show_prompt, "One prompt", answer=_PROMPT),
-    Route(
-        "DELETE",
-        "/api/v1/prompts/{name}",
-        remove_prompt,
-        "Take a prompt back that was published",
-        answer=PromptChange({"name": "greet", "removed": True}),
-    ),
-    Route("GET", "/api/v1/workers", list_workers, "Workers that are connected", answer=WorkerRows(None, [_WORKER])),
-)
+TOOLS: Final = ToolRows([ToolRow("skill:greet", "dynamic", "Skills")])
+SKILL_FILE: Final = SkillFile("greet.py")
+SKILL: Final = SkillChange(_SKILL)
+SKILLS: Final = SkillRows([_SKILL])
+DOCUMENT: Final = Document("resend/email", "# Email\n\nHow to send it.")
+DOCUMENTS: Final = DocumentRows([{**_DOCUMENT, "bytes": 512, "owner": "worker:mailer", "stale": False}])
+ADDED_DOCUMENT: Final = DocumentChange(_DOCUMENT)
+REMOVED_DOCUMENT: Final = DocumentChange({"id": "resend/email", "removed": True})
+PROMPT: Final = PromptRow("greet", "Compose a greeting.", [{"name": "name", "required": True}], "worker:mailer")
+PROMPTS: Final = PromptRows([PROMPT])
+REMOVED_PROMPT: Final = PromptChange({"name": "greet", "removed": True})
+WORKERS: Final = WorkerRows(None, [_WORKER])

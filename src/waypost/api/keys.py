@@ -1,4 +1,4 @@
-"""Keys: who may use the hub; a key is shown once, when it is made."""
+"""Keys of the configuration and of the store; a key is shown once, when it is created."""
 
 from __future__ import annotations
 
@@ -9,18 +9,23 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from waypost.api.routing import Operated, Route
+from waypost.api.routing import ManagedHub
 from waypost.errors import DefinitionError, InvalidParams, StoreError
 from waypost.policy.key_ring import KeyEntry
 from waypost.policy.keys import HUB, Key
 
-# `$` alone would let a line break through at the end.
-KeyId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@:+-]{0,127}$(?!\n)", description="Whose key it is")]
+# `$` alone would accept a line break at the end.
+KeyId = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._@:+-]{0,127}$(?!\n)", description="The id of the principal that uses the key"
+    ),
+]
 Name = Annotated[str, Meta(min_length=1, max_length=128)]
 
 
 class NewKey(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A key to be made."""
+    """A key to create."""
 
     id: KeyId
     roles: tuple[Name, ...] = ()
@@ -29,15 +34,15 @@ class NewKey(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
     expires_at: Annotated[datetime, Meta(tz=True)] | None = None
 
 
-class MadeKey(msgspec.Struct, frozen=True):
-    """A key that was just made; nobody can show it again."""
+class CreatedKey(msgspec.Struct, frozen=True):
+    """A new key; the hub cannot show it again."""
 
     id: str
     key: str
 
 
 class KnownKey(msgspec.Struct, frozen=True, rename="camel"):
-    """What is known of a key."""
+    """A key without its secret."""
 
     id: str
     source: Literal["configuration", "store"]
@@ -57,27 +62,27 @@ class KnownKeys(msgspec.Struct, frozen=True):
 
 
 class Revoked(msgspec.Struct, frozen=True):
-    """The key that is refused from now on."""
+    """A key that was revoked."""
 
     id: str
     status: Literal["revoked"] = "revoked"
 
 
-async def list_keys(hub: Operated) -> KnownKeys:
-    """All keys, without the keys themselves."""
+async def list_keys(hub: ManagedHub) -> KnownKeys:
+    """List all keys, without the keys themselves."""
     now = time.time()
     entries = await hub.keys.entries()
-    written = [_of_configuration(key, now) for key in _configured(hub, entries)]
-    return KnownKeys(sorted([*written, *(_of_store(entry, now) for entry in entries)], key=lambda key: key.id))
+    configured = [_from_configuration(key, now) for key in _configured_keys(hub, entries)]
+    return KnownKeys(sorted([*configured, *(_from_store(entry, now) for entry in entries)], key=lambda key: key.id))
 
 
-async def create_key(hub: Operated, body: NewKey) -> MadeKey:
-    """Make a key."""
+async def create_key(hub: ManagedHub, body: NewKey) -> CreatedKey:
+    """Create a key."""
     if body.expires_at is not None and body.expires_at.timestamp() <= time.time():
         raise InvalidParams("expiresAt is in the past.")
     if body.id == HUB:
         raise StoreError(f"The id {HUB} belongs to the hub itself; choose another.")
-    if any(key.id == body.id for key in _configured(hub, await hub.keys.entries())):
+    if any(key.id == body.id for key in _configured_keys(hub, await hub.keys.entries())):
         raise StoreError(f"There is a key for {body.id} in the configuration already; choose another id.")
     expires = None if body.expires_at is None else body.expires_at.timestamp()
     try:
@@ -86,25 +91,25 @@ async def create_key(hub: Operated, body: NewKey) -> MadeKey:
         )
     except DefinitionError as error:
         raise InvalidParams(error.message) from None
-    return MadeKey(body.id, key)
+    return CreatedKey(body.id, key)
 
 
-async def revoke_key(hub: Operated, id: str) -> Revoked:
-    """Refuse a key from now on."""
+async def revoke_key(hub: ManagedHub, id: str) -> Revoked:
+    """Revoke a key."""
     entries = await hub.keys.entries()
-    if all(entry.id != id for entry in entries) and any(key.id == id for key in _configured(hub, entries)):
-        raise StoreError(f"The key of {id} is in the configuration; take it out there.")
+    if all(entry.id != id for entry in entries) and any(key.id == id for key in _configured_keys(hub, entries)):
+        raise StoreError(f"The key of {id} is in the configuration; remove it there.")
     await hub.keys.revoke(id)
     return Revoked(id)
 
 
-def _configured(hub: Operated, entries: list[KeyEntry]) -> list[Key]:
-    """The keys that are not in the store."""
+def _configured_keys(hub: ManagedHub, entries: list[KeyEntry]) -> list[Key]:
+    """The keys of the configuration."""
     stored = {entry.hash for entry in entries}
     return [key for key in hub.authentication.keys if key.hash not in stored]
 
 
-def _of_configuration(key: Key, now: float) -> KnownKey:
+def _from_configuration(key: Key, now: float) -> KnownKey:
     expired = key.expires is not None and key.expires.timestamp() <= now
     return KnownKey(
         key.id,
@@ -117,7 +122,7 @@ def _of_configuration(key: Key, now: float) -> KnownKey:
     )
 
 
-def _of_store(entry: KeyEntry, now: float) -> KnownKey:
+def _from_store(entry: KeyEntry, now: float) -> KnownKey:
     status: Literal["good", "expired", "revoked"] = "good" if entry.is_good(now) else "expired"
     return KnownKey(
         entry.id,
@@ -126,17 +131,17 @@ def _of_store(entry: KeyEntry, now: float) -> KnownKey:
         entry.roles,
         entry.permissions,
         entry.scopes,
-        _moment(entry.created_at),
-        _moment(entry.expires_at),
-        _moment(entry.revoked_at),
+        _to_datetime(entry.created_at),
+        _to_datetime(entry.expires_at),
+        _to_datetime(entry.revoked_at),
     )
 
 
-def _moment(at: float | None) -> datetime | None:
+def _to_datetime(at: float | None) -> datetime | None:
     return None if at is None else datetime.fromtimestamp(at, UTC)
 
 
-_NEW: Final = NewKey("ci", ("agent",), ("deploy",), (), datetime(2030, 1, 1, tzinfo=UTC))
+NEW: Final = NewKey("ci", ("agent",), ("deploy",), (), datetime(2030, 1, 1, tzinfo=UTC))
 _KNOWN: Final = KnownKey(
     "ci",
     "store",
@@ -147,9 +152,6 @@ _KNOWN: Final = KnownKey(
     datetime(2029, 1, 1, tzinfo=UTC),
     datetime(2030, 1, 1, tzinfo=UTC),
 )
-
-ROUTES: Final = (
-    Route("GET", "/api/v1/keys", list_keys, "All keys", answer=KnownKeys([_KNOWN])),
-    Route("POST", "/api/v1/keys", create_key, "Make a key", 201, _NEW, MadeKey("ci", "wp_shown-only-now")),
-    Route("DELETE", "/api/v1/keys/{id}", revoke_key, "Revoke a key", answer=Revoked("ci")),
-)
+LIST: Final = KnownKeys([_KNOWN])
+CREATED: Final = CreatedKey("ci", "wp_shown-only-now")
+REVOKED: Final = Revoked("ci")

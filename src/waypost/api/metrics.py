@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from waypost.api.routing import Operated
+from waypost.api.routing import ManagedHub
 from waypost.capabilities.capability import Kind
 from waypost.capabilities.principals import Principal
 from waypost.errors import StoreError
@@ -18,7 +18,7 @@ from waypost.execution.counters import Counters
 from waypost.version import __version__
 
 _STATM: Final = Path("/proc/self/statm")
-_LONGEST_ERROR: Final = 200
+MAX_ERROR_CHARACTERS: Final = 200
 
 
 class System(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class Workflows(msgspec.Struct, frozen=True):
 
 
 class CircuitBreaker(msgspec.Struct, frozen=True):
-    """The breaker of a capability that failed lately."""
+    """The breaker of a capability that failed recently."""
 
     state: Literal["closed", "open", "half_open"]
     failure_count: int
@@ -47,7 +47,7 @@ class CircuitBreaker(msgspec.Struct, frozen=True):
 
 
 class SkillCounts(msgspec.Struct, frozen=True):
-    """Executable skills, and the breakers of everything."""
+    """Executable skills, and the circuit breakers of all capabilities."""
 
     active: int
     total_registered: int
@@ -55,14 +55,14 @@ class SkillCounts(msgspec.Struct, frozen=True):
 
 
 class Mcp(msgspec.Struct, frozen=True):
-    """What clients see."""
+    """What MCP clients see."""
 
     status: str
     tools_registered: int
 
 
 class Calls(msgspec.Struct, frozen=True):
-    """Calls since the start."""
+    """Calls since the hub started."""
 
     total: int
     denied: int
@@ -71,7 +71,7 @@ class Calls(msgspec.Struct, frozen=True):
 
 
 class StoreCounts(msgspec.Struct, frozen=True):
-    """The store, and how much is in it."""
+    """The store, and the number of its records."""
 
     status: Literal["ok", "unavailable"]
     instances: int = 0
@@ -80,19 +80,19 @@ class StoreCounts(msgspec.Struct, frozen=True):
 
 
 class Sessions(msgspec.Struct, frozen=True):
-    """Sessions that are open here."""
+    """Sessions that are open on this hub."""
 
     open: int
 
 
 class TaskCounts(msgspec.Struct, frozen=True):
-    """Tasks that can be asked about."""
+    """Tasks in the store."""
 
     total: int
 
 
 class Metrics(msgspec.Struct, frozen=True):
-    """Everything."""
+    """All metrics."""
 
     system: System
     workflows: Workflows
@@ -104,15 +104,15 @@ class Metrics(msgspec.Struct, frozen=True):
     store: StoreCounts
 
 
-async def measured(hub: Operated, counters: Counters, principal: Principal) -> Metrics:
-    """How the hub is now; tools are those that the one who asks would be listed."""
-    store = await _store(hub)
+async def collect_metrics(hub: ManagedHub, counters: Counters, principal: Principal) -> Metrics:
+    """The metrics of a hub now; the tools that count are those that `principal` would see."""
+    store = await _count_records(hub)
     outcomes = counters.by_outcome()
     return Metrics(
-        System(__version__, round(counters.uptime, 3), memory()),
-        _workflows(hub, store.instances),
-        _skills(hub),
-        Mcp("running", _tools(hub, principal)),
+        System(__version__, round(counters.uptime, 3), resident_bytes()),
+        _count_workflows(hub, store.instances),
+        _count_skills(hub),
+        Mcp("running", _count_tools(hub, principal)),
         Calls(sum(outcomes.values()), outcomes.get("denied", 0), round(counters.seconds, 6), outcomes),
         Sessions(len(hub.core.engine.sessions)),
         TaskCounts(store.tasks),
@@ -120,8 +120,8 @@ async def measured(hub: Operated, counters: Counters, principal: Principal) -> M
     )
 
 
-def memory() -> int:
-    """How many bytes of memory the process has."""
+def resident_bytes() -> int:
+    """The resident memory of the process; where the system does not tell, the most it ever had."""
     try:
         return int(_STATM.read_text().split()[1]) * resource.getpagesize()
     except (OSError, IndexError, ValueError):
@@ -129,7 +129,7 @@ def memory() -> int:
         return most if sys.platform == "darwin" else most * 1024
 
 
-def _workflows(hub: Operated, total: int) -> Workflows:
+def _count_workflows(hub: ManagedHub, total: int) -> Workflows:
     if not hub.has_workflows:
         return Workflows(total)
     engine = hub.workflows.engine
@@ -138,25 +138,25 @@ def _workflows(hub: Operated, total: int) -> Workflows:
     return Workflows(total, ended["succeeded"], ended["failed"], running)
 
 
-def _tools(hub: Operated, principal: Principal) -> int:
+def _count_tools(hub: ManagedHub, principal: Principal) -> int:
     only = hub.core.engine.settings.only_tools
     rows = (row for row in hub.core.registry[Kind.TOOL] if only is None or row.id in only)
     return sum(not row.hidden and hub.core.engine.can_see(principal, row) for row in rows)
 
 
-def _skills(hub: Operated) -> SkillCounts:
-    states = {} if hub.core.guard.breakers is None else hub.core.guard.breakers.states()
-    breakers = {name: _breaker(state) for name, state in states.items()}
+def _count_skills(hub: ManagedHub) -> SkillCounts:
+    guards = hub.core.guard.breakers
+    states: Mapping[str, Mapping[str, Any]] = {} if guards is None else guards.states()
+    breakers = {
+        name: CircuitBreaker(state["state"], state["failure_count"], str(state["last_error"])[:MAX_ERROR_CHARACTERS])
+        for name, state in states.items()
+    }
     names = [row.id for row in hub.core.registry[Kind.TOOL] if row.id.startswith("skill:")]
-    resting = sum(name in breakers and breakers[name].state == "open" for name in names)
-    return SkillCounts(len(names) - resting, len(names), breakers)
+    open_count = sum(name in breakers and breakers[name].state == "open" for name in names)
+    return SkillCounts(len(names) - open_count, len(names), breakers)
 
 
-def _breaker(state: Mapping[str, Any]) -> CircuitBreaker:
-    return CircuitBreaker(state["state"], state["failure_count"], str(state["last_error"])[:_LONGEST_ERROR])
-
-
-async def _store(hub: Operated) -> StoreCounts:
+async def _count_records(hub: ManagedHub) -> StoreCounts:
     if await hub.core.store.health() != "ok":
         return StoreCounts("unavailable")
     try:
@@ -172,31 +172,31 @@ Labels = Mapping[str, str]
 Sample = tuple[Labels, float]
 
 
-def exposition(metrics: Metrics, counters: Counters) -> str:
-    """All metrics as text."""
-    parts = (*_of_the_hub(metrics), *_of_calls(counters))
+def format_metrics(metrics: Metrics, counters: Counters) -> str:
+    """All metrics in the text format of Prometheus."""
+    parts = (*_hub_families(metrics), *_call_families(counters))
     return "".join(line + "\n" for part in parts for line in part)
 
 
-def _of_the_hub(metrics: Metrics) -> Iterable[list[str]]:
+def _hub_families(metrics: Metrics) -> Iterable[list[str]]:
     system, store = metrics.system, metrics.store
-    yield _family("info", "gauge", "Which hub this is.", [({"version": system.version}, 1)])
-    yield _family("uptime_seconds", "gauge", "Seconds since the hub was made.", [({}, system.uptime_seconds)])
+    yield _family("info", "gauge", "The version of the hub.", [({"version": system.version}, 1)])
+    yield _family("uptime_seconds", "gauge", "Seconds since the hub was created.", [({}, system.uptime_seconds)])
     yield _family("memory_bytes", "gauge", "Memory of the process.", [({}, system.memory_bytes)])
-    yield _family("tools_registered", "gauge", "Tools in the list.", [({}, metrics.mcp.tools_registered)])
+    yield _family("tools_registered", "gauge", "Tools that are listed.", [({}, metrics.mcp.tools_registered)])
     yield _family("skills_registered", "gauge", "Executable skills.", [({}, metrics.skills.total_registered)])
     yield _family("skills_active", "gauge", "Skills whose breaker is not open.", [({}, metrics.skills.active)])
     breakers = metrics.skills.circuit_breakers.items()
     yield _family(
         "circuit_breaker_open",
         "gauge",
-        "Whether a breaker lets nobody through.",
+        "Whether a circuit breaker is open.",
         [({"capability": name}, one.state == "open") for name, one in breakers],
     )
     yield _family(
         "circuit_breaker_failures",
         "gauge",
-        "Failures in a row.",
+        "Consecutive failures.",
         [({"capability": name}, one.failure_count) for name, one in breakers],
     )
     workflows = {"total": metrics.workflows.total, "running": metrics.workflows.running}
@@ -204,15 +204,15 @@ def _of_the_hub(metrics: Metrics) -> Iterable[list[str]]:
     yield _family(
         "workflows", "gauge", "Workflow instances.", [({"status": name}, count) for name, count in workflows.items()]
     )
-    yield _family("sessions_open", "gauge", "Sessions that are open here.", [({}, metrics.sessions.open)])
-    yield _family("store_up", "gauge", "Whether the store can be used.", [({}, store.status == "ok")])
-    kept = {"instances": store.instances, "tasks": store.tasks, "sessions": store.sessions}
+    yield _family("sessions_open", "gauge", "Sessions that are open on this hub.", [({}, metrics.sessions.open)])
+    yield _family("store_up", "gauge", "Whether the store is available.", [({}, store.status == "ok")])
+    records = {"instances": store.instances, "tasks": store.tasks, "sessions": store.sessions}
     yield _family(
-        "store_records", "gauge", "Records in the store.", [({"kind": kind}, count) for kind, count in kept.items()]
+        "store_records", "gauge", "Records in the store.", [({"kind": kind}, count) for kind, count in records.items()]
     )
 
 
-def _of_calls(counters: Counters) -> Iterable[list[str]]:
+def _call_families(counters: Counters) -> Iterable[list[str]]:
     calls = counters.calls().items()
     yield _family(
         "calls_total",
@@ -221,8 +221,8 @@ def _of_calls(counters: Counters) -> Iterable[list[str]]:
         [({"capability": name, "outcome": outcome}, count) for (name, outcome), count in calls],
     )
     denied = sum(count for (_, outcome), count in calls if outcome == "denied")
-    yield _family("denials_total", "counter", "Calls that were denied.", [({}, denied)])
-    yield _histogram("call_duration_seconds", "How long calls took.", counters)
+    yield _family("denials_total", "counter", "Denied calls.", [({}, denied)])
+    yield _histogram("call_duration_seconds", "Duration of calls.", counters)
 
 
 def _family(name: str, kind: Literal["gauge", "counter"], text: str, samples: Iterable[Sample]) -> list[str]:

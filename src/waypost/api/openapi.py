@@ -1,4 +1,4 @@
-"""The OpenAPI document, written from the routes and the types their handlers name."""
+"""The OpenAPI document, built from the routes and the types in the signatures of their handlers."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from waypost.version import __version__
 
 _REF: Final = "#/components/schemas/{name}"
 _FAILURES: Final = {
-    400: "The request is not understood.",
-    401: "No key was sent, or not a good one.",
-    403: "The key does not have the role that is needed.",
-    404: "There is no such thing.",
-    405: "The method is not for this path.",
-    409: "It is refused; `code` says which refusal it is, where there are several.",
-    503: "The store cannot be used right now.",
+    400: "The request is invalid.",
+    401: "The key is missing or invalid.",
+    403: "The key lacks the required role.",
+    404: "Not found.",
+    405: "The path does not allow the method.",
+    409: "The request conflicts with the state of the hub; `code` says how, where there are several ways.",
+    503: "The store is unavailable.",
 }
 
 
 @cache
-def document(routes: Routes) -> dict[str, Any]:
-    """The whole document."""
+def build_document(routes: Routes) -> dict[str, Any]:
+    """The whole document; it is built once."""
     types = [Failure, Metrics, *(kind for route in routes.all for kind in (route.body, route.returns) if kind)]
     _, schemas = msgspec.json.schema_components(types, ref_template=_REF)
-    paths: dict[str, dict[str, Any]] = {"/metrics": {"get": _metrics()}, "/api/openapi.json": {"get": _itself()}}
+    paths: dict[str, dict[str, Any]] = {"/metrics": {"get": _metrics()}, "/api/openapi.json": {"get": _openapi()}}
     for route in routes.all:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
     return {
@@ -36,8 +36,8 @@ def document(routes: Routes) -> dict[str, Any]:
         "info": {
             "title": "Waypost",
             "version": __version__,
-            "description": "Looking after a running hub. Everything under /api/v1 needs a key with the role admin, but "
-            "for approvals, which need the role that the approval asks for.",
+            "description": "Operate a running hub. Everything under /api/v1 needs a key with the role admin, except "
+            "approvals, which need the role that the approval asks for.",
         },
         "security": [{"key": []}],
         "paths": paths,
@@ -50,14 +50,14 @@ def _operation(route: Route) -> dict[str, Any]:
         "operationId": getattr(route.handler, "__name__", route.path),
         "summary": route.summary,
         "tags": [route.path.split("/")[3]],
-        "parameters": [*_path_parameters(route), *_query_parameters(route)],
+        "parameters": _parameters(route),
         "responses": {
             str(route.status): {"description": "Done.", "content": _content(_schema(route.returns), route.answer)},
             **_failures(),
         },
     }
     if route.body is not None:
-        operation["requestBody"] = {"required": True, "content": _content(_schema(route.body), route.example)}
+        operation["requestBody"] = {"required": True, "content": _content(_schema(route.body), route.request)}
     return operation
 
 
@@ -70,16 +70,19 @@ def _schema(kind: Any) -> dict[str, Any]:
     return schema
 
 
-def _path_parameters(route: Route) -> list[dict[str, Any]]:
-    return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in route.variables]
-
-
-def _query_parameters(route: Route) -> list[dict[str, Any]]:
-    if route.query is None:
-        return []
-    _, found = msgspec.json.schema_components([route.query], ref_template=_REF)
-    properties = found[route.query.__name__]["properties"]
-    return [{"name": name, "in": "query", "required": False, "schema": schema} for name, schema in properties.items()]
+def _parameters(route: Route) -> list[dict[str, Any]]:
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in route.variables
+    ]
+    if route.query is not None:
+        _, found = msgspec.json.schema_components([route.query], ref_template=_REF)
+        query = found[route.query.__name__]
+        required = query.get("required", ())
+        parameters += [
+            {"name": name, "in": "query", "required": name in required, "schema": schema}
+            for name, schema in query["properties"].items()
+        ]
+    return parameters
 
 
 def _failures(*statuses: int) -> dict[str, Any]:
@@ -95,14 +98,14 @@ def _metrics() -> dict[str, Any]:
     content = {"text/plain": {"schema": {"type": "string"}}, "application/json": {"schema": _schema(Metrics)}}
     return {
         "operationId": "metrics",
-        "summary": "How the hub is, for Prometheus or as JSON; open to callers on the same machine",
+        "summary": "Metrics for Prometheus or as JSON; open to requests from the same machine",
         "tags": ["metrics"],
         "security": [{}, {"key": []}],
         "responses": {"200": {"description": "Done.", "content": content}, **_failures(401, 403, 405)},
     }
 
 
-def _itself() -> dict[str, Any]:
+def _openapi() -> dict[str, Any]:
     schema = {"type": "object"}
     return {
         "operationId": "openapi",

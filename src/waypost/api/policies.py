@@ -1,4 +1,4 @@
-"""Policies: which rules there are, and what they would decide."""
+"""Policy rules, and what they would decide."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal, cast
 import msgspec
 from msgspec import Meta
 
-from waypost.api.routing import Operated, Route
+from waypost.api.routing import ManagedHub
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.context import Caller
 from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE, Chain, Principal
@@ -19,13 +19,13 @@ Text = Annotated[str, Meta(min_length=1, max_length=2048)]
 
 
 class PolicyRules(msgspec.Struct, frozen=True):
-    """All rules, the most important first."""
+    """All rules, the highest priority first."""
 
     policies: tuple[Rule, ...]
 
 
 class PolicyQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """May somebody use a tool, prompt or resource now?"""
+    """May this principal use this tool, prompt or resource now?"""
 
     principal: Text
     capability: Text
@@ -33,50 +33,50 @@ class PolicyQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PolicyAnswer(msgspec.Struct, frozen=True):
-    """What would be decided, why, and by which rule."""
+    """The decision, its reason, and the rule that made it."""
 
     decision: Literal["allow", "deny"]
     reason: str = ""
     rule: str = ""
 
 
-class _Asker(msgspec.Struct, frozen=True):
+class _Caller(msgspec.Struct, frozen=True):
     """As much of a caller as a decision needs."""
 
     principal: Principal
     chain: Chain = FROM_OUTSIDE
 
 
-async def list_policies(hub: Operated) -> PolicyRules:
-    """All rules."""
+async def list_policies(hub: ManagedHub) -> PolicyRules:
+    """List all policy rules."""
     return PolicyRules(hub.core.guard.policy.rules)
 
 
-async def explain_policy(hub: Operated, body: PolicyQuestion) -> PolicyAnswer:
-    """What would be decided; nothing is run, counted or put on record."""
-    principal = _principal(hub, body.principal)
-    capability, name = _capability(hub, body.capability)
+async def explain_policy(hub: ManagedHub, body: PolicyQuestion) -> PolicyAnswer:
+    """Say what the rules would decide; nothing is run, counted or recorded."""
+    principal = _find_principal(hub, body.principal)
+    capability, name = _find_capability(hub, body.capability)
     if principal is None:
         return PolicyAnswer("deny", MISSING, "authentication")
     missing = sorted(set(capability.scopes) - set(principal.scopes))
     if missing:
         return PolicyAnswer("deny", f"scope '{missing[0]}' is not granted to {principal.id}", "scopes")
-    decision = hub.core.guard.decide(capability, name, cast(Caller, _Asker(principal)), counts=False)
+    decision = hub.core.guard.decide(capability, name, cast(Caller, _Caller(principal)), counts=False)
     return PolicyAnswer("allow" if decision.allowed else "deny", decision.reason, decision.rule)
 
 
-def _principal(hub: Operated, principal_id: str) -> Principal | None:
-    """Who is called that; nobody, where anonymous callers are not let in."""
+def _find_principal(hub: ManagedHub, principal_id: str) -> Principal | None:
+    """The principal with an id; None for anonymous where the hub does not accept anonymous callers."""
     if principal_id == ANONYMOUS.id:
         return hub.authentication.known({})
     for key in hub.authentication.keys:
         if key.id == principal_id:
             return Principal(key.id, key.roles, key.permissions, key.scopes)
-    raise UnknownCapability(f"There is no principal {principal_id}; `waypost keys list` shows who there is.")
+    raise UnknownCapability(f"There is no principal {principal_id}; `waypost keys list` shows all.")
 
 
-def _capability(hub: Operated, name: str) -> tuple[Capability, str]:
-    """What is called that, and the name it goes by in rules."""
+def _find_capability(hub: ManagedHub, name: str) -> tuple[Capability, str]:
+    """A tool, prompt or resource, and the name that rules know it by."""
     tool = hub.core.registry.find_tool(name)
     if tool is not None:
         return tool, tool.id
@@ -85,21 +85,11 @@ def _capability(hub: Operated, name: str) -> tuple[Capability, str]:
         return prompt, prompt.id
     for resource, _ in hub.core.registry.resources(name):
         return resource, name
-    hub.core.registry.tool(name)
+    hub.core.registry.tool(name)  # raises the error for an unknown tool, with a suggestion
     raise UnknownCapability(f"There is nothing called {name}.")
 
 
 _RULE: Final = Rule(name="no-shell", type="mcp_restriction", config={"tool_pattern": "shell"}, priority=10)
-_DENIED: Final = PolicyAnswer("deny", "MCP restriction: tool 'skill:shell' blocked by pattern 'shell'", "no-shell")
-
-ROUTES: Final = (
-    Route("GET", "/api/v1/policies", list_policies, "All rules", answer=PolicyRules((_RULE,))),
-    Route(
-        "POST",
-        "/api/v1/policies/test",
-        explain_policy,
-        "What the rules would decide",
-        example=PolicyQuestion("ci", "skill:shell", {"command": "ls"}),
-        answer=_DENIED,
-    ),
-)
+DENIED: Final = PolicyAnswer("deny", "MCP restriction: tool 'skill:shell' blocked by pattern 'shell'", "no-shell")
+LIST: Final = PolicyRules((_RULE,))
+QUESTION: Final = PolicyQuestion("ci", "skill:shell", {"command": "ls"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Literal, Protocol, get_type_hints
@@ -23,97 +23,19 @@ from waypost.workers.workers import Workers
 from waypost.workflows.workflows import Workflows
 
 Handler = Callable[..., Awaitable[Any]]
-"""Takes the hub, the variables of the path by name, a `body` or `query` of the type it names, and `by`, who asks."""
+"""Takes the hub, the variables of the path by name, a `body` or `query` of the type it names, and `by`, the operator.
 
+Its docstring is the summary of the operation in the OpenAPI document.
+"""
 Method = Literal["GET", "POST", "DELETE"]
+Via = Literal["http", "cli", "console"]
+
+PREFIX: Final = "/api/v1/"
 _VARIABLE: Final = re.compile(r"\{(\w+)\}")
 
 
-@dataclass(frozen=True)
-class Route:
-    """One thing the API does."""
-
-    method: Method
-    path: str
-    handler: Handler
-    summary: str
-    status: int = 200
-    example: Any = None
-    """A body to send."""
-    answer: Any = None
-    """What could come back."""
-    open: bool = False
-    """Whether any key will do, so that the handler has to decide who may."""
-
-    @cached_property
-    def _parts(self) -> list[str]:
-        return self.path.split("/")
-
-    def match(self, parts: list[str]) -> dict[str, str] | None:
-        """The variables of a path in parts, if it is one of this route; each is a whole part."""
-        if len(parts) != len(self._parts):
-            return None
-        pairs = list(zip(self._parts, parts, strict=True))
-        if any(part != written if not written.startswith("{") else not part for written, part in pairs):
-            return None
-        return {written[1:-1]: part for written, part in pairs if written.startswith("{")}
-
-    @cached_property
-    def hints(self) -> Mapping[str, Any]:
-        """The types the handler names."""
-        return get_type_hints(self.handler)
-
-    @property
-    def body(self) -> Any:
-        """The type of the body, if there is one."""
-        return self.hints.get("body")
-
-    @property
-    def query(self) -> Any:
-        """The type of the query, if there is one."""
-        return self.hints.get("query")
-
-    @property
-    def returns(self) -> Any:
-        """The type of the answer."""
-        return self.hints["return"]
-
-    @property
-    def variables(self) -> list[str]:
-        """The names of the variables in the path."""
-        return _VARIABLE.findall(self.path)
-
-
-@dataclass(frozen=True)
-class Found:
-    """A route and the variables of the path that led to it."""
-
-    route: Route
-    variables: dict[str, str]
-
-
-class Routes:
-    """All routes."""
-
-    def __init__(self, routes: Iterable[Route]) -> None:
-        self.all = tuple(routes)
-
-    def find(self, method: str, path: str) -> Found | list[str]:
-        """The route of a path as it is written in a URL, or the methods that would have had one."""
-        parts = [unquote(part) for part in path.split("/")]
-        allowed: list[str] = []
-        for route in self.all:
-            variables = route.match(parts)
-            if variables is None:
-                continue
-            if route.method == method:
-                return Found(route, variables)
-            allowed.append(route.method)
-        return sorted(set(allowed))
-
-
-class Operated(Protocol):
-    """The runtime that the API operates."""
+class ManagedHub(Protocol):
+    """What the API needs of the runtime of a hub."""
 
     @property
     def authentication(self) -> Authentication: ...
@@ -143,42 +65,121 @@ class Operated(Protocol):
     def workflows(self) -> Workflows: ...
 
 
-class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is answered when something is not done."""
+class Skills(Protocol):
+    """The executable skills of a hub; a `DefinitionError` refuses, an `UnknownCapability` means no such skill."""
 
-    error: str
-    code: str = ""
-
-
-Via = Literal["http", "cli", "console"]
-VIAS: Final[dict[str, Via]] = {"cli": "cli", "console": "console"}
-"""The programs of the hub's own that say which they are; everything else comes by `http`."""
+    async def listing(self) -> Any: ...
+    async def create(self, name: str) -> Any: ...
+    async def load(self, file: str) -> Any: ...
+    async def reload(self, name: str) -> Any: ...
+    async def rollback(self, name: str) -> Any: ...
+    async def unload(self, name: str) -> Any: ...
 
 
 class Operator(msgspec.Struct, frozen=True):
-    """Who asks for something, and through what."""
+    """The principal that sent a request, and the program it used."""
 
     principal: Principal
     via: Via = "http"
 
 
-class Skills(Protocol):
-    """The executable skills of a hub; a `DefinitionError` refuses, an `UnknownCapability` knows no such skill."""
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The body of every answer that is an error."""
 
-    async def listing(self) -> Any:
-        """All skills."""
+    error: str
+    code: str = ""
 
-    async def create(self, name: str) -> Any:
-        """Write a file to start from."""
 
-    async def load(self, file: str) -> Any:
-        """Take a file of the skills directory in."""
+@dataclass(frozen=True)
+class Route:
+    """One operation of the API, at a path below `/api/v1/`."""
 
-    async def reload(self, name: str) -> Any:
-        """Take the file of a skill in again."""
+    method: Method
+    name: str
+    handler: Handler
+    answer: Any
+    """An example of the answer, for the OpenAPI document."""
+    request: Any = None
+    """An example of the body."""
+    status: int = 200
+    any_key: bool = False
+    """Whether the role admin is not needed, because the handler itself decides who may use it."""
 
-    async def rollback(self, name: str) -> Any:
-        """Go back to the version before."""
+    @property
+    def path(self) -> str:
+        """The whole path."""
+        return PREFIX + self.name
 
-    async def unload(self, name: str) -> Any:
-        """Take a skill out; its file stays."""
+    @cached_property
+    def segments(self) -> list[str]:
+        """The segments of the path; variables are in braces."""
+        return self.path.split("/")
+
+    def match(self, segments: list[str]) -> dict[str, str] | None:
+        """The variables in a path that is one of this route, else None; each is one segment and not empty."""
+        if len(segments) != len(self.segments):
+            return None
+        variables = {}
+        for own, segment in zip(self.segments, segments, strict=True):
+            if own.startswith("{") and segment:
+                variables[own[1:-1]] = segment
+            elif own != segment:
+                return None
+        return variables
+
+    @cached_property
+    def hints(self) -> Mapping[str, Any]:
+        """The types in the handler's signature."""
+        return get_type_hints(self.handler)
+
+    @property
+    def body(self) -> Any:
+        """The type of the body, if the handler takes one."""
+        return self.hints.get("body")
+
+    @property
+    def query(self) -> Any:
+        """The type of the query, if the handler takes one."""
+        return self.hints.get("query")
+
+    @property
+    def returns(self) -> Any:
+        """The type of the answer."""
+        return self.hints["return"]
+
+    @property
+    def summary(self) -> str:
+        """What the operation does."""
+        return (self.handler.__doc__ or "").partition("\n")[0].removesuffix(".")
+
+    @property
+    def variables(self) -> list[str]:
+        """The names of the variables in the path."""
+        return _VARIABLE.findall(self.path)
+
+
+@dataclass(frozen=True)
+class Match:
+    """A route, and the variables in the path that led to it."""
+
+    route: Route
+    variables: dict[str, str]
+
+
+class Routes:
+    """All routes of the API."""
+
+    def __init__(self, *routes: Route) -> None:
+        self.all = routes
+
+    def find(self, method: str, path: str) -> Match | list[str]:
+        """The route for a path as it is written in a URL, or the methods that have one."""
+        segments = [unquote(segment) for segment in path.split("/")]
+        allowed = set()
+        for route in self.all:
+            variables = route.match(segments)
+            if variables is not None:
+                if route.method == method:
+                    return Match(route, variables)
+                allowed.add(route.method)
+        return sorted(allowed)
