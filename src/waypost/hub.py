@@ -491,7 +491,7 @@ class Hub:
 
     def list_registered(self, kind: ListName, cursor: str | None = None, *, include_hidden: bool = False) -> Page:
         """One page of what is registered, for use in list hooks."""
-        return self.engine.lists.registered(Kind(kind), cursor, include_hidden=include_hidden)
+        return self.engine.lists.select(Kind(kind), cursor, include_hidden=include_hidden)
 
     def expand(self, kind: ListName = "tools") -> list[Capability]:
         """Everything registered of one kind, registration overrides applied, hidden items included."""

@@ -210,7 +210,7 @@ def test_paging_neither_repeats_nor_skips_what_stays(start: set[str], size: int,
     seen: list[str] = []
     cursor = None
     while True:
-        page = listing.registered(Kind.TOOL, cursor)
+        page = listing.select(Kind.TOOL, cursor)
         assert len(page.items) <= size
         seen += [item.id for item in page.items if isinstance(item, Capability)]
         if page.next_cursor is None:

@@ -6,7 +6,7 @@ from msgspec import UNSET, Raw
 from tests.protocol.conftest import Json, assorted_hub, asynchronous
 from waypost import Context, Hub
 from waypost.errors import InvalidParams, MethodNotFound
-from waypost.protocol.dispatch import dispatch, find, route
+from waypost.protocol.dispatch import dispatch, find_method, route
 from waypost.protocol.exchange import CLOSED_OUTLET, Exchange
 from waypost.wire import params
 from waypost.wire.messages import decode
@@ -35,16 +35,16 @@ def exchange(version: str = LATEST_LEGACY) -> Exchange:
 )
 def test_each_era_has_its_methods(name: str, legacy: bool, modern: bool) -> None:
     engine = assorted_hub().engine
-    assert (find(engine, name, LATEST_LEGACY) is not None) is legacy
-    assert (find(engine, name, V2026_07_28) is not None) is modern
+    assert (find_method(engine, name, LATEST_LEGACY) is not None) is legacy
+    assert (find_method(engine, name, V2026_07_28) is not None) is modern
 
 
 @BOTH
 def test_a_method_of_a_capability_that_is_not_offered_does_not_exist(version: str) -> None:
     engine = Hub("empty", version="1").engine
-    assert find(engine, "prompts/get", version) is None
-    assert find(engine, "resources/list", version) is None
-    assert find(engine, "tools/list", version) is not None
+    assert find_method(engine, "prompts/get", version) is None
+    assert find_method(engine, "resources/list", version) is None
+    assert find_method(engine, "tools/list", version) is not None
 
 
 @asynchronous

@@ -52,7 +52,7 @@ def test_a_connection_that_closes_leaves_nothing(version: str, steps: list[Step]
         await idle()
         client.answered_once()
         connection = line.peer.connection
-        assert (connection._tasks, connection._modern) == (set(), {})
+        assert (connection._tasks, connection._modern_requests) == (set(), {})
         await stage.ends_clean(before)
 
     scenario()
@@ -75,7 +75,7 @@ def test_a_client_that_gives_up_on_everything_leaves_an_idle_connection(version:
         await settled(lambda: asyncio.all_tasks() == before)
         await idle()
         assert asyncio.all_tasks() - before == set()
-        assert (connection._tasks, connection._modern) == (set(), {})
+        assert (connection._tasks, connection._modern_requests) == (set(), {})
         assert [(session.running, len(session.calls)) for session in stage.sessions] in ([], [({}, 0)])
         client.answered_once()
         await connection.close()

@@ -17,7 +17,7 @@ from waypost.capabilities.principals import Principal
 from waypost.errors import StoreUnavailable, UnknownResource
 from waypost.policy import Authentication, Key, digest
 from waypost.protocol import large_results
-from waypost.protocol.large_results import ADDRESS, KEPT_FOR, SHARE, LargeResults
+from waypost.protocol.large_results import KEEP_SECONDS, MAX_TOTAL_FACTOR, URI_PREFIX, LargeResults
 from waypost.protocol.responses import Answer
 from waypost.protocol.tasks import TASKS_EXTENSION
 from waypost.stores.store import Store
@@ -222,7 +222,7 @@ async def test_to_others_a_result_is_as_unknown_as_one_that_never_was(with_resou
         own = await web.modern("resources/read", {"uri": uri}, who["ann"])
         assert LONG in own.json["result"]["contents"][0]["text"]
         told = await web.modern("resources/read", {"uri": uri}, who["bob"])
-        never = ADDRESS + "0" * 32
+        never = URI_PREFIX + "0" * 32
         unknown = await web.modern("resources/read", {"uri": never}, who["bob"])
         assert (told.status, told.body.replace(uri.encode(), never.encode())) == (unknown.status, unknown.body)
 
@@ -256,7 +256,7 @@ async def test_a_result_is_kept_for_an_hour(monkeypatch: pytest.MonkeyPatch) -> 
     where = store()
     results = LargeResults(where, LIMIT)
     uri = uri_of(await kept(results, LIMIT))
-    now += KEPT_FOR - 1
+    now += KEEP_SECONDS - 1
     assert await results.read(uri, ANN)
     now += 2
     with pytest.raises(UnknownResource):
@@ -280,7 +280,7 @@ async def test_another_hub_on_the_same_store_hands_it_out_too() -> None:
 async def test_the_oldest_are_forgotten_when_there_are_too_many() -> None:
     where = store()
     results = LargeResults(where, LIMIT)
-    uris = [uri_of(await kept(results, LIMIT)) for _ in range(SHARE)]
+    uris = [uri_of(await kept(results, LIMIT)) for _ in range(MAX_TOTAL_FACTOR)]
     with pytest.raises(UnknownResource):
         await results.read(uris[0], ANN)
     for uri in uris[1:]:
@@ -288,10 +288,10 @@ async def test_the_oldest_are_forgotten_when_there_are_too_many() -> None:
     await where.close()
 
 
-@pytest.mark.parametrize("most", [SHARE * LIMIT, 3 * LIMIT])
+@pytest.mark.parametrize("most", [MAX_TOTAL_FACTOR * LIMIT, 3 * LIMIT])
 @asynchronous
 async def test_one_that_is_larger_than_all_may_be_is_not_kept(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    monkeypatch.setattr(large_results, "MOST", most)
+    monkeypatch.setattr(large_results, "MAX_TOTAL_BYTES", most)
     where = store()
     result = await kept(LargeResults(where, LIMIT), most)
     assert result.is_error

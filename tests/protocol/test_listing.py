@@ -61,7 +61,7 @@ def test_hidden_items_take_no_place_on_a_page() -> None:
     add(hub, "b", hidden=True)
     add(hub, "f", hidden=True)
     assert walk(hub) == [["a", "c"], ["e"]]
-    everything = hub.engine.lists.registered(Kind.TOOL, None, include_hidden=True)
+    everything = hub.engine.lists.select(Kind.TOOL, None, include_hidden=True)
     assert [row.id for row in everything.items if isinstance(row, Capability)] == ["a", "b"]
 
 
@@ -253,5 +253,5 @@ def test_other_lists_are_whole_where_only_some_tools_are_listed() -> None:
 
 
 def test_whoever_looks_at_everything_sees_what_is_not_listed_too() -> None:
-    everything = only(hub_with("a", "b"), "a").registered(Kind.TOOL, None, include_hidden=True)
+    everything = only(hub_with("a", "b"), "a").select(Kind.TOOL, None, include_hidden=True)
     assert [row.id for row in everything.items if isinstance(row, Capability)] == ["a", "b"]

@@ -8,7 +8,7 @@ from tests.protocol.conftest import Json, RequestId, assorted_hub, asynchronous,
 from waypost import Audio, Context, DefinitionError, Hub, ResourceLink, Result, Text, ToolError
 from waypost.capabilities.capability import Capability, Kind
 from waypost.protocol.lists import Page
-from waypost.protocol.methods import as_page
+from waypost.protocol.methods import to_page
 from waypost.wire.versions import LEGACY, V2024_11_05, V2025_03_26, V2025_06_18
 
 
@@ -307,19 +307,19 @@ async def test_a_synchronous_list_hook_may_return_items_and_a_cursor() -> None:
 def test_whatever_a_list_hook_returns_becomes_a_page() -> None:
     rows = list(assorted_hub().registry[Kind.TOOL])
     page = Page(rows, "next")
-    assert as_page(Kind.TOOL, page) is page
-    assert as_page(Kind.TOOL, iter(rows)).items == rows
-    assert as_page(Kind.TOOL, (iter(rows), "next")) == page
-    assert as_page(Kind.TOOL, (rows, None)) == Page(rows)
-    assert as_page(Kind.TOOL, tuple(rows[:2])) == Page(rows[:2])
-    assert as_page(Kind.TOOL, {"tools": iter(rows), "nextCursor": "next"}) == page
-    assert as_page(Kind.TEMPLATE, {"resourceTemplates": []}) == Page([])
+    assert to_page(Kind.TOOL, page) is page
+    assert to_page(Kind.TOOL, iter(rows)).items == rows
+    assert to_page(Kind.TOOL, (iter(rows), "next")) == page
+    assert to_page(Kind.TOOL, (rows, None)) == Page(rows)
+    assert to_page(Kind.TOOL, tuple(rows[:2])) == Page(rows[:2])
+    assert to_page(Kind.TOOL, {"tools": iter(rows), "nextCursor": "next"}) == page
+    assert to_page(Kind.TEMPLATE, {"resourceTemplates": []}) == Page([])
 
 
 @pytest.mark.parametrize("listed", [None, 5, "add", ["add"], {"prompts": []}, {"tools": None}, {"tools": ["add"]}])
 def test_what_a_list_hook_returns_that_is_no_list_is_refused(listed: Any) -> None:
     with pytest.raises(DefinitionError, match="on_list_tools returns definitions"):
-        as_page(Kind.TOOL, listed)
+        to_page(Kind.TOOL, listed)
 
 
 @asynchronous

@@ -132,7 +132,7 @@ async def test_a_task_hears_that_its_session_ended_before_the_answer() -> None:
         task = (await client.request("tools/call", {"name": "job", "task": {}}))["task"]
         await asked.wait()
         (session,) = hub.engine.sessions
-        live = hub.engine.tasks._live[task["taskId"]]
+        live = hub.engine.tasks._running[task["taskId"]]
         hub.engine.sessions.close(session, "closed")
         await live.ended.wait()
         await idle()

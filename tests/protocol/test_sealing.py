@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 
 from waypost.errors import InvalidParams
-from waypost.protocol.rounds import Seal, binding
+from waypost.protocol.rounds import Seal, bind_state
 
-MINE = binding("ada", "tools/call", "deploy", {"env": "prod"})
+MINE = bind_state("ada", "tools/call", "deploy", {"env": "prod"})
 
 
 def test_what_was_sealed_can_be_opened_again() -> None:
@@ -35,13 +35,13 @@ def test_the_same_secret_opens_on_another_replica_and_another_does_not() -> None
 @pytest.mark.parametrize(
     "other",
     [
-        binding("eve", "tools/call", "deploy", {"env": "prod"}),
-        binding("ada", "prompts/get", "deploy", {"env": "prod"}),
-        binding("ada", "tools/call", "destroy", {"env": "prod"}),
-        binding("ada", "tools/call", "deploy", {"env": "test"}),
-        binding("ada", "tools/call", "deploy", {}),
-        binding("ada", "tools/call", "deploy", None),
-        binding("ada", "tools/call", "deploy", {"env": ["prod"]}),
+        bind_state("eve", "tools/call", "deploy", {"env": "prod"}),
+        bind_state("ada", "prompts/get", "deploy", {"env": "prod"}),
+        bind_state("ada", "tools/call", "destroy", {"env": "prod"}),
+        bind_state("ada", "tools/call", "deploy", {"env": "test"}),
+        bind_state("ada", "tools/call", "deploy", {}),
+        bind_state("ada", "tools/call", "deploy", None),
+        bind_state("ada", "tools/call", "deploy", {"env": ["prod"]}),
     ],
 )
 def test_what_was_sealed_for_one_request_is_nothing_for_another(other: bytes) -> None:
@@ -51,13 +51,13 @@ def test_what_was_sealed_for_one_request_is_nothing_for_another(other: bytes) ->
 
 
 def test_the_order_of_arguments_does_not_matter() -> None:
-    assert binding("a", "m", "n", {"x": 1, "y": {"p": 1, "q": 2}}) == binding(
+    assert bind_state("a", "m", "n", {"x": 1, "y": {"p": 1, "q": 2}}) == bind_state(
         "a", "m", "n", {"y": {"q": 2, "p": 1}, "x": 1}
     )
 
 
 def test_parts_of_a_binding_do_not_run_into_each_other() -> None:
-    assert binding("a", "b", "cd", None) != binding("a", "bc", "d", None)
+    assert bind_state("a", "b", "cd", None) != bind_state("a", "bc", "d", None)
 
 
 def test_every_single_altered_byte_is_noticed() -> None:

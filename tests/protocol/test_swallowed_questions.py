@@ -83,7 +83,7 @@ async def test_a_question_that_was_swallowed_is_asked(name: str, keys: set[str])
         assert result["resultType"] == "input_required"
         assert result["inputRequests"].keys() == keys
         assert "content" not in result
-        assert len(hub.engine.tasks._live) == 0
+        assert len(hub.engine.tasks._running) == 0
 
 
 @pytest.mark.parametrize("name", ["gathered", "bare", "turned", "slow"])

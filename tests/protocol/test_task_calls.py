@@ -89,7 +89,7 @@ async def test_questions_inside_a_task_are_answered_one_by_one() -> None:
     hub, _ = busy_hub()
     async with served(hub) as client:
         task_id = (await client.call_tool("pair"))["taskId"]
-        await until(lambda: len(hub.engine.tasks._live[task_id].record.input_requests) == 2)
+        await until(lambda: len(hub.engine.tasks._running[task_id].record.input_requests) == 2)
         asked = (await reached(client, task_id, "input_required"))["inputRequests"]
         assert list(asked) == ["a-1", "b-2"]
         assert {one["method"] for one in asked.values()} == {"elicitation/create"}
@@ -154,7 +154,7 @@ async def test_a_client_that_gives_up_before_there_is_a_task_stops_the_work() ->
         await until(lambda: work.started == 1)
         peer.send(cancelled(1))
         await until(lambda: work.stopped == 1)
-        assert not hub.engine.tasks._live
+        assert not hub.engine.tasks._running
 
 
 @asynchronous

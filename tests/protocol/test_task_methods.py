@@ -276,7 +276,7 @@ async def test_a_session_cannot_cancel_a_task_that_failed() -> None:
 
 
 def test_a_session_lists_its_tasks_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_methods, "_PAGE", 2)
+    monkeypatch.setattr(task_methods, "_PAGE_SIZE", 2)
 
     async def run() -> None:
         hub, _ = busy_hub()

@@ -81,7 +81,7 @@ async def test_a_task_that_asks_two_things_needs_input_until_both_are_answered()
         waiting = visitor.open(request(9, "tasks/result", {"taskId": task_id}))
         first, second = await asked(waiting), await asked(waiting)
         await visitor.post(answered(first, "A"))
-        live = web.hub.engine.tasks._live[task_id]
+        live = web.hub.engine.tasks._running[task_id]
         await until(lambda: len(live.record.input_requests) == 1)
         assert how(await visitor.ask("tasks/get", {"taskId": task_id})) == "input_required"
         await visitor.post(answered(second, "B"))
@@ -97,7 +97,7 @@ async def test_a_client_without_a_stream_is_asked_where_it_waits_for_the_result(
         visitor = await visit(web)
         task_id = await begun(visitor)
         if not early:
-            live = hub.engine.tasks._live[task_id]
+            live = hub.engine.tasks._running[task_id]
             await until(lambda: live.record.status == "input_required")
         waiting = visitor.open(request(9, "tasks/result", {"taskId": task_id}))
         question = await asked(waiting)
@@ -136,7 +136,7 @@ async def test_a_question_waits_for_the_stream_that_is_opened_later() -> None:
     async with browsing(hub) as web:
         visitor = await visit(web)
         task_id = await begun(visitor)
-        live = hub.engine.tasks._live[task_id]
+        live = hub.engine.tasks._running[task_id]
         await until(lambda: live.record.status == "input_required")
         question = await asked(visitor.listen())
         await visitor.post(answered(question))
@@ -153,7 +153,7 @@ async def test_another_session_that_waits_for_the_result_is_not_asked(able: Json
         visitor, other = await visit(web), await visit(web, able)
         task_id = await begun(visitor)
         curious = other.open(request(8, "tasks/result", {"taskId": task_id}))
-        live = hub.engine.tasks._live[task_id]
+        live = hub.engine.tasks._running[task_id]
         await until(lambda: live.record.status == "input_required")
         waiting = visitor.open(request(9, "tasks/result", {"taskId": task_id}))
         question = await asked(waiting)
@@ -173,7 +173,7 @@ async def test_a_session_does_not_expire_while_its_task_may_ask() -> None:
         visitor = await visit(web)
         (session,) = hub.engine.sessions
         task_id = await begun(visitor)
-        live = hub.engine.tasks._live[task_id]
+        live = hub.engine.tasks._running[task_id]
         session.last_seen = float("-inf")
         hub.engine.sessions.sweep()
         assert hub.engine.sessions.get(visitor.id) is session

@@ -10,7 +10,7 @@ from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.capabilities.questions import Question
 from waypost.errors import Busy, InvalidParams
 from waypost.protocol import tasks as module
-from waypost.protocol.tasks import LiveTask, Tasks, detailed_task, legacy_task, modern_task, now
+from waypost.protocol.tasks import RunningTask, Tasks, detailed_task, legacy_task, modern_task, now
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
 from waypost.stores.tasks import TaskRecord
@@ -44,7 +44,7 @@ class Bench:
         self.seen: list[TaskRecord] = []
         self.tasks.watch(self.seen.append)
 
-    async def run(self, work: Callable[[LiveTask], Awaitable[Json]], ttl_ms: int | None = None) -> LiveTask:
+    async def run(self, work: Callable[[RunningTask], Awaitable[Json]], ttl_ms: int | None = None) -> RunningTask:
         task = await self.tasks.start(ADA, V2026_07_28, ttl_ms)
 
         async def body() -> Json:
@@ -53,7 +53,7 @@ class Bench:
         self.tasks.follow(task, asyncio.get_running_loop().create_task(body()))
         return task
 
-    async def status(self, task: LiveTask) -> str:
+    async def status(self, task: RunningTask) -> str:
         return (await self.tasks.find(task.record.id, ADA)).status
 
     def told(self) -> list[str]:
@@ -64,11 +64,11 @@ def question(key: str | None = None, method: str = "elicitation/create") -> Ques
     return Question(method, {"message": key}, {"elicitation": {}}, key, 300.0)
 
 
-async def finish(_task: LiveTask) -> Json:
+async def finish(_task: RunningTask) -> Json:
     return DONE
 
 
-async def hang(_task: LiveTask) -> Json:
+async def hang(_task: RunningTask) -> Json:
     await asyncio.Event().wait()
     return DONE
 
@@ -97,15 +97,15 @@ async def test_work_that_returns_completes_the_task() -> None:
     record = await bench.tasks.find(task.record.id, ADA)
     assert (record.status, record.result, record.error) == ("completed", DONE, None)
     assert bench.told() == ["completed"]
-    assert record.id not in bench.tasks._live
+    assert record.id not in bench.tasks._running
 
 
 @asynchronous
 async def test_work_that_raises_fails_the_task_with_the_error_a_call_would_get() -> None:
-    async def refuse(_task: LiveTask) -> Json:
+    async def refuse(_task: RunningTask) -> Json:
         raise InvalidParams("not like this", {"field": "a"})
 
-    async def crash(_task: LiveTask) -> Json:
+    async def crash(_task: RunningTask) -> Json:
         raise RuntimeError("secret")
 
     bench = Bench()
@@ -123,7 +123,7 @@ async def test_work_that_raises_fails_the_task_with_the_error_a_call_would_get()
 
 @asynchronous
 async def test_a_task_goes_between_working_and_asking_until_it_ends() -> None:
-    async def ask_twice(task: LiveTask) -> Json:
+    async def ask_twice(task: RunningTask) -> Json:
         first = await task.ask(question("who"))
         second = await task.ask(question("who"))
         return {"answers": [first, second]}
@@ -144,7 +144,7 @@ async def test_a_task_goes_between_working_and_asking_until_it_ends() -> None:
 
 @asynchronous
 async def test_answers_may_come_one_by_one_and_only_the_rest_is_still_asked() -> None:
-    async def ask_both(task: LiveTask) -> Json:
+    async def ask_both(task: RunningTask) -> Json:
         both = await asyncio.gather(task.ask(question("a")), task.ask(question(None)))
         return {"answers": both}
 
@@ -161,7 +161,7 @@ async def test_answers_may_come_one_by_one_and_only_the_rest_is_still_asked() ->
 
 @asynchronous
 async def test_answers_to_nothing_that_is_asked_change_nothing() -> None:
-    async def ask(task: LiveTask) -> Json:
+    async def ask(task: RunningTask) -> Json:
         return {"answer": await task.ask(question("who"))}
 
     bench = Bench()
@@ -178,7 +178,7 @@ async def test_answers_to_nothing_that_is_asked_change_nothing() -> None:
 async def test_cancelling_stops_the_work_and_stays() -> None:
     stopped: list[str] = []
 
-    async def work(_task: LiveTask) -> Json:
+    async def work(_task: RunningTask) -> Json:
         try:
             await asyncio.Event().wait()
         finally:
@@ -198,7 +198,7 @@ async def test_cancelling_stops_the_work_and_stays() -> None:
 
 @asynchronous
 async def test_work_that_finishes_all_the_same_leaves_a_cancelled_task_cancelled() -> None:
-    async def stubborn(_task: LiveTask) -> Json:
+    async def stubborn(_task: RunningTask) -> Json:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -215,7 +215,7 @@ async def test_work_that_finishes_all_the_same_leaves_a_cancelled_task_cancelled
 
 @asynchronous
 async def test_an_answer_after_the_cancellation_does_not_bring_a_task_back() -> None:
-    async def ask(task: LiveTask) -> Json:
+    async def ask(task: RunningTask) -> Json:
         return {"answer": await task.ask(question("who"))}
 
     bench = Bench()
@@ -229,7 +229,7 @@ async def test_an_answer_after_the_cancellation_does_not_bring_a_task_back() -> 
 
 @asynchronous
 async def test_a_question_after_the_cancellation_does_not_bring_a_task_back() -> None:
-    async def stubborn(task: LiveTask) -> Json:
+    async def stubborn(task: RunningTask) -> Json:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -274,7 +274,7 @@ def test_a_ttl_is_kept_within_bounds(asked: int | None, given: int) -> None:
 
 
 def test_work_is_stopped_and_its_task_forgotten_when_its_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SHORTEST_TTL_MS", 50)
+    monkeypatch.setattr(module, "MIN_TTL_MS", 50)
 
     async def run() -> None:
         bench = Bench()
@@ -294,7 +294,7 @@ def test_work_is_stopped_and_its_task_forgotten_when_its_time_is_up(monkeypatch:
 
 
 def test_a_task_is_not_forgotten_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SHORTEST_TTL_MS", 200)
+    monkeypatch.setattr(module, "MIN_TTL_MS", 200)
 
     async def run() -> None:
         bench = Bench()
@@ -318,7 +318,7 @@ async def test_too_many_tasks_at_once_are_refused() -> None:
         await bench.tasks.start(ADA, V2026_07_28)
     await idle()
     await first.cancel()
-    await until(lambda: first.record.id not in bench.tasks._live)
+    await until(lambda: first.record.id not in bench.tasks._running)
     await bench.tasks.start(ADA, V2026_07_28)
     bench.tasks.stop()
     await idle()

@@ -1,4 +1,4 @@
-"""What happens outside of requests, told to everybody who may hear it: sessions and listen streams."""
+"""Notifications outside of requests: changed lists and updated resources, to sessions and listen streams."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from waypost.wire.params import SUBSCRIPTION_ID, ListenFilter
 if TYPE_CHECKING:
     from waypost.policy.keys import KeyChange
 
-_LISTS: Final[dict[Kind, ListKind]] = {
+_LIST_OF: Final[dict[Kind, ListKind]] = {
     Kind.TOOL: "tools",
     Kind.PROMPT: "prompts",
     Kind.RESOURCE: "resources",
@@ -32,7 +32,7 @@ _LISTS: Final[dict[Kind, ListKind]] = {
 
 
 class Subscription(msgspec.Struct, eq=False):
-    """One listen stream and what it asked for."""
+    """One `subscriptions/listen` stream and its filter."""
 
     request_id: RequestId
     wants: ListenFilter
@@ -40,7 +40,7 @@ class Subscription(msgspec.Struct, eq=False):
     principal: Principal
 
     def wants_list(self, kind: ListKind) -> bool:
-        """Whether it asked to hear of changes to this list."""
+        """Whether its filter has changes of this list."""
         return bool(getattr(self.wants, f"{kind}_list_changed"))
 
     def notify(self, method: str, **params: Any) -> None:
@@ -50,17 +50,17 @@ class Subscription(msgspec.Struct, eq=False):
 
 
 class Broadcast:
-    """Delivers changes, from any thread, each once to each who may see it."""
+    """Sends changes, from any thread, once to each session and stream whose principal may see them."""
 
     def __init__(
-        self, sessions: Sessions, is_told: Callable[[str], bool], may_hear: Callable[[Principal, str], bool]
+        self, sessions: Sessions, announces: Callable[[str], bool], can_see: Callable[[Principal, str], bool]
     ) -> None:
         self._sessions = sessions
-        self._is_told = is_told
-        self._may_hear = may_hear
+        self._announces = announces
+        self._can_see = can_see
         self._subscriptions: set[Subscription] = set()
         self.loop: asyncio.AbstractEventLoop | None = None
-        self._held: set[ListKind] | None = None
+        self._batched: set[ListKind] | None = None
         self.on_subscriptions_changed: Callable[[], None] | None = None
         sessions.on_subscriptions = self.subscriptions_changed
 
@@ -68,11 +68,11 @@ class Broadcast:
         return len(self._subscriptions)
 
     def bind(self) -> None:
-        """Remember the loop that streams live on."""
+        """Send on the current event loop from now on."""
         self.loop = asyncio.get_running_loop()
 
     def subscribe(self, subscription: Subscription) -> Callable[[], None]:
-        """Deliver to a listen stream until the returned function is called."""
+        """Send to a listen stream until the returned function is called."""
         self._subscriptions.add(subscription)
         self.subscriptions_changed()
 
@@ -83,50 +83,54 @@ class Broadcast:
         return end
 
     def subscriptions_changed(self) -> None:
-        """Somebody begins or ceases to want to hear of resources."""
+        """Call `on_subscriptions_changed`: the subscribed resources may be others now."""
         if self.on_subscriptions_changed is not None:
             self.on_subscriptions_changed()
 
     def subscribed_uris(self) -> set[str]:
-        """The resources that somebody wants to hear of now."""
+        """The resources that any client is subscribed to."""
         lists = [one.wants.resource_subscriptions for one in self._subscriptions]
         return {uri for uris in (*lists, *(session.subscriptions for session in self._sessions)) for uri in uris}
 
     def registry_changed(self, change: Change, shows: Callable[[Principal, Capability], bool]) -> None:
-        """One change of the registry: one notification per list that looks different, for those who can see that."""
-        kinds = {_LISTS[kind] for kind in change.kinds}
-        if self._held is not None:
-            self._held |= kinds
+        """Send one notification per list that changed, to the clients whose list differs."""
+        kinds = {_LIST_OF[kind] for kind in change.kinds}
+        if self._batched is not None:
+            self._batched |= kinds
             return
         for kind in sorted(kinds):
-            rows = [row for row in change.rows if _LISTS[row.kind] == kind]
-            self._on_loop(partial(self._list_changed, kind, partial(_sees_any, rows, shows)))
+            rows = [row for row in change.rows if _LIST_OF[row.kind] == kind]
+
+            def is_affected(principal: Principal, rows: list[Capability] = rows) -> bool:
+                return any(shows(principal, row) for row in rows)
+
+            self._on_loop(partial(self._list_changed, kind, is_affected))
 
     def list_changed(self, kind: ListKind) -> None:
-        """Tell everybody that a list changed."""
+        """Notify all clients that a list changed."""
         check_list(kind)
-        if self._held is not None:
-            self._held.add(kind)
+        if self._batched is not None:
+            self._batched.add(kind)
             return
         self._on_loop(lambda: self._list_changed(kind, lambda _: True))
 
     @contextmanager
     def batch_for_all(self) -> Iterator[None]:
-        """Tell everybody once of each list that changes inside, when it is over."""
-        held = self._held = set[ListKind]()
+        """Collect the changes inside, and notify all clients once per list at the end."""
+        batched = self._batched = set[ListKind]()
         try:
             yield
         finally:
-            self._held = None
-            for kind in sorted(held):
+            self._batched = None
+            for kind in sorted(batched):
                 self.list_changed(kind)
 
     def resource_updated(self, uri: str, also: Sequence[str] = ()) -> None:
-        """Tell those who subscribed to `uri`, and may see it under all of its URIs, that it changed."""
+        """Notify subscribers of `uri` who may see the resource under this URI and all others it has."""
         self._on_loop(lambda: self._resource_updated(uri, (uri, *also)))
 
     def apply_key_changes(self, changes: Mapping[int, KeyChange]) -> None:
-        """Go by the new rights of those who listen, and tell them; who is let in no more has nothing to hear."""
+        """End the streams of revoked keys, give others their new rights, and notify those whose lists may differ."""
         for subscription in self._subscriptions:
             change = changes.get(id(subscription.principal))
             if change is not None and change.ended:
@@ -134,7 +138,7 @@ class Broadcast:
             elif change is not None and change.now is not None:
                 subscription.principal = change.now
         differing = {id(change.now) for change in changes.values() if change.now not in (None, change.was)}
-        for kind in sorted(set(_LISTS.values())) if differing else ():
+        for kind in sorted(set(_LIST_OF.values())) if differing else ():
             self._list_changed(kind, lambda principal: id(principal) in differing)
 
     def close(self) -> None:
@@ -154,32 +158,28 @@ class Broadcast:
         else:
             self.loop.call_soon_threadsafe(action)
 
-    def _list_changed(self, kind: ListKind, concerns: Callable[[Principal], bool]) -> None:
-        if not self._is_told(kind):
+    def _list_changed(self, kind: ListKind, is_affected: Callable[[Principal], bool]) -> None:
+        if not self._announces(kind):
             return
         method = f"notifications/{kind}/list_changed"
         message = messages.notification(method)
         for session in self._sessions:
-            if concerns(session.principal):
+            if is_affected(session.principal):
                 session.push(message)
         for subscription in tuple(self._subscriptions):
-            if subscription.wants_list(kind) and concerns(subscription.principal):
+            if subscription.wants_list(kind) and is_affected(subscription.principal):
                 subscription.notify(method)
 
-    def _resource_updated(self, uri: str, known_by: Sequence[str]) -> None:
+    def _resource_updated(self, uri: str, uris: Sequence[str]) -> None:
         method = "notifications/resources/updated"
         message = messages.notification(method, {"uri": uri})
         for session in self._sessions:
-            if uri in session.subscriptions and self._may_hear_all(session.principal, known_by):
+            if uri in session.subscriptions and self._can_see_all(session.principal, uris):
                 session.push(message)
         for subscription in tuple(self._subscriptions):
             wanted = uri in subscription.wants.resource_subscriptions
-            if wanted and self._may_hear_all(subscription.principal, known_by):
+            if wanted and self._can_see_all(subscription.principal, uris):
                 subscription.notify(method, uri=uri)
 
-    def _may_hear_all(self, principal: Principal, uris: Sequence[str]) -> bool:
-        return all(self._may_hear(principal, uri) for uri in uris)
-
-
-def _sees_any(rows: Sequence[Capability], shows: Callable[[Principal, Capability], bool], principal: Principal) -> bool:
-    return any(shows(principal, row) for row in rows)
+    def _can_see_all(self, principal: Principal, uris: Sequence[str]) -> bool:
+        return all(self._can_see(principal, uri) for uri in uris)

@@ -1,4 +1,4 @@
-"""A connection that carries one client both ways, line by line: standard streams and memory."""
+"""A connection that carries all messages of one client in both directions: standard streams and memory."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from waypost.wire import messages, params
 from waypost.wire.messages import Message, RequestId
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
-_GRACE: Final = 1.0
+_CANCEL_TIMEOUT_S: Final = 1.0
 _LISTEN: Final = "subscriptions/listen"
 
 
 class Connection:
-    """Takes messages in, runs their requests side by side, and writes what comes back."""
+    """Receives messages, runs their requests concurrently, and writes responses and notifications."""
 
     def __init__(self, engine: Engine, write: Callable[[bytes], None]) -> None:
         self._engine = engine
         self._write = write
         self._session: LegacySession | None = None
-        self._modern: dict[RequestId, Exchange] = {}
+        self._modern_requests: dict[RequestId, Exchange] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._listening: set[asyncio.Task[Any]] = set()
-        self._opening: list[bytes] | None = None
+        self._waiting: list[bytes] | None = None
 
     def receive(self, data: bytes) -> None:
-        """Take one message; the answer, if there is one, is written when it is ready."""
-        if self._opening is not None:
-            self._opening.append(data)
+        """Take one message; its response, if it has one, is written when it is ready."""
+        if self._waiting is not None:
+            self._waiting.append(data)
             return
         try:
             if data.lstrip()[:1] == b"[":
@@ -47,25 +47,25 @@ class Connection:
             else:
                 self._dispatch(messages.parse(data))
         except ProtocolError as error:
-            self._write(legacy.failed(error, messages.readable_id(data), LATEST_LEGACY).payload)
+            self._write(legacy.error_response(error, messages.readable_id(data), LATEST_LEGACY).payload)
 
     async def finish(self, within: float) -> None:
-        """Let what runs be answered, in so many seconds; those who listen wait for no answer."""
+        """Wait so many seconds for running requests; listen streams end only with the connection."""
         until = running_loop().time() + within
         while (running := self._tasks - self._listening) and (left := until - running_loop().time()) > 0:
             await asyncio.wait(running, timeout=left)
 
     async def close(self) -> bool:
-        """Stop everything that runs for this client; tells whether it did stop."""
-        stubborn = set(self._tasks)
-        for task in stubborn:
+        """Cancel all requests of this client, and end its session; false if a request ignores its cancellation."""
+        running = set(self._tasks)
+        for task in running:
             task.cancel()
-        if stubborn:
-            _, stubborn = await asyncio.wait(stubborn, timeout=_GRACE)
-        self._modern.clear()
+        if running:
+            _, running = await asyncio.wait(running, timeout=_CANCEL_TIMEOUT_S)
+        self._modern_requests.clear()
         if self._session is not None:
             self._engine.sessions.close(self._session, "disconnected")
-        return not stubborn
+        return not running
 
     async def send(self, message: bytes) -> None:
         """The outlet of every request: all share the connection."""
@@ -76,21 +76,21 @@ class Connection:
 
     def _dispatch(self, message: Message) -> None:
         if message.method is UNSET or message.id is UNSET:
-            self._take(message)
+            self._receive_one_way(message)
         elif modern.is_modern_request(message):
             exchange = Exchange(message.id, V2026_07_28, self)  # type: ignore[arg-type]  # requests have one
-            self._modern[exchange.request_id] = exchange
+            self._modern_requests[exchange.request_id] = exchange
             task = self._spawn(self._answer_modern(message, exchange))
             if message.method == _LISTEN:
                 self._listening.add(task)
                 task.add_done_callback(self._listening.discard)
         elif message.method == "initialize":
-            self._opening = []
+            self._waiting = []
             self._spawn(self._initialize(message))
         elif self._session is None:
-            self._spawn(self._answer_outside(message))
+            self._spawn(self._answer_without_session(message))
         else:
-            exchange = legacy.exchange_for(self._session, message, self)
+            exchange = legacy.make_exchange(self._session, message, self)
             self._session.running[exchange.request_id] = exchange
             self._spawn(self._answer_legacy(self._session, message, exchange))
 
@@ -101,33 +101,33 @@ class Connection:
         return task
 
     async def _initialize(self, message: Message) -> None:
-        """Open the session; what arrives meanwhile waits, because it belongs to it."""
+        """Open the session; messages that arrive meanwhile belong to it, and wait."""
         if self._session is not None:
             self._engine.sessions.close(self._session, "closed")
         self._session, outcome = await legacy.initialize(self._engine, message, attached=self._write)
         self._write(outcome.payload)
-        waiting, self._opening = self._opening or [], None
+        waiting, self._waiting = self._waiting or [], None
         for late in waiting:
             self.receive(late)
 
     async def _answer_legacy(self, session: LegacySession, message: Message, exchange: Exchange) -> None:
-        self._finish(await legacy.answer(self._engine, session, message, exchange))
+        self._write_response(await legacy.answer(self._engine, session, message, exchange))
 
     async def _answer_modern(self, message: Message, exchange: Exchange) -> None:
         try:
-            self._finish(await modern.answer(self._engine, message, exchange))
+            self._write_response(await modern.answer(self._engine, message, exchange))
         finally:
-            if self._modern.get(exchange.request_id) is exchange:
-                del self._modern[exchange.request_id]
+            if self._modern_requests.get(exchange.request_id) is exchange:
+                del self._modern_requests[exchange.request_id]
 
-    async def _answer_outside(self, message: Message) -> None:
-        self._finish(await legacy.answer_outside(message))
+    async def _answer_without_session(self, message: Message) -> None:
+        self._write_response(await legacy.answer_without_session(message))
 
-    def _finish(self, outcome: Response | None) -> None:
+    def _write_response(self, outcome: Response | None) -> None:
         if outcome is not None:
             self._write(outcome.payload)
 
-    def _take(self, message: Message) -> None:
+    def _receive_one_way(self, message: Message) -> None:
         if message.method == "notifications/cancelled":
             self._cancel_modern(message)
         if self._session is not None:
@@ -138,14 +138,14 @@ class Connection:
             given = params.read(message.params, params.Cancelled)
         except InvalidParams:
             return
-        exchange = None if given.request_id is UNSET else self._modern.get(given.request_id)
+        exchange = None if given.request_id is UNSET else self._modern_requests.get(given.request_id)
         if exchange is not None:
             exchange.cancel()
 
     def _receive_batch(self, data: bytes) -> None:
         batch = legacy.read_batch(self._session, data)
-        for message in batch.notices:
-            self._take(message)
+        for message in batch.one_way:
+            self._receive_one_way(message)
         if batch.wants_answer and self._session is not None:
             self._spawn(self._answer_batch(self._session, batch))
 

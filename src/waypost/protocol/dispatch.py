@@ -1,4 +1,4 @@
-"""From a method's name to its answer, past the hook that may answer everything."""
+"""All MCP methods of both eras in one table, and the way from a method's name to its answer."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ MODERN: Final[dict[str, Method]] = {
 }
 
 
-def find(engine: Engine, name: str, version: str) -> Method | None:
+def find_method(engine: Engine, name: str, version: str) -> Method | None:
     """The method of that name, if this server has it in that version."""
     method = (MODERN if is_modern(version) else LEGACY).get(name)
     if method is None or not (method.capability is None or engine.profile.offers(method.capability)):
@@ -95,37 +95,34 @@ def find(engine: Engine, name: str, version: str) -> Method | None:
 def dispatch(
     engine: Engine, name: str, method: Method | None, raw: Raw | UnsetType, given: Any, exchange: Exchange
 ) -> Awaitable[Answer]:
-    """Run a method, or the hook that answers in its place."""
+    """Run a method, or the hook `on_request` in its place."""
     hook = engine.hooks("request")
     if hook is not None:
-        work: Awaitable[Answer] = _hooked(hook, name, {} if raw is UNSET else decode(raw), engine.context(exchange))
+        work: Awaitable[Answer] = _call_hook(hook, name, {} if raw is UNSET else decode(raw), engine.context(exchange))
     elif method is None:
         raise MethodNotFound(f"Method not found: {shorten(name)}")
     else:
         work = method.run(engine, given, exchange)
-    return _traced(name, work, exchange) if tracing.is_on() else work
+    return _trace(name, work, exchange) if tracing.is_on() else work
 
 
-async def _traced(name: str, work: Awaitable[Answer], exchange: Exchange) -> Answer:
+async def _trace(name: str, work: Awaitable[Answer], exchange: Exchange) -> Answer:
     with tracing.span(name, {"rpc.system": "mcp", "rpc.method": name}, exchange.meta.trace_context):
         return await work
 
 
-async def _hooked(hook: Hook, name: str, given: dict[str, Any], context: Context) -> Answer:
-    return _as_answer(await maybe_await(hook(name, given, context)))
+async def _call_hook(hook: Hook, name: str, given: dict[str, Any], context: Context) -> Answer:
+    result = await maybe_await(hook(name, given, context))
+    body: dict[str, Any] = msgspec.to_builtins(result) if result is not None else {}
+    meta = body.pop("_meta", None)
+    return Answer(encode(body), meta, private=True)
 
 
 async def route(engine: Engine, name: str, given: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
-    """The result of a method as data, for a hook that hands on."""
-    method = find(engine, name, exchange.version)
+    """The result of a method as data, for a hook that calls `super().on_request`."""
+    method = find_method(engine, name, exchange.version)
     if method is None:
         raise MethodNotFound(f"Method not found: {shorten(name)}")
     answer = await method.run(engine, params.read(Raw(encode(given)), method.params), exchange)
     result: dict[str, Any] = decode(answer.body)
     return result if answer.meta is None else {**result, "_meta": answer.meta}
-
-
-def _as_answer(result: Any) -> Answer:
-    body: dict[str, Any] = msgspec.to_builtins(result) if result is not None else {}
-    meta = body.pop("_meta", None)
-    return Answer(encode(body), meta, private=True)

@@ -1,4 +1,4 @@
-"""One request and its way back: what a handler may know and say while it runs."""
+"""One request while it is answered: what its handler knows of the client, and what it sends before the response."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 SILENT: Final = len(LOG_LEVELS)
-"""A log level above all others: nothing is sent."""
+"""Above all log levels: no log message is sent."""
 
 NO_META: Final = RequestMeta()
 
 
 class Asker(Protocol):
-    """How an era asks the client something in the middle of a request."""
+    """How an era asks the client for input during a request."""
 
     async def ask(self, question: Question) -> Any: ...
     async def once(self, key: str, function: Callable[[], Any]) -> Any: ...
@@ -45,10 +45,10 @@ class ClosedOutlet:
     """The outlet of a request that has been answered."""
 
     async def send(self, message: bytes) -> None:
-        """Drop what comes too late."""
+        """Drop the message: its request was answered."""
 
     async def close_early(self) -> None:
-        """Nothing is open any more."""
+        """Nothing is open."""
 
 
 CLOSED_OUTLET: Final = ClosedOutlet()
@@ -58,17 +58,17 @@ class Exchange:
     """A request being answered."""
 
     __slots__ = (
+        "_last_progress",
         "_level",
         "_session",
-        "_told",
         "asker",
         "cancelled",
         "chain",
         "meta",
         "outlet",
         "principal",
-        "refused",
         "request_id",
+        "revoked",
         "task",
         "version",
     )
@@ -83,99 +83,100 @@ class Exchange:
         self.principal = ANONYMOUS
         self.chain: Chain = FROM_OUTSIDE
         self.cancelled = False
-        self.refused = False
+        self.revoked = False
         self.task: asyncio.Task[Any] | None = None
         self._session = session
-        self._told: float | None = None
+        self._last_progress: float | None = None
 
     @property
     def client_info(self) -> Implementation | None:
-        """What the client says it is: once for a session, else with each request."""
+        """The client's name and version: from `initialize` in a session, else from this request."""
         if self._session is not None:
             return self._session.client_info
         return None if self.meta.client_info is UNSET else self.meta.client_info
 
     @property
     def client_capabilities(self) -> Mapping[str, Any]:
-        """What the client can do for us: said once for a session, else with each request."""
+        """The client's capabilities: from `initialize` in a session, else from this request."""
         if self._session is not None:
             return self._session.client_capabilities
         return {} if self.meta.client_capabilities is UNSET else self.meta.client_capabilities
 
     async def ask(self, question: Question) -> Any:
-        """Ask the client; what it can answer was checked before."""
+        """Ask the client; its capabilities were checked before."""
         if self.asker is None:
             raise CapabilityNotSupported(question.needs)
         return await self.asker.ask(question)
 
     async def once(self, key: str, function: Callable[[], Any]) -> Any:
-        """Do a step that must not be done again when the handler is."""
+        """Run a step that must not be repeated when the handler is run again with the client's answers."""
         if self.asker is not None:
             return await self.asker.once(key, function)
         return await maybe_await(function())
 
     @property
     def session(self) -> Session:
-        """The session of the client; without one, what is put there lasts as long as the request."""
+        """The client's session; in 2026-07-28, one that lasts as long as the request."""
         if self._session is None:
             self._session = RequestSession(self)
         return self._session
 
     def with_chain(self, chain: Chain) -> Exchange:
-        """The same request, for a call that was made on its behalf out of another one."""
+        """A copy for a nested call, which the chain of calls leads to."""
         other = copy(self)
         other.chain = chain
         return other
 
-    def lasting(self, outlet: Outlet) -> Exchange:
-        """The same conversation, for work that goes on after this request was answered."""
+    def detach(self, outlet: Outlet) -> Exchange:
+        """A copy with another outlet, for work that goes on after this request was answered."""
         other = Exchange(self.request_id, self.version, outlet, self._session)
         other.meta, other._level, other.principal = self.meta, self._level, self.principal
         return other
 
     def cancel(self) -> None:
-        """Stop working on it."""
+        """Stop the work, because the client or its connection gave the request up."""
         self.cancelled = True
         if self.task is not None:
             self.task.cancel()
 
-    def refuse(self) -> None:
-        """Stop working on it, because who sent it is let in no more."""
-        self.refused = True
+    def revoke(self) -> None:
+        """Stop the work, because the key of the request was revoked."""
+        self.revoked = True
         self.cancel()
 
     def begin(self) -> None:
-        """Work starts in the current task; if the client gave up before that, it ends right away."""
+        """Start in the current task; a request that was cancelled before that ends here."""
         self.task = running_task()
         if self.cancelled:
             raise asyncio.CancelledError
 
     def end(self) -> None:
-        """The answer is on its way: nothing is said after it."""
+        """Drop what is sent from now on: the response goes out."""
         self.outlet = CLOSED_OUTLET
 
     def was_cancelled(self) -> bool:
-        """Whether the client gave up; its cancellation of the task, if it got that far, ends here."""
+        """Whether the request was cancelled; if so, the cancellation of its task ends here."""
+        # Without `uncancel` the task would look cancelled to whatever runs in it next, such as a write to the client.
         if self.cancelled and self.task is not None and self.task.cancelling():
             self.task.uncancel()
         return self.cancelled
 
     @property
     def wants_progress(self) -> bool:
-        """Whether the client asked to be told how far it is."""
+        """Whether the client asked for progress notifications."""
         return self.meta.progress_token is not UNSET
 
     async def progress(self, value: float, total: float | None, message: str | None) -> None:
-        """Tell the client how far it is, if it asked and this is news."""
+        """Send progress, if the client asked for it and the value has grown, as the specification demands."""
         token = self.meta.progress_token
-        if token is UNSET or not isfinite(value) or (self._told is not None and value <= self._told):
+        if token is UNSET or not isfinite(value) or (self._last_progress is not None and value <= self._last_progress):
             return
-        self._told = value
+        self._last_progress = value
         await self.outlet.send(progress_message(token, value, total, message, self.version))
 
     @property
     def log_level(self) -> int:
-        """From which level on the client hears log messages: as its session has it by now, else as the request said."""
+        """The lowest level of log messages to send: the session's current one, else the request's own."""
         level: int = getattr(self._session, "log_level", self._level)
         return level
 
@@ -189,12 +190,12 @@ class Exchange:
             await self.outlet.send(log_message(level, message, data))
 
     async def close_stream(self) -> None:
-        """Let the client go; it will come back for the answer."""
+        """End the stream before the response; the client reconnects for the rest."""
         await self.outlet.close_early()
 
 
 class RequestSession(Session):
-    """The session of a stateless request: it ends with it, and nothing can be sent outside of it."""
+    """The session of a request without one: it ends with the request and sends on the request's stream."""
 
     __slots__ = ("_exchange",)
 
@@ -203,7 +204,7 @@ class RequestSession(Session):
         self._exchange = exchange
 
     async def notify_changed(self, kind: ListKind) -> None:
-        """Nothing to tell: a stateless client's lists do not depend on the request."""
+        """Nothing to send: such a client's lists do not depend on the request."""
         check_list(kind)
 
     async def send_log(self, level: str, message: str, data: Mapping[str, Any] | None = None) -> None:
@@ -218,14 +219,14 @@ class RequestSession(Session):
             await self._exchange.outlet.send(progress_message(token, value, total, message, self._exchange.version))
 
     async def send_task_status(self, task_id: str) -> None:
-        """Nothing to tell: a stateless client asks by itself, or listens."""
+        """Nothing to send: such a client polls its tasks, or listens."""
 
     async def send_resource_updated(self, uri: str, timestamp: Any = None) -> None:
-        """Nothing to tell: a stateless client listens for updates on a stream of its own."""
+        """Nothing to send: such a client listens for updates on another stream."""
 
 
 def level_number(level: str) -> int:
-    """How severe `level` is; an unknown one is a `ValueError`."""
+    """The severity of `level`; an unknown one is a `ValueError`."""
     try:
         return LOG_LEVELS.index(level)
     except ValueError:
@@ -233,7 +234,7 @@ def level_number(level: str) -> int:
 
 
 def parse_client_level(level: str) -> int:
-    """How severe the level is that a client asked for; an unknown one is `InvalidParams`."""
+    """The severity of the level that a client asked for; an unknown one is `InvalidParams`."""
     try:
         return level_number(level)
     except ValueError as error:
@@ -257,36 +258,36 @@ def progress_message(token: int | str, value: float, total: float | None, messag
 
 
 class PendingReply(Protocol):
-    """Whoever waits for the answer to a request."""
+    """What waits for the response to a request."""
 
     @property
     def exchange(self) -> Exchange | None: ...
 
 
-class _Here(threading.local):
+class _ThreadState(threading.local):
     def __init__(self) -> None:
-        self.waiting: WeakSet[PendingReply] = WeakSet()
+        self.replies: WeakSet[PendingReply] = WeakSet()
 
 
-_here = _Here()
-"""One loop runs in a thread at a time. Only what takes a while is put down, so that other requests cost nothing."""
+_thread = _ThreadState()
+"""One event loop runs in a thread at a time. Only requests that take a while are tracked: others cost nothing."""
 
 
-def track_request(waiting: PendingReply) -> None:
-    """A request takes a while; it is forgotten with whoever waits for it."""
-    _here.waiting.add(waiting)
+def track_request(reply: PendingReply) -> None:
+    """Remember a request without a session that takes a while, for as long as its reply exists."""
+    _thread.replies.add(reply)
 
 
 def in_flight_requests() -> list[Exchange]:
-    """What runs on the loop of this thread, for whichever hub."""
-    return [waiting.exchange for waiting in _here.waiting if waiting.exchange is not None]
+    """The tracked requests on the loop of this thread, of all hubs."""
+    return [waiting.exchange for waiting in _thread.replies if waiting.exchange is not None]
 
 
 def apply_key_changes(exchanges: Iterable[Exchange], changes: Mapping[int, KeyChange]) -> None:
-    """End requests of who is let in no more, and go by the new rights of others; who sent them is told by identity."""
+    """End the requests of revoked keys, and give others their new rights; `changes` are by `id(principal)`."""
     for exchange in exchanges:
         change = changes.get(id(exchange.principal))
         if change is not None and change.ended:
-            exchange.refuse()
+            exchange.revoke()
         elif change is not None and change.now is not None:
             exchange.principal = change.now

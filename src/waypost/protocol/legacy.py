@@ -1,4 +1,4 @@
-"""The era of sessions: a client says `initialize` once, and is remembered."""
+"""Requests of the versions before 2026-07-28: a client sends `initialize`, and has a session from then on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.capabilities.questions import Question
 from waypost.errors import InvalidParams, InvalidRequest, MethodNotFound, ProtocolError
 from waypost.loops import maybe_await
-from waypost.protocol.dispatch import dispatch, find
+from waypost.protocol.dispatch import dispatch, find_method
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import SILENT, Exchange
 from waypost.protocol.responses import (
@@ -33,13 +33,13 @@ from waypost.wire.messages import Message, RequestId, decode
 from waypost.wire.versions import LATEST_LEGACY, V2025_03_26, V2025_06_18, V2025_11_25, at_least, negotiate
 
 NOT_INITIALIZED: Final = "Server not initialized"
-TERMINATING: Final = "Session terminating"
+SESSION_TERMINATING: Final = "Session terminating"
 
 
 async def initialize(
     engine: Engine, message: Message, principal: Principal = ANONYMOUS, attached: Callable[[bytes], None] | None = None
 ) -> tuple[LegacySession | None, Response]:
-    """Open a session for a client, bound to its connection when that carries everything."""
+    """Open a session for a client, attached to its connection where one is given."""
     request_id: RequestId = message.id  # type: ignore[assignment]  # requests have one
     try:
         if not engine.profile.legacy_versions:
@@ -51,23 +51,23 @@ async def initialize(
             version, given.client_info, given.capabilities, principal, attached, log_level
         )
     except Exception as error:
-        return None, failed(error, request_id, LATEST_LEGACY)
-    return session, Response(messages.result(request_id, messages.encode(_welcome(engine, session))))
+        return None, error_response(error, request_id, LATEST_LEGACY)
+    return session, Response(messages.result(request_id, messages.encode(_initialize_result(engine, session))))
 
 
-def _welcome(engine: Engine, session: LegacySession) -> dict[str, Any]:
-    welcome: dict[str, Any] = {
+def _initialize_result(engine: Engine, session: LegacySession) -> dict[str, Any]:
+    result: dict[str, Any] = {
         "protocolVersion": session.version,
         "capabilities": _capabilities(engine, session),
-        "serverInfo": _info(engine.profile.info, session.version),
+        "serverInfo": _downgrade_info(engine.profile.info, session.version),
     }
     if engine.profile.instructions is not None:
-        welcome["instructions"] = engine.profile.instructions
-    return welcome
+        result["instructions"] = engine.profile.instructions
+    return result
 
 
 def _capabilities(engine: Engine, session: LegacySession) -> dict[str, Any]:
-    """What is declared to a client; one that looks like others is not shown what they have."""
+    """The declared capabilities; without `tasks/list` for callers that share the anonymous principal."""
     declared = engine.profile.capabilities(session.version)
     tasks = declared.get("tasks")
     if session.is_identified or not tasks:
@@ -75,7 +75,7 @@ def _capabilities(engine: Engine, session: LegacySession) -> dict[str, Any]:
     return {**declared, "tasks": {name: value for name, value in tasks.items() if name != "list"}}
 
 
-def _info(info: Implementation, version: str) -> Implementation:
+def _downgrade_info(info: Implementation, version: str) -> Implementation:
     if at_least(version, V2025_11_25):
         return info
     return Implementation(info.name, info.version, title=info.title if at_least(version, V2025_06_18) else UNSET)
@@ -88,50 +88,50 @@ async def answer(engine: Engine, session: LegacySession, message: Message, excha
     try:
         exchange.begin()
         name: str = message.method  # type: ignore[assignment]  # requests have one
-        method = find(engine, name, session.version)
+        method = find_method(engine, name, session.version)
         given = params.read(message.params, params.Params if method is None else method.params)
         if given.meta is not UNSET:
             exchange.meta = given.meta
         done = await dispatch(engine, name, method, message.params, given, exchange)
         if exchange.was_cancelled():
-            return _stopped(session, exchange)
+            return _cancelled_response(session, exchange)
         return Response(messages.result(request_id, to_legacy_result(done)))
     except asyncio.CancelledError:
         if not exchange.was_cancelled():
             raise
-        return _stopped(session, exchange)
+        return _cancelled_response(session, exchange)
     except Exception as error:
         if exchange.was_cancelled():
-            return _stopped(session, exchange)
-        return failed(error, request_id, session.version)
+            return _cancelled_response(session, exchange)
+        return error_response(error, request_id, session.version)
     finally:
         exchange.end()
         if session.running.get(request_id) is exchange:
             del session.running[request_id]
 
 
-def _stopped(session: LegacySession, exchange: Exchange) -> Response | None:
-    """The response to a request that was stopped: none when its client wanted that, else an error."""
+def _cancelled_response(session: LegacySession, exchange: Exchange) -> Response | None:
+    """The response to a cancelled request: none if its client cancelled it, else an error."""
     if session.ended:
-        return Failure(INTERNAL_ERROR, TERMINATING).to_response(exchange.request_id)
-    return KEY_REVOKED.to_response(exchange.request_id) if exchange.refused else None
+        return Failure(INTERNAL_ERROR, SESSION_TERMINATING).to_response(exchange.request_id)
+    return KEY_REVOKED.to_response(exchange.request_id) if exchange.revoked else None
 
 
-def failed(error: Exception, request_id: RequestId | None, version: str) -> Response:
-    """The error response for what went wrong."""
+def error_response(error: Exception, request_id: RequestId | None, version: str) -> Response:
+    """The response for an error."""
     return to_failure(error, version).to_response(request_id)
 
 
-async def answer_outside(message: Message) -> Response:
-    """The response to a request that comes before `initialize`: only `ping` has one."""
+async def answer_without_session(message: Message) -> Response:
+    """The response to a request before `initialize`: only `ping` is allowed."""
     request_id: RequestId = message.id  # type: ignore[assignment]  # requests have one
     if message.method == "ping":
         return Response(messages.result(request_id, b"{}"))
-    return failed(InvalidRequest(NOT_INITIALIZED), request_id, LATEST_LEGACY)
+    return error_response(InvalidRequest(NOT_INITIALIZED), request_id, LATEST_LEGACY)
 
 
 def receive(engine: Engine, session: LegacySession, message: Message, outlet: Outlet) -> None:
-    """Take an answer or a one-way message of a session; unknown ones are nobody's business."""
+    """Take a response or a notification of a session; unknown ones are ignored."""
     if message.method is UNSET:
         session.calls.resolve(message)
         return
@@ -139,7 +139,7 @@ def receive(engine: Engine, session: LegacySession, message: Message, outlet: Ou
         _cancel(session, message)
     if engine.hooks("notification") is not None:
         given = {} if message.params is UNSET else decode(message.params)
-        context = engine.context(exchange_for(session, message, outlet))
+        context = engine.context(make_exchange(session, message, outlet))
         engine.background(engine.call_hook_quietly(session, "notification", message.method, given, context))
 
 
@@ -154,7 +154,7 @@ def _cancel(session: LegacySession, message: Message) -> None:
 
 
 class SessionAsker:
-    """Asks a client with a session: by a request on the stream of the call that needs to know."""
+    """Asks the client of a session by a request on the stream of the call."""
 
     __slots__ = ("_outlet", "_session")
 
@@ -167,11 +167,11 @@ class SessionAsker:
         return await self._session.calls.ask(question, self._session.version, self._outlet.send)
 
     async def once(self, _key: str, function: Callable[[], Any]) -> Any:
-        """Just do it: a call of a session runs once."""
+        """Run the step: a call in a session is never run again."""
         return await maybe_await(function())
 
 
-def exchange_for(session: LegacySession, message: Message, outlet: Outlet) -> Exchange:
+def make_exchange(session: LegacySession, message: Message, outlet: Outlet) -> Exchange:
     """The exchange of a request in a session."""
     exchange = Exchange(message.id, session.version, outlet, session)  # type: ignore[arg-type]  # requests have one
     exchange.asker = SessionAsker(session, outlet)
@@ -180,21 +180,21 @@ def exchange_for(session: LegacySession, message: Message, outlet: Outlet) -> Ex
 
 
 class Batch(msgspec.Struct):
-    """What came at once: requests, messages that want no answer, and the responses to what is neither."""
+    """The messages of a batch: requests, those without a response, and the error responses to invalid ones."""
 
     requests: list[Message]
-    notices: list[Message]
-    refusals: list[bytes]
+    one_way: list[Message]
+    errors: list[bytes]
     answers: list[asyncio.Task[Response | None]] = []
 
     @property
     def wants_answer(self) -> bool:
-        """Whether there is anything to say to it."""
-        return bool(self.requests or self.refusals)
+        """Whether it has a response."""
+        return bool(self.requests or self.errors)
 
 
 def read_batch(session: LegacySession | None, data: bytes) -> Batch:
-    """The batch in `data`; a version without batches, and what is none, is a `ProtocolError`."""
+    """The batch in `data`; `ProtocolError` for other versions than 2025-03-26, the only one with batches."""
     if session is None or session.version != V2025_03_26:
         raise InvalidRequest("Batches are part of version 2025-03-26 only; send one message at a time.")
     batch = Batch([], [], [])
@@ -202,30 +202,30 @@ def read_batch(session: LegacySession | None, data: bytes) -> Batch:
         try:
             message = messages.parse(part)
         except ProtocolError as error:
-            batch.refusals.append(failed(error, messages.readable_id(part), session.version).payload)
+            batch.errors.append(error_response(error, messages.readable_id(part), session.version).payload)
             continue
         is_request = message.method is not UNSET and message.id is not UNSET
-        (batch.requests if is_request else batch.notices).append(message)
+        (batch.requests if is_request else batch.one_way).append(message)
     return batch
 
 
 async def answer_batch(
     engine: Engine, session: LegacySession, batch: Batch, outlet: Outlet, principal: Principal | None = None
 ) -> bytes:
-    """The responses to a batch as one array; empty if there is none because its requests were cancelled."""
+    """The responses to a batch as one array; empty if all of its requests were cancelled."""
     loop = asyncio.get_running_loop()
-    exchanges = [exchange_for(session, message, outlet) for message in batch.requests]
+    exchanges = [make_exchange(session, message, outlet) for message in batch.requests]
     for exchange in exchanges:
         exchange.principal = principal or session.principal
     pairs = zip(batch.requests, exchanges, strict=True)
     batch.answers = [loop.create_task(answer(engine, session, *pair)) for pair in pairs]
-    return _array(batch, await asyncio.gather(*batch.answers))
+    return _encode_batch(batch, await asyncio.gather(*batch.answers))
 
 
 def answer_stopped_batch(batch: Batch) -> bytes:
-    """The responses to a batch whose answer was cancelled: to what did not end, that the hub stops."""
+    """The responses to a batch that was cancelled because the hub stops, with errors for unfinished requests."""
     pairs = zip(batch.requests, batch.answers, strict=True)
-    return _array(
+    return _encode_batch(
         batch,
         [
             STOPPING.to_response(message.id) if answer_batch.cancelled() else answer_batch.result()  # type: ignore[arg-type]  # requests have one
@@ -234,6 +234,6 @@ def answer_stopped_batch(batch: Batch) -> bytes:
     )
 
 
-def _array(batch: Batch, outcomes: list[Response | None]) -> bytes:
-    told = [*batch.refusals, *(outcome.payload for outcome in outcomes if outcome is not None)]
-    return b"[" + b",".join(told) + b"]" if told else b""
+def _encode_batch(batch: Batch, outcomes: list[Response | None]) -> bytes:
+    responses = [*batch.errors, *(outcome.payload for outcome in outcomes if outcome is not None)]
+    return b"[" + b",".join(responses) + b"]" if responses else b""

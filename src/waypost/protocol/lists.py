@@ -1,4 +1,4 @@
-"""Lists: sorted, paged, encoded once per version and kept until the registry changes."""
+"""The lists of a registry as clients page through them: sorted, and encoded once per version and revision."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ WIRE_KEYS: Final = {
     Kind.RESOURCE: "resources",
     Kind.TEMPLATE: "resourceTemplates",
 }
-_KEPT_PAGES: Final = 1024
+_MAX_CACHED_PAGES: Final = 1024
 
 
 class Page(msgspec.Struct):
-    """Part of a list, and where to go on."""
+    """Part of a list, and the cursor of the next part."""
 
     items: Sequence[Capability | Definition]
     next_cursor: str | None = None
 
 
 class Lists:
-    """The lists of one registry as bytes."""
+    """The encoded lists of one registry."""
 
     def __init__(
         self, registry: Registry, *, page_size: int, portable: bool = False, only: frozenset[str] | None = None
     ) -> None:
         self._registry = registry
         self._only = only
-        """The tools that are listed, where not all are."""
+        """The tools to list, where not all are."""
         self._page_size = page_size
         self._portable = portable
         self._by_name: tuple[int, list[Capability]] | None = None
@@ -48,18 +48,18 @@ class Lists:
         self._encoded: WeakKeyDictionary[Capability, dict[tuple[str, str], bytes]] = WeakKeyDictionary()
 
     def page(self, kind: Kind, cursor: str | None, version: str) -> bytes:
-        """A page of what is not hidden, encoded for `version`."""
+        """A page of all visible items, encoded for `version`; cached, because it is the same for all clients."""
         revision = self._registry[kind].revision
         kept = self._pages.get((kind, version, cursor))
         if kept is not None and kept[0] == revision:
             return kept[1]
-        body = self.encode(kind, self.registered(kind, cursor), version)
-        if len(self._pages) >= _KEPT_PAGES:
+        body = self.encode(kind, self.select(kind, cursor), version)
+        if len(self._pages) >= _MAX_CACHED_PAGES:
             self._pages.clear()
         self._pages[kind, version, cursor] = (revision, body)
         return body
 
-    def registered(
+    def select(
         self,
         kind: Kind,
         cursor: str | None,
@@ -67,10 +67,10 @@ class Lists:
         include_hidden: bool = False,
         shows: Callable[[Capability], bool] | None = None,
     ) -> Page:
-        """A page of what is registered, or of what is to be shown of it."""
+        """A page of the registered items for which `shows` holds; hidden ones only if asked for."""
         items: list[Capability] = []
         only = self._only if kind is Kind.TOOL and not include_hidden else None
-        for capability in self._behind(kind, key_before(cursor)):
+        for capability in self._after(kind, key_before(cursor)):
             if (capability.hidden and not include_hidden) or not (shows is None or shows(capability)):
                 continue
             if only is not None and capability.id not in only:
@@ -80,8 +80,8 @@ class Lists:
             items.append(capability)
         return Page(items)
 
-    def _behind(self, kind: Kind, key: str | None) -> Iterable[Capability]:
-        """What is registered and sorts behind `key`, by the names that are published."""
+    def _after(self, kind: Kind, key: str | None) -> Iterable[Capability]:
+        """The items behind `key`, in the order of the names that are published."""
         table = self._registry[kind]
         if not self._portable or kind is not Kind.TOOL:
             return table.after(key)
@@ -108,14 +108,14 @@ class Lists:
             yield self._row(item, version)
 
     def _row(self, capability: Capability, version: str) -> bytes:
-        definition = self._published(capability)
+        definition = self._to_published(capability)
         kept = self._encoded.setdefault(capability, {})
         row = kept.get((version, definition.name))
         if row is None:
             row = kept[version, definition.name] = messages.encode(downgrade.definition(definition, version))
         return row
 
-    def _published(self, capability: Capability) -> Definition:
+    def _to_published(self, capability: Capability) -> Definition:
         definition = capability.definition
         if not self._portable or capability.kind is not Kind.TOOL:
             return definition

@@ -1,4 +1,4 @@
-"""The methods both eras share, one function each: parameters and an exchange in, an answer out."""
+"""The methods of MCP but for tasks and skills, one function each: parameters and an exchange in, an answer out."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from waypost.loops import maybe_await
 from waypost.protocol.broadcast import Subscription
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange, parse_client_level
-from waypost.protocol.large_results import ADDRESS
+from waypost.protocol.large_results import URI_PREFIX
 from waypost.protocol.lists import WIRE_KEYS, Page
 from waypost.protocol.responses import EMPTY, Answer
 from waypost.protocol.session import session_of
@@ -45,8 +45,8 @@ from waypost.wire.messages import decode, encode, encode_readable, readable
 from waypost.wire.params import SUBSCRIPTION_ID
 from waypost.wire.versions import V2026_07_28
 
-_MOST_COMPLETIONS: Final = 100
-_MOST_SUBSCRIPTIONS: Final = 10_000
+_MAX_COMPLETIONS: Final = 100
+_MAX_SUBSCRIPTIONS: Final = 10_000
 
 
 class _ToolResult(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -59,46 +59,46 @@ async def call_tool(engine: Engine, given: params.CallTool, exchange: Exchange) 
     """`tools/call`"""
     tool = engine.registry.find_tool(given.name) if engine.profile.has_task_tools else None
     if tool is not None and may_be_task(engine, tool, given, exchange):
-        return await call_as_task(engine, tool, given, exchange, partial(_call_in_task, engine, given))
+        return await call_as_task(engine, tool, given, exchange, partial(_call_for_task, engine, given))
     try:
         if engine.hooks("tool_call") is None:
             result = await engine.pipeline.call(given.name, given.arguments or {}, exchange, keep_raw=True)
         else:
-            result = await _hooked_call(engine, given, exchange, None)
+            result = await _run_call(engine, given, exchange, None)
     except CapabilityNotSupported as error:
         if versions.is_modern(exchange.version):
             raise
         result = failure(error.message)
-    answer = tool_answer(result, exchange.version)
-    if engine.large_results.is_one(answer):
-        return await _kept(engine, answer, given.name, exchange, failed=result.is_error)
+    answer = to_tool_answer(result, exchange.version)
+    if engine.large_results.is_too_large(answer):
+        return await _store_large_result(engine, answer, given.name, exchange, failed=result.is_error)
     return answer
 
 
-async def _kept(engine: Engine, answer: Answer, name: str, exchange: Exchange, *, failed: bool) -> Answer:
-    """The answer that hands out a result instead of being it; that of a call that failed says so too."""
-    told = await engine.large_results.keep(answer, name, exchange.principal)
+async def _store_large_result(engine: Engine, answer: Answer, name: str, exchange: Exchange, *, failed: bool) -> Answer:
+    """Store a result over the limit; the answer links to it, and is an error where the result is one."""
+    notice = await engine.large_results.keep(answer, name, exchange.principal)
     tool = engine.registry.find_tool(name)
     # Where a tool promised structured content, only an error may come without it.
     promised = tool is not None and getattr(tool.definition, "output_schema", UNSET) is not UNSET
-    told.is_error = told.is_error or promised or failed
-    return tool_answer(told, exchange.version)
+    notice.is_error = notice.is_error or promised or failed
+    return to_tool_answer(notice, exchange.version)
 
 
-async def _call_in_task(engine: Engine, given: params.CallTool, exchange: Exchange, longest: float) -> dict[str, Any]:
-    """The result of a call that may go on as a task, as data."""
-    result = await _hooked_call(engine, given, exchange, longest)
-    answer = tool_answer(result, exchange.version)
-    if engine.large_results.is_one(answer):
-        answer = await _kept(engine, answer, given.name, exchange, failed=result.is_error)
+async def _call_for_task(engine: Engine, given: params.CallTool, exchange: Exchange, longest: float) -> dict[str, Any]:
+    """The result of a call that may become a task, as data."""
+    result = await _run_call(engine, given, exchange, longest)
+    answer = to_tool_answer(result, exchange.version)
+    if engine.large_results.is_too_large(answer):
+        answer = await _store_large_result(engine, answer, given.name, exchange, failed=result.is_error)
     data: dict[str, Any] = decode(answer.body)
     if versions.is_modern(exchange.version):
         data["resultType"] = "complete"
     return data if answer.meta is None else {**data, "_meta": answer.meta}
 
 
-async def _hooked_call(engine: Engine, given: params.CallTool, exchange: Exchange, longest: float | None) -> Result:
-    """The result of a call, by the hook if there is one."""
+async def _run_call(engine: Engine, given: params.CallTool, exchange: Exchange, longest: float | None) -> Result:
+    """The result of a call, from the hook `on_tool_call` if there is one."""
     hook = engine.hooks("tool_call")
     arguments = given.arguments or {}
     if hook is None:
@@ -114,8 +114,8 @@ async def _hooked_call(engine: Engine, given: params.CallTool, exchange: Exchang
         return error_result(given.name, error, engine.pipeline.secrets)
 
 
-def tool_answer(result: Result, version: str) -> Answer:
-    """A tool's result as a client of `version` gets it."""
+def to_tool_answer(result: Result, version: str) -> Answer:
+    """The answer to `tools/call` for a client of `version`."""
     if version == versions.V2026_07_28:
         content: list[Any] = list(result.content)
         structured = UNSET if result.structured is None else result.structured
@@ -124,12 +124,12 @@ def tool_answer(result: Result, version: str) -> Answer:
         structured = downgrade.structured(result.structured, version)
         if not content and structured is UNSET and result.structured is not None:
             content = [Text(encode_json(result.structured).decode())]
-    told = _ToolResult(content, structured, result.is_error)
+    body = _ToolResult(content, structured, result.is_error)
     try:
-        return Answer(encode_json(told), result.meta)
+        return Answer(encode_json(body), result.meta)
     except UnicodeEncodeError:
-        told.content = readable(msgspec.to_builtins(content))
-        return Answer(encode_json(told), result.meta)
+        body.content = readable(msgspec.to_builtins(content))
+        return Answer(encode_json(body), result.meta)
 
 
 def list_method(kind: Kind) -> Callable[[Engine, params.List, Exchange], Awaitable[Answer]]:
@@ -138,18 +138,18 @@ def list_method(kind: Kind) -> Callable[[Engine, params.List, Exchange], Awaitab
     async def run(engine: Engine, given: params.List, exchange: Exchange) -> Answer:
         hook = engine.hooks(f"list_{kind.value}")
         if hook is None and (engine.registry[kind].scoped or engine.hides):
-            shown = engine.lists.registered(kind, given.cursor, shows=partial(engine.can_see, exchange.principal))
+            shown = engine.lists.select(kind, given.cursor, shows=partial(engine.can_see, exchange.principal))
             return Answer(engine.lists.encode(kind, shown, exchange.version), private=True)
         if hook is None:
             return Answer(engine.lists.page(kind, given.cursor, exchange.version))
-        page = as_page(kind, await maybe_await(hook(given.cursor, engine.context(exchange))))
+        page = to_page(kind, await maybe_await(hook(given.cursor, engine.context(exchange))))
         return Answer(engine.lists.encode(kind, page, exchange.version), private=True)
 
     return run
 
 
-def as_page(kind: Kind, listed: Any) -> Page:
-    """A page from what a list hook returned: a page, items, items and a cursor, or what the method answers."""
+def to_page(kind: Kind, listed: Any) -> Page:
+    """A page from what a list hook returned: a page, items, items and a cursor, or the result of the method."""
     if isinstance(listed, Page):
         return listed
     if isinstance(listed, Mapping) and isinstance(listed.get(WIRE_KEYS[kind]), Iterable):
@@ -166,7 +166,7 @@ def as_page(kind: Kind, listed: Any) -> Page:
 async def read_resource(engine: Engine, given: params.ReadResource, exchange: Exchange) -> Answer:
     """`resources/read`"""
     hook = engine.hooks("resource_read")
-    if given.uri.startswith(ADDRESS):
+    if given.uri.startswith(URI_PREFIX):
         read = await engine.large_results.read(given.uri, exchange.principal)
     elif not engine.profile.offers("resources"):
         raise MethodNotFound("Method not found: resources/read")
@@ -199,34 +199,36 @@ async def get_prompt(engine: Engine, given: params.GetPrompt, exchange: Exchange
 
 async def complete(engine: Engine, given: params.Complete, exchange: Exchange) -> Answer:
     """`completion/complete`"""
-    settled_so_far = {} if given.context is UNSET else {"context": {"arguments": given.context.arguments}}
-    argument = {"name": given.argument.name, "value": given.argument.value, **settled_so_far}
+    context = {} if given.context is UNSET else {"context": {"arguments": given.context.arguments}}
+    argument = {"name": given.argument.name, "value": given.argument.value, **context}
     hook = engine.hooks("completion")
-    place = _reference(engine, given.ref, must_exist=hook is None)
+    subject = _find_reference(engine, given.ref, must_exist=hook is None)
     if hook is None:
-        found = await complete_argument(engine, place, argument, exchange)
+        found = await complete_argument(engine, subject, argument, exchange)
     else:
-        found = _counted(list(await maybe_await(hook(place, argument, engine.context(exchange)))))
+        found = _to_completion(list(await maybe_await(hook(subject, argument, engine.context(exchange)))))
     return Answer(encode({"completion": found}))
 
 
-async def complete_argument(engine: Engine, place: str, argument: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
-    """Values for an argument being typed: what whoever knows them says, or the declared ones."""
-    target = engine.registry[Kind.PROMPT].get(place) or engine.registry[Kind.TEMPLATE].get(place)
+async def complete_argument(
+    engine: Engine, subject: str, argument: Mapping[str, Any], caller: Caller
+) -> dict[str, Any]:
+    """Values for an argument being typed: from the target's completer, else the declared ones."""
+    target = engine.registry[Kind.PROMPT].get(subject) or engine.registry[Kind.TEMPLATE].get(subject)
     if target is None or target.completer is None:
-        return _counted(choices(engine, place, argument))
-    asked = replace(target, handler=target.completer, is_async=True)
-    told: dict[str, Any] = await engine.pipeline.use(asked, argument, caller, engine.pipeline.timeout, "complete")
-    return told
+        return _to_completion(find_choices(engine, subject, argument))
+    completer = replace(target, handler=target.completer, is_async=True)
+    found: dict[str, Any] = await engine.pipeline.use(completer, argument, caller, engine.pipeline.timeout, "complete")
+    return found
 
 
-def _counted(values: list[str]) -> dict[str, Any]:
-    shown = values[:_MOST_COMPLETIONS]
+def _to_completion(values: list[str]) -> dict[str, Any]:
+    shown = values[:_MAX_COMPLETIONS]
     return {"values": shown, "total": len(values), "hasMore": len(values) > len(shown)}
 
 
-def _reference(engine: Engine, ref: params.Reference, *, must_exist: bool = True) -> str:
-    """The name or URI a completion is about; a hook may know more of them than are registered."""
+def _find_reference(engine: Engine, ref: params.Reference, *, must_exist: bool = True) -> str:
+    """The name or URI a completion is about; a hook may complete for targets that are not registered."""
     if ref.type == "ref/prompt" and ref.name is not UNSET:
         return engine.registry.prompt(ref.name).id if must_exist else ref.name
     if ref.type == "ref/resource" and ref.uri is not UNSET:
@@ -239,9 +241,9 @@ def _reference(engine: Engine, ref: params.Reference, *, must_exist: bool = True
     raise InvalidParams("A completion needs a ref: ref/prompt with a name or ref/resource with a uri.")
 
 
-def choices(engine: Engine, place: str, argument: Mapping[str, Any]) -> list[str]:
+def find_choices(engine: Engine, subject: str, argument: Mapping[str, Any]) -> list[str]:
     """The declared values of an argument that begin with what was typed."""
-    target = engine.registry[Kind.PROMPT].get(place) or engine.registry[Kind.TEMPLATE].get(place)
+    target = engine.registry[Kind.PROMPT].get(subject) or engine.registry[Kind.TEMPLATE].get(subject)
     offered = () if target is None else target.choices.get(argument["name"], ())
     typed = str(argument["value"]).casefold()
     return [value for value in offered if value.casefold().startswith(typed)]
@@ -265,17 +267,17 @@ async def subscribe(engine: Engine, given: params.Subscribe, exchange: Exchange)
         raise MethodNotFound("Method not found: resources/subscribe")
     if len(given.uri) > MAX_URI_CHARACTERS:
         raise InvalidParams(f"A URI to subscribe to has at most {MAX_URI_CHARACTERS} characters.")
-    _check_reach(engine, given.uri, exchange)
-    if len(session_of(exchange).subscriptions) >= _MOST_SUBSCRIPTIONS:
-        raise InvalidParams(f"A session may subscribe to {_MOST_SUBSCRIPTIONS} resources; unsubscribe from some.")
+    _check_scopes(engine, given.uri, exchange)
+    if len(session_of(exchange).subscriptions) >= _MAX_SUBSCRIPTIONS:
+        raise InvalidParams(f"A session may subscribe to {_MAX_SUBSCRIPTIONS} resources; unsubscribe from some.")
     session_of(exchange).subscriptions.add(given.uri)
     engine.broadcast.subscriptions_changed()
     await session_of(exchange).save()
     return EMPTY
 
 
-def _check_reach(engine: Engine, uri: str, exchange: Exchange) -> None:
-    """Refuse a resource that the caller's token does not reach; one that is not there may come."""
+def _check_scopes(engine: Engine, uri: str, exchange: Exchange) -> None:
+    """Refuse a resource that the caller's token does not reach; one that is not registered may come later."""
     rows = [row for row, _ in engine.registry.resources(uri)]
     granted = exchange.principal.scopes
     if rows and not any(row.open_to(granted) for row in rows):
@@ -309,45 +311,45 @@ async def discover(engine: Engine, _given: params.Params, _exchange: Exchange) -
 async def listen(engine: Engine, given: params.Listen, exchange: Exchange) -> Answer:
     """`subscriptions/listen`"""
     engine.sessions.check_not_revoked(exchange.principal)
-    honoured = await _honoured(engine, given.notifications, exchange)
+    granted = await _narrow_filter(engine, given.notifications, exchange)
     stream = EventStream("listen", _LISTEN_BACKLOG)
-    subscription = Subscription(exchange.request_id, honoured, stream, exchange.principal)
+    subscription = Subscription(exchange.request_id, granted, stream, exchange.principal)
     tag = {SUBSCRIPTION_ID: exchange.request_id}
 
-    def tell(record: TaskRecord) -> None:
-        if record.id in honoured.task_ids:
+    def notify(record: TaskRecord) -> None:
+        if record.id in granted.task_ids:
             subscription.notify("notifications/tasks", **detailed_task(record))
 
-    endings = (engine.broadcast.subscribe(subscription), engine.tasks.watch(tell))
+    stops = (engine.broadcast.subscribe(subscription), engine.tasks.watch(notify))
     try:
-        acknowledged = {"_meta": tag, "notifications": honoured}
+        acknowledged = {"_meta": tag, "notifications": granted}
         await exchange.outlet.send(messages.notification("notifications/subscriptions/acknowledged", acknowledged))
         async for event in stream.follow(0):
             if event is not None:
                 await exchange.outlet.send(event.message)
     finally:
-        for end in endings:
-            end()
+        for stop in stops:
+            stop()
     return Answer(EMPTY.body, tag)
 
 
-async def _honoured(engine: Engine, wanted: params.ListenFilter, exchange: Exchange) -> params.ListenFilter:
-    """The part of a wish that this server's declared capabilities cover and the caller may see."""
+async def _narrow_filter(engine: Engine, asked: params.ListenFilter, exchange: Exchange) -> params.ListenFilter:
+    """The part of a filter that the declared capabilities cover and the caller may see."""
     return params.ListenFilter(
-        tools_list_changed=wanted.tools_list_changed and engine.profile.offers_list_changed("tools"),
-        prompts_list_changed=wanted.prompts_list_changed and engine.profile.offers_list_changed("prompts"),
-        resources_list_changed=wanted.resources_list_changed and engine.profile.offers_list_changed("resources"),
-        resource_subscriptions=wanted.resource_subscriptions if engine.profile.offers_subscriptions else [],
-        task_ids=await _own_tasks(engine, wanted.task_ids, exchange),
+        tools_list_changed=asked.tools_list_changed and engine.profile.offers_list_changed("tools"),
+        prompts_list_changed=asked.prompts_list_changed and engine.profile.offers_list_changed("prompts"),
+        resources_list_changed=asked.resources_list_changed and engine.profile.offers_list_changed("resources"),
+        resource_subscriptions=asked.resource_subscriptions if engine.profile.offers_subscriptions else [],
+        task_ids=await _find_own_tasks(engine, asked.task_ids, exchange),
     )
 
 
-async def _own_tasks(engine: Engine, wanted: list[str], exchange: Exchange) -> list[str]:
-    if not wanted:
+async def _find_own_tasks(engine: Engine, asked: list[str], exchange: Exchange) -> list[str]:
+    if not asked:
         return []
     require_extension(exchange)
     own = []
-    for task_id in wanted:
+    for task_id in asked:
         with suppress(InvalidParams):
             own.append((await engine.tasks.find(task_id, exchange.principal)).id)
     return own

@@ -1,4 +1,8 @@
-"""The stateless era: every request says who asks, in which version, with which capabilities."""
+"""Requests of 2026-07-28: each carries its version, its client and that client's capabilities, and stands alone.
+
+Over HTTP, headers repeat the version, the method and the name of what a request is about, so that proxies can route
+without reading bodies. A server has to refuse a request whose headers and body differ, or a proxy could be deceived.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ from waypost.protocol.dispatch import MODERN, Method, dispatch
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import SILENT, Exchange, parse_client_level
 from waypost.protocol.responses import KEY_REVOKED, Response, to_failure
-from waypost.protocol.rounds import Rounds, binding
+from waypost.protocol.rounds import Rounds, bind_state
 from waypost.wire import params
 from waypost.wire.messages import Message, RequestId
 from waypost.wire.params import CLIENT_CAPABILITIES, PROTOCOL_VERSION, RequestMeta
@@ -29,7 +33,7 @@ _MARK: Final = PROTOCOL_VERSION.encode()
 
 
 def is_modern_request(message: Message) -> bool:
-    """Whether a message carries the stateless envelope."""
+    """Whether a message is of 2026-07-28, by the version in its `_meta`."""
     given = b"" if message.params is UNSET else bytes(message.params)
     if _MARK not in given and b"\\" not in given:
         return False
@@ -43,7 +47,7 @@ def is_modern_request(message: Message) -> bool:
 async def answer(
     engine: Engine, message: Message, exchange: Exchange, headers: Mapping[bytes, bytes] | None = None
 ) -> Response | None:
-    """The response to a stateless request, error or not; `None` if its client cancelled it."""
+    """The response to a request, error or not; `None` if its client cancelled it."""
     request_id = exchange.request_id
     name: str = message.method  # type: ignore[assignment]  # requests have one
     rounds = None
@@ -51,41 +55,43 @@ async def answer(
         exchange.begin()
         method, given = admit(engine, message, headers)
         meta: RequestMeta = given.meta
-        _introduce(engine, exchange, meta)
+        _apply_meta(engine, exchange, meta)
         if isinstance(given, params.Round) and (meta.client_capabilities or given.request_state is not None):
-            exchange.asker = rounds = _rounds(engine, name, given, exchange)
+            exchange.asker = rounds = _make_rounds(engine, name, given, exchange)
         done = await dispatch(engine, name, method, message.params, given, exchange)
         if exchange.was_cancelled():
-            return _stopped(exchange)
+            return _cancelled_response(exchange)
         if rounds is not None and rounds.is_asking:
-            return _question(engine, rounds, request_id)
+            return _input_response(engine, rounds, request_id)
         cacheable = method is not None and method.cacheable
         return Response(engine.profile.modern_encoder.to_response(request_id, done, cacheable=cacheable))
     except asyncio.CancelledError:
         if not exchange.was_cancelled():
             raise
-        return _stopped(exchange)
+        return _cancelled_response(exchange)
     except Exception as error:
         if exchange.was_cancelled():
-            return _stopped(exchange)
+            return _cancelled_response(exchange)
         if rounds is not None and rounds.is_asking and not isinstance(error, ProtocolError):
-            return _question(engine, rounds, request_id)
+            return _input_response(engine, rounds, request_id)
         return to_failure(error, V2026_07_28).to_response(request_id)
     except BaseException as error:
         if rounds is None or not is_input_needed(error):
             raise
-        return _stopped(exchange) if exchange.was_cancelled() else _question(engine, rounds, request_id)
+        return (
+            _cancelled_response(exchange) if exchange.was_cancelled() else _input_response(engine, rounds, request_id)
+        )
     finally:
         exchange.end()
 
 
-def _stopped(exchange: Exchange) -> Response | None:
-    """The response to a request that was stopped: none when its client wanted that."""
-    return KEY_REVOKED.to_response(exchange.request_id) if exchange.refused else None
+def _cancelled_response(exchange: Exchange) -> Response | None:
+    """The response to a cancelled request: an error if its key was revoked, none if its client cancelled it."""
+    return KEY_REVOKED.to_response(exchange.request_id) if exchange.revoked else None
 
 
-def _question(engine: Engine, rounds: Rounds, request_id: RequestId) -> Response:
-    """A handler that asked the client makes the question the answer."""
+def _input_response(engine: Engine, rounds: Rounds, request_id: RequestId) -> Response:
+    """The response that asks the client for input."""
     try:
         payload = engine.profile.modern_encoder.to_response(request_id, rounds.answer(), cacheable=False)
     except Exception as error:
@@ -93,15 +99,15 @@ def _question(engine: Engine, rounds: Rounds, request_id: RequestId) -> Response
     return Response(payload)
 
 
-def _rounds(engine: Engine, method: str, given: params.Round, exchange: Exchange) -> Rounds:
-    """What this request may ask, and what it was answered."""
+def _make_rounds(engine: Engine, method: str, given: params.Round, exchange: Exchange) -> Rounds:
+    """The questions and answers of this request so far."""
     about = given.uri if isinstance(given, params.ReadResource) else given.name  # type: ignore[attr-defined]  # a prompt's or a tool's
-    bound_to = binding(exchange.principal.id, method, about, getattr(given, "arguments", None) or {})
+    bound_to = bind_state(exchange.principal.id, method, about, getattr(given, "arguments", None) or {})
     return Rounds(engine.seal, bound_to, given.input_responses, given.request_state)
 
 
 def admit(engine: Engine, message: Message, headers: Mapping[bytes, bytes] | None) -> tuple[Method | None, Any]:
-    """The method and its parameters, after every check of the envelope in the order the protocol wants."""
+    """The method and its parameters, after the checks of the envelope in the order of the specification."""
     name: str = message.method  # type: ignore[assignment]  # requests have one
     method = MODERN.get(name)
     given: Any
@@ -110,9 +116,9 @@ def admit(engine: Engine, message: Message, headers: Mapping[bytes, bytes] | Non
         given = params.read(message.params, params.Params if method is None else method.params)
     except InvalidParams as error:
         given, problem = params.read(message.params, params.Params), error
-    version = _version(given.meta)
+    version = _require_version(given.meta)
     if headers is not None:
-        check_headers(headers, version, name, _about(method, message, given))
+        check_headers(headers, version, name, _find_subject(method, message, given))
     if version not in engine.profile.modern_versions:
         raise UnsupportedVersion(
             f"Protocol version {shorten(version)} is not supported here.",
@@ -131,8 +137,8 @@ def admit(engine: Engine, message: Message, headers: Mapping[bytes, bytes] | Non
     return method, given
 
 
-def _about(method: Method | None, message: Message, given: Any) -> str | None:
-    """What the request is about, as its header must repeat it; found even when other parameters are wrong."""
+def _find_subject(method: Method | None, message: Message, given: Any) -> str | None:
+    """The value that `Mcp-Name` must repeat; found even when other parameters are invalid."""
     if method is None or method.name_field is None:
         return None
     if type(given) is not method.params:
@@ -141,7 +147,7 @@ def _about(method: Method | None, message: Message, given: Any) -> str | None:
     return about if isinstance(about, str) else None
 
 
-def _version(meta: RequestMeta | UnsetType) -> str:
+def _require_version(meta: RequestMeta | UnsetType) -> str:
     if meta is UNSET or meta.protocol_version is UNSET:
         raise InvalidParams(f"params._meta must carry {PROTOCOL_VERSION}.")
     if meta.client_capabilities is UNSET:
@@ -149,8 +155,8 @@ def _version(meta: RequestMeta | UnsetType) -> str:
     return meta.protocol_version
 
 
-def _introduce(engine: Engine, exchange: Exchange, meta: RequestMeta) -> None:
-    """Put what the request says about its client on the exchange."""
+def _apply_meta(engine: Engine, exchange: Exchange, meta: RequestMeta) -> None:
+    """Put what `_meta` says on the exchange."""
     exchange.version = meta.protocol_version  # type: ignore[assignment]  # admitted
     exchange.meta = meta
     if meta.log_level is not UNSET:
@@ -167,8 +173,8 @@ _NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _OPEN: Final = b"=?base64?"
 _CLOSE: Final = b"?="
 
-REPEATED: Final = b"=?base64?given more than once?="
-"""What stands for a header that is given more than once: no value of a body is ever equal to it."""
+REPEATED_HEADER: Final = b"=?base64?given more than once?="
+"""Stands for a header that is given more than once; no value of a body is equal to it."""
 
 
 def check_headers(headers: Mapping[bytes, bytes], version: str, method: str, name: str | None) -> None:
@@ -179,28 +185,28 @@ def check_headers(headers: Mapping[bytes, bytes], version: str, method: str, nam
         and (name is None or headers.get(NAME) == name.encode())
     ):
         return
-    _expect(headers, VERSION, version)
-    _expect(headers, METHOD, method)
+    _require_header(headers, VERSION, version)
+    _require_header(headers, METHOD, method)
     if name is not None:
-        _expect(headers, NAME, name)
+        _require_header(headers, NAME, name)
 
 
 def check_parameter_headers(headers: Mapping[bytes, bytes], tool: Capability, arguments: Mapping[str, Any]) -> None:
     """Refuse a call whose `Mcp-Param-*` headers differ from its arguments."""
     for parameter in tool.headers:
         header = PARAMETER + parameter.header.encode()
-        expected = _argument(arguments, parameter)
+        expected = _find_argument(arguments, parameter)
         given = headers.get(header)
         if expected is None and given is None:
             continue
         if expected is None or given is None:
             where = "arguments" if expected is None else "headers"
             raise HeaderMismatch(f"{header.decode()} is missing from the {where}.")
-        if not _agrees(decode_header(given, header), expected, parameter.type):
+        if not _matches(decode_header(given, header), expected, parameter.type):
             raise HeaderMismatch(f"{header.decode()} does not match the argument {'.'.join(parameter.path)}.")
 
 
-def _expect(headers: Mapping[bytes, bytes], header: bytes, value: str) -> None:
+def _require_header(headers: Mapping[bytes, bytes], header: bytes, value: str) -> None:
     given = headers.get(header)
     if given is None:
         raise HeaderMismatch(f"The header {header.decode()} is missing.")
@@ -211,7 +217,7 @@ def _expect(headers: Mapping[bytes, bytes], header: bytes, value: str) -> None:
 def decode_header(value: bytes, header: bytes) -> str:
     """The text of a header value, which may be wrapped in base64."""
     value = value.strip(b" \t")
-    if value == REPEATED:
+    if value == REPEATED_HEADER:
         raise HeaderMismatch(f"The header {header.decode('latin-1')} is given more than once.")
     if not (value.startswith(_OPEN) and value.endswith(_CLOSE) and len(value) >= len(_OPEN) + len(_CLOSE)):
         return value.decode("latin-1")
@@ -225,7 +231,7 @@ def decode_header(value: bytes, header: bytes) -> str:
     raise HeaderMismatch(f"The header {header.decode('latin-1')} is not valid base64 of UTF-8 text.")
 
 
-def _argument(arguments: Mapping[str, Any], parameter: HeaderParameter) -> Any:
+def _find_argument(arguments: Mapping[str, Any], parameter: HeaderParameter) -> Any:
     value: Any = arguments
     for name in parameter.path:
         if not isinstance(value, Mapping):
@@ -234,7 +240,7 @@ def _argument(arguments: Mapping[str, Any], parameter: HeaderParameter) -> Any:
     return value
 
 
-def _agrees(text: str, expected: Any, kind: str) -> bool:
+def _matches(text: str, expected: Any, kind: str) -> bool:
     if kind == "integer" and isinstance(expected, (int, float)) and not isinstance(expected, bool):
         return _NUMBER.fullmatch(text) is not None and Decimal(text) == expected
     if isinstance(expected, bool):

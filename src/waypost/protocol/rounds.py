@@ -1,4 +1,8 @@
-"""Asking a stateless client: the answer to the request is a question, and the request comes again with the answers."""
+"""Multi round-trip requests of 2026-07-28: the result of a request asks for input, and the request comes again with it.
+
+There is no session to keep what was answered so far. It travels through the client as `requestState`, encrypted, and
+bound to the caller and the request, so that it can be neither read nor changed nor used for another request.
+"""
 
 from __future__ import annotations
 
@@ -19,29 +23,29 @@ from waypost.protocol.responses import Answer
 from waypost.wire.messages import encode
 
 _PREFIX: Final = "v1."
-_NONCE: Final = 12
-_LASTS: Final = 600.0
-_LARGEST: Final = 64 * 1024
+_NONCE_BYTES: Final = 12
+_STATE_TTL_S: Final = 600.0
+_MAX_STATE_BYTES: Final = 64 * 1024
 
 
 class Seal:
-    """Authenticated encryption under one secret, with an expiry."""
+    """Encrypts and authenticates state under one secret, with an expiry; replicas need the same secret."""
 
     def __init__(self, secret: bytes | None = None) -> None:
         self._key = hashlib.sha256(b"waypost request state" + (secret or os.urandom(32))).digest()
 
     def check(self, value: Any) -> None:
-        """Refuse a value that could not be part of a state: a `TypeError` or `ValueError`."""
+        """Raise `TypeError` or `ValueError` for a value that cannot be part of a state."""
         msgspec.msgpack.encode(value)
 
     def close(self, state: Any, binding: bytes) -> str:
         """`state` as text that only `open` can read, with the same binding, for ten minutes."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-        plain = msgspec.msgpack.encode((time.time() + _LASTS, state))
-        if len(plain) > _LARGEST:
-            raise InvalidParams(f"What this request has to remember is over the limit of {_LARGEST} bytes.")
-        nonce = os.urandom(_NONCE)
+        plain = msgspec.msgpack.encode((time.time() + _STATE_TTL_S, state))
+        if len(plain) > _MAX_STATE_BYTES:
+            raise InvalidParams(f"The state of this request is over the limit of {_MAX_STATE_BYTES} bytes.")
+        nonce = os.urandom(_NONCE_BYTES)
         sealed = nonce + AESGCM(self._key).encrypt(nonce, plain, binding)
         return _PREFIX + base64.urlsafe_b64encode(sealed).decode()
 
@@ -52,7 +56,7 @@ class Seal:
 
         try:
             sealed = base64.b64decode(text.removeprefix(_PREFIX), altchars=b"-_", validate=True)
-            plain = AESGCM(self._key).decrypt(sealed[:_NONCE], sealed[_NONCE:], binding)
+            plain = AESGCM(self._key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], binding)
             expires, state = msgspec.msgpack.decode(plain)
         except (InvalidTag, ValueError, binascii.Error, msgspec.MsgspecError):
             raise InvalidParams("The requestState is not valid for this request; send it back unchanged.") from None
@@ -61,20 +65,20 @@ class Seal:
         return state
 
 
-def binding(principal: str, method: str, name: str, arguments: Any) -> bytes:
-    """What a state is bound to: who asks for what, with which arguments."""
+def bind_state(principal: str, method: str, name: str, arguments: Any) -> bytes:
+    """A digest of the caller, the method, its subject and arguments, to which a state is bound."""
     return hashlib.sha256(msgspec.json.encode([principal, method, name, arguments], order="sorted")).digest()
 
 
-_MOST_ROUNDS: Final = 16
+_MAX_ROUNDS: Final = 16
 
 
 class Rounds:
-    """What a request has asked and been answered so far."""
+    """The questions and answers of a request so far."""
 
-    def __init__(self, seal: Seal, bound_to: bytes, responses: Any = None, state: str | None = None) -> None:
+    def __init__(self, seal: Seal, binding: bytes, responses: Any = None, state: str | None = None) -> None:
         self._seal = seal
-        self._bound_to = bound_to
+        self._binding = binding
         self._round = 1
         self._answers: dict[str, Any] = {}
         self._done: dict[str, Any] = {}
@@ -82,28 +86,33 @@ class Rounds:
         self._asked: dict[str, Question] = {}
         self._counts: dict[str, int] = {}
         if state is not None:
-            self._round, self._answers, self._done = seal.open(state, bound_to)
+            self._round, self._answers, self._done = seal.open(state, binding)
         if isinstance(responses, dict):
-            self._answers |= {key: told for key, told in responses.items() if isinstance(told, dict)}
+            self._answers |= {key: answer for key, answer in responses.items() if isinstance(answer, dict)}
 
     async def ask(self, question: Question) -> Any:
-        """The answer, if it came with this request; else the run ends here."""
-        key = question.key or self._numbered(question.method)
+        """The answer, if it came with this request; else `InputNeeded`, until the handler runs again with it."""
+        key = question.key
+        if not key:
+            # Questions without a key are numbered; a handler asks in the same order each time it runs.
+            kind = question.method.partition("/")[0]
+            self._counts[kind] = self._counts.get(kind, 0) + 1
+            key = f"{kind}-{self._counts[kind]}"
         if self._known.setdefault(key, question).params != question.params:
             raise CallError(f"The key {key!r} is that of another question of this call; give each its own.")
         if key in self._answers:
             return self._answers[key]
-        encode(question.params)  # what cannot be sent must fail here, where the handler's crash is told
+        encode(question.params)  # what cannot be encoded must fail here, as an error of the handler
         self._asked[key] = question
         raise InputNeeded
 
     @property
     def is_asking(self) -> bool:
-        """Whether something was asked that has no answer yet, even if the handler went on regardless."""
+        """Whether a question has no answer yet, even if the handler caught `InputNeeded` and went on."""
         return bool(self._asked)
 
     async def once(self, key: str, function: Callable[[], Any]) -> Any:
-        """A step's result, from an earlier run or from doing it now."""
+        """The result of a step, from an earlier run or from running it now."""
         if key not in self._done:
             result = await maybe_await(function())
             self._seal.check(result)
@@ -111,14 +120,9 @@ class Rounds:
         return self._done[key]
 
     def answer(self) -> Answer:
-        """The result that asks the client."""
-        if self._round >= _MOST_ROUNDS:
-            raise InvalidParams(f"This request asked {_MOST_ROUNDS} times; that is the limit.")
+        """The result that asks the client for input."""
+        if self._round >= _MAX_ROUNDS:
+            raise InvalidParams(f"This request asked {_MAX_ROUNDS} times; that is the limit.")
         requests = {key: {"method": asked.method, "params": asked.params} for key, asked in self._asked.items()}
-        state = self._seal.close((self._round + 1, self._answers, self._done), self._bound_to)
+        state = self._seal.close((self._round + 1, self._answers, self._done), self._binding)
         return Answer(encode({"inputRequests": requests, "requestState": state}), result_type="input_required")
-
-    def _numbered(self, method: str) -> str:
-        kind = method.partition("/")[0]
-        self._counts[kind] = self._counts.get(kind, 0) + 1
-        return f"{kind}-{self._counts[kind]}"

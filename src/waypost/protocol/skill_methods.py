@@ -25,22 +25,22 @@ async def list_skills(engine: Engine, given: params.List, exchange: Exchange) ->
     """`skills/list`"""
     rows, more = _page(engine, _source(engine).entries(), given.cursor, exchange)
     return Answer(
-        encode({"skills": [_seen(engine, row, exchange) for row in rows], **more}), private=_is_private(engine)
+        encode({"skills": [_filter_files(engine, row, exchange) for row in rows], **more}), private=_is_private(engine)
     )
 
 
 async def get_skill(engine: Engine, given: params.SkillUri, exchange: Exchange) -> Answer:
     """`skills/get`"""
     entry = _source(engine).entry(given.uri)
-    if entry is None or not _shows(engine, entry.uri, exchange):
+    if entry is None or not _can_see(engine, entry.uri, exchange):
         raise _unknown("Unknown skill", given.uri)
-    return Answer(encode({"skill": _seen(engine, entry, exchange)}), private=_is_private(engine))
+    return Answer(encode({"skill": _filter_files(engine, entry, exchange)}), private=_is_private(engine))
 
 
 async def read_directory(engine: Engine, given: params.ReadDirectory, exchange: Exchange) -> Answer:
     """`resources/directory/read`"""
     children = _source(engine).children(given.uri)
-    if children is None or not _shows(engine, given.uri, exchange):
+    if children is None or not _can_see(engine, given.uri, exchange):
         raise _unknown("Not a directory", given.uri)
     rows, more = _page(engine, children, given.cursor, exchange)
     listed = [downgrade.definition(row, exchange.version) for row in rows]
@@ -54,9 +54,9 @@ def _unknown(reason: str, uri: str) -> InvalidParams:
 def _page(
     engine: Engine, items: Iterable[Item], cursor: str | None, exchange: Exchange
 ) -> tuple[list[Item], dict[str, Any]]:
-    """Part of what somebody may see, and where to go on."""
+    """A page of the items that the caller may see, and the cursor of the next."""
     after = key_before(cursor) or ""
-    shown = (item for item in items if item.uri > after and _shows(engine, item.uri, exchange))
+    shown = (item for item in items if item.uri > after and _can_see(engine, item.uri, exchange))
     size = engine.settings.page_size
     page = list(islice(shown, size + 1))
     if len(page) <= size:
@@ -73,25 +73,25 @@ def _is_private(engine: Engine) -> bool:
     return engine.hides or engine.registry[Kind.RESOURCE].scoped > 0
 
 
-def _seen(engine: Engine, entry: SkillEntry, exchange: Exchange) -> SkillEntry:
-    """A skill with the files that somebody may see."""
+def _filter_files(engine: Engine, entry: SkillEntry, exchange: Exchange) -> SkillEntry:
+    """A skill with the files that the caller may see."""
     if not _is_private(engine):
         return entry
-    shown = [file for file in entry.resources if _shows(engine, file.uri, exchange)]
+    shown = [file for file in entry.resources if _can_see(engine, file.uri, exchange)]
     return SkillEntry(entry.uri, entry.frontmatter, shown)
 
 
-def _shows(engine: Engine, uri: str, exchange: Exchange) -> bool:
-    """Whether somebody may see a file or a directory."""
+def _can_see(engine: Engine, uri: str, exchange: Exchange) -> bool:
+    """Whether the caller may see a file or a directory."""
     if not _is_private(engine):
         return True
     if uri in engine.registry[Kind.RESOURCE]:
         return engine.can_see_resource(exchange.principal, uri)
-    return _shows_directory(engine, uri, exchange)
+    return _can_see_directory(engine, uri, exchange)
 
 
-def _shows_directory(engine: Engine, uri: str, exchange: Exchange) -> bool:
-    """Whether somebody may see a file in a directory; one without files is seen with the one it lies in."""
+def _can_see_directory(engine: Engine, uri: str, exchange: Exchange) -> bool:
+    """Whether the caller may see a file in a directory; an empty one is visible with its parent."""
     is_empty = True
     for file in _files(engine, uri):
         if engine.can_see_resource(exchange.principal, file):
@@ -99,7 +99,7 @@ def _shows_directory(engine: Engine, uri: str, exchange: Exchange) -> bool:
         is_empty = False
     above = uri.rpartition("/")[0]
     if is_empty and _source(engine).children(above) is not None:
-        return _shows_directory(engine, above, exchange)
+        return _can_see_directory(engine, above, exchange)
     return is_empty
 
 

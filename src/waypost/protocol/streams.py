@@ -123,7 +123,7 @@ class EventStream:
             await self._drained.wait()
 
     def close(self) -> None:
-        """Take no more messages; readers end after the last one."""
+        """End it for new messages; readers end after the last one."""
         self.closed = True
         self.has_reader_or_ended.set()
         self._changed.set()
@@ -220,7 +220,7 @@ class SessionStreams:
         return await replay(store, self._session_id, self._generation, name, after)
 
     def close(self) -> None:
-        """Take no more messages."""
+        """End it for new messages."""
         for stream in self._streams.values():
             stream.close()
 
@@ -244,7 +244,7 @@ def _mark(session_id: str, random: str) -> str:
 
 
 def stream_name(generation: str, number: int, request_id: RequestId | None) -> str:
-    """The name of a request's stream; it carries the request's id, for whoever replays it after a crash."""
+    """The name of a request's stream; it carries the request's id, for a replay after a crash."""
     name = f"s{generation}{number}"
     encoded = b"" if request_id is None else encode(request_id)
     return f"{name}.{urlsafe_b64encode(encoded).decode()}" if 0 < len(encoded) <= _MAX_ENCODED_ID_BYTES else name

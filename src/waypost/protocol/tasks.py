@@ -1,9 +1,9 @@
-"""Tasks: calls that go on after their request was answered, asked about later by their id.
+"""Tasks: calls that go on after their request was answered, and are asked about later by their id.
 
-A `LiveTask` is work that runs in this process. Its record goes to the store at every change, fenced by its version,
-before anybody is told; another hub on the same store may cancel it or leave answers there. `Tasks` starts them, finds
-them for whoever started them, and says again and again that this process is alive: a task whose holder fell silent is
-lost.
+A `RunningTask` is work that runs in this process. Each change of its record is written to the store, fenced by the
+record's version, before clients are notified; another replica on the same store may cancel it or leave answers there.
+`Tasks` starts them, finds them for the principal that started them, and sends heartbeats for this process: a task whose
+holder has stopped sending them is lost.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
 
 
 def now() -> str:
-    """The time as tasks tell it."""
+    """The time as ISO 8601 in UTC, with milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def modern_task(record: TaskRecord) -> dict[str, Any]:
-    """The fields every view of a task has for stateless clients."""
+    """The fields of a task in every message of 2026-07-28."""
     task = {
         "taskId": record.id,
         "status": record.status,
@@ -55,7 +55,7 @@ def modern_task(record: TaskRecord) -> dict[str, Any]:
 
 
 def detailed_task(record: TaskRecord) -> dict[str, Any]:
-    """A task with what it came to, or what it asks."""
+    """A task of 2026-07-28 with its result or error, or the input it requires."""
     task = modern_task(record)
     if record.status == "input_required":
         task["inputRequests"] = record.input_requests
@@ -67,7 +67,7 @@ def detailed_task(record: TaskRecord) -> dict[str, Any]:
 
 
 def legacy_task(record: TaskRecord) -> dict[str, Any]:
-    """A task as clients with sessions see it: a result that says it failed is a failed task."""
+    """A task of 2025-11-25, where a result with `isError` is a failed task; 2026-07-28 calls it completed."""
     failed = record.status == "completed" and bool((record.result or {}).get("isError"))
     task = {
         "taskId": record.id,
@@ -81,13 +81,13 @@ def legacy_task(record: TaskRecord) -> dict[str, Any]:
 
 
 def status_notification(record: TaskRecord) -> bytes:
-    """What a session is told when one of its tasks changes."""
+    """The notification of a session that one of its tasks changed."""
     return messages.notification("notifications/tasks/status", legacy_task(record))
 
 
 _log: Final = logging.getLogger(__name__)
 
-LOOK_AGAIN: Final = 0.25
+POLL_INTERVAL_S: Final = 0.25
 CANCELLED: Final = "The task was cancelled."
 _STOPPED: Final = "The server was stopped while the task was running."
 LOST: Final[dict[str, Any]] = {
@@ -95,12 +95,12 @@ LOST: Final[dict[str, Any]] = {
     "error": {"code": -32603, "message": _STOPPED},
     "status_message": _STOPPED,
 }
-"""How a task ends that was still running when its hub ended."""
-_LONGEST_PAUSE: Final = 30.0
+"""How a task ends whose process has ended."""
+_MAX_RETRY_PAUSE_S: Final = 30.0
 
 
-class Keeper(Protocol):
-    """Where the records of tasks are kept."""
+class TaskRecords(Protocol):
+    """Reads and writes the records of tasks."""
 
     @property
     def is_stopping(self) -> bool: ...
@@ -108,121 +108,121 @@ class Keeper(Protocol):
     async def save(self, record: TaskRecord) -> TaskRecord: ...
 
 
-class LiveTask:
+class RunningTask:
     """Work that runs as a task."""
 
     def __init__(
-        self, record: TaskRecord, keeper: Keeper, version: str, principal: Principal, owner: str | None = None
+        self, record: TaskRecord, records: TaskRecords, version: str, principal: Principal, owner: str | None = None
     ) -> None:
         self.record = record
         self.principal = principal
         self.owner = owner
-        """The session that started it, the only one that is sent what it asks."""
+        """The id of the session that started it, the only one to which its questions are sent."""
         self.work: asyncio.Task[dict[str, Any]] | None = None
         self.ended = asyncio.Event()
-        self._keeper = keeper
+        self._records = records
         self._version = version
         self._questions: dict[str, asyncio.Future[Any]] = {}
-        self._asked = 0
-        self._turn = asyncio.Lock()
-        self._ends_as: dict[str, Any] = {"status": "cancelled", "status_message": CANCELLED}
+        self._question_count = 0
+        self._lock = asyncio.Lock()
+        self._final_fields: dict[str, Any] = {"status": "cancelled", "status_message": CANCELLED}
         self._outlets: list[Outlet] = []
-        self.heard = asyncio.Event()
-        """Set while its session waits for the result, which questions can be sent with."""
+        self.is_result_awaited = asyncio.Event()
+        """Set while its session waits for the result: questions can be sent on the stream of that request."""
 
     @property
     def outlet(self) -> Outlet | None:
-        """The way to its session where that waits for the result."""
+        """The outlet of its session's request for the result, if there is one."""
         return self._outlets[-1] if self._outlets else None
 
     @contextmanager
-    def heard_through(self, outlet: Outlet) -> Iterator[None]:
-        """Let questions reach its session through `outlet` for as long as that waits for the result."""
+    def route_questions_to(self, outlet: Outlet) -> Iterator[None]:
+        """Send questions through `outlet` while its session waits for the result."""
         self._outlets.append(outlet)
-        self.heard.set()
+        self.is_result_awaited.set()
         try:
             yield
         finally:
             self._outlets.remove(outlet)
             if not self._outlets:
-                self.heard.clear()
+                self.is_result_awaited.clear()
 
     async def ask(self, question: Question) -> Any:
-        """Put a question to whoever looks at the task, and wait for its answer."""
-        key = self._key(question)
+        """Show a question in the task, and wait until a client answers it with `tasks/update`."""
+        key = self._question_key(question)
         future = self._questions[key] = asyncio.get_running_loop().create_future()
-        if not await self._show(key, question):
-            self._stop_work()
+        if not await self._add_question(key, question):
+            self._cancel_work()
             raise asyncio.CancelledError
         try:
             async with asyncio.timeout(question.within):
                 return await future
         except TimeoutError:
             await self.answer({key: None})
-            raise NoAnswer(f"Nobody answered {question.method} within {question.within:g} s.") from None
+            raise NoAnswer(f"The client did not answer {question.method} within {question.within:g} s.") from None
 
     @asynccontextmanager
     async def asking(self, question: Question) -> AsyncIterator[None]:
-        """Show that the task waits for an answer that comes some other way; while that cannot be written, it waits."""
-        key = self._key(question)
+        """Show that the task waits for an answer that comes another way; it waits also where that cannot be written."""
+        key = self._question_key(question)
         with suppress(StoreUnavailable):
-            await self._show(key, question)
+            await self._add_question(key, question)
         try:
             yield
         finally:
             with suppress(StoreUnavailable):
-                await self._hide([key])
+                await self._remove_questions([key])
 
     async def answer(self, responses: Mapping[str, Any]) -> None:
-        """Take answers; those to nothing that is asked are dropped."""
-        taken = [key for key in responses if key in self._questions]
-        if taken and await self._hide(taken):
-            for key in taken:
+        """Take answers; those without a question are dropped."""
+        answered = [key for key in responses if key in self._questions]
+        if answered and await self._remove_questions(answered):
+            for key in answered:
                 future = self._questions.pop(key, None)
                 if future is not None and not future.done():
                     future.set_result(responses[key])
 
-    def _key(self, question: Question) -> str:
-        self._asked += 1
-        return f"{question.key or question.method.partition('/')[0]}-{self._asked}"
+    def _question_key(self, question: Question) -> str:
+        self._question_count += 1
+        return f"{question.key or question.method.partition('/')[0]}-{self._question_count}"
 
-    async def _show(self, key: str, question: Question) -> bool:
+    async def _add_question(self, key: str, question: Question) -> bool:
         asked = {"method": question.method, "params": question.params}
-        return await self._change(
+        return await self._update(
             lambda record: {"status": "input_required", "input_requests": {**record.input_requests, key: asked}}
         )
 
-    async def _hide(self, taken: list[str]) -> bool:
-        def answered(record: TaskRecord) -> dict[str, Any]:
-            left = {key: asked for key, asked in record.input_requests.items() if key not in taken}
+    async def _remove_questions(self, keys: list[str]) -> bool:
+        def remove(record: TaskRecord) -> dict[str, Any]:
+            left = {key: asked for key, asked in record.input_requests.items() if key not in keys}
             return {"status": "input_required" if left else "working", "input_requests": left, "answers": {}}
 
-        return await self._change(answered)
+        return await self._update(remove)
 
     def expire(self) -> None:
-        """Stop the work because its time is over."""
-        self._end_because(f"its time, {self.record.ttl_ms} ms, was over")
+        """Stop the work because its time to live is over."""
+        self._stop_because(f"its time, {self.record.ttl_ms} ms, was over")
 
-    def refuse(self) -> None:
-        """Stop the work because who started it is let in no more."""
-        self._end_because("its key is refused by now")
+    def revoke(self) -> None:
+        """Stop the work because the key that started it was revoked."""
+        self._stop_because("its key is refused by now")
 
-    def _end_because(self, why: str) -> None:
-        self._ends_as = {**self._ends_as, "status_message": f"The task was stopped: {why}."}
-        self._stop_work()
+    def _stop_because(self, why: str) -> None:
+        self._final_fields = {**self._final_fields, "status_message": f"The task was stopped: {why}."}
+        self._cancel_work()
 
-    def lose(self) -> None:
+    def abandon(self) -> None:
         """Stop the work because the hub stops."""
-        self._ends_as = LOST
-        self._stop_work()
+        self._final_fields = LOST
+        self._cancel_work()
 
     async def cancel(self) -> None:
-        """Stop the work; what it was about to say is not heard any more."""
+        """End the task as cancelled, and stop the work."""
         if await self._end(status="cancelled", status_message=CANCELLED):
-            self._stop_work()
+            self._cancel_work()
 
     async def run(self, work: asyncio.Task[dict[str, Any]]) -> None:
-        """Follow the work to its end."""
+        """Wait for the end of the work, and write it."""
         self.work = work
         try:
             result = await work
@@ -230,74 +230,75 @@ class LiveTask:
             if not work.cancelled():
                 work.cancel()
                 raise
-            await self._end_surely(**self._ends_as)
+            await self._end_with_retries(**self._final_fields)
         except Exception as error:
-            told = to_failure(error, self._version)
-            problem = {"code": told.code, "message": told.message, **({} if told.data is None else {"data": told.data})}
-            await self._end_surely(status="failed", error=problem, status_message=told.message)
+            failure = to_failure(error, self._version)
+            data = {} if failure.data is None else {"data": failure.data}
+            problem = {"code": failure.code, "message": failure.message, **data}
+            await self._end_with_retries(status="failed", error=problem, status_message=failure.message)
         else:
-            await self._end_surely(status="completed", result=result)
+            await self._end_with_retries(status="completed", result=result)
         self.ended.set()
 
-    async def catch_up(self) -> None:
-        """Look at what another hub wrote about this task: that it is over, or answers to its questions."""
-        async with self._turn:
-            stored = await self._keeper.load(self.record.id)
+    async def refresh(self) -> None:
+        """Take over what another replica wrote: that the task is over, or answers to its questions."""
+        async with self._lock:
+            stored = await self._records.load(self.record.id)
             if stored is None:
                 stored = msgspec.structs.replace(self.record, status="cancelled", status_message=CANCELLED)
             self.record = stored
         if stored.is_over:
-            self._stop_work()
+            self._cancel_work()
         elif stored.answers:
             await self.answer(stored.answers)
 
-    def _stop_work(self) -> None:
+    def _cancel_work(self) -> None:
         if self.work is not None:
             self.work.cancel()
 
     async def _end(self, **changes: Any) -> bool:
         expires_at = time.time() + self.record.ttl_ms / 1000
-        return await self._change(
+        return await self._update(
             lambda _: {"input_requests": {}, "answers": {}, "holder": "", "expires_at": expires_at, **changes}
         )
 
-    async def _end_surely(self, **changes: Any) -> None:
-        """Write how it ended, however long the store takes to come back, until the hub stops."""
-        pause = LOOK_AGAIN
+    async def _end_with_retries(self, **changes: Any) -> None:
+        """Write how it ended, and try again while the store is unavailable, until the hub stops."""
+        pause = POLL_INTERVAL_S
         while True:
             try:
                 await self._end(**changes)
             except StoreUnavailable as error:
-                if self._keeper.is_stopping:
-                    _log.error("the end of the task %s is not in the store: %s", self.record.id, error.message)
+                if self._records.is_stopping:
+                    _log.error("the end of the task %s was not stored: %s", self.record.id, error.message)
                     return
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                pause = min(2 * pause, _MAX_RETRY_PAUSE_S)
             else:
                 return
 
-    async def _change(self, changes: Callable[[TaskRecord], dict[str, Any]]) -> bool:
-        """Write a change of the record as it is then; false when the task is over by then."""
+    async def _update(self, changes: Callable[[TaskRecord], dict[str, Any]]) -> bool:
+        """Write a change of the current record; false when the task is over."""
         while True:
-            async with self._turn:
+            async with self._lock:
                 if self.record.is_over:
                     return False
                 fresh = msgspec.structs.replace(self.record, updated_at=now(), **changes(self.record))
                 try:
-                    self.record = await self._keeper.save(fresh)
+                    self.record = await self._records.save(fresh)
                 except StaleVersion:
                     pass
                 else:
                     return True
-            await self.catch_up()
+            await self.refresh()
 
 
-LONGEST_TTL_MS: Final = 3_600_000
-SHORTEST_TTL_MS: Final = 1_000
+MAX_TTL_MS: Final = 3_600_000
+MIN_TTL_MS: Final = 1_000
 _DEFAULT_TTL_MS: Final = 3_600_000
 _POLL_MS: Final = 500
-_BEAT: Final = 1.0
-_SILENCE: Final = 5.0
+_HEARTBEAT_S: Final = 1.0
+_HOLDER_TIMEOUT_S: Final = 5.0
 
 Work = Coroutine[Any, Any, dict[str, Any]]
 Watcher = Callable[[TaskRecord], None]
@@ -319,24 +320,24 @@ class Tasks:
         self._host = host
         self._limit = limit
         self._holder = secrets.token_hex(12)
-        self._live: dict[str, LiveTask] = {}
+        self._running: dict[str, RunningTask] = {}
         self._watchers: list[Watcher] = []
-        self._beating: asyncio.Task[None] | None = None
-        self._beaten = float("-inf")
-        self._idle = asyncio.Event()
+        self._heartbeat: asyncio.Task[None] | None = None
+        self._last_heartbeat = float("-inf")
+        self._no_tasks = asyncio.Event()
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
-        """Have `watcher` called at each change of a task here, until the returned function is called."""
+        """Call `watcher` at each change that this process makes, until the returned function is called."""
         self._watchers.append(watcher)
         return lambda: self._watchers.remove(watcher)
 
     async def start(
         self, principal: Principal, version: str, ttl_ms: int | None = None, owner: str | None = None
-    ) -> LiveTask:
-        """A task that can be asked about from now on, on its way to be given work; `Busy` when too many run."""
-        if len(self._live) >= self._limit:
+    ) -> RunningTask:
+        """A new task in the store, without work yet; `Busy` when too many run."""
+        if len(self._running) >= self._limit:
             raise Busy(f"{self._limit} tasks are running already (maxTasks); try again later.")
-        ttl = min(max(_DEFAULT_TTL_MS if ttl_ms is None else ttl_ms, SHORTEST_TTL_MS), LONGEST_TTL_MS)
+        ttl = min(max(_DEFAULT_TTL_MS if ttl_ms is None else ttl_ms, MIN_TTL_MS), MAX_TTL_MS)
         created = now()
         record = TaskRecord(
             id=secrets.token_urlsafe(24),
@@ -349,89 +350,90 @@ class Tasks:
             expires_at=time.time() + 2 * ttl / 1000,
             holder=self._holder,
         )
-        task = self._live[record.id] = LiveTask(record, self, version, principal, owner)
+        task = self._running[record.id] = RunningTask(record, self, version, principal, owner)
         try:
-            await self._begin_to_beat()
+            await self._start_heartbeat()
             task.record = await self._host.store.tasks.save(record)
         except BaseException:
-            del self._live[record.id]
+            del self._running[record.id]
             raise
         return task
 
-    def follow(self, task: LiveTask, work: asyncio.Task[dict[str, Any]]) -> None:
-        """Let a task's work go on by itself."""
+    def follow(self, task: RunningTask, work: asyncio.Task[dict[str, Any]]) -> None:
+        """Run a task's work in the background, until it ends or its time to live is over."""
         task.work = work
         self._host.background(self._follow(task, work))
 
-    async def _follow(self, task: LiveTask, work: asyncio.Task[dict[str, Any]]) -> None:
+    async def _follow(self, task: RunningTask, work: asyncio.Task[dict[str, Any]]) -> None:
         expiry = asyncio.get_running_loop().call_later(task.record.ttl_ms / 1000, task.expire)
         try:
             await task.run(work)
         finally:
             expiry.cancel()
-            self._live.pop(task.record.id, None)
-            if not self._live:
-                self._idle.set()
+            self._running.pop(task.record.id, None)
+            if not self._running:
+                self._no_tasks.set()
 
     async def load(self, task_id: str) -> TaskRecord | None:
-        """A task as the store knows it, unless its time is over."""
-        return _in_time(await self._host.store.tasks.load(task_id))
+        """The stored record of a task, unless it has expired."""
+        return _unless_expired(await self._host.store.tasks.load(task_id))
 
     async def save(self, record: TaskRecord) -> TaskRecord:
-        """Remember a change, then tell those who watch."""
+        """Write a record, then call the watchers."""
         saved = await self._host.store.tasks.save(record)
         for watcher in tuple(self._watchers):
             watcher(saved)
         return saved
 
     async def find(self, task_id: str, principal: Principal) -> TaskRecord:
-        """The task as it stands; somebody else's is not there, and one whose holder fell silent has failed.
+        """The current record of a principal's task; one whose holder is gone has failed.
 
-        For one that is not there the store is asked once, whether there is such a task or not.
+        An unknown id and another principal's task are answered alike, after one query each, so that a caller cannot
+        tell them apart by the time it takes.
         """
         while True:
-            live = self._live.get(task_id)
-            if live is not None and live.record.principal == principal.id:
-                return live.record
-            record = _in_time(await self._host.store.tasks.own(task_id, principal.id))
+            running = self._running.get(task_id)
+            if running is not None and running.record.principal == principal.id:
+                return running.record
+            record = _unless_expired(await self._host.store.tasks.own(task_id, principal.id))
             if record is None:
                 raise InvalidParams(f"There is no task {shorten(task_id)}.")
-            if record.is_over or await self._is_held(record):
+            if record.is_over or await self._is_held_elsewhere(record):
                 return record
             try:
-                return await self.save(_ended(record, **LOST))
+                return await self.save(_end_record(record, **LOST))
             except StaleVersion:
                 continue
 
     async def cancel(self, record: TaskRecord) -> TaskRecord:
-        """Stop a task wherever it runs; as it stands after that."""
-        live = self._live.get(record.id)
-        if live is not None:
-            await live.cancel()
-            return live.record
-        return await self._change_elsewhere(
-            record, lambda found: _ended(found, status="cancelled", status_message=CANCELLED)
+        """Stop a task, on whichever replica it runs; returns its record after that."""
+        running = self._running.get(record.id)
+        if running is not None:
+            await running.cancel()
+            return running.record
+        return await self._update_remote(
+            record, lambda found: _end_record(found, status="cancelled", status_message=CANCELLED)
         )
 
     async def answer(self, record: TaskRecord, responses: Mapping[str, Any]) -> None:
-        """Give a task answers wherever it runs."""
-        live = self._live.get(record.id)
-        if live is not None:
-            await live.answer(responses)
+        """Give answers to a task, on whichever replica it runs."""
+        running = self._running.get(record.id)
+        if running is not None:
+            await running.answer(responses)
             return
-        await self._change_elsewhere(
+        await self._update_remote(
             record, lambda found: msgspec.structs.replace(found, answers={**found.answers, **responses})
         )
 
     async def result(self, record: TaskRecord, principal: Principal, session_id: str, outlet: Outlet) -> TaskRecord:
-        """Wait until a task has ended, wherever it runs; its own session is asked through `outlet` meanwhile."""
-        live = self._live.get(record.id)
-        if live is not None:
-            with live.heard_through(outlet) if session_id == live.owner else nullcontext():
-                await live.ended.wait()
-            return live.record
+        """Wait until a task has ended; its questions go to its own session through `outlet` meanwhile."""
+        running = self._running.get(record.id)
+        if running is not None:
+            with running.route_questions_to(outlet) if session_id == running.owner else nullcontext():
+                await running.ended.wait()
+            return running.record
         while not record.is_over:
-            await asyncio.sleep(LOOK_AGAIN)
+            await asyncio.sleep(POLL_INTERVAL_S)
             record = await self.find(record.id, principal)
         return record
 
@@ -440,30 +442,30 @@ class Tasks:
         return await self._host.store.tasks.page(principal.id, after, limit)
 
     async def leave(self) -> None:
-        """Hold nothing any more."""
+        """Remove this process from the holders of tasks."""
         self.is_stopping = False
-        if self._beaten > float("-inf"):
-            self._beaten = float("-inf")
+        if self._last_heartbeat > float("-inf"):
+            self._last_heartbeat = float("-inf")
             with suppress(StoreUnavailable):
                 await self._host.store.tasks.remove_holder(self._holder)
 
     def apply_key_changes(self, changes: Mapping[int, KeyChange]) -> None:
-        """Stop the work of who is let in no more; that of who has another key, or other rights, goes on."""
-        for task in tuple(self._live.values()):
+        """Stop the tasks of revoked keys; principals with another key, or other rights, go on with those."""
+        for task in tuple(self._running.values()):
             change = changes.get(id(task.principal))
             if change is not None and change.now is None:
-                task.refuse()
+                task.revoke()
             elif change is not None and change.now is not None:
                 task.principal = change.now
 
     def stop(self) -> None:
-        """Stop all work; what it comes to is still written."""
+        """Stop all work; how it ended is still written."""
         self.is_stopping = True
-        self._idle.set()
-        for task in tuple(self._live.values()):
-            task.lose()
+        self._no_tasks.set()
+        for task in tuple(self._running.values()):
+            task.abandon()
 
-    async def _change_elsewhere(self, record: TaskRecord, change: Callable[[TaskRecord], TaskRecord]) -> TaskRecord:
+    async def _update_remote(self, record: TaskRecord, change: Callable[[TaskRecord], TaskRecord]) -> TaskRecord:
         found: TaskRecord | None = record
         while found is not None and not found.is_over:
             try:
@@ -472,48 +474,48 @@ class Tasks:
                 found = await self.load(record.id)
         return found or record
 
-    async def _is_held(self, record: TaskRecord) -> bool:
+    async def _is_held_elsewhere(self, record: TaskRecord) -> bool:
         return record.holder != self._holder and await self._host.store.tasks.is_holder_alive(
             record.holder, time.time()
         )
 
-    async def _begin_to_beat(self) -> None:
-        if self._beating is None or self._beating.done():
-            await self._beat()
-            self._idle.clear()
-            self._beating = self._host.background(self._keep_beating())
+    async def _start_heartbeat(self) -> None:
+        if self._heartbeat is None or self._heartbeat.done():
+            await self._send_heartbeat()
+            self._no_tasks.clear()
+            self._heartbeat = self._host.background(self._run_heartbeat())
 
-    async def _beat(self) -> None:
-        if time.monotonic() - self._beaten > _BEAT / 2:
-            await self._host.store.tasks.keep_holder(self._holder, time.time() + _SILENCE)
-            self._beaten = time.monotonic()
+    async def _send_heartbeat(self) -> None:
+        if time.monotonic() - self._last_heartbeat > _HEARTBEAT_S / 2:
+            await self._host.store.tasks.keep_holder(self._holder, time.time() + _HOLDER_TIMEOUT_S)
+            self._last_heartbeat = time.monotonic()
 
-    async def _keep_beating(self) -> None:
-        """While tasks run here, say so, and look whether others changed them."""
-        while self._live and not self.is_stopping:
+    async def _run_heartbeat(self) -> None:
+        """While tasks run here, send heartbeats and look for changes by other replicas."""
+        while self._running and not self.is_stopping:
             with suppress(TimeoutError):
-                async with asyncio.timeout(_BEAT):
-                    await self._idle.wait()
+                async with asyncio.timeout(_HEARTBEAT_S):
+                    await self._no_tasks.wait()
                     return
             try:
-                await self._beat()
+                await self._send_heartbeat()
                 if self._host.store.database.is_shared:
-                    await self._catch_up()
+                    await self._refresh_changed()
             except StoreUnavailable as error:
-                _log.warning("tasks of this hub may be taken for lost: %s", error.message)
+                _log.warning("heartbeat failed; running tasks may be declared lost: %s", error.message)
 
-    async def _catch_up(self) -> None:
+    async def _refresh_changed(self) -> None:
         held = await self._host.store.tasks.held(self._holder)
-        for task in tuple(self._live.values()):
+        for task in tuple(self._running.values()):
             if not task.record.is_over and held.get(task.record.id) != task.record.version:
-                await task.catch_up()
+                await task.refresh()
 
 
-def _in_time(record: TaskRecord | None) -> TaskRecord | None:
+def _unless_expired(record: TaskRecord | None) -> TaskRecord | None:
     return None if record is None or record.expires_at < time.time() else record
 
 
-def _ended(record: TaskRecord, **changes: Any) -> TaskRecord:
+def _end_record(record: TaskRecord, **changes: Any) -> TaskRecord:
     expires_at = time.time() + record.ttl_ms / 1000
     changes |= {"holder": "", "input_requests": {}, "answers": {}, "expires_at": expires_at, "updated_at": now()}
     return msgspec.structs.replace(record, **changes)

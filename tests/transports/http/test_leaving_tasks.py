@@ -40,7 +40,7 @@ async def test_a_task_ends_with_its_key_and_goes_on_while_its_id_has_another(ver
     async with browsing(hub) as web:
         for credential in (WRITER, READER):
             assert "result" in (await started(web, version, credential)).json
-        tasks = list(hub.engine.tasks._live.values())
+        tasks = list(hub.engine.tasks._running.values())
         auth.exchange(Authentication([Key("ci", digest(OTHER)), Key("me", digest(READER), roles=("agent",))]))
         await idle()
         assert [task.record.status for task in tasks] == ["working", "working"]

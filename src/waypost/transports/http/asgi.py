@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Final, TypeAlias
 
-from waypost.protocol.modern import REPEATED
+from waypost.protocol.modern import REPEATED_HEADER
 from waypost.wire import messages
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -45,7 +45,7 @@ def _by_name(pairs: list[Header]) -> dict[bytes, bytes] | None:
         if name in joined and name in _SINGLE:
             return None
         if name in joined:
-            joined[name] = REPEATED if name.startswith(b"mcp-") else joined[name] + b", " + value
+            joined[name] = REPEATED_HEADER if name.startswith(b"mcp-") else joined[name] + b", " + value
         else:
             joined[name] = value
     return joined

@@ -127,7 +127,7 @@ class Endpoint:
             minted: tuple[Header, ...] = () if session is None else ((SESSION, session.id.encode()),)
             return await respond(send, 503 if outcome.code == CALL_FAILED else 200, outcome.payload, (JSON, *minted))
         if SESSION not in headers and message.id is not UNSET and message.method is not UNSET:
-            outcome = await legacy.answer_outside(message)
+            outcome = await legacy.answer_without_session(message)
             return await respond(send, 400 if outcome.code else 200, outcome.payload)
         session = await self._session(send, headers, principal)
         if session is None:
@@ -136,7 +136,7 @@ class Endpoint:
             legacy.receive(self._engine, session, message, SessionOutlet(session))
             return await respond(send, 202, headers=())
         reply = Reply(send, receive, session)
-        exchange = legacy.exchange_for(session, message, reply)
+        exchange = legacy.make_exchange(session, message, reply)
         exchange.principal = principal
         reply.start(exchange)
         try:
@@ -164,7 +164,7 @@ class Endpoint:
             batch = legacy.read_batch(session, body)
         except ProtocolError as error:
             return await _malformed(send, error, body)
-        for message in batch.notices:
+        for message in batch.one_way:
             legacy.receive(self._engine, session, message, SessionOutlet(session))
         if not batch.wants_answer:
             return await respond(send, 202, headers=())
@@ -264,4 +264,4 @@ async def _release_when_gone(receive: Receive, parts: list[tuple[EventStream, in
 
 async def _malformed(send: Send, error: ProtocolError, body: bytes) -> None:
     request_id = None if isinstance(error, ParseError) else messages.readable_id(body)
-    await respond(send, 400, legacy.failed(error, request_id, LATEST_LEGACY).payload)
+    await respond(send, 400, legacy.error_response(error, request_id, LATEST_LEGACY).payload)
