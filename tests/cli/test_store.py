@@ -213,7 +213,7 @@ def test_a_file_that_exists_is_not_overwritten(file: Path, project: Path, capsys
 
     assert main(["store", "backup", "--to", "copy.db"]) == 1
 
-    assert "copy.db cannot be written: there is such a file already" in complaint(capsys)
+    assert "copy.db cannot be written: the file exists already" in complaint(capsys)
     assert (project / "copy.db").read_text() == "mine"
 
 

@@ -70,4 +70,4 @@ async def test_a_store_that_cannot_be_read_is_told_about_once(tmp_path: Path, ca
         async with opened(Store(SqliteDatabase(file))) as store:
             assert await detect_persisted(store) == NOTHING
 
-    assert [one.message.startswith("what was made earlier was not looked for: ") for one in caplog.records] == [True]
+    assert [one.message.startswith("reading persisted definitions failed: ") for one in caplog.records] == [True]

@@ -149,7 +149,7 @@ def test_a_store_in_memory_does_what_the_model_does() -> None:
 
 
 def test_a_store_whose_writer_is_in_a_hurry_does_what_the_model_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "_PATIENCE", -1.0)  # every statement takes all its rows at once
+    monkeypatch.setattr(sqlite, "_STATEMENT_S", -1.0)  # every statement takes all its rows at once
 
     run_machine(Place("sqlite-memory", None).store, examples=40, steps=30)
 

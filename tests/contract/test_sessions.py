@@ -32,7 +32,7 @@ async def test_a_session_that_was_saved_since_is_not_overwritten(store: Store, r
     await store.sessions.save(session())
     kept = await store.sessions.save(session(log_level=7, revision=1))
 
-    with pytest.raises(StaleVersion, match="changed by somebody else"):
+    with pytest.raises(StaleVersion, match="was changed since"):
         await store.sessions.save(session(log_level=1, revision=revision))
     assert await store.sessions.load("session-0001") == kept
 

@@ -81,7 +81,7 @@ async def surely(write: Callable[[], Awaitable[Any]]) -> Any:
         try:
             return await write()
         except StoreUnavailable as error:
-            if "not known" not in error.message:
+            if "is unknown" not in error.message:
                 raise
     raise AssertionError("the server was not found again")
 
@@ -121,7 +121,7 @@ async def test_writes_on_their_way_when_connections_end_are_done_or_not_known(se
             assert found is not None
             if isinstance(outcome, BaseException):
                 assert isinstance(outcome, StoreUnavailable)
-                assert "not known" in outcome.message
+                assert "is unknown" in outcome.message
             else:
                 assert found.version == 2
         assert any(isinstance(outcome, StoreUnavailable) for outcome in outcomes)

@@ -223,7 +223,7 @@ async def test_a_directory_in_the_place_of_the_file_is_refused(tmp_path: Path) -
 async def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").touch()
     async with opened(Store(SqliteDatabase(tmp_path / "data" / "store.db"))) as store:
-        with pytest.raises(StoreUnavailable, match="cannot be made"):
+        with pytest.raises(StoreUnavailable, match="cannot be created"):
             await store.open()
 
 

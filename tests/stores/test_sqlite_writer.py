@@ -19,7 +19,7 @@ from waypost.stores.store import Store
 @pytest.fixture(params=[-1.0, 60.0], ids=["in a hurry", "at ease"])
 def any_pace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Statements take all their rows at once, or some after the other."""
-    monkeypatch.setattr(sqlite, "_PATIENCE", request.param)
+    monkeypatch.setattr(sqlite, "_STATEMENT_S", request.param)
 
 
 class Points(list[Point]):

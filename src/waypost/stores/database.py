@@ -1,8 +1,9 @@
-"""The port both engines implement, and how writes that wait become one transaction.
+"""The port that a store engine implements, and group commit, which the engines share.
 
-Whoever changes something hands a `Change` and its rows to `Database.write` and waits. An engine takes all writes that
-wait, sorts them into rounds in which no row is touched twice, runs each statement once a round for all its rows, and
-commits once. What comes of each write is its own: how many rows it changed, or why it failed.
+A domain hands a `Change` and its rows to `Database.write` and awaits the result. A commit costs a disk flush or a round
+trip whatever it contains, so an engine takes all writes that wait, sorts them into rounds in which no row is touched
+twice, runs each statement once per round for all its rows, and commits once. Each write still has a result of its own:
+how many rows it changed, or why it failed.
 """
 
 from __future__ import annotations
@@ -26,55 +27,59 @@ Outcome = int | Exception
 
 
 Point = Literal["begun", "written", "committed"]
-"""Places in a transaction: before its first statement, before its commit, after it and before anybody is told."""
+"""Points in a transaction at which tests interrupt it: before its first statement, before its commit, and between the
+commit and the results."""
 
 
 class Database(Protocol):
-    """One engine: it opens by itself when it is first used."""
+    """One store engine; it opens itself on first use."""
 
     @property
     def name(self) -> str:
-        """What sentences about it begin with."""
+        """How error messages call it, at the start of a sentence."""
 
     @property
     def is_durable(self) -> bool:
-        """Whether what is written outlives the process."""
+        """Whether its content outlives the process."""
 
     @property
     def is_open(self) -> bool:
-        """Whether it was used and not closed since."""
+        """Whether it has been opened and not closed since."""
 
     @property
     def is_shared(self) -> bool:
-        """Whether other hubs are expected to write to it too."""
+        """Whether other hubs may write to it too."""
 
     async def open(self) -> None:
-        """Make sure it can be used: reachable, sound, its tables up to date."""
+        """Connect, refuse a damaged database, and bring the tables up to date."""
 
     async def close(self) -> None:
-        """Finish what waits, then let everything go."""
+        """Finish waiting writes, then close all connections."""
 
     def write(self, change: Change, *rows: Row) -> Awaitable[int]:
-        """Change something durably; how many rows changed: 0 when the fence did not hold and nothing did."""
+        """Apply a change durably; the result is the number of rows that its first statement, the fence, changed.
+
+        0 means that the fence did not hold and nothing was changed.
+        """
 
     async def read(self, query: Query, *given: Any) -> Sequence[Row]:
-        """Rows as they were last committed."""
+        """The rows of a query, as of the last commit."""
 
     async def schema_version(self) -> int:
-        """How far its tables are, without changing them; 0 when there are none."""
+        """The number of the last migration that was applied, 0 without tables; nothing is created or changed."""
 
     async def check(self) -> list[str]:
-        """What is wrong with it, one sentence each, after looking at everything."""
+        """Check the whole database; one sentence per problem."""
 
     async def vacuum(self) -> None:
-        """Give back the room of what was deleted."""
+        """Return the disk space of deleted rows."""
 
     async def backup(self, target: Path) -> None:
-        """Write all of it, as it is at one moment, into a new SQLite file."""
+        """Write a consistent copy into a new SQLite file."""
 
 
 class Write:
-    """A change that waits for its transaction."""
+    """A change that waits for its transaction, on the event loop that asked for it."""
 
     __slots__ = ("change", "future", "loop", "rows")
 
@@ -84,8 +89,8 @@ class Write:
         self.loop = loop
         self.future: asyncio.Future[int] = loop.create_future()
 
-    def settle(self, outcome: Outcome) -> None:
-        """Tell whoever waits, unless they have gone."""
+    def resolve(self, outcome: Outcome) -> None:
+        """Set the result, unless the caller was cancelled."""
         if self.future.done():
             return
         if isinstance(outcome, int):
@@ -95,28 +100,32 @@ class Write:
 
 
 class WriteQueue:
-    """Where writes wait for their turn; what is asked for in one turn of a loop is handed over together."""
+    """Writes that wait for a transaction.
 
-    def __init__(self, hand_over: Callable[[], None], where: str) -> None:
+    The engine is woken once per iteration of an event loop, after all callbacks of that iteration have added their
+    writes: that is what makes concurrent calls share one commit.
+    """
+
+    def __init__(self, wake_engine: Callable[[], None], name: str) -> None:
         self._waiting: deque[Write] = deque()
-        self._hand_over = hand_over
-        self._where = where
-        self._called_on: asyncio.AbstractEventLoop | None = None
+        self._wake_engine = wake_engine
+        self._name = name
+        self._scheduled_on: asyncio.AbstractEventLoop | None = None
 
-    def join(self, change: Change, rows: tuple[Row, ...]) -> asyncio.Future[int]:
-        """Stand in line; `Busy` when it is too long."""
+    def put(self, change: Change, rows: tuple[Row, ...]) -> asyncio.Future[int]:
+        """Add a write; `Busy` when too many wait."""
         if len(self._waiting) >= MAX_QUEUED_WRITES:
-            raise Busy(f"{MAX_QUEUED_WRITES} writes are waiting for {self._where} already; try again later.")
+            raise Busy(f"{MAX_QUEUED_WRITES} writes are waiting for {self._name} already; try again later.")
         loop = running_loop()
         write = Write(change, rows, loop)
         self._waiting.append(write)
-        if self._called_on is not loop:
-            self._called_on = loop
-            loop.call_soon(self._call)
+        if self._scheduled_on is not loop:
+            self._scheduled_on = loop
+            loop.call_soon(self._wake)
         return write.future
 
-    def take(self) -> list[Write]:
-        """The next to be served, in order; those who left are not."""
+    def take_batch(self) -> list[Write]:
+        """Remove the next writes, in order; those whose caller was cancelled are dropped."""
         taken: list[Write] = []
         with suppress(IndexError):
             while len(taken) < MAX_BATCH_WRITES:
@@ -125,16 +134,20 @@ class WriteQueue:
                     taken.append(write)
         return taken
 
-    def _call(self) -> None:
-        self._called_on = None
-        self._hand_over()
+    def _wake(self) -> None:
+        self._scheduled_on = None
+        self._wake_engine()
 
 
 Round = dict[Change, list[Write]]
 
 
 def split_into_rounds(batch: Sequence[Write]) -> list[Round]:
-    """The writes in as few rounds as possible: no row twice in one, and each row's writes in their order."""
+    """The writes in as few rounds as possible, no row twice in a round and the writes of each row in their order.
+
+    A statement for many rows reads the table once: two writes of one row in it would not see each other, and both
+    fences would hold.
+    """
     first: Round = defaultdict(list)
     found = [first]
     depths: dict[Any, int] = {}

@@ -10,9 +10,9 @@ from typing import Final
 
 from waypost.errors import StoreUnavailable, WaypostError
 
-VARIABLE: Final = "WAYPOST_SECRET"
-FILE: Final = "secret"
-LEAST: Final = 32
+_VARIABLE: Final = "WAYPOST_SECRET"
+_FILE: Final = "secret"
+MIN_SECRET_BYTES: Final = 32
 
 
 class Secret:
@@ -30,7 +30,7 @@ class Secret:
 
 
 def data_directory(file: Path | None = None) -> Path:
-    """`WAYPOST_DATA`, else `.waypost` beside a hub's own file, which is the program's when none is named."""
+    """`WAYPOST_DATA`, else `.waypost` beside the file that defines the hub; without one, beside the program."""
     given = os.environ.get("WAYPOST_DATA")
     if given:
         return Path(given)
@@ -41,36 +41,37 @@ def data_directory(file: Path | None = None) -> Path:
 
 
 def hub_secret(data: Path) -> bytes:
-    """`WAYPOST_SECRET`, which hubs that share a store have in common, else a file in the data directory."""
-    given = os.environ.get(VARIABLE)
+    """`WAYPOST_SECRET`, which replicas on one database share, else a file in the data directory, created if missing."""
+    given = os.environ.get(_VARIABLE)
     if given is not None:
-        if len(given.encode()) < LEAST:
-            raise WaypostError(f"{VARIABLE} takes at least {LEAST} bytes.")
+        if len(given.encode()) < MIN_SECRET_BYTES:
+            raise WaypostError(f"{_VARIABLE} takes at least {MIN_SECRET_BYTES} bytes.")
         return given.encode()
-    file = data / FILE
+    file = data / _FILE
     try:
-        return _read(file) if file.exists() else _made(file)
+        return _read_secret(file) if file.exists() else _create_secret(file)
     except OSError as error:
         raise StoreUnavailable(f"The secret {file} cannot be used: {error.strerror}.") from None
 
 
-def _read(file: Path) -> bytes:
+def _read_secret(file: Path) -> bytes:
     secret = file.read_bytes()
-    if len(secret) < LEAST:
+    if len(secret) < MIN_SECRET_BYTES:
         raise WaypostError(f"The secret {file} is too short; remove it, and the hub makes a new one.")
     return secret
 
 
-def _made(file: Path) -> bytes:
-    """Make the secret, whole or not at all; who comes second takes the first one's."""
+def _create_secret(file: Path) -> bytes:
+    """Create the secret file atomically; of two processes at once, the second uses the file of the first."""
     file.parent.mkdir(parents=True, exist_ok=True)
     fresh = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
     with os.fdopen(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as written:
-        written.write(secrets.token_bytes(LEAST))
+        written.write(secrets.token_bytes(MIN_SECRET_BYTES))
+    # A link fails where a rename would replace: the secret that another process has read already must stay.
     try:
         os.link(fresh, file)
     except FileExistsError:
         pass
     finally:
         fresh.unlink()
-    return _read(file)
+    return _read_secret(file)

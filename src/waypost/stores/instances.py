@@ -1,9 +1,10 @@
-"""Workflow instances: each as it stands, who is just moving it, and everything that happened to it.
+"""Workflow instances with their reservations, history and notes.
 
-A move is reserved, run and committed. A reservation is bound to a version and to a token that only its holder knows;
-the commit needs both, adds one to the version and one entry to the history. Whoever comes second finds the version or
-the token changed, and nothing happens. A move that comes to nothing is settled: the reservation is gone, the version
-is what it was, and a note tells of it.
+A transition is reserved, run and committed. A reservation is bound to a version and to a token that only its holder
+knows; the commit is conditional on both, increments the version and adds one history entry. A second holder finds the
+version or the token changed, and its commit changes nothing: that is what keeps a transition from being applied twice,
+however many replicas run it. A transition without effect is settled: the reservation is removed, the version stays, and
+a note records it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from waypost.stores.tasks import ADD_REQUEST, RequestRecord
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """A move on its way: `value` is what its holder needs to know if it has to be taken up again."""
+    """A transition that is running; `value` is what another holder needs to resume it."""
 
     token: str
     until: float
@@ -31,7 +32,7 @@ class Reservation(msgspec.Struct, frozen=True):
 
 
 class Instance(msgspec.Struct, frozen=True, kw_only=True):
-    """An instance as it stands; `due_at` is when it has to be looked at next, 0 if never."""
+    """The state of an instance; `due_at` is when maintenance has to look at it next, 0 for never."""
 
     id: str
     version: int
@@ -45,14 +46,14 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Note(msgspec.Struct, frozen=True):
-    """What happened to an instance without moving it on."""
+    """An event of an instance that did not change its version."""
 
     at: float
     value: Any
 
 
 class HistoryEntry(msgspec.Struct, frozen=True):
-    """What made an instance's version."""
+    """The event that produced a version of an instance."""
 
     version: int
     at: float
@@ -84,7 +85,7 @@ _PAGE: Final = page(INSTANCES)
 _PAGE_OF_PRINCIPAL: Final = page(INSTANCES, "principal")
 _PAGE_OF_DEFINITION: Final = page(INSTANCES, "definition")
 _LAST: Final = "\U0010ffff"
-"""What all ids are in front of."""
+"""Sorts after every id."""
 _LATEST: Final[dict[tuple[str, ...], Query]] = {
     where: select(
         INSTANCES, " AND ".join([*(f"{column} = ?" for column in where), "id < ?"]), order=["id DESC"], limit=True
@@ -103,13 +104,13 @@ _HISTORY: Final = Query(
 
 
 class Instances:
-    """All instances and their histories."""
+    """Instances by id."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def start(self, instance: Instance, at: float, entry: Any, request: RequestRecord | None = None) -> None:
-        """Add an instance at version 1 with the first entry of its history; `StaleVersion` if the id is taken."""
+        """Create an instance at version 1 with its first history entry; `StaleVersion` when the id exists."""
         row = (
             check_key(instance.id),
             1,
@@ -127,32 +128,35 @@ class Instances:
         else:
             write = self._database.write(_START_ONCE, row, history, request.row())
         if not await write:
-            raise StaleVersion(f"There is an instance {instance.id} already.")
+            raise StaleVersion(f"There is already an instance {instance.id}.")
 
     async def get(self, instance_id: str) -> Instance | None:
-        """The instance with that id."""
+        """The instance with that id, if there is one."""
         rows = await self._database.read(_GET, instance_id) if is_key(instance_id) else ()
         return _instance(rows[0]) if rows else None
 
     async def reserve(self, instance_id: str, version: int, reservation: Reservation, instead_of: str = "") -> bool:
-        """Be the one who moves an instance on from a version; an abandoned reservation is taken over by its token."""
+        """Reserve an instance at a version; false when it changed or is reserved.
+
+        An abandoned reservation is taken over by giving its token as `instead_of`.
+        """
         row = (instance_id, version, instead_of, reservation.token, reservation.until, to_json(reservation.value))
         return bool(await self._database.write(_RESERVE, row))
 
     async def renew(self, instance_id: str, token: str, until: float) -> bool:
-        """Keep a reservation for longer; false when it is not there any more."""
+        """Extend a reservation; false when it does not exist any longer."""
         return bool(token) and bool(await self._database.write(_RENEW, (instance_id, token, until)))
 
     async def release(self, instance_id: str, token: str) -> bool:
-        """Give a reservation back without a move; false when it is not there any more."""
+        """Remove a reservation without a transition; false when it does not exist any longer."""
         return bool(token) and bool(await self._database.write(_RELEASE, (instance_id, token)))
 
     async def commit(
         self, moved: Instance, at: float, entry: Any, token: str = "", request: RequestRecord | None = None
     ) -> int:
-        """Move an instance on from `moved.version` to all else it says there, under the reservation `token`.
+        """Write the state after a transition from `moved.version`, under the reservation `token`; the new version.
 
-        The new version; `StaleVersion` when the instance has moved or the reservation is not there any more.
+        `StaleVersion` when the instance has another version or the reservation does not exist any longer.
         """
         version = moved.version + 1
         row = (moved.id, moved.version, token, moved.state, moved.status, moved.due_at, to_json(moved.value))
@@ -162,15 +166,15 @@ class Instances:
         else:
             write = self._database.write(_COMMIT_ONCE, row, history, request.row())
         if not await write:
-            raise _moved_on(moved)
+            raise _stale(moved)
         return version
 
     async def settle(
         self, settled: Instance, at: float, note: Any, token: str = "", request: RequestRecord | None = None
     ) -> None:
-        """End a move that came to nothing, under the reservation `token`; version and state stay as they are.
+        """End a transition without effect, under the reservation `token`; version and state stay.
 
-        `StaleVersion` when the instance has moved or the reservation is not there any more.
+        `StaleVersion` when the instance has another version or the reservation does not exist any longer.
         """
         row = (settled.id, settled.version, token, settled.status, settled.due_at, to_json(settled.value))
         noted = (settled.id, f"{time.time_ns():020d}{secrets.token_hex(4)}", at, to_json(note))
@@ -179,14 +183,12 @@ class Instances:
         else:
             write = self._database.write(_SETTLE_ONCE, row, noted, request.row())
         if not await write:
-            raise StaleVersion(
-                f"Instance {settled.id} is not at version {settled.version} any more, or is being moved."
-            )
+            raise _stale(settled)
 
     async def page(
         self, after: str = "", limit: int = 100, *, principal: str | None = None, definition: str | None = None
     ) -> list[Instance]:
-        """Instances in the order of their ids, behind `after`; all, or those of a principal or of a definition."""
+        """Instances sorted by id, starting after `after`; all, or those of a principal or of a definition."""
         if principal is not None:
             rows = await self._database.read(_PAGE_OF_PRINCIPAL, principal, after, limit)
         elif definition is not None:
@@ -198,7 +200,7 @@ class Instances:
     async def latest(
         self, before: str = "", limit: int = 100, *, principal: str | None = None, definition: str | None = None
     ) -> list[Instance]:
-        """Instances against the order of their ids, in front of `before`, which are the newest first."""
+        """Instances sorted by id in descending order, the newest first, starting before `before`."""
         given = {"principal": principal, "definition": definition}
         where = {column: value for column, value in given.items() if value is not None}
         if not all(map(is_key, where.values())):
@@ -207,30 +209,32 @@ class Instances:
         return [_instance(row) for row in rows]
 
     async def history(self, instance_id: str, after: int = 0, limit: int = 1000) -> list[HistoryEntry]:
-        """What happened to an instance behind a version, in order."""
+        """The history of an instance after a version, in order."""
         rows = await self._database.read(_HISTORY, instance_id, after, limit) if is_key(instance_id) else ()
         return [HistoryEntry(row[0], row[1], from_json(row[2])) for row in rows]
 
     async def notes(self, instance_id: str, limit: int = 1000) -> list[Note]:
-        """What happened to an instance without moving it on, in order."""
+        """The notes of an instance, in order."""
         rows = await self._database.read(_NOTES, instance_id, limit) if is_key(instance_id) else ()
         return [Note(row[0], from_json(row[1])) for row in rows]
 
     async def reserved(self, after: str = "", limit: int = 100) -> list[Instance]:
-        """Instances that somebody is moving, or that wait in the middle of a move, in the order of their ids."""
+        """Instances with a reservation, sorted by id."""
         return [_instance(row) for row in await self._database.read(_RESERVATIONS, after, limit)]
 
     async def due(self, now: float, limit: int = 100) -> list[Instance]:
-        """Instances that nobody is moving and that have to be looked at by now, the longest due first."""
+        """Instances without a reservation that are due, the longest due first."""
         return [_instance(row) for row in await self._database.read(_DUE, now, limit)]
 
     async def abandoned(self, now: float, limit: int = 100) -> list[Instance]:
-        """Instances whose reservation ran out, the longest first."""
+        """Instances whose reservation has expired, the longest expired first."""
         return [_instance(row) for row in await self._database.read(_ABANDONED, now, limit)]
 
 
-def _moved_on(instance: Instance) -> StaleVersion:
-    return StaleVersion(f"Instance {instance.id} is not at version {instance.version} any more, or is being moved.")
+def _stale(instance: Instance) -> StaleVersion:
+    return StaleVersion(
+        f"Instance {instance.id} is not at version {instance.version} any more, or is reserved by another transition."
+    )
 
 
 def _instance(row: Any) -> Instance:

@@ -1,4 +1,9 @@
-"""Jobs: work that waits for somebody to do it, by queue."""
+"""Jobs: work that waits in a queue until a process leases it.
+
+A lease is a new version and a later `due_at`: a process that dies needs no clean-up, its jobs become due again. Every
+later change is conditional on the version of the lease, so a process whose lease expired cannot finish a job that
+another one has leased meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +18,12 @@ from waypost.stores.schema import JOBS
 from waypost.stores.statements import Change, Query, delete, insert, page, select, update
 
 WAITING: Final = "waiting"
-"""For its time, or for whoever leased it until then to be done or silent."""
+"""Until it is due, or leased until then."""
 GIVEN_UP: Final = "given up"
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One job; `due_at` is when it may be taken next, `attempts` how often it was."""
+    """One job; `due_at` is when it may be leased next, `attempts` how often it was."""
 
     queue: str
     id: str
@@ -43,18 +48,18 @@ _PAGE: Final = page(JOBS, "queue")
 
 
 class Jobs:
-    """All jobs of all queues."""
+    """Jobs by queue and id."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def add(self, queue: str, job_id: str, value: Any, due_at: float) -> bool:
-        """Add a job; false when there is one with that id, which stays."""
+        """Add a job; false, and nothing changes, when the id exists."""
         row = (check_key(queue), check_key(job_id), 1, WAITING, due_at, 0, "", to_json(value))
         return bool(await self._database.write(_ADD, row))
 
     async def lease(self, queue: str, now: float, until: float, limit: int) -> list[Job]:
-        """Take jobs that are due; until then nobody else gets them."""
+        """Lease jobs that are due; until then no other process gets them."""
         found = [_job(row) for row in await self._database.read(_DUE, queue, WAITING, now, limit)]
         rows = [(queue, job.id, job.version, until, job.attempts + 1) for job in found]
         held = await asyncio.gather(*(self._database.write(_LEASE, row) for row in rows))
@@ -65,11 +70,14 @@ class Jobs:
         ]
 
     async def renew(self, job: Job, until: float) -> None:
-        """Keep a leased job for longer; `StaleVersion` when somebody else has it by now."""
+        """Extend a lease; `StaleVersion` when another process has leased the job."""
         await check_fence(self._database.write(_RENEW, (job.queue, job.id, job.version, until)), _what(job))
 
     async def put_back(self, job: Job, due_at: float, reason: str, *, is_counted: bool = True) -> None:
-        """Let a leased job be taken again later; `StaleVersion` when somebody else has it by now."""
+        """Return a leased job to its queue; `StaleVersion` when another process has leased it.
+
+        Unless the attempt `is_counted`, it is as if the job had not been leased.
+        """
         row = (job.queue, job.id, job.version, WAITING, due_at, reason)
         writing = (
             self._database.write(_PUT_BACK, row)
@@ -79,26 +87,26 @@ class Jobs:
         await check_fence(writing, _what(job))
 
     async def give_up(self, job: Job, now: float, reason: str) -> None:
-        """Keep a leased job for people to look at; `StaleVersion` when somebody else has it by now."""
+        """Stop retrying a leased job and keep it for operators; `StaleVersion` when another process has leased it."""
         row = (job.queue, job.id, job.version, GIVEN_UP, now, reason)
         await check_fence(self._database.write(_PUT_BACK, row), _what(job))
 
     async def remove(self, job: Job) -> None:
-        """Forget a job that is done; `StaleVersion` when somebody else has it by now."""
+        """Delete a job that is done; `StaleVersion` when another process has leased it."""
         await check_fence(self._database.write(_REMOVE, (job.queue, job.id, job.version)), _what(job))
 
     async def next_due(self, queue: str) -> float | None:
-        """When the next job may be taken, if there is one."""
+        """When the next job is due, if there is one."""
         due_at: float | None = (await self._database.read(_NEXT, queue, WAITING))[0][0]
         return due_at
 
     async def get(self, queue: str, job_id: str) -> Job | None:
-        """The job with that id, if it is not done."""
+        """The job with that id, if there is one."""
         rows = await self._database.read(_GET, queue, job_id)
         return _job(rows[0]) if rows else None
 
     async def page(self, queue: str, after: str = "", limit: int = 1000) -> list[Job]:
-        """Jobs of a queue in the order of their ids, behind `after`."""
+        """Jobs of a queue sorted by id, starting after `after`."""
         return [_job(row) for row in await self._database.read(_PAGE, queue, after, limit)]
 
 

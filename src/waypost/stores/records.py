@@ -14,14 +14,15 @@ from waypost.stores.schema import REVISIONS, STATE
 from waypost.stores.statements import Change, Query, Table, count_up, delete, insert, page, select, update
 
 MAX_KEY_BYTES: Final = 512
-_SHOWN: Final = 400
+_SHORTENED_KEY_BYTES: Final = 400
 
 _encoder: Final = msgspec.json.Encoder()
 from_json: Final[Callable[[str], Any]] = msgspec.json.Decoder().decode
+"""The value of a JSON text."""
 
 
 def to_json(value: Any) -> str:
-    """A value as JSON text."""
+    """A value as JSON text; `StoreError` when it has none."""
     try:
         return _encoder.encode(value).decode()
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -29,7 +30,7 @@ def to_json(value: Any) -> str:
 
 
 def is_key(text: str) -> bool:
-    """Whether something could be stored under that key."""
+    """Whether a text is valid as a key; the store holds nothing under any other."""
     try:
         return 0 < len(text.encode()) <= MAX_KEY_BYTES and "\0" not in text
     except UnicodeEncodeError:
@@ -37,28 +38,32 @@ def is_key(text: str) -> bool:
 
 
 def check_key(key: str) -> str:
-    """The key, if something can be stored under it."""
+    """The key itself; `StoreError` when it is not valid."""
     if not is_key(key):
         raise StoreError(f"{key[:60]!r} cannot be a key: it takes 1 to {MAX_KEY_BYTES} bytes, none of them NUL.")
     return key
 
 
 def shorten_key(key: str) -> str:
-    """What stands in the store for a key that may be too long for it: its beginning and its digest."""
+    """The key itself, or, for one that is too long, its beginning and its digest."""
     data = key.encode(errors="surrogatepass")
     if len(data) <= MAX_KEY_BYTES:
         return key
-    return f"{data[:_SHOWN].decode(errors='ignore')}#{sha256(data).hexdigest()}"
+    return f"{data[:_SHORTENED_KEY_BYTES].decode(errors='ignore')}#{sha256(data).hexdigest()}"
 
 
 async def check_fence(write: Awaitable[int], what: str) -> None:
-    """Wait for a write that must not meet a newer version."""
+    """Wait for a write that is conditional on a version; `StaleVersion` when the condition did not hold.
+
+    This is the store's optimistic lock: the version in the `WHERE` clause is compared and the row written in one
+    statement, so of several writers that read the same version exactly one succeeds, on whichever replica it runs.
+    """
     if not await write:
-        raise StaleVersion(f"{what} was changed by somebody else since it was read; read it again.")
+        raise StaleVersion(f"{what} was changed since it was read; read it again.")
 
 
 class Document(NamedTuple):
-    """A value under a name."""
+    """A JSON value with its version."""
 
     id: str
     version: int
@@ -66,7 +71,7 @@ class Document(NamedTuple):
 
 
 class Documents:
-    """All documents of one kind."""
+    """All documents of one kind; every change also increments the revision of the kind, in the same transaction."""
 
     def __init__(self, database: Database, table: Table) -> None:
         self._database = database
@@ -80,16 +85,16 @@ class Documents:
         self._remove = Change(delete(table, ["version"]), counted)
 
     async def get(self, document_id: str) -> Document | None:
-        """The document with that id."""
+        """The document with that id, if there is one."""
         rows = await self._database.read(self._get, document_id) if is_key(document_id) else ()
         return _document(rows[0]) if rows else None
 
     async def page(self, after: str = "", limit: int = 1000) -> list[Document]:
-        """Documents in the order of their ids, behind `after`."""
+        """Documents sorted by id, starting after `after`."""
         return [_document(row) for row in await self._database.read(self._page, after, limit)]
 
     async def put(self, document_id: str, value: Any, version: int = 0) -> Document:
-        """Add a document (version 0) or change the one that has that version; else `StaleVersion`."""
+        """Create a document (version 0) or replace the given version; `StaleVersion` when it is not the current one."""
         body = to_json(value)
         if version == 0:
             write = self._database.write(self._create, (check_key(document_id), 1, body), self._kind)
@@ -99,7 +104,7 @@ class Documents:
         return Document(document_id, version + 1, value)
 
     async def remove(self, document_id: str, version: int) -> None:
-        """Remove the document that has that version; else `StaleVersion`."""
+        """Delete the given version of a document; `StaleVersion` when that is not the current one."""
         write = self._database.write(self._remove, (document_id, version), self._kind)
         await check_fence(write, f"The {self._noun} {document_id}")
 
@@ -109,7 +114,7 @@ def _document(row: Any) -> Document:
 
 
 class Entry(NamedTuple):
-    """A value under a key of a scope."""
+    """A JSON value under a key of a scope, with its version."""
 
     scope: str
     key: str
@@ -127,29 +132,29 @@ _REMOVE: Final = Change(delete(STATE, ["version"]))
 
 
 class State:
-    """All values of all scopes."""
+    """JSON values by scope and key."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def get(self, scope: str, key: str) -> Entry | None:
-        """The value under a key."""
+        """The value under a key, if there is one."""
         rows = await self._database.read(_GET, scope, key) if is_key(scope) and is_key(key) else ()
         return _entry(rows[0]) if rows else None
 
     async def page(self, scope: str, after: str = "", limit: int = 1000) -> list[Entry]:
-        """Values of a scope in the order of their keys, behind `after`."""
+        """Values of a scope sorted by key, starting after `after`."""
         rows = await self._database.read(_PAGE, scope, after, limit) if is_key(scope) else ()
         return [_entry(row) for row in rows]
 
     async def scopes(self, after: str = "", limit: int = 1000) -> list[str]:
-        """The scopes that hold something, in order, behind `after`."""
+        """The scopes with at least one value, sorted, starting after `after`."""
         return [row[0] for row in await self._database.read(_SCOPES, after, limit)]
 
     async def put(self, scope: str, key: str, value: Any, version: int = 0, *, counted: bool = False) -> Entry:
-        """Add a value (version 0) or change the one that has that version; else `StaleVersion`.
+        """Create a value (version 0) or replace the given version; `StaleVersion` when that is not the current one.
 
-        Where that is `counted`, it also moves the revision of the scope, in the same transaction.
+        With `counted`, the revision of the scope is incremented in the same transaction.
         """
         text = to_json(value)
         create, change = _COUNTED if counted else (_CREATE, _CHANGE)
@@ -162,7 +167,7 @@ class State:
         return Entry(scope, key, version + 1, value)
 
     async def remove(self, scope: str, key: str, version: int) -> None:
-        """Remove the value that has that version; else `StaleVersion`."""
+        """Delete the given version of a value; `StaleVersion` when that is not the current one."""
         await check_fence(self._database.write(_REMOVE, (scope, key, version)), f"The value {scope}/{key}")
 
 

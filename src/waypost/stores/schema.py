@@ -1,9 +1,9 @@
 """The tables as the newest migration leaves them, and the migrations that lead there from an empty database.
 
-Migrations are numbered, forward only, and never edited once released. Each is one transaction on both engines, its own
-row in `migrations` included: one that is interrupted anywhere has not happened. Column types are written `{text}`,
-`{integer}` and `{real}`; text sorts by its bytes on both engines. A table that is made `{loosely}` keeps room on its
-pages, so that PostgreSQL can change a row without touching indexes.
+Migrations are numbered, forward only, and never edited once released. Each is one transaction, its own row in
+`migrations` included: one that is interrupted anywhere has not happened. Column types are written `{text}`, `{integer}`
+and `{real}`; text sorts by its bytes on every engine. A table with `{loosely}` keeps free space on its pages, so that
+PostgreSQL can update a row without touching indexes.
 """
 
 from __future__ import annotations
@@ -51,20 +51,12 @@ JOBS: Final = Table(
     body=TEXT,
 )
 HOLDERS: Final = Table("holders", id=TEXT, expires_at=REAL)
-
-
-def _documents(name: str) -> Table:
-    return Table(name, id=TEXT, version=INTEGER, body=TEXT)
-
-
-SKILLS: Final = _documents("skills")
-PROMPTS: Final = _documents("prompts")
-EXECUTABLES: Final = _documents("executables")
-DEFINITIONS: Final = _documents("definitions")
-KEYS: Final = _documents("keys")
-POLICIES: Final = _documents("policies")
+SKILLS, PROMPTS, EXECUTABLES, DEFINITIONS, KEYS, POLICIES = (
+    Table(name, id=TEXT, version=INTEGER, body=TEXT)
+    for name in ("skills", "prompts", "executables", "definitions", "keys", "policies")
+)
 REVISIONS: Final = Table("revisions", kind=TEXT, number=INTEGER)
-"""How often the documents of a table were changed, or the values of a scope."""
+"""How often the documents of a kind, or the values of a counted scope, were changed."""
 
 TABLES: Final = (
     SESSIONS,
@@ -102,14 +94,14 @@ SELECT_VERSION: Final = "SELECT coalesce(max(number), 0) FROM migrations"
 
 
 class Migration(NamedTuple):
-    """One step."""
+    """One step of the schema."""
 
     number: int
     name: str
     script: str
 
     def statements(self, words: Mapping[str, str]) -> list[str]:
-        """What to run, in order; the last one records that the step was made."""
+        """The statements to run, in order; the last one records the migration."""
         made = RECORD.format(number=self.number, name=self.name)
         return [*(part.strip() for part in self.script.format(**words).split(";") if part.strip()), made]
 
@@ -191,7 +183,7 @@ LATEST: Final = MIGRATIONS[-1].number
 
 
 def missing_migrations(newest: int, where: str) -> tuple[Migration, ...]:
-    """The steps a database still needs; one that is newer than this program is refused."""
+    """The migrations a database at version `newest` still needs; `StoreDamaged` when a newer program wrote it."""
     if newest > LATEST:
         raise StoreDamaged(
             f"{where} was written by a newer Waypost (its tables are at step {newest}, this one knows {LATEST}); "

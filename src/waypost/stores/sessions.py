@@ -14,11 +14,11 @@ from waypost.stores.schema import EVENTS, SESSIONS
 from waypost.stores.statements import REAL, TEXT, Change, Query, delete, delete_where, insert, select, update
 
 SESSION_TTL_S: Final = 7 * 24 * 3600.0
-"""Seconds a session is remembered after it last changed."""
+"""How long a session is kept after it was last saved."""
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything needed to bring a session back; `revision` is 0 until it is saved."""
+    """Everything needed to restore a session; `revision` is 0 until it is saved."""
 
     id: str
     version: str
@@ -43,13 +43,13 @@ _decoder: Final = msgspec.json.Decoder(SessionRecord)
 
 
 class SessionStore:
-    """One record per session id."""
+    """Sessions by id."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def load(self, session_id: str) -> SessionRecord | None:
-        """The session, if it is remembered."""
+        """The session with that id, if there is one."""
         rows = await self._database.read(_GET, session_id) if is_key(session_id) else ()
         if not rows:
             return None
@@ -57,12 +57,12 @@ class SessionStore:
         return msgspec.structs.replace(_decoder.decode(body), revision=revision)
 
     async def revision(self, session_id: str) -> int:
-        """How often a session was saved; 0 when it is not remembered."""
+        """How often a session was saved; 0 when there is none with that id."""
         rows = await self._database.read(_REVISION, session_id)
         return int(rows[0][0]) if rows else 0
 
     async def save(self, record: SessionRecord) -> SessionRecord:
-        """Remember a session as it is now; `StaleVersion` when it was saved since this record was read."""
+        """Save a session; `StaleVersion` when it was saved since this record was read."""
         body, expires_at = to_json(record), time.time() + SESSION_TTL_S
         if record.revision == 0:
             write = self._database.write(_CREATE, (check_key(record.id), 1, record.principal, expires_at, body))
@@ -72,12 +72,12 @@ class SessionStore:
         return msgspec.structs.replace(record, revision=record.revision + 1)
 
     async def delete(self, session_id: str) -> None:
-        """Forget a session and what was said in it."""
+        """Delete a session and the events of its streams."""
         await self._database.write(_DELETE, (session_id,))
         await self._database.write(_DELETE_EVENTS, (session_id,))
 
     async def sweep(self, now: float) -> int:
-        """Forget sessions nobody came back to."""
+        """Delete some expired sessions; returns how many."""
         return await self._database.write(_SWEEP, (now,))
 
 
@@ -99,23 +99,23 @@ _SWEEP_EVENTS: Final = Change(delete_where(EVENTS, "expires_at < ?", [REAL], lim
 
 
 class EventLog:
-    """Numbered messages by session and stream."""
+    """Numbered messages by session and stream, which a client may request again after `Last-Event-ID`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def append(self, events: Sequence[StoredEvent]) -> None:
-        """Keep messages; a number that is taken stays as it is."""
+        """Add messages; one whose number exists is skipped, so that a retry is harmless."""
         if events:
             await self._database.write(_APPEND_EVENTS, *events)
 
     async def after(self, session: str, stream: str, number: int, limit: int = 1000) -> list[tuple[int, bytes]]:
-        """The messages behind a number, in order."""
+        """The messages after a number, in order."""
         if not (is_key(session) and is_key(stream)):
             return []
         rows = await self._database.read(_EVENTS_AFTER, session, stream, number, limit)
         return [(row[0], row[1].encode()) for row in rows]
 
     async def sweep(self, now: float) -> int:
-        """Forget what nobody can ask for any more."""
+        """Delete some expired messages; returns how many."""
         return await self._database.write(_SWEEP_EVENTS, (now,))

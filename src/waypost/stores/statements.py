@@ -1,8 +1,9 @@
-"""SQL written once for both engines.
+"""SQL written once for all engines.
 
 A `Statement` changes many rows at once: `{given}` stands for the rows it is given, which SQLite takes as a list of
-values and PostgreSQL as one array a column. A `Change` is what a domain does in one step: a first statement that is the
-fence, and those that follow where it held. A `Query` reads.
+values and PostgreSQL as one array per column. A `Change` is what a domain does in one step: a first statement, the
+fence, which usually compares a version, and further statements that run only for rows where the fence held. A `Query`
+reads.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ REAL: Final = "double precision"
 
 
 class Table:
-    """A table: its columns in order, the first of them its key."""
+    """A table: its columns in order; the first `keys` of them are the primary key."""
 
     def __init__(self, name: str, keys: int = 1, **columns: Type) -> None:
         self.name = name
@@ -36,7 +37,7 @@ class Table:
 
 
 class Statement:
-    """A change of the rows of one table; a row is given as its key first, then what `text` asks for."""
+    """A change of rows of one table; a given row starts with the key, followed by the other values of `text`."""
 
     def __init__(
         self, table: Table, text: str, types: Sequence[Type], single: str | None = None, wide: str | None = None
@@ -47,34 +48,37 @@ class Statement:
         self.single = single or text
         """The same for one row, its values as `?1`, `?2`, ..."""
         self.alone = single is None
-        """Whether it takes only one row at a time, and may change any number of rows."""
+        """Whether it takes one row of parameters at a time, and may change any number of rows."""
         self._wide = wide or text
-        """The same for many rows, in the words of SQLite."""
-        self.wide = cache(self._for_sqlite)
+        """The same for many rows, for SQLite."""
+        self.wide = cache(self._to_wide)
 
-    def _for_sqlite(self, rows: int) -> str:
-        """The text that takes so many rows, one parameter a value."""
+    def _to_wide(self, rows: int) -> str:
+        """The text for so many rows in SQLite, one parameter per value."""
         one = f"({', '.join('?' * len(self.types))})"
         return self._wide.format(given=f"(VALUES {', '.join([one] * rows)}) AS g")
 
 
 class Change:
-    """What happens in one step: nothing at all, or the first statement on one row and then all others, which insert."""
+    """One atomic step: the fence on one row, and, only if it changed that row, the other statements, which insert."""
 
     def __init__(self, fence: Statement, *then: Statement, bulk: bool = False) -> None:
         self.fence = fence
         self.statements = (fence, *then)
         self.bulk = bulk
-        """Whether one write is many rows of one statement, each of which may find its place taken."""
+        """Whether one write is many rows of one statement, of which those with an existing key are skipped."""
         self.keys = keys = 0 if fence.alone else len(fence.table.key)
-        # One column is by far the most common key; the others tell rows of their tables apart by the table's name.
+        # Most keys are one column: `itemgetter` returns it without building a tuple. Others carry the table's name, so
+        # that equal keys of two tables do not look like one row.
         self.key_of: Callable[[Row], Any] = itemgetter(0) if keys == 1 else lambda row: (fence.table.name, *row[:keys])
 
     @cached_property
     def postgres(self) -> str:
-        """One text for everything, which takes any number of rows, one array a column, and gives the keys changed.
+        """One text for all statements and any number of rows, one array per column; it returns the keys that changed.
 
-        The arrays are those of each statement in turn; those that follow get the keys of the fence's rows as well.
+        PostgreSQL runs it as one statement, so a whole round costs one round trip. The arrays are those of each
+        statement in turn; those after the fence are followed by the keys of the fence's rows, by which the rows
+        whose fence did not hold are left out.
         """
         if self.fence.alone:
             return number_placeholders(self.fence.text)
@@ -101,7 +105,7 @@ def _unnest(types: Sequence[Type], number: Iterator[int]) -> str:
 
 
 class Query:
-    """A question to the database, its values as `?`."""
+    """A statement that reads, with `?` for each value."""
 
     def __init__(self, text: str) -> None:
         self.sqlite = text
@@ -141,9 +145,9 @@ def update(
     moves: bool = True,
     constants: Mapping[str, str] | None = None,
 ) -> Statement:
-    """Change columns of the row with a key where others still have a value.
+    """Change columns of the row with a key, if the columns in `where` still have the given values.
 
-    Unless told not to, the version moves on; `constants` are columns that always get the same.
+    With `moves`, the version is incremented; `constants` are columns that get a fixed SQL value.
     """
     fixed = [f"{column} = {value}" for column, value in (constants or {}).items()]
     if moves:
@@ -159,13 +163,14 @@ def update(
 
 
 def count_up(table: Table) -> Statement:
-    """Add one to the number behind a key for each time that the key is given; the first one adds the row."""
+    """Add one to the number under a key for each time the key is given; the first time inserts the row."""
     key, number = table.columns
     into = f"INSERT INTO {table.name} ({key}, {number})"
     more = f"ON CONFLICT ({key}) DO UPDATE SET {number} = {table.name}.{number} + excluded.{number}"
     return Statement(
         table,
-        # PostgreSQL changes no row twice in one statement; SQLite does, and is to tell how many rows it was given.
+        # PostgreSQL refuses to update a row twice in one statement, so it groups. SQLite must not group: its writer
+        # compares the row count with the number of rows given.
         f"{into} SELECT column1, count(*) FROM {{given}} WHERE true GROUP BY column1 {more}",
         table.types([key]),
         f"{into} VALUES (?1, 1) {more}",
@@ -174,7 +179,7 @@ def count_up(table: Table) -> Statement:
 
 
 def delete(table: Table, where: Sequence[str] = ()) -> Statement:
-    """Remove the row with a key where others still have a value."""
+    """Delete the row with a key, if the columns in `where` still have the given values."""
     known = (*table.key, *where)
     matches = " AND ".join(f"{column} = ?{place}" for place, column in enumerate(known, 1))
     return Statement(
@@ -186,7 +191,7 @@ def delete(table: Table, where: Sequence[str] = ()) -> Statement:
 
 
 def delete_where(table: Table, condition: str, types: Sequence[Type], limit: int = 0) -> Statement:
-    """Remove all rows a condition holds for, or so many of them; the condition's values are `?`."""
+    """Delete all rows that meet a condition, or up to `limit` of them; the condition's values are `?`."""
     if limit:
         key = ", ".join(table.key)
         condition = f"({key}) IN (SELECT {key} FROM {table.name} WHERE {condition} LIMIT {limit})"
@@ -194,7 +199,7 @@ def delete_where(table: Table, condition: str, types: Sequence[Type], limit: int
 
 
 def select(table: Table, where: str, *, order: Sequence[str] = (), limit: bool = False) -> Query:
-    """Read whole rows."""
+    """Read whole rows that meet a condition."""
     text = f"SELECT {', '.join(table.columns)} FROM {table.name} WHERE {where}"
     if order:
         text += f" ORDER BY {', '.join(order)}"
@@ -202,7 +207,7 @@ def select(table: Table, where: str, *, order: Sequence[str] = (), limit: bool =
 
 
 def page(table: Table, *where: str) -> Query:
-    """Read a page of rows in the order of the key behind a key; the rest of the key may be pinned by `where`."""
+    """Read a page of rows sorted by key, starting after a key; columns in `where` are given instead of sorted by."""
     rest = tuple(column for column in table.key if column not in where)
     pinned = [f"{column} = ?" for column in where]
     behind = f"({', '.join(rest)}) > ({', '.join('?' * len(rest))})"

@@ -1,8 +1,8 @@
-"""The store: everything that outlives a request, in the words of the hub.
+"""The store: everything that outlives a request.
 
-`Store` is the port the rest of the house uses, one part a domain. Each part says what it does in a few statements
-written once (`statements.py`, `schema.py`); `Database` is the port below it, which `sqlite.py` and `postgres.py`
-implement. Every change of a record is fenced by its version; every list is read in pages by key.
+`Store` is what the rest of the package uses, with one attribute per domain. A domain is a few SQL statements, written
+once for all engines (`statements.py`, `schema.py`). `Database` is the port below, which an engine (`sqlite.py`,
+`postgres.py`) implements. Every change of a record is conditional on its version; every list is read in pages by key.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from waypost.errors import StoreError
 from waypost.stores import schema
-from waypost.stores.audit import RETENTION_S as AUDIT_KEPT
+from waypost.stores.audit import RETENTION_S as AUDIT_RETENTION_S
 from waypost.stores.audit import Audit
 from waypost.stores.database import Database
 from waypost.stores.instances import Instances
@@ -33,7 +33,7 @@ _COUNTS: Final = Query(
 )
 _REVISIONS: Final = Query("SELECT kind, number FROM revisions")
 _PING: Final = Query("SELECT 1")
-_PATIENCE: Final = 2.0
+_HEALTH_TIMEOUT_S: Final = 2.0
 _GAPS: Final = Query(
     "SELECT i.id, i.version, count(h.version), coalesce(max(h.version), 0) FROM instances i "
     "LEFT JOIN history h ON h.instance = i.id GROUP BY i.id, i.version "
@@ -45,7 +45,7 @@ _ORPHANS: Final = Query(
 
 
 class Store:
-    """All domains over one database."""
+    """All domains over one database, which opens itself on first use."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -65,43 +65,43 @@ class Store:
         self.policies = Documents(database, schema.POLICIES)
 
     async def open(self) -> None:
-        """Make sure the store can be used."""
+        """Open the database now, so that a problem shows before the first use."""
         await self.database.open()
 
     @property
     def is_open(self) -> bool:
-        """Whether anybody used it."""
+        """Whether the database was used and not closed since."""
         return self.database.is_open
 
     async def close(self) -> None:
-        """Finish what waits and let go of the database."""
+        """Finish waiting writes and close the database."""
         await self.database.close()
 
     async def health(self) -> str:
         """`ok` or `unavailable`; the log says why."""
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_HEALTH_TIMEOUT_S):
                 await self.database.read(_PING)
         except StoreError as error:
-            _log.warning("the store is not well: %s", error.message)
+            _log.warning("store health check failed: %s", error.message)
             return "unavailable"
         except TimeoutError:
-            _log.warning("the store is not well: it did not answer within %g s", _PATIENCE)
+            _log.warning("store health check failed: no answer within %g s", _HEALTH_TIMEOUT_S)
             return "unavailable"
         return "ok"
 
     async def sweep(self) -> int:
-        """Forget everything whose time is over; how much that was."""
+        """Delete everything that has expired; returns how many records."""
         now, swept = time.time(), 0
         for part in (self.sessions, self.tasks, self.events, self.requests):
             while some := await part.sweep(now):
                 swept += some
-        while some := await self.audit.sweep(now - AUDIT_KEPT):
+        while some := await self.audit.sweep(now - AUDIT_RETENTION_S):
             swept += some
         return swept
 
     async def check(self) -> list[str]:
-        """Everything that is wrong with the store, one sentence each."""
+        """Check the database and that each instance has its whole history; one sentence per problem."""
         found = await self.database.check()
         if found:
             return found
@@ -114,53 +114,53 @@ class Store:
         return found
 
     async def counts(self) -> dict[str, int]:
-        """How much there is of what grows."""
+        """The number of instances, tasks and sessions."""
         rows = await self.database.read(_COUNTS)
         return dict(zip(_COUNTED, rows[0], strict=True))
 
     async def revisions(self) -> dict[str, int]:
-        """How often documents of each kind, and values of scopes that are counted, were changed, by whichever hub.
+        """How often documents of each kind, and values of counted scopes, were changed by any replica.
 
-        Kinds that never were are left out.
+        Kinds without a change are left out. Replicas poll this to notice each other's changes.
         """
         return {row[0]: row[1] for row in await self.database.read(_REVISIONS)}
 
     async def vacuum(self) -> int:
-        """Forget what is over and give its room back; how much was forgotten."""
+        """Delete what has expired and return its disk space; returns how many records."""
         swept = await self.sweep()
         await self.database.vacuum()
         return swept
 
     async def backup(self, target: Path) -> None:
-        """Write everything, as it is at one moment, into a new SQLite file."""
+        """Write a consistent copy of everything into a new SQLite file."""
         await self.database.backup(target)
 
 
 WORKFLOW_PREFIX: Final = "workflow:"
-"""How the ids of those begin that people made; the ids of the others are digests."""
-_BEHIND: Final = "workflow;"
-"""What sorts right behind everything that begins so."""
-_LEFT: Final = Query(
+"""The prefix of ids of definitions that people created; ids of others are digests."""
+_AFTER_WORKFLOWS: Final = "workflow;"
+"""Sorts right after every id with the prefix: `;` is the character after `:`."""
+_PERSISTED: Final = Query(
     "SELECT EXISTS (SELECT 1 FROM definitions WHERE id > ? AND id < ?), "
     "EXISTS (SELECT 1 FROM skills) OR EXISTS (SELECT 1 FROM prompts)"
 )
 
 
 class Persisted(NamedTuple):
-    """What of earlier days a store holds."""
+    """What an earlier process left in a store."""
 
     workflows: bool
-    """Whether people made workflows."""
+    """Whether there are workflows that people created."""
     content: bool
-    """Whether somebody published skills or prompts."""
+    """Whether there are published skills or prompts."""
 
 
 async def detect_persisted(store: Store) -> Persisted:
-    """One look at what an earlier process left in a store; a store that is not there yet is not made for that."""
+    """What an earlier process left in a store; a store that does not exist is not created for that."""
     try:
         if store.database.is_durable and await store.database.schema_version():
-            ((workflows, content),) = await store.database.read(_LEFT, WORKFLOW_PREFIX, _BEHIND)
+            ((workflows, content),) = await store.database.read(_PERSISTED, WORKFLOW_PREFIX, _AFTER_WORKFLOWS)
             return Persisted(bool(workflows), bool(content))
     except StoreError as error:
-        _log.warning("what was made earlier was not looked for: %s", error.message)
+        _log.warning("reading persisted definitions failed: %s", error.message)
     return Persisted(workflows=False, content=False)

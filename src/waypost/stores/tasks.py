@@ -13,9 +13,10 @@ from waypost.stores.statements import REAL, Change, Query, delete, delete_where,
 
 
 class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One task as it stands; `result` and `error` are what `tasks/get` shows when it has ended.
+    """The state of one task; `result` and `error` are what `tasks/get` answers once it has ended.
 
-    `holder` runs it; `answers` are for it to pick up; `version` is 0 until it is saved.
+    `holder` is the process that runs it; `answers` are the client's answers that the task has not read yet; `version`
+    is 0 until it is saved.
     """
 
     id: str
@@ -36,7 +37,7 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing will change any more."""
+        """Whether the status is final."""
         return self.status in ("completed", "failed", "cancelled")
 
 
@@ -56,23 +57,23 @@ _decoder: Final = msgspec.json.Decoder(TaskRecord)
 
 
 class TaskStore:
-    """One record per task id."""
+    """Tasks by id, and the processes (holders) that run them."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def load(self, task_id: str) -> TaskRecord | None:
-        """The task, if it is remembered."""
+        """The task with that id, if there is one."""
         rows = await self._database.read(_GET, task_id) if is_key(task_id) else ()
         return _record(rows[0]) if rows else None
 
     async def own(self, task_id: str, principal: str) -> TaskRecord | None:
-        """The task, if it is remembered and that principal's; one of somebody else is not even decoded."""
+        """The task with that id, if it belongs to the principal."""
         rows = await self._database.read(_OWN, task_id, principal) if is_key(task_id) else ()
         return _record(rows[0]) if rows else None
 
     async def save(self, record: TaskRecord) -> TaskRecord:
-        """Remember how a task stands; `StaleVersion` when it was saved since this record was read."""
+        """Save a task; `StaleVersion` when it was saved since this record was read."""
         now = (record.holder, record.status, record.expires_at, to_json(record))
         if record.version == 0:
             write = self._database.write(_CREATE, (check_key(record.id), 1, record.principal, *now))
@@ -82,27 +83,27 @@ class TaskStore:
         return msgspec.structs.replace(record, version=record.version + 1)
 
     async def page(self, principal: str, after: str | None, limit: int) -> list[TaskRecord]:
-        """Tasks of one principal in the order of their ids, behind `after`."""
+        """Tasks of one principal sorted by id, starting after `after`."""
         return [_record(row) for row in await self._database.read(_PAGE, principal, after or "", limit)]
 
     async def held(self, holder: str) -> dict[str, int]:
-        """The versions of all tasks somebody runs."""
+        """The id and version of each task that a process runs."""
         return dict(await self._database.read(_HELD, holder))  # type: ignore[arg-type]  # rows of two
 
     async def keep_holder(self, holder: str, until: float) -> None:
-        """Record that a process that runs tasks is alive until then, unless it says so again."""
+        """Record that a process that runs tasks is alive until then; it repeats that while it lives."""
         await self._database.write(_KEEP_HOLDER, (holder, until))
 
     async def remove_holder(self, holder: str) -> None:
-        """Record that a process runs no tasks any longer."""
+        """Record that a process does not run tasks any longer."""
         await self._database.write(_REMOVE_HOLDER, (holder,))
 
     async def is_holder_alive(self, holder: str, now: float) -> bool:
-        """Whether a process recorded that it is alive now."""
+        """Whether the last sign of life of a process still holds."""
         return bool(await self._database.read(_HOLDER, holder, now))
 
     async def sweep(self, now: float) -> int:
-        """Delete expired tasks and expired holders; returns how many."""
+        """Delete some expired tasks and all expired holders; returns how many."""
         return await self._database.write(_SWEEP, (now,)) + await self._database.write(_SWEEP_HOLDERS, (now,))
 
 
@@ -111,7 +112,10 @@ def _record(row: Any) -> TaskRecord:
 
 
 class RequestRecord(msgspec.Struct, frozen=True):
-    """A request by its key within a scope; `digest` tells another request under the same key, 0 never expires."""
+    """The answer to a request, by scope and idempotency key.
+
+    `digest` covers the request, so that another one under the same key is noticed; an `expires_at` of 0 is never.
+    """
 
     scope: str
     key: str
@@ -120,7 +124,7 @@ class RequestRecord(msgspec.Struct, frozen=True):
     expires_at: float = 0.0
 
     def row(self) -> tuple[Any, ...]:
-        """As it is stored."""
+        """The row of the table."""
         return (check_key(self.scope), check_key(self.key), self.digest, self.expires_at, to_json(self.answer))
 
 
@@ -132,24 +136,24 @@ _SWEEP_REQUESTS: Final = Change(delete_where(REQUESTS, "expires_at > 0 AND expir
 
 
 class Requests:
-    """All requests that were answered."""
+    """Answers to requests, so that a repeated request is not carried out twice."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def get(self, scope: str, key: str) -> RequestRecord | None:
-        """What was answered under a key."""
+        """The answer under a key, if there is one."""
         rows = await self._database.read(_GET_REQUEST, scope, key) if is_key(scope) and is_key(key) else ()
         return RequestRecord(rows[0][0], rows[0][1], rows[0][2], from_json(rows[0][4]), rows[0][3]) if rows else None
 
     async def put(self, record: RequestRecord) -> bool:
-        """Remember an answer; false when there is one under that key already, which stays."""
+        """Add an answer; false, and nothing changes, when the key has one already."""
         return bool(await self._database.write(_PUT_REQUEST, record.row()))
 
     async def replace(self, record: RequestRecord) -> None:
-        """Remember another answer under a key."""
+        """Add an answer or replace the one under its key."""
         await self._database.write(_REPLACE_REQUEST, record.row())
 
     async def sweep(self, now: float) -> int:
-        """Forget answers whose time is over."""
+        """Delete some expired answers; returns how many."""
         return await self._database.write(_SWEEP_REQUESTS, (now,))
