@@ -36,7 +36,7 @@ class GuardModel:
 
 
 class Kinds:
-    """The models of one marker, told apart by their tag."""
+    """The models of one marker, by their tag."""
 
     def __init__(self, marker: type) -> None:
         self.marker = marker

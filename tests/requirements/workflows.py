@@ -201,7 +201,7 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
             "workflows/test_timeouts.py::test_a_timeout_is_on_record_as_one",
             "workflows/test_cancelling.py::test_a_cancellation_is_on_record",
             "workflows/test_approvals.py::test_the_audit_tells_a_person_from_an_argument",
-            "cli/test_serving.py::test_nothing_but_the_protocol_goes_to_stdout",
+            "cli/test_serve.py::test_nothing_but_the_protocol_goes_to_stdout",
         ),
     ),
     27: (
@@ -219,8 +219,8 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
     29: (
         "A check fails on mistakes and not on warnings, and each finding names its place.",
         (
-            "cli/test_checking.py::test_a_process_fails_on_mistakes_and_prints_json",
-            "cli/test_checking.py::test_warnings_are_told_and_do_not_fail",
+            "cli/test_check.py::test_a_process_fails_on_mistakes_and_prints_json",
+            "cli/test_check.py::test_warnings_are_told_and_do_not_fail",
             "workflows/checking/test_structure.py::test_an_unknown_state_is_found_wherever_it_is_named",
             "workflows/checking/test_reachability.py::test_states_that_only_lead_to_each_other_are_not_reached",
             "workflows/checking/test_references.py::test_names_are_looked_at_wherever_executors_stand",

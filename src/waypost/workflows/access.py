@@ -57,7 +57,7 @@ class Rights:
             raise PolicyDenied(decision.reason, decision.rule_type, decision.rule)
 
     def against(self, name: str, caller: Caller, *, steady: bool = False) -> str:
-        """Why somebody would be refused something now, or at any time; empty where nothing is against it."""
+        """Why a caller would be refused a tool now, or at any time (`steady`); empty if nothing is against it."""
         if name == _SINGLE:
             return ""
         tool, known = self._row(name)
@@ -67,13 +67,13 @@ class Rights:
         return "" if decision.allowed else decision.reason
 
     def is_hidden(self, name: str, caller: Caller) -> bool:
-        """Whether something is kept out of somebody's lists."""
+        """Whether a tool is left out of a caller's lists."""
         tool, known = self._row(name)
         principal, policy = caller.principal, self._guard.policy
         return not tool.open_to(principal.scopes) or (policy.hides and policy.is_hidden(principal, known))
 
     def finds(self, name: str, caller: Caller) -> bool:
-        """Whether somebody finds something: it is in their lists, and nothing is always against its use."""
+        """Whether a caller finds a tool: it is in their lists, and no rule is always against its use."""
         return not self.is_hidden(name, caller) and not self.against(name, caller, steady=True)
 
 

@@ -33,14 +33,14 @@ def with_defaults(schema: dict[str, Any] | None, value: Any) -> Any:
         return value
     if isinstance(value, dict):
         properties = schema.get("properties")
-        return value if not isinstance(properties, dict) else _filled(properties, value)
+        return value if not isinstance(properties, dict) else _fill_defaults(properties, value)
     items = schema.get("items")
     if isinstance(value, list) and isinstance(items, dict):
         return [with_defaults(items, item) for item in value]
     return value
 
 
-def _filled(properties: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]:
+def _fill_defaults(properties: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]:
     filled = dict(value)
     for name, schema in properties.items():
         if not isinstance(schema, dict):
@@ -53,7 +53,7 @@ def _filled(properties: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]
 
 
 KEY: Final = "{workflowId}.{transition}.{correlationId}"
-_ENDS: Final = {
+_STEP_ENDS: Final = {
     COMPLETED: models.State(terminal=True, outcome="succeeded"),
     FAILED: models.State(terminal=True, outcome="failed"),
 }
@@ -118,7 +118,7 @@ class StatePlan:
     transitions: dict[str, TransitionPlan]
     enter: Action | None
     chained: tuple[TransitionPlan, ...]
-    """The transitions one of which is taken by itself; empty where somebody has to decide."""
+    """The transitions one of which is taken by itself; empty where a caller has to decide."""
     guidance: dict[str, str] | None
     links_by_guards: bool
 
@@ -142,7 +142,7 @@ class Definition:
 
     @cached_property
     def digest(self) -> str:
-        """What tells this definition from any other."""
+        """The digest that instances are pinned to."""
         return digest([self.id, self.model])
 
     def state(self, name: str) -> StatePlan:
@@ -150,9 +150,9 @@ class Definition:
         found = self._states.get(name)
         if found is None:
             if self._walk is not None:
-                found = _step(self, self._walk, name)
+                found = _plan_step(self, self._walk, name)
             else:
-                found = _state(self, name, self.model.states[name])
+                found = _plan_state(self, name, self.model.states[name])
             self._states[name] = found
         return found
 
@@ -180,29 +180,30 @@ class Definition:
             raise DefinitionError(f"Workflow {self.id}, {where}: there is no state {target!r}.")
 
 
-def _state(definition: Definition, name: str, model: models.State) -> StatePlan:
+def _plan_state(definition: Definition, name: str, model: models.State) -> StatePlan:
     transitions = {
-        key: _transition(definition, f"{name}.{key}", key, transition) for key, transition in model.transitions.items()
+        key: _plan_transition(definition, f"{name}.{key}", key, transition)
+        for key, transition in model.transitions.items()
     }
     plans = tuple(transitions.values())
     chained = plans if all(plan.model.actor == "deterministic" for plan in plans) else ()
     guidance = {"goal": model.goal, "instructions": model.guidance}
-    told = {key: text for key, text in guidance.items() if text}
+    shown = {key: text for key, text in guidance.items() if text}
     return StatePlan(
         name,
         model,
         transitions,
-        None if model.on_enter is None else _action(definition, f"{name}.{ENTER}", model.on_enter),
+        None if model.on_enter is None else _plan_action(definition, f"{name}.{ENTER}", model.on_enter),
         () if model.terminal else chained,
-        told or None,
+        shown or None,
         (model.link_filter or definition.model.link_filter) == "byGuards",
     )
 
 
-def _step(definition: Definition, walk: Walk, name: str) -> StatePlan:
+def _plan_step(definition: Definition, walk: Walk, name: str) -> StatePlan:
     """The state that a step is, or one of the two ends."""
-    if name in _ENDS:
-        return StatePlan(name, _ENDS[name], {}, None, (), None, False)
+    if name in _STEP_ENDS:
+        return StatePlan(name, _STEP_ENDS[name], {}, None, (), None, False)
     place = walk.names.index(name) + 1
     step = walk.steps[place - 1]
     following, *others = walk.targets(place)
@@ -226,7 +227,7 @@ def _step(definition: Definition, walk: Walk, name: str) -> StatePlan:
     return StatePlan(name, models.State(), {RUN: plan}, None, (plan,), None, False)
 
 
-def _transition(definition: Definition, where: str, name: str, model: models.Transition) -> TransitionPlan:
+def _plan_transition(definition: Definition, where: str, name: str, model: models.Transition) -> TransitionPlan:
     guards: list[GuardModel] = list(model.guards)
     if model.evidence is not None and model.evidence.requires:
         guards.append(EvidenceGuard(requires=model.evidence.requires))
@@ -242,7 +243,7 @@ def _transition(definition: Definition, where: str, name: str, model: models.Tra
         model,
         compile_guards(guards),
         tuple(map(record_of, guards)),
-        _action(definition, where, model),
+        _plan_action(definition, where, model),
         None if model.input_schema is None else Validator(model.input_schema),
         compile_template(model.prefill, GUARD_ROOTS) if model.prefill else None,
         tuple((compile_guard(branch.when), branch.target) for branch in model.branches),
@@ -250,7 +251,7 @@ def _transition(definition: Definition, where: str, name: str, model: models.Tra
     )
 
 
-def _action(definition: Definition, where: str, model: models.Transition | models.OnEnter) -> Action:
+def _plan_action(definition: Definition, where: str, model: models.Transition | models.OnEnter) -> Action:
     output = compile_mapping(model.output, OUTPUT_ROOTS) if model.output else None
     executor, reliability = model.executor, model.reliability
     provided = tuple(model.evidence.provides) if isinstance(model, models.Transition) and model.evidence else ()

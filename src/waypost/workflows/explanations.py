@@ -1,4 +1,4 @@
-"""What a workflow would do, told without doing anything."""
+"""Explanations: what a workflow would do, without doing it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def definition(found: Definition) -> Data:
     states: Data = {}
     for name in found.names:
         state = found.state(name)
-        told: Data = {"terminal": True} if state.model.terminal else {"transitions": list(state.transitions)}
+        shown: Data = {"terminal": True} if state.model.terminal else {"transitions": list(state.transitions)}
         if state.model.terminal and state.model.outcome:
-            told["outcome"] = state.model.outcome
+            shown["outcome"] = state.model.outcome
         if state.model.description:
-            told["description"] = state.model.description
-        states[name] = told
+            shown["description"] = state.model.description
+        states[name] = shown
     return {
         "definitionId": found.id,
         "definitionVersion": model.version,
@@ -43,22 +43,22 @@ def definition(found: Definition) -> Data:
 
 def transition(found: Definition, name: str) -> Data:
     """One transition; several where states share its name."""
-    told = []
+    rows = []
     for state in found.names:
         plan = found.state(state).transitions.get(name)
         if plan is not None:
-            told.append({"state": state, "from": state, **_told(plan.name, plan.model)})
-    if not told:
+            rows.append({"state": state, "from": state, **_describe_transition(plan.name, plan.model)})
+    if not rows:
         known = sorted({key for state in found.names for key in found.state(state).transitions})
         raise WorkflowRefused(
             f"{found.id} has no transition {shorten(name)!r}; it has {', '.join(known)}.", "INVALID_TRANSITION"
         )
-    if len(told) == 1:
-        return {"definitionId": found.id, "transition": name, **told[0]}
-    return {"definitionId": found.id, "transition": name, "transitions": told}
+    if len(rows) == 1:
+        return {"definitionId": found.id, "transition": name, **rows[0]}
+    return {"definitionId": found.id, "transition": name, "transitions": rows}
 
 
-def _told(name: str, model: Transition) -> Data:
+def _describe_transition(name: str, model: Transition) -> Data:
     return {
         "title": model.title or name,
         "description": model.description,
@@ -111,8 +111,8 @@ def check_instance(live: Live, definition_id: str) -> None:
 
 
 def allowed(live: Live, principal: Principal, check: Callable[[TransitionPlan], None]) -> Data:
-    """What somebody could do in an instance now, and what is against the rest; `check` refuses what rules refuse."""
-    told = []
+    """What a caller could do in an instance now, and the reasons against the rest; `check` raises what rules refuse."""
+    rows = []
     for name, plan in live.state.transitions.items():
         reasons: list[Any] = []
         try:
@@ -124,5 +124,5 @@ def allowed(live: Live, principal: Principal, check: Callable[[TransitionPlan], 
             submitting.check_guards(live, plan, principal, {})
         except WorkflowRefused as refused:
             reasons = [{"code": refused.code, "message": refused.message, **refused.details}]
-        told.append({"transition": name, "allowed": not reasons, "reasons": reasons})
-    return {"workflowId": live.id, "state": live.state.name, "version": live.version, "allowed": told}
+        rows.append({"transition": name, "allowed": not reasons, "reasons": reasons})
+    return {"workflowId": live.id, "state": live.state.name, "version": live.version, "allowed": rows}

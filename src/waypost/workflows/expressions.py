@@ -100,11 +100,11 @@ def render(node: Node) -> str:
     """The text of a tree, which reads as the same tree."""
     match node:
         case And(parts):
-            return " && ".join(_wrapped(part, And | Or) for part in parts)
+            return " && ".join(_render_wrapped(part, And | Or) for part in parts)
         case Or(parts):
-            return " || ".join(_wrapped(part, Or) for part in parts)
+            return " || ".join(_render_wrapped(part, Or) for part in parts)
         case Not(part):
-            return f"!{_wrapped(part, And | Or | Compare)}"
+            return f"!{_render_wrapped(part, And | Or | Compare)}"
         case Compare(op, left, right):
             return f"{left.text} {op} {right.text}"
         case _:
@@ -131,7 +131,7 @@ def matcher(pattern: str) -> Callable[[Any], bool]:
     return Validator({"type": "string", "pattern": pattern}).is_valid
 
 
-def _wrapped(node: Node, loose: Any) -> str:
+def _render_wrapped(node: Node, loose: Any) -> str:
     return f"({render(node)})" if isinstance(node, loose) else render(node)
 
 
@@ -148,7 +148,7 @@ _SYMBOL: Final = re.compile(r"&&|\|\||[!=<>]=|[<>!()\[\],]")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?(?![\w.])", re.ASCII)
 _WORD: Final = re.compile(r"\w+")
 _CONSTANTS: Final = {"true": True, "false": False, "null": None}
-_MEANT: Final = {"=": "==", "&": "&&", "|": "||", "and": "&&", "or": "||", "not": "!"}
+_LIKELY_MEANT: Final = {"=": "==", "&": "&&", "|": "||", "and": "&&", "or": "||", "not": "!"}
 
 
 def _tokens(text: str, roots: Set[str]) -> Iterator[_Token]:
@@ -177,7 +177,7 @@ def _token(text: str, at: int, roots: Set[str]) -> tuple[_Token, int]:
         return _Token("operand", found[0], at, Literal.of(_number(found))), found.end()
     if found := _WORD.match(text, at):
         return _word(found[0], at), found.end()
-    raise Unreadable(at, _unknown(text[at]))
+    raise Unreadable(at, _describe_unknown(text[at]))
 
 
 def _number(found: re.Match[str]) -> int | float:
@@ -194,12 +194,12 @@ def _word(word: str, at: int) -> _Token:
         return _Token("operator", word, at)
     if word in _CONSTANTS:
         return _Token("operand", word, at, Literal.of(_CONSTANTS[word]))
-    raise Unreadable(at, _unknown(word))
+    raise Unreadable(at, _describe_unknown(word))
 
 
-def _unknown(text: str) -> str:
-    if text.lower() in _MEANT:
-        return f"{quoted(text)} means nothing here; write {_MEANT[text.lower()]}"
+def _describe_unknown(text: str) -> str:
+    if text.lower() in _LIKELY_MEANT:
+        return f"{quoted(text)} means nothing here; write {_LIKELY_MEANT[text.lower()]}"
     return f"{quoted(text)} means nothing here; texts stand in quotes, and paths begin with `$.`"
 
 
@@ -304,7 +304,7 @@ def _check_type(operand: Operand, types: tuple[type, ...], rule: str, at: int) -
 
 
 def _check_pattern(operand: Operand, at: int) -> None:
-    # A pattern out of the data would have to be compiled by whoever waits for the answer.
+    # A pattern from the data would have to be compiled while a caller waits.
     if not (isinstance(operand, Literal) and isinstance(operand.value, str)):
         raise Unreadable(at, "matches needs a regular expression in quotes on its right side")
     if "\b" in operand.value:
@@ -358,7 +358,7 @@ class Expression:
 def compile_expression(text: str, roots: Set[str] = GUARD_ROOTS) -> Expression:
     """An expression out of its text; `roots` is what its paths may begin with."""
     tree = parse(text, roots)
-    part = _compiled(tree)
+    part = _compile_node(tree)
     return Expression(text, tree, tuple(dict.fromkeys(paths_of(tree))), part.holds, part)
 
 
@@ -384,11 +384,11 @@ def equal(left: Any, right: Any) -> bool:
     return True
 
 
-def _unequal(left: Any, right: Any) -> bool:
+def _not_equal(left: Any, right: Any) -> bool:
     return not equal(left, right)
 
 
-def _ordered(compare: Relation, left: Any, right: Any) -> bool:
+def _compare_ordered(compare: Relation, left: Any, right: Any) -> bool:
     if type(left) is str:
         return type(right) is str and compare(left, right)
     return _is_number(left) and _is_number(right) and compare(left, right)
@@ -408,40 +408,40 @@ def _contains(left: Any, right: Any) -> bool:
     return isinstance(left, list | tuple) and any(equal(item, right) for item in left)
 
 
-def _within(left: Any, right: Any) -> bool:
+def _is_in(left: Any, right: Any) -> bool:
     return _contains(right, left)
 
 
 _ORDER: Final[dict[str, Relation]] = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _RELATIONS: Final[dict[str, Relation]] = {
     "==": equal,
-    "!=": _unequal,
+    "!=": _not_equal,
     "starts_with": _starts_with,
     "contains": _contains,
-    "in": _within,
-    **{op: partial(_ordered, compare) for op, compare in _ORDER.items()},
+    "in": _is_in,
+    **{op: partial(_compare_ordered, compare) for op, compare in _ORDER.items()},
 }
 _MIRRORED: Final = {
     "==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<=", "contains": "in", "in": "contains",
 }  # fmt: skip
 
 
-def _compiled(node: Node) -> _Part:
+def _compile_node(node: Node) -> _Part:
     match node:
         case And(nodes):
-            parts = tuple(_compiled(part) for part in nodes)
+            parts = tuple(_compile_node(part) for part in nodes)
             return _Part(node, _all([part.holds for part in parts]), parts)
         case Or(nodes):
-            parts = tuple(_compiled(part) for part in nodes)
+            parts = tuple(_compile_node(part) for part in nodes)
             return _Part(node, _any([part.holds for part in parts]), parts)
         case Not(inner):
-            return _Part(node, _negated(_compiled(inner).holds))
+            return _Part(node, _negate(_compile_node(inner).holds))
         case Compare():
             return _Part(node, _comparison(node))
         case Literal():
             return _Part(node, _constant(node.value is True))
         case Path():
-            return _Part(node, _is(node.get, True))
+            return _Part(node, _is_identical(node.get, True))
 
 
 def _all(tests: list[Test]) -> Test:
@@ -472,7 +472,7 @@ def _any(tests: list[Test]) -> Test:
     return holds
 
 
-def _negated(test: Test) -> Test:
+def _negate(test: Test) -> Test:
     return lambda scope: not test(scope)
 
 
@@ -480,7 +480,7 @@ def _constant(value: bool) -> Test:
     return lambda scope: value
 
 
-def _is(get: Callable[[Scope], Any], wanted: bool) -> Test:
+def _is_identical(get: Callable[[Scope], Any], wanted: bool) -> Test:
     return lambda scope: get(scope) is wanted
 
 
@@ -492,26 +492,28 @@ def _comparison(node: Compare) -> Test:
         op, left, right = _MIRRORED[op], right, left
     if isinstance(left, Path) and isinstance(right, Literal):
         return _path_and_value(op, left, right.value)
-    return _related(_RELATIONS[op], _reader(left), _reader(right))
+    return _compare_operands(_RELATIONS[op], _reader(left), _reader(right))
 
 
 def _path_and_value(op: str, path: Path, value: Any) -> Test:
     """The shape nearly every comparison has, without what it does not need."""
     get = path.get
     if op in ("==", "!=") and not isinstance(value, list):
-        test = _equal_to(get, value)
-        return test if op == "==" else _negated(test)
+        test = _compare_equal(get, value)
+        return test if op == "==" else _negate(test)
     if op in ORDERED:
-        return _beside_text(get, _ORDER[op], value) if isinstance(value, str) else _beside(get, _ORDER[op], value)
+        return (
+            _compare_text(get, _ORDER[op], value) if isinstance(value, str) else _compare_number(get, _ORDER[op], value)
+        )
     if op == "in" and isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return _one_of(get, frozenset(value))
+        return _is_one_of(get, frozenset(value))
     relation, read = _RELATIONS[op], _reader(path)
     return lambda scope: relation(read(scope), value)
 
 
-def _equal_to(get: Callable[[Scope], Any], value: Any) -> Test:
+def _compare_equal(get: Callable[[Scope], Any], value: Any) -> Test:
     if isinstance(value, bool):
-        return _is(get, value)
+        return _is_identical(get, value)
     if value is None:
         return lambda scope: (found := get(scope)) is None or found is MISSING
     if isinstance(value, str):
@@ -519,7 +521,7 @@ def _equal_to(get: Callable[[Scope], Any], value: Any) -> Test:
     return lambda scope: (found := get(scope)) == value and found is not True and found is not False
 
 
-def _beside(get: Callable[[Scope], Any], compare: Relation, bound: Any) -> Test:
+def _compare_number(get: Callable[[Scope], Any], compare: Relation, bound: Any) -> Test:
     def holds(scope: Scope) -> bool:
         found = get(scope)
         kind = type(found)
@@ -528,15 +530,15 @@ def _beside(get: Callable[[Scope], Any], compare: Relation, bound: Any) -> Test:
     return holds
 
 
-def _beside_text(get: Callable[[Scope], Any], compare: Relation, bound: str) -> Test:
+def _compare_text(get: Callable[[Scope], Any], compare: Relation, bound: str) -> Test:
     return lambda scope: type(found := get(scope)) is str and compare(found, bound)
 
 
-def _one_of(get: Callable[[Scope], Any], values: frozenset[str]) -> Test:
+def _is_one_of(get: Callable[[Scope], Any], values: frozenset[str]) -> Test:
     return lambda scope: type(found := get(scope)) is str and found in values
 
 
-def _related(relation: Relation, left: Callable[[Scope], Any], right: Callable[[Scope], Any]) -> Test:
+def _compare_operands(relation: Relation, left: Callable[[Scope], Any], right: Callable[[Scope], Any]) -> Test:
     return lambda scope: relation(left(scope), right(scope))
 
 

@@ -53,7 +53,7 @@ _KEYWORDS: Final = frozenset(
     ]
 )
 """Words that mean something to Mermaid."""
-_LONGEST_LABEL: Final = 48
+_MAX_LABEL_CHARS: Final = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +101,11 @@ def mermaid(workflow: Workflow, current: str | None = None) -> str:
         names = {box.id: box.id for box in shown.boxes}
     for box in shown.boxes:
         name = names[box.id]
-        lines.append(f"    {name}" if name == box.label else f'    state "{_for_mermaid(box.label)}" as {name}')
+        lines.append(f"    {name}" if name == box.label else f'    state "{_escape_mermaid(box.label)}" as {name}')
     if shown.start is not None:
         lines.append(f"    [*] --> {names[shown.start]}")
     for arrow in shown.arrows:
-        label = f" : {_for_mermaid(arrow.label)}" if arrow.label else ""
+        label = f" : {_escape_mermaid(arrow.label)}" if arrow.label else ""
         lines.append(f"    {names[arrow.source]} --> {names[arrow.target]}{label}")
     lines += [f"    {names[box.id]} --> [*]" for box in shown.boxes if box.kind == "terminal"]
     if shown.current is not None:
@@ -119,11 +119,11 @@ def mermaid(workflow: Workflow, current: str | None = None) -> str:
 def dot(workflow: Workflow, current: str | None = None) -> str:
     """The workflow as a graph for Graphviz."""
     shown = picture(workflow, current)
-    lines = [f"digraph {_for_dot(shown.title)} {{", '    node [shape=box, style="rounded,filled", fillcolor=white];']
+    lines = [f"digraph {_quote_dot(shown.title)} {{", '    node [shape=box, style="rounded,filled", fillcolor=white];']
     if shown.start is not None:
         lines.append('    start [shape=point, width=0.15, label=""];')
     for box in shown.boxes:
-        options = [f"label={_for_dot(box.label)}"]
+        options = [f"label={_quote_dot(box.label)}"]
         if box.kind == "terminal":
             options.append("peripheries=2")
         if box.kind == "any":
@@ -134,7 +134,7 @@ def dot(workflow: Workflow, current: str | None = None) -> str:
     if shown.start is not None:
         lines.append(f"    start -> {shown.start};")
     for arrow in shown.arrows:
-        options = [f"label={_for_dot(arrow.label)}"]
+        options = [f"label={_quote_dot(arrow.label)}"]
         if arrow.actor in ("deterministic", "timeout"):
             options.append("style=dashed")
         if arrow.dangerous:
@@ -170,11 +170,11 @@ def _arrows(source: str, name: str, transition: Transition, ids: dict[str, str])
     dangerous = "dangerous" in transition.tags
     for branch in transition.branches:
         if branch.target in ids:
-            label = _short(f"{name}{mark} if {label_of(branch.when)}")
+            label = _cut_label(f"{name}{mark} if {label_of(branch.when)}")
             yield Arrow(source, ids[branch.target], label, transition.actor, dangerous)
     if transition.target in ids:
         otherwise = " otherwise" if transition.branches else ""
-        label = _short(f"{name}{mark}{otherwise}")
+        label = _cut_label(f"{name}{mark}{otherwise}")
         yield Arrow(source, ids[transition.target], label, transition.actor, dangerous)
 
 
@@ -198,7 +198,7 @@ def _routes(index: int, step: Step, steps: list[Step]) -> Iterator[tuple[str, st
         return
     for route in step.routes:
         target = position_of(route.goto, steps)
-        yield (END if target is None else f"s{target}"), _short(route.branch)
+        yield (END if target is None else f"s{target}"), _cut_label(route.branch)
     if all(route.branch != "default" for route in step.routes):
         yield END, "otherwise"
 
@@ -206,7 +206,7 @@ def _routes(index: int, step: Step, steps: list[Step]) -> Iterator[tuple[str, st
 def _step_label(index: int, step: Step) -> str:
     name = step_name(step)
     runs = step.skill or step.capability or ""
-    return _short(f"{index + 1}. {name}" + (f": {runs}" if runs and runs != name else ""))
+    return _cut_label(f"{index + 1}. {name}" + (f": {runs}" if runs and runs != name else ""))
 
 
 def _duration(millis: int) -> str:
@@ -216,8 +216,8 @@ def _duration(millis: int) -> str:
     return f"{millis} ms"
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST_LABEL else f"{text[: _LONGEST_LABEL - 1]}…"
+def _cut_label(text: str) -> str:
+    return text if len(text) <= _MAX_LABEL_CHARS else f"{text[: _MAX_LABEL_CHARS - 1]}…"
 
 
 def _is_plain(name: str) -> bool:
@@ -225,12 +225,12 @@ def _is_plain(name: str) -> bool:
     return re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) is not None and name.lower() not in _KEYWORDS
 
 
-def _for_mermaid(text: str) -> str:
+def _escape_mermaid(text: str) -> str:
     """The text with everything that means something to Mermaid as a character code."""
     return re.sub(r"[^\w .,()$?!=/+*'-]", lambda found: f"#{ord(found[0])};", text)
 
 
-def _for_dot(text: str) -> str:
+def _quote_dot(text: str) -> str:
     plain = "".join(char if char.isprintable() else " " for char in text)
     return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
@@ -292,7 +292,7 @@ Size = tuple[float, float]
 
 def lay_out(boxes: Sequence[Size], arrows: Sequence[tuple[int, int]], labels: Sequence[Size]) -> Layout:
     """Places for boxes and arrows, given by their sizes and ends; an arrow leads from one box to another."""
-    turned = _turned(len(boxes), arrows)
+    turned = _find_back_arrows(len(boxes), arrows)
     down = [(b, a) if back else (a, b) for (a, b), back in zip(arrows, turned, strict=True)]
     depths = _depths(len(boxes), down)
     spots = [Spot(*size, 2 * depth) for size, depth in zip(boxes, depths, strict=True)]
@@ -300,15 +300,15 @@ def lay_out(boxes: Sequence[Size], arrows: Sequence[tuple[int, int]], labels: Se
     for spot in spots:
         layers[spot.layer].append(spot)
     tracks = [
-        Track(_track(spots[upper], spots[lower], label, layers), back)
+        Track(_make_track(spots[upper], spots[lower], label, layers), back)
         for (upper, lower), label, back in zip(down, labels, turned, strict=True)
     ]
-    _order(layers)
-    width, height = _place(layers)
+    _order_layers(layers)
+    width, height = _place_spots(layers)
     return Layout(spots, tracks, layers, width, height)
 
 
-def _turned(count: int, arrows: Sequence[tuple[int, int]]) -> list[bool]:
+def _find_back_arrows(count: int, arrows: Sequence[tuple[int, int]]) -> list[bool]:
     """Which arrows lead back to a box that they came through, looking from the first box on."""
     out: list[list[int]] = [[] for _ in range(count)]
     for arrow, (source, _) in enumerate(arrows):
@@ -356,7 +356,7 @@ def _depths(count: int, down: Sequence[tuple[int, int]]) -> list[int]:
     return depths
 
 
-def _track(upper: Spot, lower: Spot, label: Size, layers: list[list[Spot]]) -> tuple[Spot, ...]:
+def _make_track(upper: Spot, lower: Spot, label: Size, layers: list[list[Spot]]) -> tuple[Spot, ...]:
     track = [upper]
     for layer in range(upper.layer + 1, lower.layer):
         spot = Spot(*(label if len(track) == 1 else (0.0, 0.0)), layer)
@@ -369,38 +369,38 @@ def _track(upper: Spot, lower: Spot, label: Size, layers: list[list[Spot]]) -> t
     return tuple(track)
 
 
-def _order(layers: list[list[Spot]]) -> None:
+def _order_layers(layers: list[list[Spot]]) -> None:
     """Sort every layer by where its neighbours are, so that few arrows cross."""
     for layer in layers:
-        _number(layer)
+        _assign_positions(layer)
     for sweep in range(_SWEEPS):
         downward = sweep % 2 == 0
         for layer in layers if downward else reversed(layers):
-            layer.sort(key=lambda spot: _middle(spot.above if downward else spot.below, spot.x))
-            _number(layer)
+            layer.sort(key=lambda spot: _mean_position(spot.above if downward else spot.below, spot.x))
+            _assign_positions(layer)
 
 
-def _number(layer: list[Spot]) -> None:
+def _assign_positions(layer: list[Spot]) -> None:
     for number, spot in enumerate(layer):
         spot.x = number - (len(layer) - 1) / 2
 
 
-def _middle(neighbours: list[Spot], otherwise: float) -> float:
+def _mean_position(neighbours: list[Spot], otherwise: float) -> float:
     return sum(spot.x for spot in neighbours) / len(neighbours) if neighbours else otherwise
 
 
-def _place(layers: list[list[Spot]]) -> Size:
+def _place_spots(layers: list[list[Spot]]) -> Size:
     """Give every spot its place; the size of it all."""
     top = 0.0
     for layer in layers:
         height = max((spot.height for spot in layer), default=0.0)
-        _settle(layer, [0.0] * len(layer))
+        _spread_out(layer, [0.0] * len(layer))
         for spot in layer:
             spot.y = top + height / 2
         top += height + GAP
     for sweep in range(2 * _SWEEPS):
         for layer in layers if sweep % 2 == 0 else reversed(layers):
-            _settle(layer, [_middle([*spot.above, *spot.below], spot.x) for spot in layer])
+            _spread_out(layer, [_mean_position([*spot.above, *spot.below], spot.x) for spot in layer])
     everything = [spot for layer in layers for spot in layer]
     left = min((spot.x - spot.width / 2 for spot in everything), default=0.0)
     for spot in everything:
@@ -408,7 +408,7 @@ def _place(layers: list[list[Spot]]) -> Size:
     return max((spot.x + spot.width / 2 for spot in everything), default=0.0), max(top - GAP, 0.0)
 
 
-def _settle(layer: list[Spot], wanted: list[float]) -> None:
+def _spread_out(layer: list[Spot], wanted: list[float]) -> None:
     """Put the spots as near to where they want to be as their order and widths allow."""
     offsets = [0.0]
     for left, right in pairwise(layer):
@@ -521,7 +521,13 @@ def _box(box: Box, spot: Spot, loops: list[Arrow], picture: Picture) -> list[str
         parts += _loop(left + width, middle, loop)
     if box.id == picture.start:
         parts.append(f'<circle cx="{_n(spot.x)}" cy="{_n(top - GAP)}" r="5" fill="#1f2328"/>')
-        parts.append(_line(f"M{_n(spot.x)} {_n(top - GAP + 5)}L{_n(spot.x)} {_n(top)}", _COLOURS["system"], ""))
+        parts.append(
+            _line(
+                f"M{_n(spot.x)} {_n(top - GAP + 5)}L{_n(spot.x)} {_n(top)}",
+                _COLOURS["system"],
+                "",
+            )
+        )
     return parts
 
 

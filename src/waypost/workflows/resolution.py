@@ -27,13 +27,13 @@ def resolve(workflow: Workflow, capabilities: Capabilities) -> Workflow:
     schema and a reliability where it has none. A name that is no entry stays: it is a call of something the hub offers.
     What cannot be put in its place is a `DefinitionError`.
     """
-    states = {name: _state(state, capabilities) for name, state in workflow.states.items()}
+    states = {name: _resolve_state(state, capabilities) for name, state in workflow.states.items()}
     return replace(workflow, states=states)
 
 
 def resolve_capability(name: str, capabilities: Capabilities) -> Capability:
     """An entry together with everything it wraps and names; it has an executor and wraps nothing any more."""
-    return _whole(name, capabilities, ())
+    return _resolve_entry(name, capabilities, ())
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -47,11 +47,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"there is {shown}" + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
-def _state(state: State, capabilities: Capabilities) -> State:
-    transitions = {name: _transition(transition, capabilities) for name, transition in state.transitions.items()}
+def _resolve_state(state: State, capabilities: Capabilities) -> State:
+    transitions = {
+        name: _resolve_transition(transition, capabilities) for name, transition in state.transitions.items()
+    }
     entering = state.on_enter
     if entering is not None:
-        runs = _runnable(entering.executor, entering.reliability, capabilities, ())
+        runs = _resolve_executor(entering.executor, entering.reliability, capabilities, ())
         if runs.guards:
             raise DefinitionError(
                 "`onEnter` names a capability that has guards, and nothing checks them there; run it in a transition"
@@ -60,10 +62,10 @@ def _state(state: State, capabilities: Capabilities) -> State:
     return replace(state, transitions=transitions, on_enter=entering)
 
 
-def _transition(transition: Transition, capabilities: Capabilities) -> Transition:
+def _resolve_transition(transition: Transition, capabilities: Capabilities) -> Transition:
     if transition.executor is None:
         return transition
-    runs = _runnable(transition.executor, transition.reliability, capabilities, ())
+    runs = _resolve_executor(transition.executor, transition.reliability, capabilities, ())
     return replace(
         transition,
         executor=runs.executor,
@@ -73,7 +75,7 @@ def _transition(transition: Transition, capabilities: Capabilities) -> Transitio
     )
 
 
-class _Runnable(Struct, frozen=True):
+class _Resolved(Struct, frozen=True):
     """An executor in which no entry is named any more, with what the entries in it ask for."""
 
     executor: ExecutorModel
@@ -82,51 +84,51 @@ class _Runnable(Struct, frozen=True):
     input_schema: Schema | None
 
 
-def _runnable(
+def _resolve_executor(
     executor: ExecutorModel, reliability: Reliability | None, capabilities: Capabilities, behind: tuple[str, ...]
-) -> _Runnable:
+) -> _Resolved:
     """What runs for an executor; `behind` are the entries it stands in."""
     guards: list[GuardModel] = []
     schema: Schema | None = None
     if isinstance(executor, CapabilityCall) and executor.capability in capabilities:
-        entry = _entry(executor, capabilities, behind)
+        entry = _inline_entry(executor, capabilities, behind)
         assert entry.executor is not None
         inlined, schema = entry.executor, entry.input_schema
         guards += entry.guards
         reliability = reliability or entry.reliability
     else:
-        inlined = _inlined(executor, capabilities, behind, guards)
+        inlined = _inline(executor, capabilities, behind, guards)
     if reliability is not None and reliability.fallback is not None:
-        others = [_inlined(other, capabilities, behind, guards) for other in reliability.fallback.executors]
+        others = [_inline(other, capabilities, behind, guards) for other in reliability.fallback.executors]
         reliability = replace(reliability, fallback=replace(reliability.fallback, executors=others))
-    return _Runnable(inlined, reliability, _union(guards, []), schema)
+    return _Resolved(inlined, reliability, _union(guards, []), schema)
 
 
-def _inlined(
+def _inline(
     executor: ExecutorModel, capabilities: Capabilities, behind: tuple[str, ...], guards: list[GuardModel]
 ) -> ExecutorModel:
     """The executor with the entries it names in their places; their guards are added to `guards`."""
     if isinstance(executor, CapabilityCall) and executor.capability in capabilities:
-        entry = _entry(executor, capabilities, behind)
+        entry = _inline_entry(executor, capabilities, behind)
         assert entry.executor is not None
         guards += entry.guards
         return entry.executor
-    return with_nested(executor, lambda inner: _inlined(inner, capabilities, behind, guards))
+    return with_nested(executor, lambda inner: _inline(inner, capabilities, behind, guards))
 
 
-def _entry(call: CapabilityCall, capabilities: Capabilities, behind: tuple[str, ...]) -> Capability:
+def _inline_entry(call: CapabilityCall, capabilities: Capabilities, behind: tuple[str, ...]) -> Capability:
     if call.arguments is not None:
         raise DefinitionError(
             f"{quoted(call.capability)} is an entry of `capabilities`, so it takes no `arguments` here; "
             "put them into the capability's own executor"
         )
-    return _whole(call.capability, capabilities, behind)
+    return _resolve_entry(call.capability, capabilities, behind)
 
 
-def _whole(name: str, capabilities: Capabilities, behind: tuple[str, ...]) -> Capability:
-    flat = _flattened(name, capabilities, behind)
+def _resolve_entry(name: str, capabilities: Capabilities, behind: tuple[str, ...]) -> Capability:
+    flat = _flatten(name, capabilities, behind)
     assert flat.executor is not None
-    runs = _runnable(flat.executor, flat.reliability, capabilities, (*behind, name))
+    runs = _resolve_executor(flat.executor, flat.reliability, capabilities, (*behind, name))
     return replace(
         flat,
         executor=runs.executor,
@@ -136,7 +138,7 @@ def _whole(name: str, capabilities: Capabilities, behind: tuple[str, ...]) -> Ca
     )
 
 
-def _flattened(name: str, capabilities: Capabilities, behind: tuple[str, ...]) -> Capability:
+def _flatten(name: str, capabilities: Capabilities, behind: tuple[str, ...]) -> Capability:
     """An entry together with what it wraps; what its executor names is still only named."""
     if name in behind:
         ring = " → ".join(quoted(part) for part in (*behind[behind.index(name) :], name))
@@ -148,7 +150,7 @@ def _flattened(name: str, capabilities: Capabilities, behind: tuple[str, ...]) -
         if own.executor is None:
             raise DefinitionError(f"the capability {quoted(name)} runs nothing; give it `executor` or `wraps`")
         return own
-    inner = _flattened(own.wraps, capabilities, (*behind, name))
+    inner = _flatten(own.wraps, capabilities, (*behind, name))
     return replace(
         own,
         wraps=None,

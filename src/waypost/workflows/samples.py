@@ -1,4 +1,4 @@
-"""Making values up: JSON that fits a schema, and that guards and mappings have something to say about.
+"""Made-up values for simulations: JSON that fits a schema and makes a difference to guards and mappings.
 
 `Interests` reads off a definition which places its guards look at and what they compare them with. Through the output
 mappings that leads back to the arguments, the input and the outputs of executors, from which everything is made.
@@ -23,12 +23,12 @@ from waypost.workflows.scope import Path, is_path, parse_path
 Data = dict[str, Any]
 Keys = tuple[str | int, ...]
 Place = tuple[str, Keys]
-"""A root, told from others of its name by the move it belongs to, and the way from there."""
+"""A root, qualified by the transition it belongs to, and the keys below it."""
 
 _JUNK: Final[tuple[Any, ...]] = (None, True, False, 0, 1, -1, 0.5, "", "text", [], {})
-_TRIES: Final = 20
-_DEEPEST: Final = 6
-_ROUNDS: Final = 4
+_MAX_TRIES: Final = 20
+_MAX_DEPTH: Final = 6
+_MAPPING_ROUNDS: Final = 4
 """How often values are handed on through mappings: so many moves lie between an input and a guard."""
 _FORMATS: Final = {
     "date": "2030-01-01",
@@ -66,22 +66,22 @@ class Interests:
             state = definition.state(name)
             for plan in state.transitions.values():
                 guards = (*plan.guards.guards, *(guard for guard, _ in plan.branches))
-                self._look(guards, name, plan.name)
+                self._read_guards(guards, name, plan.name)
                 mappings += _mappings(plan.model.output, name, plan.name)
             if state.model.on_enter is not None:
                 mappings += _mappings(state.model.on_enter.output, name, ENTER)
         self._mapped = dict.fromkeys(source for _, source in mappings)
-        for _ in range(_ROUNDS):
+        for _ in range(_MAPPING_ROUNDS):
             for slot, source in mappings:
-                self._hand_on(slot, source)
+                self._propagate(slot, source)
 
-    def _look(self, guards: tuple[CompiledGuard, ...], state: str, move: str) -> None:
+    def _read_guards(self, guards: tuple[CompiledGuard, ...], state: str, move: str) -> None:
         for guard in guards:
             for expression in guard.expressions:
-                for path, values in _interesting(expression.tree):
+                for path, values in _find_operands(expression.tree):
                     self._add((own_root(path.root, state, move), path.keys), values)
 
-    def _hand_on(self, slot: Place, source: Place) -> None:
+    def _propagate(self, slot: Place, source: Place) -> None:
         """What matters in a slot matters where it comes from, and the other way round."""
         for one, other in ((slot, source), (source, slot)):
             for (root, keys), values in list(self._found.items()):
@@ -90,7 +90,7 @@ class Interests:
 
     def _add(self, place: Place, values: list[Any]) -> None:
         known = self._found[place]
-        known += [value for value in values if not any(_same(value, other) for other in known)]
+        known += [value for value in values if not any(_is_same(value, other) for other in known)]
 
     def of(self, root: str) -> dict[Keys, list[Any]]:
         """What matters below a root, also where nothing is known of it but that it is looked at."""
@@ -99,7 +99,7 @@ class Interests:
 
     def made(self, root: str, chance: Random) -> Any:
         """A value for a root, made of nothing but what matters there."""
-        return _built(self.of(root), chance)
+        return _build_value(self.of(root), chance)
 
     def fitting(self, schema: Data | None, root: str, chance: Random) -> Data | None:
         """An object for a root that fits a schema; none when none was found."""
@@ -107,7 +107,7 @@ class Interests:
             made = self.made(root, chance)
             return made if isinstance(made, dict) else {}
         validator, places = Validator(schema), self.of(root)
-        for _ in range(_TRIES):
+        for _ in range(_MAX_TRIES):
             made = Maker(schema, chance, places).value(schema, (), 0)
             if isinstance(made, dict) and validator.is_valid(made):
                 return made
@@ -128,9 +128,9 @@ class Maker:
         if not isinstance(schema, dict):
             return chance.choice(_JUNK)
         wanted = self._places.get(keys)
-        if wanted and chance.random() < 0.75 and (fitting := _fitting(schema, wanted)):
+        if wanted and chance.random() < 0.75 and (fitting := _select_valid(schema, wanted)):
             return chance.choice(fitting)
-        schema = self._flat(schema, depth)
+        schema = self._flatten(schema, depth)
         if "const" in schema:
             return schema["const"]
         if schema.get("enum"):
@@ -142,19 +142,19 @@ class Maker:
             kind = chance.choice(kind)
         return self._of_kind(kind, schema, keys, depth)
 
-    def _flat(self, schema: Data, depth: int) -> Data:
+    def _flatten(self, schema: Data, depth: int) -> Data:
         """A schema with what it refers to and what it is put together from, one way of several."""
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             return schema
         parts = [schema]
         if isinstance(reference := schema.get("$ref"), str):
-            parts.append(self._flat(self._referred(reference), depth + 1))
+            parts.append(self._flatten(self._resolve_reference(reference), depth + 1))
         chosen = [self._chance.choice(schema[word]) for word in ("oneOf", "anyOf") if schema.get(word)]
-        parts += [self._flat(part, depth + 1) for part in chosen if isinstance(part, dict)]
-        parts += [self._flat(part, depth + 1) for part in schema.get("allOf", ()) if isinstance(part, dict)]
-        return _merged(parts) if parts[1:] else schema
+        parts += [self._flatten(part, depth + 1) for part in chosen if isinstance(part, dict)]
+        parts += [self._flatten(part, depth + 1) for part in schema.get("allOf", ()) if isinstance(part, dict)]
+        return _merge_schemas(parts) if parts[1:] else schema
 
-    def _referred(self, reference: str) -> Data:
+    def _resolve_reference(self, reference: str) -> Data:
         found: Any = self._root
         for part in reference.removeprefix("#").split("/")[1:]:
             found = found.get(part.replace("~1", "/").replace("~0", "~"), {}) if isinstance(found, dict) else {}
@@ -169,7 +169,7 @@ class Maker:
             case "string":
                 return text_for(schema, self._chance)
             case "integer" | "number":
-                return _number(schema, self._chance, whole=kind == "integer")
+                return _sample_number(schema, self._chance, whole=kind == "integer")
             case "boolean":
                 return self._chance.random() < 0.5
             case "null":
@@ -182,12 +182,12 @@ class Maker:
         return {
             name: self.value(part, (*keys, name), depth + 1)
             for name, part in properties.items()
-            if name in required or (depth < _DEEPEST and self._chance.random() < 0.6)
+            if name in required or (depth < _MAX_DEPTH and self._chance.random() < 0.6)
         }
 
     def _array(self, schema: Data, keys: Keys, depth: int) -> list[Any]:
         least = schema.get("minItems", 0)
-        most = schema.get("maxItems", least + 2) if depth < _DEEPEST else least
+        most = schema.get("maxItems", least + 2) if depth < _MAX_DEPTH else least
         size = self._chance.randint(least, max(least, min(most, least + 2)))
         return [self.value(schema.get("items", {}), (*keys, place), depth + 1) for place in range(size)]
 
@@ -210,10 +210,10 @@ def sampled(pattern: str, chance: Random | None = None) -> str:
         tree = importlib.import_module("re._parser").parse(pattern)
     except (re.error, RecursionError):
         return ""
-    return "".join(_letters(tree, chance or Random(0)))  # noqa: S311  # it is about chance, not about secrets
+    return "".join(_sample_tokens(tree, chance or Random(0)))  # noqa: S311  # it is about chance, not about secrets
 
 
-def _letters(tree: Any, chance: Random) -> Iterator[str]:
+def _sample_tokens(tree: Any, chance: Random) -> Iterator[str]:
     for code, argument in tree:
         match str(code):
             case "LITERAL":
@@ -223,18 +223,18 @@ def _letters(tree: Any, chance: Random) -> Iterator[str]:
             case "ANY":
                 yield "a"
             case "IN":
-                yield _one_of(argument, chance)
+                yield _sample_class(argument, chance)
             case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
                 least, most, inner = argument
                 for _ in range(chance.randint(least, min(int(most), least + 2))):
-                    yield from _letters(inner, chance)
+                    yield from _sample_tokens(inner, chance)
             case "SUBPATTERN":
-                yield from _letters(argument[-1], chance)
+                yield from _sample_tokens(argument[-1], chance)
             case "BRANCH":
-                yield from _letters(chance.choice(argument[1]), chance)
+                yield from _sample_tokens(chance.choice(argument[1]), chance)
 
 
-def _one_of(members: Any, chance: Random) -> str:
+def _sample_class(members: Any, chance: Random) -> str:
     """A character of a class."""
     if str(members[0][0]) == "NEGATE":
         others = [letter for letter in _LETTERS if not any(_is_in(letter, *member) for member in members[1:])]
@@ -259,7 +259,7 @@ def _is_in(letter: str, code: Any, argument: Any) -> bool:
             return bool(ord(letter) == argument)
 
 
-def _number(schema: Data, chance: Random, *, whole: bool) -> float:
+def _sample_number(schema: Data, chance: Random, *, whole: bool) -> float:
     least = schema.get("minimum", schema.get("exclusiveMinimum", -1) + ("exclusiveMinimum" in schema))
     most = schema.get("maximum", schema.get("exclusiveMaximum", least + 101) - ("exclusiveMaximum" in schema))
     step = schema.get("multipleOf")
@@ -270,7 +270,7 @@ def _number(schema: Data, chance: Random, *, whole: bool) -> float:
     return round(chance.uniform(least, max(least, most)), 3)
 
 
-def _built(places: dict[Keys, list[Any]], chance: Random) -> Any:
+def _build_value(places: dict[Keys, list[Any]], chance: Random) -> Any:
     """A value in which there is something at each of the places."""
     built: Any = {}
     for keys in sorted(places, key=len):
@@ -278,11 +278,11 @@ def _built(places: dict[Keys, list[Any]], chance: Random) -> Any:
         if chance.random() < 0.05:
             continue
         value = chance.choice(wanted if wanted and chance.random() < 0.85 else _JUNK)
-        built = _placed(built, keys, value)
+        built = _put(built, keys, value)
     return built
 
 
-def _placed(holder: Any, keys: Keys, value: Any) -> Any:
+def _put(holder: Any, keys: Keys, value: Any) -> Any:
     """The holder with a value at a place; what is in the way makes room."""
     if not keys:
         return value
@@ -290,10 +290,10 @@ def _placed(holder: Any, keys: Keys, value: Any) -> Any:
     if isinstance(key, int):
         items = list(holder) if isinstance(holder, list) else []
         items += [None] * (key + 1 - len(items))
-        items[key] = _placed(items[key], tuple(rest), value)
+        items[key] = _put(items[key], tuple(rest), value)
         return items
     fields = dict(holder) if isinstance(holder, dict) else {}
-    fields[key] = _placed(fields.get(key), tuple(rest), value)
+    fields[key] = _put(fields.get(key), tuple(rest), value)
     return fields
 
 
@@ -313,26 +313,26 @@ def _paths_in(value: Any) -> Iterator[str]:
             yield from _paths_in(operand)
 
 
-def _interesting(node: Node) -> Iterator[tuple[Path, list[Any]]]:
+def _find_operands(node: Node) -> Iterator[tuple[Path, list[Any]]]:
     """The places an expression looks at, with values that make a difference there."""
     match node:
         case Path():
             yield node, [True, False]
         case And(parts) | Or(parts):
             for part in parts:
-                yield from _interesting(part)
+                yield from _find_operands(part)
         case Not(part):
-            yield from _interesting(part)
+            yield from _find_operands(part)
         case Compare(op, Path() as left, Literal(value)):
-            yield left, _around(op, value)
+            yield left, _values_around(op, value)
         case Compare(op, Literal(value), Path() as right):
-            yield right, _around({"in": "contains", "contains": "in"}.get(op, op), value)
+            yield right, _values_around({"in": "contains", "contains": "in"}.get(op, op), value)
         case Compare(_, Path() as left, Path() as right):
             for path in (left, right):
                 yield path, [1, 2, "text", "another"]
 
 
-_AROUND: Final[dict[str, Callable[[Any], list[Any]]]] = {
+_VALUES_AROUND: Final[dict[str, Callable[[Any], list[Any]]]] = {
     "contains": lambda value: [[value], [], value if isinstance(value, str) else [value, value]],
     "in": lambda value: [*value, "another"] if isinstance(value, list) else [value, ""],
     "starts_with": lambda value: [value, f"{value}x", "another"],
@@ -340,9 +340,9 @@ _AROUND: Final[dict[str, Callable[[Any], list[Any]]]] = {
 }
 
 
-def _around(op: str, value: Any) -> list[Any]:
-    if op in _AROUND:
-        return _AROUND[op](value)
+def _values_around(op: str, value: Any) -> list[Any]:
+    if op in _VALUES_AROUND:
+        return _VALUES_AROUND[op](value)
     if isinstance(value, bool):
         return [value, not value]
     if isinstance(value, int | float):
@@ -350,12 +350,12 @@ def _around(op: str, value: Any) -> list[Any]:
     return [value, f"{value}~", ""] if isinstance(value, str) else [value, "another"]
 
 
-def _fitting(schema: Data, values: list[Any]) -> list[Any]:
+def _select_valid(schema: Data, values: list[Any]) -> list[Any]:
     validator = Validator({key: part for key, part in schema.items() if key != "$ref"})
     return [value for value in values if validator.is_valid(value)]
 
 
-def _merged(parts: list[Data]) -> Data:
+def _merge_schemas(parts: list[Data]) -> Data:
     merged: Data = {}
     for part in parts:
         properties = {**merged.get("properties", {}), **part.get("properties", {})}
@@ -368,5 +368,5 @@ def _merged(parts: list[Data]) -> Data:
     return merged
 
 
-def _same(left: Any, right: Any) -> bool:
+def _is_same(left: Any, right: Any) -> bool:
     return type(left) is type(right) and bool(left == right)

@@ -247,11 +247,11 @@ def _getter(root: str, keys: tuple[str | int, ...]) -> Callable[[Scope], Any]:
     if not keys:
         return attrgetter(root)
     if root == "context" and len(keys) == 1 and isinstance(keys[0], str):
-        return _of_context(keys[0])
-    return _inside(attrgetter(root), keys)
+        return _get_from_context(keys[0])
+    return _get_nested(attrgetter(root), keys)
 
 
-def _of_context(key: str) -> Callable[[Scope], Any]:
+def _get_from_context(key: str) -> Callable[[Scope], Any]:
     # Most guards look here, and the two calls this saves are half of what they cost.
     def get(scope: Scope) -> Any:
         return scope.context.get(key, MISSING)
@@ -259,7 +259,7 @@ def _of_context(key: str) -> Callable[[Scope], Any]:
     return get
 
 
-def _inside(base: Callable[[Scope], Any], keys: tuple[str | int, ...]) -> Callable[[Scope], Any]:
+def _get_nested(base: Callable[[Scope], Any], keys: tuple[str | int, ...]) -> Callable[[Scope], Any]:
     def get(scope: Scope) -> Any:
         value = base(scope)
         for key in keys:
@@ -276,7 +276,7 @@ def _inside(base: Callable[[Scope], Any], keys: tuple[str | int, ...]) -> Callab
 
 DEEPEST: Final = 64
 """How deep a template or a mapping may be nested."""
-_WIDEST: Final = 2**63
+_INT64_LIMIT: Final = 2**63
 
 Read = Callable[[Scope], Any]
 Arithmetic = Callable[[Any, Any], Any]
@@ -308,54 +308,56 @@ class Template:
 def compile_mapping(output: dict[str, Any], roots: Set[str] = OUTPUT_ROOTS) -> Mapping:
     """A mapping out of what is written under `output`; `roots` is what its paths may begin with."""
     paths: list[Path] = []
-    slots = {name: _slot(name, value, roots, paths) for name, value in output.items()}
-    return Mapping(_once(paths), slots)
+    slots = {name: _compile_slot(name, value, roots, paths) for name, value in output.items()}
+    return Mapping(_unique(paths), slots)
 
 
 def compile_template(value: Any, roots: Set[str] = GUARD_ROOTS) -> Template:
     """A template out of a JSON value; `roots` is what its paths may begin with."""
     paths: list[Path] = []
-    fill = _filling(value, roots, paths, 0)
-    return Template(_once(paths), fill)
+    fill = _compile_template_part(value, roots, paths, 0)
+    return Template(_unique(paths), fill)
 
 
-def _once(paths: Iterable[Path]) -> tuple[Path, ...]:
+def _unique(paths: Iterable[Path]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(paths))
 
 
-def _slot(name: str, value: Any, roots: Set[str], paths: list[Path]) -> Read:
+def _compile_slot(name: str, value: Any, roots: Set[str], paths: list[Path]) -> Read:
     try:
-        return _present(_mapped(value, roots, paths, 0))
+        return _null_if_missing(_compile_value(value, roots, paths, 0))
     except DefinitionError as error:
         raise DefinitionError(f"the output {quoted(name)} cannot be used: {error.message}") from None
 
 
-def _present(read: Read) -> Read:
+def _null_if_missing(read: Read) -> Read:
     return lambda scope: None if (value := read(scope)) is MISSING else value
 
 
-def _mapped(value: Any, roots: Set[str], paths: list[Path], depth: int) -> Read:
+def _compile_value(value: Any, roots: Set[str], paths: list[Path], depth: int) -> Read:
     _check_depth(depth)
     if isinstance(value, str) and is_path(value):
-        return _looked_up(value, roots, paths)
+        return _compile_path(value, roots, paths)
     if isinstance(value, dict) and len(value) == 1:
         ((name, operands),) = value.items()
         if name == "set":
-            return _literal(operands, depth)
+            return _compile_literal(operands, depth)
         if name == "concat":
-            return _joined(_operands(name, operands, None, roots, paths, depth))
+            return _concat(_compile_operands(name, operands, None, roots, paths, depth))
         if name in _ARITHMETIC:
-            return _computed(_ARITHMETIC[name], *_operands(name, operands, 2, roots, paths, depth))
-    return _literal(value, depth)
+            return _compute(_ARITHMETIC[name], *_compile_operands(name, operands, 2, roots, paths, depth))
+    return _compile_literal(value, depth)
 
 
-def _operands(name: str, given: Any, count: int | None, roots: Set[str], paths: list[Path], depth: int) -> list[Read]:
+def _compile_operands(
+    name: str, given: Any, count: int | None, roots: Set[str], paths: list[Path], depth: int
+) -> list[Read]:
     if not isinstance(given, list) or (count is not None and len(given) != count):
         raise DefinitionError(f"{name} needs a list of {'values' if count is None else f'{count} numbers or paths'}")
     if count is not None:
         for operand in given:
             _check_number(name, operand)
-    return [_mapped(operand, roots, paths, depth + 1) for operand in given]
+    return [_compile_value(operand, roots, paths, depth + 1) for operand in given]
 
 
 def _check_number(name: str, operand: Any) -> None:
@@ -372,7 +374,7 @@ def _is_number(value: Any) -> bool:
     return type(value) is int or type(value) is float
 
 
-def _joined(parts: list[Read]) -> Read:
+def _concat(parts: list[Read]) -> Read:
     return lambda scope: "".join([_text(part(scope)) for part in parts])
 
 
@@ -388,33 +390,33 @@ def _text(value: Any) -> str:
         return "null"
 
 
-def _computed(compute: Arithmetic, left: Read, right: Read) -> Read:
+def _compute(compute: Arithmetic, left: Read, right: Read) -> Read:
     def read(scope: Scope) -> Any:
-        one, other = _counted(left(scope)), _counted(right(scope))
+        one, other = _to_number(left(scope)), _to_number(right(scope))
         if not _is_number(one) or not _is_number(other):
             return None
         try:
-            return _plain(compute(one, other))
+            return _to_json_number(compute(one, other))
         except (ZeroDivisionError, OverflowError):
             return None
 
     return read
 
 
-def _counted(value: Any) -> Any:
+def _to_number(value: Any) -> Any:
     return 0 if value is None or value is MISSING else value
 
 
-def _plain(value: int | float) -> int | float | None:
+def _to_json_number(value: int | float) -> int | float | None:
     """A number as JSON has it: finite, whole ones as integers of at most 64 bits."""
     if isinstance(value, int):
-        return value if -_WIDEST <= value < _WIDEST else float(value)
+        return value if -_INT64_LIMIT <= value < _INT64_LIMIT else float(value)
     if not math.isfinite(value):
         return None
-    return int(value) if value.is_integer() and -_WIDEST <= value < _WIDEST else value
+    return int(value) if value.is_integer() and -_INT64_LIMIT <= value < _INT64_LIMIT else value
 
 
-def _divided(one: Any, other: Any) -> Any:
+def _divide(one: Any, other: Any) -> Any:
     # Of large integers only this division is exact.
     if isinstance(one, int) and isinstance(other, int) and one % other == 0:
         return one // other
@@ -425,12 +427,12 @@ _ARITHMETIC: Final[dict[str, Arithmetic]] = {
     "add": operator.add,
     "subtract": operator.sub,
     "multiply": operator.mul,
-    "divide": _divided,
+    "divide": _divide,
 }
 
 
-def _literal(value: Any, depth: int) -> Read:
-    """The value itself, a new one each time, so that nobody changes the definition."""
+def _compile_literal(value: Any, depth: int) -> Read:
+    """The value itself, a new one each time, so that no instance changes the definition."""
     if not isinstance(value, dict | list):
         return lambda scope: value
     _check_copyable(value, depth)
@@ -450,28 +452,28 @@ def _copy(value: Any) -> Any:
     return [_copy(item) for item in value] if isinstance(value, list) else value
 
 
-def _filling(value: Any, roots: Set[str], paths: list[Path], depth: int) -> Read:
+def _compile_template_part(value: Any, roots: Set[str], paths: list[Path], depth: int) -> Read:
     _check_depth(depth)
     if isinstance(value, str) and is_path(value):
-        return _looked_up(value, roots, paths)
+        return _compile_path(value, roots, paths)
     if isinstance(value, dict):
-        return _object({key: _filling(item, roots, paths, depth + 1) for key, item in value.items()})
+        return _fill_object({key: _compile_template_part(item, roots, paths, depth + 1) for key, item in value.items()})
     if isinstance(value, list):
-        return _list([_filling(item, roots, paths, depth + 1) for item in value])
+        return _fill_list([_compile_template_part(item, roots, paths, depth + 1) for item in value])
     return lambda scope: value
 
 
-def _looked_up(text: str, roots: Set[str], paths: list[Path]) -> Read:
+def _compile_path(text: str, roots: Set[str], paths: list[Path]) -> Read:
     path = parse_path(text, roots)
     paths.append(path)
     return path.get
 
 
-def _object(entries: dict[str, Read]) -> Read:
+def _fill_object(entries: dict[str, Read]) -> Read:
     return lambda scope: {key: value for key, read in entries.items() if (value := read(scope)) is not MISSING}
 
 
-def _list(items: list[Read]) -> Read:
+def _fill_list(items: list[Read]) -> Read:
     return lambda scope: [None if (value := read(scope)) is MISSING else value for read in items]
 
 

@@ -1,7 +1,7 @@
 """Workflows of steps: where a step leads, and what the context keeps of it. Nothing here waits or writes.
 
 Every step is a state with one transition that is taken by itself. What a step came to is a `Done`; from that and the
-context follow the next state and what is written, whether the step was run or somebody says what became of it.
+context follow the next state and what is written, whether the step ran or an operator resolved its outcome.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ON_SUCCESS: Final = "on_success"
 ON_ERROR: Final = "on_error"
 SKIPPED: Final = "skipped"
 _DEFAULT: Final = "default"
-_SNAPSHOT: Final = 2048
+_MAX_SNAPSHOT_BYTES: Final = 2048
 """Bytes of an output, as JSON, that the results of the steps keep."""
 
 Data = dict[str, Any]
@@ -104,7 +104,7 @@ class Walk:
         changes: Data = {"step_results": results}
         if "input" not in context:
             changes["input"] = _input(scope.input)
-        onward = self._onward(step, place, done)
+        onward = self._next_place(step, place, done)
         outputs = context.get("outputs", {})
         if onward != FAILED:
             kept = {"error": done.error} if done.outcome == "failed" else done.output
@@ -117,7 +117,7 @@ class Walk:
 
     def target(self, place: int, done: Done, scope: Scope) -> str:
         """The state that follows a step; one that has run already is none."""
-        onward = self._onward(self.steps[place - 1], place, done)
+        onward = self._next_place(self.steps[place - 1], place, done)
         if isinstance(onward, str):
             return onward
         has_run = onward == place or str(onward) in scope.context.get("step_results", {})
@@ -131,7 +131,7 @@ class Walk:
         names = [self.names[one - 1] for one in places if one is not None]
         return tuple(dict.fromkeys([*names, COMPLETED, FAILED]))
 
-    def _onward(self, step: Step, place: int, done: Done) -> int | str:
+    def _next_place(self, step: Step, place: int, done: Done) -> int | str:
         """The position that follows, or the end."""
         following = place + 1 if place < len(self.steps) else COMPLETED
         routes = {route.branch: route.goto for route in reversed(step.routes)}
@@ -167,7 +167,7 @@ def leads(walk: Walk, place: int, target: str) -> CompiledGuard:
 
 
 def done_of(output: Any) -> Done:
-    """What a step came to; whatever somebody says it gave is the output of a success."""
+    """The result of a step; an output that an operator gave counts as a success."""
     return output if isinstance(output, Done) else Done(output=output)
 
 
@@ -184,7 +184,7 @@ def _input(given: Mapping[str, Any]) -> Any:
 
 
 def _result(step: Step, done: Done) -> Data:
-    told: Data = {
+    row: Data = {
         "name": step_name(step),
         "skill": step.skill or step.capability,
         "branch": done.branch,
@@ -192,16 +192,16 @@ def _result(step: Step, done: Done) -> Data:
         "duration_ms": done.ms,
     }
     if done.instead:
-        told["fallback"] = done.instead
+        row["fallback"] = done.instead
     if done.outcome == "failed":
-        return {**told, "error": done.error}
-    return {**told, "output": _clipped(done.output)}
+        return {**row, "error": done.error}
+    return {**row, "output": _cut_output(done.output)}
 
 
-def _clipped(output: Any) -> Any:
+def _cut_output(output: Any) -> Any:
     """An output, or the beginning of its text where it is long."""
     encoded = msgspec.json.encode(output)
-    if len(encoded) <= _SNAPSHOT:
+    if len(encoded) <= _MAX_SNAPSHOT_BYTES:
         return output
     text = output.encode() if isinstance(output, str) else encoded
-    return text[:_SNAPSHOT].decode(errors="ignore") + "…"
+    return text[:_MAX_SNAPSHOT_BYTES].decode(errors="ignore") + "…"

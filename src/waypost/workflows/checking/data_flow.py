@@ -26,7 +26,7 @@ from waypost.workflows.guards.kind import kind_of
 from waypost.workflows.resolution import nearest
 from waypost.workflows.scope import GUARD_ROOTS, NESTED_ROOTS, OUTPUT_ROOTS, Path, compile_mapping, compile_template
 
-_OPEN: Final = frozenset({"patternProperties", "allOf", "anyOf", "oneOf", "$ref", "$dynamicRef", "if", "not"})
+_OPEN_KEYWORDS: Final = frozenset({"patternProperties", "allOf", "anyOf", "oneOf", "$ref", "$dynamicRef", "if", "not"})
 """Keys of a schema beside which `properties` is not the whole list."""
 
 
@@ -61,7 +61,7 @@ class Reader:
             try:
                 compiled = compile_mapping({name: value}, OUTPUT_ROOTS)
             except DefinitionError as error:
-                self._refuse((*key, name), error)
+                self._report_unreadable((*key, name), error)
                 continue
             yield from (Look((*key, name), path) for path in compiled.paths)
 
@@ -74,19 +74,19 @@ class Reader:
             for index, item in enumerate(value):
                 yield from self.template(item, roots, (*key, index))
         else:
-            yield from self._whole(value, roots, key)
+            yield from self._compile_whole(value, roots, key)
 
     def executor(self, place: Place) -> Iterator[Look]:
         """Where an executor looks, without those inside of it."""
         written = {name: value for name, value in templates_in(place.executor).items() if value is not None}
-        read = self.template if place.via is None else self._whole
+        read = self.template if place.via is None else self._compile_whole
         yield from read(written, place.roots, place.path)
 
-    def _whole(self, value: Any, roots: frozenset[str], key: KeyPath) -> Iterator[Look]:
+    def _compile_whole(self, value: Any, roots: frozenset[str], key: KeyPath) -> Iterator[Look]:
         try:
             compiled = compile_template(value, roots)
         except DefinitionError as error:
-            self._refuse(key, error)
+            self._report_unreadable(key, error)
             return
         yield from (Look(key, path) for path in compiled.paths)
 
@@ -94,46 +94,46 @@ class Reader:
         try:
             compiled = compile_expression(text, GUARD_ROOTS)
         except DefinitionError as error:
-            self._refuse(key, error)
+            self._report_unreadable(key, error)
             return
         yield from (Look(key, path) for path in compiled.paths)
 
-    def _refuse(self, key: KeyPath, error: DefinitionError) -> None:
+    def _report_unreadable(self, key: KeyPath, error: DefinitionError) -> None:
         if self._report is not None:
             self._report.add(key, f"{error.message}; correct it", "WF030")
 
 
 def check_reading(workflow: Workflow, capabilities: Mapping[str, Capability], path: KeyPath, report: Report) -> None:
-    """Note everything in a workflow that cannot be read."""
+    """Report everything in a workflow that cannot be read."""
     reader = Reader(report)
     for name, state in workflow.states.items():
         key = (*path, "states", name)
         if state.on_enter is not None:
-            _exhaust(reader.mapping(state.on_enter.output, (*key, "onEnter", "output")))
+            _read_all(reader.mapping(state.on_enter.output, (*key, "onEnter", "output")))
         for called, transition in state.transitions.items():
             where = (*key, "transitions", called)
-            _exhaust(reader.guards(transition.guards, (*where, "guards")))
-            _exhaust(reader.mapping(transition.output, (*where, "output")))
-            _exhaust(reader.template(transition.prefill, GUARD_ROOTS, (*where, "prefill")))
+            _read_all(reader.guards(transition.guards, (*where, "guards")))
+            _read_all(reader.mapping(transition.output, (*where, "output")))
+            _read_all(reader.template(transition.prefill, GUARD_ROOTS, (*where, "prefill")))
             for index, branch in enumerate(transition.branches):
-                _exhaust(reader.guard(branch.when, (*where, "branches", index, "when")))
+                _read_all(reader.guard(branch.when, (*where, "branches", index, "when")))
     for place in look_through(executors_of(workflow, path), capabilities):
         # What is wrong wherever it stands is said once, at the capability.
-        if place.via is None or _is_readable(place.executor):
-            _exhaust(reader.executor(place))
+        if place.via is None or _can_parse(place.executor):
+            _read_all(reader.executor(place))
 
 
 def check_capability_reading(capabilities: Mapping[str, Capability], report: Report) -> None:
-    """Note everything in `capabilities` that cannot be read."""
+    """Report everything in `capabilities` that cannot be read."""
     reader = Reader(report)
     for name, entry in capabilities.items():
-        _exhaust(reader.guards(entry.guards, ("capabilities", name, "guards")))
+        _read_all(reader.guards(entry.guards, ("capabilities", name, "guards")))
         for place in executors_at(entry, ("capabilities", name)):
-            _exhaust(reader.executor(place))
+            _read_all(reader.executor(place))
 
 
 def check_schema(schema: dict[str, Any] | None, key: KeyPath, report: Report) -> None:
-    """Note a JSON Schema that is none."""
+    """Report a JSON Schema that is none."""
     if schema is None:
         return
     try:
@@ -142,7 +142,7 @@ def check_schema(schema: dict[str, Any] | None, key: KeyPath, report: Report) ->
         report.add(key, f"{error.message}; correct it", "WF031")
 
 
-def _is_readable(executor: ExecutorModel) -> bool:
+def _can_parse(executor: ExecutorModel) -> bool:
     try:
         compile_template(templates_in(executor), NESTED_ROOTS)
     except DefinitionError:
@@ -150,7 +150,7 @@ def _is_readable(executor: ExecutorModel) -> bool:
     return True
 
 
-def _exhaust(looks: Iterator[Look]) -> None:
+def _read_all(looks: Iterator[Look]) -> None:
     """Read everything, for the sake of what is reported."""
     for _ in looks:
         pass
@@ -168,28 +168,28 @@ class Moment:
 def check_data_flow(
     workflow: Workflow, resolved: Workflow, capabilities: Mapping[str, Capability], path: KeyPath, report: Report
 ) -> None:
-    """Note every path to something that nothing writes on any way to it."""
-    entered, settled = _slots(workflow)
+    """Report every path to something that nothing writes on any way to it."""
+    entered, settled = _find_written_slots(workflow)
     given = declared(workflow.input_schema)
     for name in workflow.states:
         if name not in settled:
             continue
         state, key = workflow.states[name], (*path, "states", name)
-        _check(_entering(state, key, capabilities), Moment(entered[name], given, None), report)
+        _check_reads(_reads_on_entry(state, key, capabilities), Moment(entered[name], given, None), report)
         for called, transition in state.transitions.items():
             where = (*key, "transitions", called)
             arguments = _arguments(resolved.states[name].transitions[called])
             before = Moment(settled[name], given, arguments)
             after = Moment(settled[name] | transition.output.keys(), given, arguments)
-            _check(_before(transition, where, capabilities), before, report)
-            _check(_branching(transition, where), after, report)
+            _check_reads(_reads_before(transition, where, capabilities), before, report)
+            _check_reads(_reads_after(transition, where), after, report)
             prefilled = Reader().template(transition.prefill, GUARD_ROOTS, (*where, "prefill"))
-            _check(prefilled, Moment(settled[name], given, frozenset()), report)
+            _check_reads(prefilled, Moment(settled[name], given, frozenset()), report)
 
 
 def declared(schema: dict[str, Any] | None) -> frozenset[str] | None:
     """The properties a schema knows, or None where it lets others in."""
-    if schema is None or _OPEN & schema.keys():
+    if schema is None or _OPEN_KEYWORDS & schema.keys():
         return None
     properties, others = schema.get("properties"), schema.get("additionalProperties")
     if not isinstance(properties, dict):
@@ -197,14 +197,14 @@ def declared(schema: dict[str, Any] | None) -> frozenset[str] | None:
     return frozenset(properties) if others is None or others is False else None
 
 
-def _slots(workflow: Workflow) -> tuple[dict[str, frozenset[str]], dict[str, frozenset[str]]]:
+def _find_written_slots(workflow: Workflow) -> tuple[dict[str, frozenset[str]], dict[str, frozenset[str]]]:
     """The slots that may be written when each state is entered, and when what it runs then is done."""
     here = reachable(workflow)
     entered = {name: frozenset[str]() for name in here}
     if workflow.initial_state in here and workflow.initial_state is not None:
         entered[workflow.initial_state] = frozenset(workflow.initial_context)
     out = [way for way in ways(workflow) if way.source in here]
-    settled = {name: slots | _written(workflow.states[name]) for name, slots in entered.items()}
+    settled = {name: slots | _slots_of_entry(workflow.states[name]) for name, slots in entered.items()}
     changed = True
     while changed:
         changed = False
@@ -213,12 +213,12 @@ def _slots(workflow: Workflow) -> tuple[dict[str, frozenset[str]], dict[str, fro
             arriving = settled[way.source] | frozenset(written)
             if not arriving <= entered[way.target]:
                 entered[way.target] |= arriving
-                settled[way.target] = entered[way.target] | _written(workflow.states[way.target])
+                settled[way.target] = entered[way.target] | _slots_of_entry(workflow.states[way.target])
                 changed = True
     return entered, settled
 
 
-def _written(state: State) -> frozenset[str]:
+def _slots_of_entry(state: State) -> frozenset[str]:
     return frozenset(state.on_enter.output) if state.on_enter is not None else frozenset()
 
 
@@ -228,7 +228,7 @@ def _arguments(transition: Transition) -> frozenset[str] | None:
     return declared(transition.input_schema)
 
 
-def _entering(state: State, key: KeyPath, capabilities: Mapping[str, Capability]) -> Iterator[Look]:
+def _reads_on_entry(state: State, key: KeyPath, capabilities: Mapping[str, Capability]) -> Iterator[Look]:
     if state.on_enter is None:
         return
     for place in look_through(executors_at(state.on_enter, (*key, "onEnter")), capabilities):
@@ -236,19 +236,19 @@ def _entering(state: State, key: KeyPath, capabilities: Mapping[str, Capability]
     yield from Reader().mapping(state.on_enter.output, (*key, "onEnter", "output"))
 
 
-def _before(transition: Transition, key: KeyPath, capabilities: Mapping[str, Capability]) -> Iterator[Look]:
+def _reads_before(transition: Transition, key: KeyPath, capabilities: Mapping[str, Capability]) -> Iterator[Look]:
     yield from Reader().guards(transition.guards, (*key, "guards"))
     for place in look_through(executors_at(transition, key), capabilities):
         yield from Reader().executor(place)
     yield from Reader().mapping(transition.output, (*key, "output"))
 
 
-def _branching(transition: Transition, key: KeyPath) -> Iterator[Look]:
+def _reads_after(transition: Transition, key: KeyPath) -> Iterator[Look]:
     for index, branch in enumerate(transition.branches):
         yield from Reader().guard(branch.when, (*key, "branches", index, "when"))
 
 
-def _check(looks: Iterable[Look], moment: Moment, report: Report) -> None:
+def _check_reads(looks: Iterable[Look], moment: Moment, report: Report) -> None:
     known = {"context": moment.context, "input": moment.input, "arguments": moment.arguments}
     for key, path in looks:
         there = known.get(path.root)

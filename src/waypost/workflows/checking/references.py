@@ -56,7 +56,7 @@ def check_places(places: Iterable[Place], capabilities: Mapping[str, Capability]
 
 
 def check_capabilities(capabilities: Mapping[str, Capability], report: Report) -> None:
-    """Note every entry of `capabilities` that comes to nothing."""
+    """Report every entry of `capabilities` that comes to nothing."""
     steps = {name: list(made_from(entry, name)) for name, entry in capabilities.items()}
     for name, entry in capabilities.items():
         path = ("capabilities", name)
@@ -74,17 +74,17 @@ def check_capabilities(capabilities: Mapping[str, Capability], report: Report) -
 def check_capability_name(
     name: str, config: Config, path: KeyPath, known: Collection[str] | None, report: Report
 ) -> None:
-    """Note a call of something that the hub does not offer."""
+    """Report a call of something that the hub does not offer."""
     if name.startswith(WORKFLOW_PREFIX):
         check_workflow_name(name.removeprefix(WORKFLOW_PREFIX), config, path, report)
         return
-    if known is not None and name not in known and not _comes_later(name, config):
+    if known is not None and name not in known and not _may_be_offered_later(name, config):
         sentence = f"there is no capability {quoted(name)}; {nearest(name, {*known, *config.capabilities})}"
         report.add(path, sentence, "WF012")
 
 
-def _comes_later(name: str, config: Config) -> bool:
-    """Whether something may be offered that nobody knows before the hub runs.
+def _may_be_offered_later(name: str, config: Config) -> bool:
+    """Whether a name may come to be offered once the hub runs.
 
     That is a skill, a function of a worker by its id or as a tool (`a::b`, `a__b`), or a tool of another server.
     """
@@ -123,14 +123,14 @@ def called_names(config: Config) -> Iterator[tuple[KeyPath, str]]:
 
 
 def check_workflow_name(name: str, config: Config, path: KeyPath, report: Report) -> None:
-    """Note a workflow that is not there."""
+    """Report a workflow that is not there."""
     if name not in config.workflows:
         report.add(path, f"there is no workflow {quoted(name)}; {nearest(name, config.workflows)}", "WF014")
 
 
 def check_circles(config: Config, report: Report) -> None:
-    """Note workflows that start each other in a circle."""
-    starts = {name: dict(_started_by(name, workflow, config)) for name, workflow in config.workflows.items()}
+    """Report workflows that start each other in a circle."""
+    starts = {name: dict(_started_workflows(name, workflow, config)) for name, workflow in config.workflows.items()}
     for name, others in starts.items():
         for other, path in others.items():
             if name in reached([other], starts):
@@ -186,7 +186,7 @@ def made_from(entry: Capability, name: str) -> Iterator[str]:
         yield from (one.name for one in names_in(place.executor) if one.target == "capability")
 
 
-def _started_by(name: str, workflow: Workflow, config: Config) -> Iterator[tuple[str, KeyPath]]:
+def _started_workflows(name: str, workflow: Workflow, config: Config) -> Iterator[tuple[str, KeyPath]]:
     path: KeyPath = ("workflows", name)
     for place in look_through(executors_of(workflow, path), config.capabilities):
         for key, target, called in names_in(place.executor):
@@ -198,7 +198,7 @@ def _started_by(name: str, workflow: Workflow, config: Config) -> Iterator[tuple
 
 
 def check_exposures(config: Config, known: Collection[str] | None, report: Report) -> None:
-    """Note everything that cannot be offered as it is written."""
+    """Report everything that cannot be offered as it is written."""
     for index, entry in enumerate(config.proxy.expose):
         path = ("proxy", "expose", index)
         if _check_form(entry, config, path, report):
@@ -218,14 +218,14 @@ def _check_form(entry: Expose, config: Config, path: KeyPath, report: Report) ->
     elif name is not None and name not in config.capabilities:
         sentence = f"there is no capability {quoted(name)}; {nearest(name, config.capabilities)}"
         report.add((*path, "capability"), sentence, "WF012")
-    elif name is not None and entry.as_ is None and not _fits(name):
+    elif name is not None and entry.as_ is None and not _is_tool_name(name):
         report.add((*path, "capability"), f"{quoted(name)} is no name for a tool; give it one with `as`", "WF060")
     else:
         return True
     return False
 
 
-def _fits(name: str) -> bool:
+def _is_tool_name(name: str) -> bool:
     try:
         msgspec.convert(name, ItemName)
     except msgspec.ValidationError:
@@ -239,7 +239,7 @@ def _check_entry(entry: Expose, config: Config, path: KeyPath, known: Collection
     check_executors(places, report)
     check_schema(entry.input_schema, (*path, "inputSchema"), report)
     _check_root(entry.input_schema, (*path, "inputSchema"), report)
-    inner = _inner(entry, config)
+    inner = _resolve_named(entry, config)
     if inner is None:
         return
     named = (*path, "capability")
@@ -254,8 +254,8 @@ def _check_entry(entry: Expose, config: Config, path: KeyPath, known: Collection
     _check_looks(entry, inner, every, path, report)
 
 
-def _inner(entry: Expose, config: Config) -> Capability | None:
-    """What an entry names, or nothing but an empty one; `None` where that cannot be told."""
+def _resolve_named(entry: Expose, config: Config) -> Capability | None:
+    """The capability that an entry names, an empty one if it names none, `None` if it cannot be resolved."""
     if entry.capability is None:
         return Capability()
     try:

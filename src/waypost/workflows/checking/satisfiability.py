@@ -20,7 +20,7 @@ from waypost.workflows.scope import Path, Scope
 
 _MIRRORED: Final = {"==": "==", "<": ">", "<=": ">=", ">": "<", ">=": "<=", "contains": "in", "in": "contains"}
 _OPPOSITE: Final = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-_KINDS: Final = frozenset({"number", "text", "list", "other"})
+_TYPES: Final = frozenset({"number", "text", "list", "other"})
 _TRUE: Final = Literal.of(True)
 _NOTHING: Final = Scope({}, {}, {})
 
@@ -38,20 +38,20 @@ def contradict(facts: Sequence[Fact]) -> bool:
     said = set(facts)
     if any(Fact(atom, not holds) in said for atom, holds in facts):
         return True
-    if _people_contradict(facts):
+    if _possessions_contradict(facts):
         return True
     claims: dict[Path, list[Claim]] = {}
     for fact in facts:
-        found = _claim(fact)
+        found = _to_claim(fact)
         if isinstance(found, bool):
             if not found:
                 return True
         elif found is not None:
             claims.setdefault(found[0], []).append(found[1])
-    return any(_impossible(about) for about in claims.values())
+    return any(_is_impossible(about) for about in claims.values())
 
 
-def _people_contradict(facts: Iterable[Fact]) -> bool:
+def _possessions_contradict(facts: Iterable[Fact]) -> bool:
     given = [(fact.atom, fact.holds) for fact in facts if isinstance(fact.atom, Has)]
     return any(
         one_holds and not other_holds and one[:2] == other[:2] and one.at_least >= other.at_least
@@ -60,7 +60,7 @@ def _people_contradict(facts: Iterable[Fact]) -> bool:
     )
 
 
-def _claim(fact: Fact) -> tuple[Path, Claim] | bool | None:
+def _to_claim(fact: Fact) -> tuple[Path, Claim] | bool | None:
     """What a fact says about a path, or whether it is so anyway; None when nothing is known."""
     atom, holds = fact
     match atom:
@@ -73,13 +73,13 @@ def _claim(fact: Fact) -> tuple[Path, Claim] | bool | None:
         case Compare(op, Literal() as value, Path() as path) if op in _MIRRORED:
             return path, Claim(_MIRRORED[op], value, holds)
         case Compare(_, Literal(), Literal()):
-            return _is_so(render(atom), _NOTHING) in (holds, None)
+            return _evaluate(render(atom), _NOTHING) in (holds, None)
         case Compare(op, left, right) if left == right and op in ("==", "<", ">"):
             return None if op == "==" and holds else (op != "==") != holds
     return None
 
 
-def _is_so(comparison: str, scope: Scope) -> bool | None:
+def _evaluate(comparison: str, scope: Scope) -> bool | None:
     """Whether a comparison holds; None where it got too long to be read again."""
     try:
         return compile_expression(comparison).holds(scope)
@@ -90,24 +90,26 @@ def _is_so(comparison: str, scope: Scope) -> bool | None:
 def _fits(value: Any, claims: Iterable[Claim]) -> bool:
     """Whether a value may be as all claims say."""
     scope = Scope({"v": value}, {}, {})
-    return all(_is_so(f"$.context.v {claim.op} {claim.value.text}", scope) in (claim.holds, None) for claim in claims)
+    return all(
+        _evaluate(f"$.context.v {claim.op} {claim.value.text}", scope) in (claim.holds, None) for claim in claims
+    )
 
 
-def _impossible(claims: list[Claim]) -> bool:
+def _is_impossible(claims: list[Claim]) -> bool:
     candidates = _candidates(claims)
     if candidates is not None:
         return not any(_fits(value, claims) for value in candidates)
-    kinds = _KINDS
+    kinds = _TYPES
     for claim in claims:
         if claim.holds:
-            kinds &= _kinds(claim)
+            kinds &= _allowed_types(claim)
     if not kinds:
         return True
     if kinds == {"number"}:
-        return _empty([claim for claim in claims if _is_number(claim.value.value)], claims)
+        return _has_no_value([claim for claim in claims if _is_number(claim.value.value)], claims)
     if kinds == {"text"}:
         texts = [claim for claim in claims if isinstance(claim.value.value, str)]
-        return _empty(texts, claims) or _other_beginnings(claims)
+        return _has_no_value(texts, claims) or _has_two_beginnings(claims)
     return False
 
 
@@ -121,7 +123,7 @@ def _candidates(claims: Iterable[Claim]) -> list[Any] | None:
     return None
 
 
-def _kinds(claim: Claim) -> frozenset[str]:
+def _allowed_types(claim: Claim) -> frozenset[str]:
     """What kind of value a claim allows."""
     value = claim.value.value
     if claim.op in ORDERED:
@@ -137,7 +139,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _empty(bounds: list[Claim], claims: list[Claim]) -> bool:
+def _has_no_value(bounds: list[Claim], claims: list[Claim]) -> bool:
     """Whether no value lies between the bounds; all of them are of the kind that the value is."""
     lowest: tuple[Any, bool] | None = None
     highest: tuple[Any, bool] | None = None
@@ -158,13 +160,13 @@ def _empty(bounds: list[Claim], claims: list[Claim]) -> bool:
     return not _fits(lowest[0], claims)
 
 
-def _other_beginnings(claims: Iterable[Claim]) -> bool:
+def _has_two_beginnings(claims: Iterable[Claim]) -> bool:
     """Whether a text would have to begin in two ways."""
     heads = [claim.value.value for claim in claims if claim.op == "starts_with" and claim.holds]
     return any(not one.startswith(other) and not other.startswith(one) for one in heads for other in heads)
 
 
-_REPAIR = "correct it, or remove what it is for"
+_ADVICE = "correct it, or remove what it is for"
 
 
 def can_hold(guards: list[GuardModel]) -> bool:
@@ -176,20 +178,20 @@ def can_hold(guards: list[GuardModel]) -> bool:
 
 
 def check_satisfiability(workflow: Workflow, resolved: Workflow, path: KeyPath, report: Report) -> None:
-    """Note guards that can never hold."""
+    """Report guards that can never hold."""
     for state, model in workflow.states.items():
         for name, transition in model.transitions.items():
             where = (*path, "states", state, "transitions", name)
-            told = _check_list(transition.guards, where, report)
+            is_reported = _check_list(transition.guards, where, report)
             for index, branch in enumerate(transition.branches):
                 _check_one(branch.when, (*where, "branches", index, "when"), report)
-            if not told and not can_hold(resolved.states[state].transitions[name].guards):
-                sentence = f"its guards and those of the capability can never hold together; {_REPAIR}"
+            if not is_reported and not can_hold(resolved.states[state].transitions[name].guards):
+                sentence = f"its guards and those of the capability can never hold together; {_ADVICE}"
                 report.add((*where, "executor"), sentence, "WF055")
 
 
 def check_capability_guards(capabilities: Mapping[str, Capability], report: Report) -> None:
-    """Note guards of `capabilities` that can never hold."""
+    """Report guards of `capabilities` that can never hold."""
     for name, entry in capabilities.items():
         _check_list(entry.guards, ("capabilities", name), report)
 
@@ -201,7 +203,7 @@ def _check_list(guards: list[GuardModel], path: KeyPath, report: Report) -> bool
         return True
     if can_hold(guards):
         return False
-    report.add((*path, "guards"), f"these guards can never hold together; {_REPAIR}", "WF055")
+    report.add((*path, "guards"), f"these guards can never hold together; {_ADVICE}", "WF055")
     return True
 
 
@@ -209,5 +211,5 @@ def _check_one(guard: GuardModel, path: KeyPath, report: Report) -> bool:
     if can_hold([guard]):
         return False
     where = (*path, *kind_of(guard).expressions[:1])
-    report.add(where, f"this guard can never hold; {_REPAIR}", "WF055")
+    report.add(where, f"this guard can never hold; {_ADVICE}", "WF055")
     return True

@@ -27,7 +27,7 @@ from waypost.workflows.steps import position_of, step_name
 
 
 def check_structure(workflow: Workflow, path: KeyPath, report: Report) -> None:
-    """Note what is wrong with the form of a workflow."""
+    """Report what is wrong with the form of a workflow."""
     if path[-1] == PROXY:
         sentence = f"{quoted(PROXY)} is what single capabilities are used through; call the workflow something else"
         report.add(path, sentence, "WF005")
@@ -40,29 +40,29 @@ def check_structure(workflow: Workflow, path: KeyPath, report: Report) -> None:
     if workflow.initial_state is None:
         report.add(path, "the workflow does not say where it begins; add `initialState`", "WF002")
     else:
-        _known(workflow, workflow.initial_state, (*path, "initialState"), report)
+        _check_state_name(workflow, workflow.initial_state, (*path, "initialState"), report)
     if workflow.on_timeout is not None:
-        _known(workflow, workflow.on_timeout.target, (*path, "onTimeout", "target"), report)
+        _check_state_name(workflow, workflow.on_timeout.target, (*path, "onTimeout", "target"), report)
     for name, state in workflow.states.items():
         where = (*path, "states", name)
-        _plain_name(name, "state", where, report)
+        _check_reserved_name(name, "state", where, report)
         _check_state(name, state, where, report)
         for way, transition in state.transitions.items():
-            _plain_name(way, "transition", (*where, "transitions", way), report)
+            _check_reserved_name(way, "transition", (*where, "transitions", way), report)
             _check_targets(workflow, transition, (*where, "transitions", way), report)
 
 
 def check_timeout(workflow: Workflow, path: KeyPath, report: Report) -> None:
-    """Note an `onTimeout` that can never happen."""
+    """Report an `onTimeout` that can never happen."""
     if workflow.on_timeout is not None and workflow.timeout_ms is None:
         report.add((*path, "onTimeout"), "there is no time that could be over; add `timeoutMs`", "WF004")
 
 
 def check_arguments(workflow: Workflow, resolved: Workflow, path: KeyPath, report: Report) -> None:
-    """Note transitions that are taken by themselves and ask for arguments, which nobody gives."""
+    """Report deterministic transitions that require arguments: no caller gives any."""
     for state, model in resolved.states.items():
         for name, transition in model.transitions.items():
-            if transition.actor != "deterministic" or not _required(transition.input_schema or {}):
+            if transition.actor != "deterministic" or not _required_arguments(transition.input_schema or {}):
                 continue
             where = (*path, "states", state, "transitions", name)
             own = workflow.states[state].transitions[name].input_schema is not None
@@ -73,7 +73,7 @@ def check_arguments(workflow: Workflow, resolved: Workflow, path: KeyPath, repor
             report.add((*where, "inputSchema" if own else "executor"), sentence, "WF008")
 
 
-def _required(schema: dict[str, Any]) -> list[Any]:
+def _required_arguments(schema: dict[str, Any]) -> list[Any]:
     """What has to be given and has no default."""
     required, properties = schema.get("required"), schema.get("properties")
     filled = {
@@ -84,12 +84,12 @@ def _required(schema: dict[str, Any]) -> list[Any]:
     return [name for name in required if name not in filled] if isinstance(required, list) else []
 
 
-def _known(workflow: Workflow, name: str, path: KeyPath, report: Report) -> None:
+def _check_state_name(workflow: Workflow, name: str, path: KeyPath, report: Report) -> None:
     if name not in workflow.states:
         report.add(path, f"there is no state {quoted(name)}; {nearest(name, workflow.states)}", "WF003")
 
 
-def _plain_name(name: str, kind: str, path: KeyPath, report: Report) -> None:
+def _check_reserved_name(name: str, kind: str, path: KeyPath, report: Report) -> None:
     if name.startswith("$"):
         report.add(path, f"names that begin with `$` are kept for Waypost; call the {kind} something else", "WF005")
 
@@ -108,13 +108,13 @@ def _check_state(name: str, state: State, path: KeyPath, report: Report) -> None
 
 
 def _check_targets(workflow: Workflow, transition: Transition, path: KeyPath, report: Report) -> None:
-    _known(workflow, transition.target, (*path, "target"), report)
+    _check_state_name(workflow, transition.target, (*path, "target"), report)
     for index, branch in enumerate(transition.branches):
-        _known(workflow, branch.target, (*path, "branches", index, "target"), report)
+        _check_state_name(workflow, branch.target, (*path, "branches", index, "target"), report)
 
 
 def check_reachability(workflow: Workflow, path: KeyPath, report: Report) -> None:
-    """Note states nobody comes to, states nobody gets out of, and circles without a decision.
+    """Report states that cannot be reached or left, and circles without a decision.
 
     The workflow is the resolved one.
     """
@@ -152,7 +152,7 @@ def _check_ends(workflow: Workflow, here: set[str], states: KeyPath, report: Rep
 
 
 def _is_automatic(state: State) -> bool:
-    """Whether a state is left without anybody deciding to."""
+    """Whether a state is left without a decision of a caller."""
     return bool(state.transitions) and all(way.actor == "deterministic" for way in state.transitions.values())
 
 
@@ -163,17 +163,17 @@ def _check_circles(workflow: Workflow, here: set[str], states: KeyPath, report: 
         return way.transition is not None and way.source in automatic and way.target in automatic
 
     steps = onward(ways(workflow), stays)
-    told: set[str] = set()
+    reported: set[str] = set()
     for name in workflow.states:
-        ring = _ring(name, steps) if name not in told else None
+        ring = _shortest_circle(name, steps) if name not in reported else None
         if ring is not None:
-            told |= {other for other in reached([name], steps) if name in reached([other], steps)}
+            reported |= {other for other in reached([name], steps) if name in reached([other], steps)}
             shown = " → ".join(quoted(part) for part in ring)
             sentence = f"the workflow can go round by itself, {shown}; let somebody decide once, or lead out of it"
             report.add((*states, name), sentence, "WF053")
 
 
-def _ring(start: str, steps: dict[str, list[str]]) -> list[str] | None:
+def _shortest_circle(start: str, steps: dict[str, list[str]]) -> list[str] | None:
     """The shortest way from a state back to itself."""
     before: dict[str, str] = {}
     waiting = [start]
@@ -211,9 +211,9 @@ END: Final = "end"
 def check_steps(
     workflow: Workflow, config: Config, path: KeyPath, known: Collection[str] | None, report: Report
 ) -> None:
-    """Note what is wrong with the steps of a workflow."""
+    """Report what is wrong with the steps of a workflow."""
     named: dict[str, int] = {}
-    onward = {str(place): _after(place, workflow.steps) for place in range(1, len(workflow.steps) + 1)}
+    onward = {str(place): _following_steps(place, workflow.steps) for place in range(1, len(workflow.steps) + 1)}
     for place, step in enumerate(workflow.steps, 1):
         where = (*path, "steps", place - 1)
         _check_step(step, where, report)
@@ -225,7 +225,7 @@ def check_steps(
         if step.input_from is not None:
             _check_source(step.input_from, place, workflow.steps, onward, (*where, "input_from"), report)
         for number, route in enumerate(step.routes):
-            target = _check_known(route.goto, workflow.steps, (*where, "routes", number, "goto"), report)
+            target = _check_step_reference(route.goto, workflow.steps, (*where, "routes", number, "goto"), report)
             if target is not None and target <= place:
                 _check_way_back(place, target, onward, (*where, "routes", number, "goto"), report)
         name = step_name(step)
@@ -243,7 +243,7 @@ def _check_step(step: Step, path: KeyPath, report: Report) -> None:
         report.add((*path, "on_circuit_open"), "nothing is named to run instead; add `fallback_skill`", "WF043")
 
 
-def _check_known(reference: str | int, steps: list[Step], path: KeyPath, report: Report) -> int | None:
+def _check_step_reference(reference: str | int, steps: list[Step], path: KeyPath, report: Report) -> int | None:
     """The position of a step that is named, from 1."""
     place = position_of(reference, steps)
     if place is None and isinstance(reference, int):
@@ -257,7 +257,7 @@ def _check_known(reference: str | int, steps: list[Step], path: KeyPath, report:
 def _check_source(
     reference: str | int, place: int, steps: list[Step], onward: Onward, path: KeyPath, report: Report
 ) -> None:
-    source = _check_known(reference, steps, path, report)
+    source = _check_step_reference(reference, steps, path, report)
     if source is not None and (source == place or str(place) not in reached([str(source)], onward)):
         sentence = f"step {source} has not run when step {place} begins; name one that comes before it"
         report.add(path, sentence, "WF045")
@@ -265,14 +265,14 @@ def _check_source(
 
 def _check_way_back(place: int, target: int, onward: Onward, path: KeyPath, report: Report) -> None:
     """A run fails when it comes to a step again, so a way back is only good for what was jumped over."""
-    came = str(place) in _avoiding(str(target), "1", onward)
-    goes_on = END in _avoiding(str(place), str(target), onward)
+    came = str(place) in _reached_without(str(target), "1", onward)
+    goes_on = END in _reached_without(str(place), str(target), onward)
     if target == place or not came or not goes_on:
         sentence = f"step {target} comes again, and a run that comes to a step twice fails; lead to a later step"
         report.add(path, sentence, "WF044")
 
 
-def _after(place: int, steps: list[Step]) -> list[str]:
+def _following_steps(place: int, steps: list[Step]) -> list[str]:
     """The steps that can follow one, or the end."""
     step = steps[place - 1]
     following = str(place + 1) if place < len(steps) else END
@@ -287,7 +287,7 @@ def _after(place: int, steps: list[Step]) -> list[str]:
     return after
 
 
-def _avoiding(avoided: str, start: str, onward: Onward) -> set[str]:
+def _reached_without(avoided: str, start: str, onward: Onward) -> set[str]:
     """Everything that can be reached without coming to one of the steps."""
     if start == avoided:
         return set()
@@ -300,29 +300,29 @@ DANGEROUS = "dangerous"
 def check_dangers(
     workflow: Workflow, resolved: Workflow, capabilities: Mapping[str, Capability], path: KeyPath, report: Report
 ) -> None:
-    """Note everything dangerous that can happen without a person on the way to it."""
-    dangerous = _dangerous(capabilities)
-    for name, trail in _trails(resolved).items():
+    """Report everything dangerous that can happen without a person on the way to it."""
+    dangerous = _dangerous_entries(capabilities)
+    for name, trail in _trails_without_person(resolved).items():
         state, key = workflow.states[name], (*path, "states", name)
         if state.terminal:
             continue
         if any(_calls(place, dangerous) for place in executors_at(state.on_enter, (*key, "onEnter"))):
-            report.add((*key, "onEnter", "executor"), _sentence(trail), "WF057")
+            report.add((*key, "onEnter", "executor"), _describe_trail(trail), "WF057")
         for way, transition in state.transitions.items():
             where = (*key, "transitions", way)
             runs = DANGEROUS in transition.tags or any(
                 _calls(place, dangerous) for place in executors_at(transition, where)
             )
             if runs and not _has_person(resolved.states[name], resolved.states[name].transitions[way]):
-                report.add(where, _sentence((*trail, way)), "WF057")
+                report.add(where, _describe_trail((*trail, way)), "WF057")
 
 
-def _sentence(trail: tuple[str, ...]) -> str:
+def _describe_trail(trail: tuple[str, ...]) -> str:
     steps = ", ".join(quoted(step) for step in trail) or "it is where the workflow begins"
     return f"nobody is asked on the way to it ({steps}); let a person take or approve one of them"
 
 
-def _dangerous(capabilities: Mapping[str, Capability]) -> frozenset[str]:
+def _dangerous_entries(capabilities: Mapping[str, Capability]) -> frozenset[str]:
     """The entries that are tagged, or made from one that is."""
     steps = {name: list(made_from(entry, name)) for name, entry in capabilities.items()}
     tagged = {name for name, entry in capabilities.items() if DANGEROUS in entry.tags}
@@ -333,7 +333,7 @@ def _calls(place: Place, names: frozenset[str]) -> bool:
     return any(one.target == "capability" and one.name in names for one in names_in(place.executor))
 
 
-def _trails(workflow: Workflow) -> dict[str, tuple[str, ...]]:
+def _trails_without_person(workflow: Workflow) -> dict[str, tuple[str, ...]]:
     """The states that can be reached without a person, each with the transitions that lead there."""
     start = workflow.initial_state
     if start is None or start not in workflow.states:

@@ -46,7 +46,7 @@ OutputLimit = Annotated[int, Meta(ge=1, le=1_073_741_824, description="How much 
 
 
 class ProgramFields(ExecutorFields, frozen=True, kw_only=True):
-    """What every program can be told."""
+    """The settings that every program has."""
 
     args: Annotated[list[Any], Meta(description="Its arguments, each one word; paths stand for what is there.")] = []
     env: Environment = {}

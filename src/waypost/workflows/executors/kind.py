@@ -44,7 +44,7 @@ Target = type[Connection] | Literal["capability", "function", "workflow"]
 
 
 class ExecutorFields(Struct, ExecutorModel, frozen=True, kw_only=True, rename="camel", tag_field="kind"):
-    """What every executor can be told; models of kinds derive from it."""
+    """The settings that every executor has; the models of kinds derive from it."""
 
     idempotent: Idempotent = False
     idempotency_key: Annotated[
@@ -55,7 +55,7 @@ class ExecutorFields(Struct, ExecutorModel, frozen=True, kw_only=True, rename="c
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One execution: its scope, the idempotency key, and the caller on whose behalf it happens."""
+    """One execution: its scope, the idempotency key, and the caller it runs for."""
 
     scope: Scope
     key: str
