@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -112,6 +113,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delenv("WAYPOST_DATA", raising=False)
+    for name in ("deskpackage", "deskpackage.server"):  # its hub remembers the data directory of an earlier test
+        monkeypatch.delitem(sys.modules, name, raising=False)
     return write_project(tmp_path)
 
 

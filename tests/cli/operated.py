@@ -25,6 +25,7 @@ SERVER = f'''\
 
 from waypost import DefinitionError, Hub
 from waypost.policy import Authentication, Key, Rule
+from waypost.runtime.runtime import Runtime
 
 auth = Authentication([Key("agent", "{digest(AGENT)}", roles=("agent",))], anonymous=None)
 hub = Hub(
@@ -80,7 +81,7 @@ class Shelf:
         return {{"name": name, "type": "dynamic", "status": "serving", "version": str(self.versions[name])}}
 
 
-hub.skills = Shelf()
+Runtime.skill_set = Shelf()
 '''
 
 
