@@ -10,7 +10,7 @@ import pytest
 
 from tests.config.conftest import Folder
 from waypost.config import changes
-from waypost.config.watching import happenings
+from waypost.config.watching import watch_folders
 
 DEADLINE = 20
 
@@ -171,7 +171,7 @@ def test_a_happening_in_one_of_several_folders_is_noticed_long_before_the_next_l
         place.mkdir()
 
     async def scenario() -> None:
-        async with aclosing(happenings(places, asyncio.Event(), look_every_ms=2_000 * DEADLINE)) as stream:
+        async with aclosing(watch_folders(places, asyncio.Event(), poll_interval_ms=2_000 * DEADLINE)) as stream:
             waiting = asyncio.create_task(anext(stream))
             await asyncio.sleep(0)  # from here on the folders are watched
             folder.write("two/new", "x")
@@ -184,7 +184,7 @@ def test_a_happening_in_one_of_several_folders_is_noticed_long_before_the_next_l
 def test_where_nothing_happens_there_is_a_look_every_so_often_until_it_is_stopped(folder: Folder) -> None:
     async def scenario() -> None:
         stop = asyncio.Event()
-        stream = happenings([folder.path], stop, look_every_ms=10)
+        stream = watch_folders([folder.path], stop, poll_interval_ms=10)
         async with asyncio.timeout(DEADLINE):
             await anext(stream)
             await anext(stream)
@@ -197,6 +197,6 @@ def test_where_nothing_happens_there_is_a_look_every_so_often_until_it_is_stoppe
 def test_a_folder_that_is_not_there_cannot_be_watched(folder: Folder) -> None:
     async def scenario() -> None:
         with pytest.raises(FileNotFoundError):
-            await anext(happenings([folder.path / "gone"], asyncio.Event(), look_every_ms=10))
+            await anext(watch_folders([folder.path / "gone"], asyncio.Event(), poll_interval_ms=10))
 
     asyncio.run(scenario())

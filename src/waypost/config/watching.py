@@ -1,4 +1,4 @@
-"""Noticing that files have changed, or that something happened in folders."""
+"""Watching files and folders for changes, by notifications and by polling."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 
 QUIET_MS = 100
-LONGEST_BURST_MS = 1_000
-LOOK_EVERY_MS = 1_000
+MAX_BURST_MS = 1_000
+POLL_INTERVAL_MS = 1_000
 CLOCK_GRAIN_NS = 50_000_000
 
 _Stamps: TypeAlias = dict[Path, tuple[int, int, int]]
@@ -30,21 +30,21 @@ def changes(files: Callable[[], Iterable[Path]], stop: asyncio.Event) -> AsyncIt
     return _bursts(files, stop, _stamps(paths))
 
 
-def happenings(folders: Iterable[Path], stop: asyncio.Event, look_every_ms: int) -> AsyncGenerator[object]:
-    """Wake up after something happened right in one of the folders, and every so often, until `stop` is set.
+def watch_folders(folders: Iterable[Path], stop: asyncio.Event, poll_interval_ms: int) -> AsyncGenerator[object]:
+    """Yield after each burst of changes directly in one of the folders, and at every poll, until `stop` is set.
 
-    A folder that cannot be watched is an `OSError` at the first step.
+    The first step raises `OSError` for a folder that cannot be watched.
     """
     from watchfiles import awatch
 
-    # It tells of every change, which is one more where the log is in the same folder.
+    # It logs every change at level INFO, and writing that log is another change where its file is in the same folder.
     logging.getLogger("watchfiles").setLevel(logging.WARNING)
     return awatch(
         *folders,
         watch_filter=None,
         step=QUIET_MS,
-        debounce=LONGEST_BURST_MS,
-        rust_timeout=look_every_ms,
+        debounce=MAX_BURST_MS,
+        rust_timeout=poll_interval_ms,
         yield_on_timeout=True,
         recursive=False,
         stop_event=_Stop(stop),
@@ -57,8 +57,8 @@ async def _bursts(
     paths = frozenset(files())
     asked = time.time_ns()
     while not stop.is_set():
-        async with aclosing(_stirrings(paths, stop)) as stirrings:
-            async for _ in stirrings:
+        async with aclosing(_wake_ups(paths, stop)) as wake_ups:
+            async for _ in wake_ups:
                 current = await asyncio.to_thread(_stamps, paths)
                 changed = frozenset(path for path in {*seen, *current} if seen.get(path) != current.get(path))
                 seen = current
@@ -72,7 +72,7 @@ async def _bursts(
 
 
 class _Stop(asyncio.Event):
-    """Set when the caller's event is; cancelled watches set this one, and the caller's must stay as it is."""
+    """An event that is set when the caller's is; a cancelled watch sets this one and leaves the caller's alone."""
 
     def __init__(self, given: asyncio.Event) -> None:
         super().__init__()
@@ -83,21 +83,23 @@ class _Stop(asyncio.Event):
 
 
 def _carry_over(seen: _Stamps, paths: frozenset[Path], current: _Stamps, asked: int) -> _Stamps:
-    """What counts as seen when other files are wanted: new ones that were there when the last burst was told."""
+    """The stamps to compare with when other files are watched.
+
+    A file that is new among them counts as seen if it was last written before the last burst was reported.
+    """
     before = asked - CLOCK_GRAIN_NS
     kept = {path: stamp for path, stamp in seen.items() if path in paths}
     known = {path: seen.get(path, stamp) for path, stamp in current.items() if path in seen or stamp[0] < before}
     return {**kept, **known}
 
 
-async def _stirrings(paths: frozenset[Path], stop: asyncio.Event) -> AsyncGenerator[None]:
-    """Wake up after something happened near the files, and every second.
+async def _wake_ups(paths: frozenset[Path], stop: asyncio.Event) -> AsyncGenerator[None]:
+    """Yield when the files may have changed: after a notification about one of their folders, and every second.
 
-    A notification only says when to look: what changed is decided by the stamps, so one that is lost while
-    the watched folders change, or on a file system that sends none, does no harm.
+    Only the stamps decide what changed, so that a lost notification, or a file system that sends none, does no harm.
     """
     with suppress(FileNotFoundError):  # a folder vanished before it could be watched
-        async for _ in happenings(await asyncio.to_thread(_folders, paths), stop, LOOK_EVERY_MS):
+        async for _ in watch_folders(await asyncio.to_thread(_folders, paths), stop, POLL_INTERVAL_MS):
             yield
 
 

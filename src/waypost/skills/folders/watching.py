@@ -8,7 +8,7 @@ from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Final
 
-from waypost.config.watching import happenings
+from waypost.config.watching import watch_folders
 
 LOOK_EVERY_MS: Final = 2_000
 
@@ -21,7 +21,7 @@ async def stirrings(directories: Callable[[], frozenset[Path]], stop: asyncio.Ev
     while not stop.is_set():
         watched = directories()
         with suppress(OSError):  # a folder vanished before it could be watched, or there are too many
-            async with aclosing(happenings(watched, stop, LOOK_EVERY_MS)) as happening:
+            async with aclosing(watch_folders(watched, stop, LOOK_EVERY_MS)) as happening:
                 async for _ in happening:
                     yield
                     if directories() != watched:
