@@ -67,10 +67,7 @@ def test_every_code_is_on_the_page_with_its_meaning(code: str) -> None:
 
 def test_every_code_is_used_and_every_used_code_is_declared() -> None:
     source = Path(__file__).parents[2] / "src" / "waypost"
-    modules = [path for path in (source / "config").glob("*.py") if path.name != "findings.py"]
-    modules += [source / "building.py", source / "gateway" / "checking.py"]
-    modules += (source / "workflows" / "checking").glob("*.py")
-    modules += (source / "workflows" / "executors").glob("*.py")
+    modules = [path for path in source.rglob("*.py") if path != source / "config" / "findings.py"]
     used = {code for path in modules for code in re.findall(r"CFG\d{3}|WF\d{3}", path.read_text())}
     assert used == set(CODES)
 
