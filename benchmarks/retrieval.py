@@ -21,9 +21,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from waypost.gateway.documents import Document, Ranking
-from waypost.gateway.embeddings import Embeddings, installed
-from waypost.gateway.search import SearchIndex
+from waypost.search.documents import Document, Ranking
+from waypost.search.embeddings import Embeddings, installed
+from waypost.search.index import SearchIndex
 
 OWN = Path(__file__).parent / "retrieval_sets"
 VARIABLE = "WAYPOST_RETRIEVAL_DATA"

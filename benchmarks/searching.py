@@ -13,10 +13,10 @@ from time import process_time, thread_time
 
 import msgspec
 
-from waypost.gateway.documents import Document
-from waypost.gateway.embeddings import Embeddings
-from waypost.gateway.search import SearchIndex
-from waypost.gateway.words import runs
+from waypost.search.documents import Document
+from waypost.search.embeddings import Embeddings
+from waypost.search.index import SearchIndex
+from waypost.search.words import runs
 
 VERBS = runs(
     "list get create update delete search deploy build run send read write fetch sync export import approve cancel"

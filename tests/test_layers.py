@@ -19,6 +19,7 @@ HOUSE = (
     {"runtime"},
     {"api"},
     {"gateway"},
+    {"imports", "search"},
     {"workflows"},
     {"skills"},
     {"worker"},

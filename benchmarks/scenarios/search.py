@@ -10,7 +10,7 @@ import msgspec
 from benchmarks.harness import environment
 from benchmarks.report import SUBJECT, Key, Report, Settings, Target
 from benchmarks.searching import Answer
-from waypost.gateway.embeddings import installed
+from waypost.search.embeddings import installed
 
 LIMITS = {1_000: 1.0, 10_000: 1.5, 100_000: 2.0}
 """Milliseconds that half of the queries by keywords may take."""

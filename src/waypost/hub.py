@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from waypost.config.workflows import Workflow
     from waypost.execution.counters import Counters
     from waypost.gateway.gateway import Gateway
-    from waypost.gateway.importing import Imports
+    from waypost.imports.imports import Imports
     from waypost.policy import Authentication
     from waypost.policy.guard import PolicyGuard
     from waypost.policy.key_ring import KeyRing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from waypost.gateway.documents import Document
+from waypost.search.documents import Document
 
 VERBS = [
     "list",

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.upstreams.programs import ROOT, SERVERS, nothing_left
 from waypost import Hub
-from waypost.gateway.importing import Imports
+from waypost.imports.imports import Imports
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import V2026_07_28
 

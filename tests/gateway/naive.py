@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
-from waypost.gateway.documents import Document
+from waypost.search.documents import Document
 
 FIELDS = {"title": 6.0, "id": 5.0, "tags": 3.0, "aliases": 3.0, "description": 2.0, "text": 1.0}
 

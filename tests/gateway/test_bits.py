@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waypost.gateway.bits import Bitmap, Planes, bits_of, holds, packed, slots_of
+from waypost.search.slots import Bitmap, Planes, bits_of, holds, packed, slots_of
 
 slots = st.sets(st.integers(0, 400), max_size=60)
 

@@ -19,7 +19,7 @@ from waypost import Hub
 from waypost.capabilities.capability import Kind
 from waypost.config import Finding, load
 from waypost.config.connections import McpConnection
-from waypost.gateway.manifests import Manifest, digest_of
+from waypost.imports.sources import Manifest, digest_of
 from waypost.runtime.assembly import check
 from waypost.stores import urls
 from waypost.stores.store import Store

@@ -16,11 +16,10 @@ from waypost.capabilities import registry
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.registry import Table
 from waypost.config.workflows import Workflow
-from waypost.gateway.directory import Directory
-from waypost.gateway.documents import Document
-from waypost.gateway.items import Item
-from waypost.gateway.search import SearchIndex
+from waypost.gateway.directory import Directory, Item
 from waypost.kinds import convert
+from waypost.search.documents import Document
+from waypost.search.index import SearchIndex
 from waypost.wire.definitions import PromptDefinition, ToolDefinition
 
 

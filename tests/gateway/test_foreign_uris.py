@@ -7,7 +7,7 @@ import time
 import pytest
 
 from waypost import DefinitionError
-from waypost.gateway.foreign_uris import ForeignTemplate
+from waypost.imports.rows import ForeignTemplate
 
 
 @pytest.mark.parametrize(

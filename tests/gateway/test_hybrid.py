@@ -10,11 +10,11 @@ from time import thread_time
 import pytest
 
 from tests.gateway.corpora import documents
-from waypost.gateway import embeddings as embedding
-from waypost.gateway.bm25 import sentences
-from waypost.gateway.documents import Document
-from waypost.gateway.embeddings import Embeddings, installed
-from waypost.gateway.search import SearchIndex
+from waypost.search import embeddings as embedding
+from waypost.search.bm25 import sentences
+from waypost.search.documents import Document
+from waypost.search.embeddings import Embeddings, installed
+from waypost.search.index import SearchIndex
 
 with_embeddings = pytest.mark.skipif(not installed(), reason="needs waypost[embeddings]")
 TOOLS = [

@@ -10,7 +10,7 @@ import pytest
 from waypost import Hub
 from waypost.capabilities.capability import Capability
 from waypost.config.workflows import Workflow
-from waypost.gateway.items import Item, item_of, text_of
+from waypost.gateway.directory import Item, item_of, text_of
 from waypost.kinds import convert
 
 FLOW = msgspec.convert(

@@ -12,8 +12,8 @@ from tests.contract.conftest import asynchronous
 from tests.gateway.conftest import Json, agent, eras
 from waypost import Hub
 from waypost.errors import MAX_ECHOED_CHARACTERS, RemoteError
-from waypost.gateway.documents import Document
-from waypost.gateway.search import MAX_QUERY_CHARACTERS, MAX_TERM_CHARACTERS, MAX_TERMS, SearchIndex
+from waypost.search.documents import Document
+from waypost.search.index import MAX_QUERY_CHARACTERS, MAX_TERM_CHARACTERS, MAX_TERMS, SearchIndex
 
 SIZE = 4_000_000
 MAX_SECONDS = 0.5

@@ -14,9 +14,8 @@ from tests.upstreams.internet import site
 from waypost import Hub
 from waypost.config import CODES
 from waypost.config.findings import WARNINGS
-from waypost.gateway.checking import RESERVED
-from waypost.gateway.openapi.operations import MAX_OPERATIONS
-from waypost.gateway.openapi.reading import MAX_BYTES
+from waypost.imports.checks import RESERVED
+from waypost.imports.openapi import MAX_BYTES, MAX_OPERATIONS
 from waypost.runtime.assembly import check
 from waypost.testing import connect
 

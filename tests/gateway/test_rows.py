@@ -8,7 +8,7 @@ import pytest
 
 from tests.capabilities.test_registry import a_prompt, a_tool
 from waypost.capabilities.capability import Capability
-from waypost.gateway.rows import Taken
+from waypost.imports.rows import Taken
 
 
 @pytest.mark.parametrize("row", [a_tool("git.push"), a_prompt("git.push")])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.gateway.corpora import documents
-from waypost.gateway.documents import Document
-from waypost.gateway.search import SearchIndex
+from waypost.search.documents import Document
+from waypost.search.index import SearchIndex
 
 CATALOG = [
     Document("github.list_issues", title="List GitHub issues", description="List issues of a repository."),

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from tests.docs.pages import DOCS, blocks
-from waypost.gateway.documents import DEFAULT_LIMIT, MOST, WEIGHTS, Document
-from waypost.gateway.ranking import MOST_KEYWORDS
-from waypost.gateway.search import SearchIndex
+from waypost.search.documents import DEFAULT_LIMIT, MOST, WEIGHTS, Document
+from waypost.search.hybrid import MOST_KEYWORDS
+from waypost.search.index import SearchIndex
 
 PAGE = DOCS / "search.md"
 EXAMPLE = msgspec.json.decode(

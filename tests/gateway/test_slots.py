@@ -6,8 +6,7 @@ from random import Random
 
 import pytest
 
-from waypost.gateway.bits import bits_of
-from waypost.gateway.slots import Slots
+from waypost.search.slots import Slots, bits_of
 
 
 def test_a_slot_that_is_given_up_is_given_again() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from waypost.gateway import embeddings
-from waypost.gateway.tokens import Tokens
+from waypost.search import embeddings
+from waypost.search.embeddings import Tokens
 
 TEXTS = [
     "Find the area of a triangle with a base of 10 units and height of 5 units.",

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.gateway import naive
 from tests.gateway.corpora import documents, query
-from waypost.gateway.documents import Document
-from waypost.gateway.search import SearchIndex
+from waypost.search.documents import Document
+from waypost.search.index import SearchIndex
 
 DEPLOY = Document(
     id="deploy_pipeline",

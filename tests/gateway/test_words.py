@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from waypost.gateway.words import parts, runs, stem, stems
+from waypost.search.words import parts, runs, stem, stems
 
 
 @pytest.mark.parametrize(

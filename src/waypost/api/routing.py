@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import msgspec
 
 from waypost.capabilities.principals import Principal
-from waypost.gateway.importing import Imports
+from waypost.imports.imports import Imports
 from waypost.policy import Authentication
 from waypost.policy.key_ring import KeyRing
 from waypost.policy.vault import Vault

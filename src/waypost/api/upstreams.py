@@ -11,8 +11,8 @@ from msgspec import Meta
 from waypost.api.routing import ManagedHub, Operator
 from waypost.config.connections import McpConnection
 from waypost.errors import InvalidParams, UnknownCapability
-from waypost.gateway.importing import Imports
-from waypost.gateway.reporting import HeldTool, UpstreamRow
+from waypost.imports.imports import Imports
+from waypost.imports.reports import HeldTool, UpstreamRow
 from waypost.policy.audit import Record
 
 

@@ -9,16 +9,15 @@ from waypost.capabilities.context import Context
 from waypost.capabilities.names import SEVEN
 from waypost.capabilities.registry import Registry
 from waypost.config.workflows import Workflow
-from waypost.gateway.directory import Directory
-from waypost.gateway.documents import Ranking
-from waypost.gateway.embeddings import Embeddings, installed
-from waypost.gateway.items import Item
+from waypost.gateway.directory import Directory, Item
 from waypost.gateway.proxy import Proxies
 from waypost.gateway.reading import ReadAt, Reading
-from waypost.gateway.search import SearchIndex
 from waypost.gateway.tools import TO_HOME, gateway_tools
 from waypost.policy.guard import PolicyGuard
 from waypost.runtime.component import Change, Component
+from waypost.search.documents import Ranking
+from waypost.search.embeddings import Embeddings, installed
+from waypost.search.index import SearchIndex
 from waypost.settings import Settings
 from waypost.workflows.workflows import Workflows
 

@@ -16,9 +16,8 @@ from waypost.capabilities.registry import Registry
 from waypost.config.names import DAY_MS
 from waypost.config.workflows import State, Transition, Workflow
 from waypost.errors import InvalidArguments, PolicyDenied, WorkflowRefused, shorten
-from waypost.gateway.directory import Directory
-from waypost.gateway.exposing import Exposed
-from waypost.gateway.items import Item
+from waypost.gateway.directory import Directory, Item
+from waypost.imports.exposures import Exposed
 from waypost.policy.guard import PolicyGuard
 from waypost.workflows import explanations
 from waypost.workflows.answers import Answer, nowhere, standing

@@ -8,8 +8,8 @@ from typing import Any, Final, TypeAlias
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.context import Context
 from waypost.capabilities.registry import Registry
-from waypost.gateway.items import Item, start_link
-from waypost.gateway.rows import FOREIGN
+from waypost.gateway.directory import Item, start_link
+from waypost.imports.rows import FOREIGN
 from waypost.workers.offers import find
 
 ReadAt: TypeAlias = Callable[[str], str | None]

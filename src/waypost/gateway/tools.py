@@ -12,8 +12,7 @@ from waypost.capabilities.results import Result
 from waypost.capabilities.schemas.forms import RawForm
 from waypost.capabilities.tools import make_tool
 from waypost.errors import InvalidParams, WorkflowRefused, shorten
-from waypost.gateway.directory import PAGE, Allowed, Directory
-from waypost.gateway.items import Item
+from waypost.gateway.directory import PAGE, Allowed, Directory, Item
 from waypost.wire.params import cursor_after, key_before
 from waypost.workflows.answers import Answer, nowhere
 from waypost.workflows.tools import Forgiving, told

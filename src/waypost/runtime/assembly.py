@@ -26,7 +26,7 @@ from waypost.suggestions import did_you_mean
 from waypost.wire.hosts import is_loopback
 
 if TYPE_CHECKING:
-    from waypost.gateway.offers import Offer
+    from waypost.imports.exposures import Offer
 
 
 _HIDING: Final = ("CFG042", "CFG070", "CFG071")
@@ -102,7 +102,7 @@ def _offered(loaded: config.Loaded) -> tuple[list[tuple[KeyPath, Offer]], list[c
     proxy = loaded.config.proxy
     if not proxy.expose and not proxy.imports:
         return [], []
-    from waypost.gateway.checking import offered
+    from waypost.imports.checks import offered
 
     return offered(loaded)
 
@@ -185,7 +185,7 @@ def check(path: Path) -> list[config.Finding]:
     if loaded is not None and built is not None:
         findings += [*_unserved(loaded, built), *_open_to_all(loaded)]
         if loaded.config.proxy.imports:
-            from waypost.gateway.checking import unheard_of
+            from waypost.imports.checks import unheard_of
 
             findings += unheard_of(loaded)
     return sorted(findings, key=lambda found: (found.file != str(path), found.file, found.line))

@@ -30,7 +30,7 @@ from waypost.runtime.core import Core
 from waypost.settings import Settings
 
 if TYPE_CHECKING:
-    from waypost.gateway.exposing import Exposures
+    from waypost.imports.exposures import Exposures
     from waypost.policy import Authentication
     from waypost.runtime.runtime import Runtime
 
@@ -102,7 +102,7 @@ class Configuration(Component):
         """The capabilities of toolkits and prompts, and the tools of the section `proxy`."""
         if not built.offers:
             return built.capabilities
-        from waypost.gateway.exposing import Exposures
+        from waypost.imports.exposures import Exposures
 
         self._exposures = self._exposures or Exposures()
         surroundings = self._runtime.workflows.engine.library.surroundings

@@ -28,7 +28,7 @@ from waypost.wire.hosts import is_loopback
 if TYPE_CHECKING:
     from waypost.api import Api
     from waypost.gateway.gateway import Gateway
-    from waypost.gateway.importing import Imports
+    from waypost.imports.imports import Imports
     from waypost.policy import Authentication
     from waypost.policy.key_ring import KeyRing
     from waypost.policy.vault import Vault
@@ -474,7 +474,7 @@ class Runtime:
 
     def make_imports(self) -> Imports:
         """The imports, made when there is a first one."""
-        from waypost.gateway.importing import Imports
+        from waypost.imports.imports import Imports
 
         core = self.core
         return self._get(

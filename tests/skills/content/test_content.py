@@ -16,7 +16,7 @@ from waypost.capabilities.capability import Kind
 from waypost.capabilities.context import Context
 from waypost.capabilities.registry import Change, Registry
 from waypost.errors import InvocationFailed
-from waypost.gateway.items import item_of
+from waypost.gateway.directory import item_of
 from waypost.skills.content.ports import Shelf
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import V2025_11_25, V2026_07_28

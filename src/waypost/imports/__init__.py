@@ -1,0 +1,1 @@
+"""Imports: capabilities of upstream servers and APIs as rows of the registry."""

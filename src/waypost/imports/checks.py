@@ -1,0 +1,140 @@
+"""Findings of `waypost check` about `proxy`: exposures, imports, and the tools that upstreams listed last."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from waypost.config import Loaded
+from waypost.config.connections import Connection, McpConnection, RestConnection
+from waypost.config.findings import Finding, KeyPath, quoted
+from waypost.config.proxy import Import
+from waypost.errors import DefinitionError, StoreError
+from waypost.imports.exposures import Offer, name_of, offer
+from waypost.imports.sources import Manifest, digest_of
+from waypost.stores import schema, urls
+from waypost.stores.database import Database
+from waypost.stores.directory import data_directory
+from waypost.stores.records import Entry
+from waypost.stores.store import Store
+from waypost.workflows.checking.references import called_names, may_bring
+from waypost.workflows.resolution import nearest
+
+_READ_TIMEOUT_S: Final = 3.0
+
+
+def last_offered(loaded: Loaded) -> dict[str, set[str]]:
+    """The tools of each connection that a hub asked before; no upstream is connected to, no store created or migrated.
+
+    A store that cannot be read in time gives nothing. Not to be called on an event loop.
+    """
+    try:
+        database = urls.create_database(loaded.config.store.url, data_directory(loaded.path))
+        entries = asyncio.run(_read_manifests(database))
+    except (StoreError, TimeoutError):
+        return {}
+    return dict(_tools(entries, loaded.config.connections))
+
+
+async def _read_manifests(database: Database) -> Sequence[Entry]:
+    try:
+        async with asyncio.timeout(_READ_TIMEOUT_S):
+            # Reading opens a store, and opening brings its tables up to date: `check` must not do that for a hub.
+            if not database.is_durable or await database.schema_version() != schema.LATEST:
+                return ()
+            return await Store(database).state.page("manifest")
+    finally:
+        await database.close()
+
+
+def _tools(entries: Sequence[Entry], connections: Mapping[str, Connection]) -> Iterator[tuple[str, set[str]]]:
+    for entry in entries:
+        connection = connections.get(entry.key)
+        with suppress(msgspec.ValidationError):
+            manifest = msgspec.convert(entry.value, Manifest)
+            if isinstance(connection, McpConnection) and manifest.digest == digest_of(connection):
+                yield entry.key, {str(tool["name"]) for tool in manifest.tools if "name" in tool}
+
+
+MOST_TOLD: Final = 10
+"""How many operations of one document are told one by one."""
+RESERVED: Final = ("gateway.", "workflow.")
+"""What the names of the hub's own tools begin with."""
+
+Offered = tuple[KeyPath, Offer]
+
+
+def offered(loaded: Loaded) -> tuple[list[Offered], list[Finding]]:
+    """Everything the section offers, each with its place; what `check_workflows` notes is not noted again."""
+    offers: list[Offered] = []
+    findings: list[Finding] = []
+    config = loaded.config
+    for index, entry in enumerate(config.proxy.expose):
+        try:
+            offers.append((("proxy", "expose", index), offer(entry, config.capabilities)))
+        except DefinitionError:
+            continue
+    for index, one in enumerate(config.proxy.imports):
+        place: KeyPath = ("proxy", "import", index)
+        offers += [(place, found) for found in _imported(one, place, loaded, findings)]
+    for place, found in offers:
+        if found.name.startswith(RESERVED):
+            message = f"{quoted(found.name)} is how the hub's own tools are called; give it another name"
+            findings.append(loaded.finding(place, message, "CFG043"))
+    return offers, findings
+
+
+def _imported(entry: Import, place: KeyPath, loaded: Loaded, findings: list[Finding]) -> Iterator[Offer]:
+    def note(key: str, message: str, code: str) -> None:
+        findings.append(loaded.finding((*place, key), message, code))
+
+    connections = loaded.config.connections
+    connection = connections.get(entry.connection)
+    if connection is None:
+        hint = nearest(entry.connection, connections)
+        note("connection", f"there is no connection {quoted(entry.connection)}; {hint}", "CFG070")
+        return
+    if isinstance(connection, McpConnection):
+        return
+    if not isinstance(connection, RestConnection):
+        sentence = f"{quoted(entry.connection)} is a program; expose what it does one by one, in `expose`"
+        note("connection", sentence, "CFG070")
+        return
+    from waypost.imports.openapi import imported
+
+    try:
+        found = imported(entry, connection)
+    except DefinitionError as error:
+        note("connection", f"nothing of {quoted(entry.connection)} can be taken over: {error.message}", "CFG071")
+        return
+    for left in found.left_out[:MOST_TOLD]:
+        note("connection", f"the operation {quoted(left.id)} is left out: {left.why}", "CFG072")
+    if len(found.left_out) > MOST_TOLD:
+        note("connection", f"{len(found.left_out) - MOST_TOLD} more operations are left out", "CFG072")
+    for name in found.unknown:
+        key = "include" if name in entry.include else "exclude"
+        note(key, f"{quoted(entry.connection)} has no operation {quoted(name)}", "CFG073")
+    yield from found.offers
+
+
+def unheard_of(loaded: Loaded) -> list[Finding]:
+    """Names of tools that their server did not have when it was last asked; it may have them by now."""
+    if not any(isinstance(one, McpConnection) for one in loaded.config.connections.values()):
+        return []
+    listed = last_offered(loaded)
+    exposed = {name_of(entry) for entry in loaded.config.proxy.expose}
+    found: list[Finding] = []
+    for path, name in called_names(loaded.config):
+        if name in exposed:
+            continue
+        bringing = [one for one in loaded.config.proxy.imports if may_bring(one, name, loaded.config.connections)]
+        if bringing and all(one.connection in listed for one in bringing):
+            tools = {f"{one.prefix or one.connection}.{tool}" for one in bringing for tool in listed[one.connection]}
+            if name not in tools:
+                sentence = f"{quoted(bringing[0].connection)} had no such tool when it was last asked"
+                found.append(loaded.finding(path, f"{sentence}; {nearest(name, tools)}", "CFG074"))
+    return found

@@ -1,0 +1,260 @@
+"""Exposures of the section `proxy`: one model for whatever is exposed, and the tools made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any, Final
+from uuid import uuid4
+
+import msgspec
+from msgspec import Struct
+
+from waypost.capabilities.capability import Capability
+from waypost.capabilities.context import Caller, Context
+from waypost.capabilities.options import ToolOptions
+from waypost.capabilities.principals import Chain
+from waypost.capabilities.results import Result
+from waypost.capabilities.schemas.forms import require
+from waypost.capabilities.schemas.validators import Validator
+from waypost.capabilities.tools import make_tool
+from waypost.config import workflows as models
+from waypost.config.proxy import Expose
+from waypost.config.workflows import Reliability, Retry
+from waypost.errors import ExecutorFailed
+from waypost.kinds import ExecutorModel, GuardModel
+from waypost.wire.content import Audio, Block, EmbeddedResource, Image, ResourceLink, Text
+from waypost.wire.versions import is_modern
+from waypost.workflows.callers import Unasked
+from waypost.workflows.definition import with_defaults
+from waypost.workflows.executors import is_idempotent, supervise
+from waypost.workflows.executors.kind import ExecutorContext, Run
+from waypost.workflows.executors.mcp import Mcp
+from waypost.workflows.executors.noop import Noop
+from waypost.workflows.executors.reliability import Supervised
+from waypost.workflows.executors.rest import Rest
+from waypost.workflows.guards import Reason, compile_guards
+from waypost.workflows.resolution import Capabilities, resolve_capability
+from waypost.workflows.scope import Scope
+
+Data = dict[str, Any]
+NOTHING: Final[Data] = {"type": "object", "properties": {}, "additionalProperties": False}
+"""The schema of what takes no arguments."""
+_WRITTEN: Final = "\0"
+"""A name that no entry of `capabilities` has."""
+
+
+class Offer(Struct, frozen=True, kw_only=True):
+    """Something agents may use, with everything it is made from in its place."""
+
+    name: str
+    title: str | None = None
+    description: str | None = None
+    tags: list[str] = []
+    aliases: list[str] = []
+    examples: list[Any] = []
+    category: str | None = None
+    input_schema: Data
+    guards: list[GuardModel] = []
+    executor: ExecutorModel
+    bare: Rest | None = None
+    """What runs instead where there is no body to send."""
+    reliability: Reliability | None = None
+    annotations: dict[str, bool] = {}
+
+
+def name_of(entry: Expose) -> str:
+    """The name under which an entry of `proxy.expose` is offered."""
+    return entry.name or entry.as_ or entry.capability or ""
+
+
+def written(entry: Expose) -> models.Capability:
+    """An entry of `proxy.expose` as a building block that wraps what it names."""
+    executor = entry.executor
+    if executor is None and entry.capability is None:
+        executor = Noop()
+    return models.Capability(
+        title=entry.title,
+        description=entry.description,
+        tags=entry.tags,
+        aliases=entry.aliases,
+        examples=entry.examples,
+        wraps=entry.capability,
+        input_schema=entry.input_schema,
+        executor=executor,
+        guards=entry.guards,
+        reliability=entry.reliability,
+    )
+
+
+def whole(entry: Expose, capabilities: Capabilities) -> models.Capability:
+    """An entry together with everything it is made from; a `DefinitionError` where that is not there."""
+    return resolve_capability(_WRITTEN, {**capabilities, _WRITTEN: written(entry)})
+
+
+def offer(entry: Expose, capabilities: Capabilities) -> Offer:
+    """What an entry of `proxy.expose` offers."""
+    found = whole(entry, capabilities)
+    named = capabilities.get(entry.capability or "")
+    assert found.executor is not None
+    return Offer(
+        name=name_of(entry),
+        title=found.title,
+        description=found.description,
+        tags=found.tags,
+        aliases=list(dict.fromkeys([*(named.aliases if named is not None else ()), *entry.aliases])),
+        examples=found.examples,
+        category=entry.category,
+        input_schema=NOTHING if found.input_schema is None else found.input_schema,
+        guards=found.guards,
+        executor=found.executor,
+        reliability=found.reliability,
+    )
+
+
+OWNER: Final = "exposed"
+_WORTH_ANOTHER_TRY: Final = ("timeout", "rate_limited", "connection_error", "transient_error")
+
+
+class Filled:
+    """A JSON Schema that was checked already, whose defaults stand in for what is not given."""
+
+    cast_plan = None
+
+    def __init__(self, schema: Data) -> None:
+        self.schema = schema if "type" in schema else {"type": "object", **schema}
+        self._validator = Validator.deferred(self.schema)
+
+    def admit(self, arguments: Data) -> Data:
+        """The arguments with their defaults, if they fit."""
+        filled: Data = with_defaults(self.schema, arguments)
+        require(self._validator, filled)
+        return filled
+
+
+class Exposures:
+    """The tools of a configuration; what did not change stays the same tool when it is read again."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[Offer, Capability]] = {}
+
+    def tools(self, offers: Iterable[Offer], surroundings: ExecutorContext) -> list[Capability]:
+        """A tool for each offer."""
+        made: dict[str, tuple[Offer, Capability]] = {}
+        for offer in offers:
+            known = self._made.get(offer.name)
+            made[offer.name] = known if known and known[0] == offer else (offer, expose(offer, surroundings))
+        self._made = made
+        return [tool for _, tool in made.values()]
+
+
+def expose(offer: Offer, surroundings: ExecutorContext) -> Capability:
+    """The tool of an offer."""
+    schema = offer.input_schema
+    examples = [one for one in offer.examples if isinstance(one, dict)]
+    options = ToolOptions(
+        title=offer.title,
+        category=offer.category,
+        tags=tuple(offer.tags),
+        aliases=tuple(offer.aliases),
+        timeout=_longest(offer.reliability),
+        annotations=offer.annotations or ({"idempotent_hint": True} if is_idempotent(offer.executor) else None),
+    )
+    return make_tool(
+        offer.name,
+        options,
+        arguments=Filled({**schema, "examples": examples} if examples else schema),
+        output=None,
+        handler=Exposed(offer, surroundings),
+        arity=2,
+        asynchronous=True,
+        description=_described(offer),
+        owner=OWNER,
+    )
+
+
+class Exposed:
+    """What happens when an offer is called."""
+
+    def __init__(self, offer: Offer, surroundings: ExecutorContext) -> None:
+        self.offer = offer
+        self._surroundings = surroundings
+        self._guards = compile_guards(offer.guards)
+
+    @cached_property
+    def _whole(self) -> Supervised:
+        # Made when it is first used: an API has thousands of operations, of which few ever are.
+        return supervise(self.offer.executor, self.offer.reliability, self._surroundings)
+
+    @cached_property
+    def _bare(self) -> Supervised:
+        bare = self.offer.bare
+        return self._whole if bare is None else supervise(bare, self.offer.reliability, self._surroundings)
+
+    async def __call__(self, arguments: Data, ctx: Context) -> Any:
+        """The executor's output, or a result that says why there is none."""
+        name, caller = self.offer.name, ctx.caller
+        scope = Scope({}, arguments, {}, principal=caller.principal)
+        if not self._guards.holds(scope):
+            return _rejected(name, self._guards.failures(scope))
+        runs = self._whole if "body" in arguments else self._bare
+        try:
+            output, _ = await runs.run(Run(scope, caller.chain.key or f"call_{uuid4().hex}", _behind(caller, name)))
+        except ExecutorFailed as error:
+            return _failed(error)
+        return _content(output) if isinstance(self.offer.executor, Mcp) else output
+
+
+def _behind(caller: Caller, name: str) -> Caller:
+    """Whoever calls, as the capabilities that an executor calls see it."""
+    before = caller.chain
+    chain = Chain(name, "core", before.depth + 1, before.run, before.token)
+    # To be asked, a client of today would have to make its call again, and what ran so far would run twice.
+    return Unasked(caller, chain) if is_modern(caller.version) else caller.with_chain(chain)
+
+
+def _rejected(name: str, reasons: list[Reason]) -> Result:
+    told = "; ".join(reason["message"] for reason in reasons)
+    return _error(f"{name} is not allowed now: {told}", "GUARD_REJECTED", guards=reasons)
+
+
+def _failed(error: ExecutorFailed) -> Result:
+    kind = error.error_class
+    hint = " It may help to try again later." if kind in _WORTH_ANOTHER_TRY else ""
+    return _error(f"{error.message} [{kind}]{hint}", "EXECUTOR_FAILED", errorClass=kind)
+
+
+def _error(message: str, code: str, **details: Any) -> Result:
+    return Result([Text(message)], {"error": {"code": code, "message": message, **details}}, is_error=True)
+
+
+def _content(output: Any) -> Any:
+    """The content of another server's answer as it came, where it is nothing but content."""
+    if not isinstance(output, dict) or output.keys() != {"content"}:
+        return output
+    try:
+        return Result([_block(block) for block in output["content"]])
+    except msgspec.ValidationError:
+        return output
+
+
+def _block(data: Any) -> Block:
+    if isinstance(data, dict) and data.get("type") == "resource" and isinstance(data.get("resource"), dict):
+        return EmbeddedResource(resource=data["resource"]).block()
+    return msgspec.convert(data, Text | Image | Audio | ResourceLink)
+
+
+def _described(offer: Offer) -> str | None:
+    phrases = [one for one in offer.examples if isinstance(one, str) and one]
+    told = f"For example: {'; '.join(phrases)}" if phrases else ""
+    return "\n\n".join(part for part in (offer.description, told) if part) or None
+
+
+def _longest(reliability: Reliability | None) -> float | None:
+    """How long all attempts may take, where it is said how long one may; else what holds for every tool holds."""
+    if reliability is None or reliability.timeout_ms is None:
+        return None
+    retry = reliability.retry or Retry()
+    candidates = 1 + (len(reliability.fallback.executors) if reliability.fallback is not None else 0)
+    pauses = 0.0 if retry.backoff == "none" else (retry.max_attempts - 1) * float(retry.max_delay_ms)
+    return candidates * (retry.max_attempts * reliability.timeout_ms + pauses) / 1000 + 1.0

@@ -1,0 +1,1 @@
+"""Search over the catalog: an index and its rankings."""

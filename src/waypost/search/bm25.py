@@ -1,0 +1,185 @@
+"""BM25F for whole sentences: rare words count more, long texts less, and identifiers are split into words.
+
+A query of several sentences often asks for several things. So each sentence is scored by itself too, and what is best
+for one of them comes up even where the others drown it.
+
+Lengths are normalised by a usual length rather than by the average of the catalog: what a word is worth in a document
+then depends on that document alone, and a change of one document touches no other.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from math import log
+from typing import Final, NamedTuple
+
+from waypost.search.documents import Document
+from waypost.search.words import stems
+
+_MOST_SENTENCES: Final = 8
+_LEAST_OF_A_SENTENCE: Final = 3
+MOST_VISITED: Final = 3000
+"""Postings that one query may look at, one at a time: the commonest words are left out when there are more."""
+
+_SATURATION: Final = 1.6
+SENTENCES_WEIGHT: Final = 0.5
+# Only at the beginning of a run of such characters: from every place in it, a long one would take its square.
+_SENTENCE_END: Final = re.compile(r"(?<![.!?;])[.!?;]++\s+|\n+")
+
+
+class _Field(NamedTuple):
+    """How much a word counts in a field, how much length takes away, and what length takes nothing away."""
+
+    weight: float
+    slope: float
+    usual: float
+
+
+_NAME: Final = _Field(3.0, 0.4, 3)
+_PLACE: Final = _Field(0.7, 0.3, 2)
+_SYNONYMS: Final = _Field(2.0, 0.4, 4)
+_DESCRIPTION: Final = _Field(1.5, 0.7, 8)
+_PARAMETERS: Final = _Field(0.6, 0.6, 20)
+_TEXT: Final = _Field(0.6, 0.6, 20)
+
+
+class _Postings:
+    """The documents that have a stem, in the order of their slots, and what it is worth in each."""
+
+    __slots__ = ("slots", "worth")
+
+    def __init__(self) -> None:
+        self.slots = array("I")
+        self.worth = array("f")
+
+
+class Match(NamedTuple):
+    """A stem of a sentence: how rare it is, and what it is worth in the documents that have it."""
+
+    rarity: float
+    slots: array[int]
+    worth: array[float]
+    first: bool
+    """Whether no earlier sentence has it."""
+
+
+class Bm25:
+    """The index of the sentences' score; documents are known by their slots."""
+
+    def __init__(self) -> None:
+        self._postings: dict[str, _Postings] = {}
+        self._count = 0
+
+    def add(self, slot: int, document: Document) -> None:
+        """Take in a new document."""
+        known = self._postings.get
+        for stem, frequency in _frequencies(document).items():
+            postings = known(stem)
+            if postings is None:
+                postings = self._postings[stem] = _Postings()
+            worth = frequency / (_SATURATION + frequency)
+            slots = postings.slots
+            if not slots or slots[-1] < slot:
+                slots.append(slot)
+                postings.worth.append(worth)
+            else:
+                at = bisect_left(slots, slot)
+                slots.insert(at, slot)
+                postings.worth.insert(at, worth)
+        self._count += 1
+
+    def remove(self, slot: int, document: Document) -> None:
+        """Forget a document."""
+        for stem in _frequencies(document):
+            postings = self._postings[stem]
+            at = bisect_left(postings.slots, slot)
+            del postings.slots[at], postings.worth[at]
+            if not postings.slots:
+                del self._postings[stem]
+        self._count -= 1
+
+    def matches(self, parts: list[str], most: int = MOST_VISITED) -> list[list[Match]]:
+        """What each sentence finds: the rarest of its stems, so that no more postings than this are looked at."""
+        wanted = [set(stems(part)) for part in parts]
+        known = self._affordable(set().union(*wanted), most)
+        counted: set[str] = set()
+        found: list[list[Match]] = []
+        for part in wanted:
+            # In a fixed order, so that equal documents get equal sums.
+            found.append([self._match(stem, stem not in counted) for stem in sorted(part & known)])
+            counted |= part
+        return found
+
+    def _affordable(self, wanted: set[str], most: int) -> set[str]:
+        found = sorted((len(self._postings[stem].slots), stem) for stem in wanted if stem in self._postings)
+        chosen = set[str]()
+        visited = 0
+        for count, stem in found:
+            visited += count
+            if chosen and visited > most:
+                break
+            chosen.add(stem)
+        return chosen
+
+    def _match(self, stem: str, first: bool) -> Match:
+        postings = self._postings[stem]
+        count = len(postings.slots)
+        return Match(log(1 + (self._count - count + 0.5) / (count + 0.5)), postings.slots, postings.worth, first)
+
+
+def scores(found: list[list[Match]]) -> dict[int, float]:
+    """What each document is worth: all that matches, and half as much again what is best for one sentence."""
+    total: dict[int, float] = {}
+    best: dict[int, float] = {}
+    for matches in found:
+        sums: dict[int, float] = {}
+        for rarity, slots, worth, first in matches:
+            for slot, each in zip(slots, worth, strict=True):
+                sums[slot] = sums.get(slot, 0.0) + rarity * each
+                if first:
+                    total[slot] = total.get(slot, 0.0) + rarity * each
+        scale = SENTENCES_WEIGHT / max(sums.values(), default=1.0)
+        for slot, score in sums.items():
+            if score * scale > best.get(slot, 0.0):
+                best[slot] = score * scale
+    scale = 1.0 / max(total.values(), default=1.0)
+    return {slot: score * scale + best[slot] for slot, score in total.items()}
+
+
+def sentences(query: str) -> list[str]:
+    """The sentences of a query that say something; the query itself when there are not several."""
+    parts = _SENTENCE_END.split(query)
+    saying = [part for part in parts if len(stems(part)) >= _LEAST_OF_A_SENTENCE]
+    return saying[:_MOST_SENTENCES] if len(saying) > 1 else [query]
+
+
+def _frequencies(document: Document) -> dict[str, float]:
+    """How often each stem occurs, weighed by where."""
+    frequencies: dict[str, float] = {}
+    known = frequencies.get
+    for (weight, slope, usual), found in _fields(document):
+        if found:
+            each = weight / (1 - slope + slope * len(found) / usual)
+            for stem in found:
+                frequencies[stem] = known(stem, 0.0) + each
+    return frequencies
+
+
+def _fields(document: Document) -> Iterator[tuple[_Field, list[str]]]:
+    place, _, name = document.id.rpartition(".")
+    named = stems(name)
+    if document.title and document.title != document.id:
+        named += [stem for stem in stems(document.title) if stem not in named]
+    yield _NAME, named
+    if place:
+        yield _PLACE, stems(place)
+    if document.tags or document.aliases:
+        yield _SYNONYMS, stems(" ".join(document.tags + document.aliases))
+    yield _DESCRIPTION, stems(document.description)
+    if document.parameters:
+        yield _PARAMETERS, stems(" ".join(document.parameters))
+    if document.text != document.id:
+        yield _TEXT, stems(document.text)

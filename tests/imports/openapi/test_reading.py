@@ -1,0 +1,89 @@
+"""Reading documents, from honest ones to those that want to take the hub down."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from waypost.errors import DefinitionError
+from waypost.imports import openapi
+from waypost.imports.openapi import read
+
+
+def written(folder: Path, content: str | bytes) -> str:
+    file = folder / "api.yaml"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"openapi": "3.1.0", "paths": {}}',
+        b'\xef\xbb\xbf{"openapi": "3.1.0", "paths": {}}',
+        "openapi: 3.1.0\npaths: {}\n",
+        "{openapi: 3.1.0, paths: {}}",
+    ],
+)
+def test_json_and_yaml_are_read(tmp_path: Path, content: str | bytes) -> None:
+    assert read(written(tmp_path, content)) == {"openapi": "3.1.0", "paths": {}}
+
+
+def test_words_and_dates_of_yaml_stay_what_they_are(tmp_path: Path) -> None:
+    text = "openapi: 3.0.0\nx: {a: [no, on, 2020-01-01, 12:30, true, 3]}\ny: {200: ok}\nz: &z {b: c}\nw: *z\n"
+    found = read(written(tmp_path, text))
+    assert found["x"] == {"a": ["no", "on", "2020-01-01", "12:30", True, 3]}
+    assert (found["y"], found["w"]) == ({"200": "ok"}, {"b": "c"})
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("", "not a mapping"),
+        ("[]", "not a mapping"),
+        ("just text", "not a mapping"),
+        ("a: b", "does not say"),
+        ("openapi: 2.0.0", "does not say"),
+        ("openapi: 3", "does not say"),
+        ("openapi: [3.1.0]", "does not say"),
+        ("swagger: '2.0'", "Swagger 2.0"),
+        ("openapi: '3.1.0\nx", "neither JSON nor YAML"),
+        ("a: b: c", "neither JSON nor YAML: mapping values are not allowed in this context in line 1"),
+        (b"\xff\xfe\x00", "not UTF-8"),
+        ("a: \x01", "neither JSON nor YAML"),
+        ("a: *b", "alias"),
+        ('{"openapi": "3.1.0", "a": ' + "[" * 100_000, "nested too deeply"),
+        ("openapi: 3.1.0\na: " + "[" * 500 + "]" * 500, "nested too deeply"),
+    ],
+)
+def test_what_is_no_document_is_refused_in_one_sentence(tmp_path: Path, content: str | bytes, why: str) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        read(written(tmp_path, content))
+    assert why in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+def test_aliases_that_multiply_cost_nothing(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 30)]
+    assert read(written(tmp_path, "\n".join(["openapi: 3.1.0", *lines])))["a29"]
+
+
+def test_a_document_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "api.json"
+    with file.open("wb") as stream:
+        stream.truncate(openapi.MAX_BYTES + 1)
+    with pytest.raises(DefinitionError, match="larger than 16 MiB"):
+        read(str(file))
+    monkeypatch.setattr(openapi, "MAX_YAML_VALUES", 100)
+    with pytest.raises(DefinitionError, match="more than 100 values"):
+        read(written(tmp_path, "openapi: 3.1.0\na: [" + "x, " * 200 + "]"))
+
+
+def test_what_is_not_a_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name, why in (("pipe", "regular file"), (".", "regular file"), ("none", "no such file")):
+        with pytest.raises(DefinitionError, match=why):
+            read(str(tmp_path / name))
