@@ -10,7 +10,7 @@ import pytest
 import waypost
 from tests.capabilities.client import call, listed, new_hub, text
 from waypost import DefinitionError, Result, Text
-from waypost.capabilities.tools import is_async
+from waypost.capabilities.components import is_async
 
 if TYPE_CHECKING:
     from waypost import Context

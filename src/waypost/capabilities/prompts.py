@@ -10,13 +10,20 @@ import msgspec
 from msgspec import UNSET
 
 from waypost.capabilities.capability import Capability, Kind
-from waypost.capabilities.components import Component, TextArguments, choices
+from waypost.capabilities.components import (
+    Component,
+    TextArguments,
+    choices,
+    description_of,
+    hints,
+    inspect_shape,
+    is_async,
+)
 from waypost.capabilities.context import Handler
 from waypost.capabilities.names import check_name
 from waypost.capabilities.options import Options, named
 from waypost.capabilities.schemas import forms, signatures
 from waypost.capabilities.schemas.forms import OPEN, Arguments
-from waypost.capabilities.tools import description_of, hints, inspect_shape, is_async
 from waypost.errors import CallError, DefinitionError
 from waypost.wire.content import CONTENT_TYPES, Block, as_block
 from waypost.wire.definitions import PromptArgument, PromptDefinition

@@ -11,13 +11,12 @@ import msgspec
 from msgspec import UNSET
 
 from waypost.capabilities.capability import Capability, Kind
-from waypost.capabilities.components import Component, TextArguments, choices
+from waypost.capabilities.components import Component, TextArguments, choices, description_of, inspect_shape, is_async
 from waypost.capabilities.context import Handler
 from waypost.capabilities.names import check_name
 from waypost.capabilities.options import Options, ResourceOptions, named
 from waypost.capabilities.results import encode_json, plain
 from waypost.capabilities.schemas.forms import Arguments
-from waypost.capabilities.tools import description_of, inspect_shape, is_async
 from waypost.errors import DefinitionError
 from waypost.suggestions import did_you_mean
 from waypost.wire.content import Annotations, BlobContents, Contents, EmbeddedResource, TextContents, contents

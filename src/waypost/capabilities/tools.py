@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, TypeVar, cast, overload
@@ -12,38 +10,19 @@ from typing import Any, ClassVar, Final, TypeVar, cast, overload
 from msgspec import UNSET
 
 from waypost.capabilities.capability import Capability, Kind, header_parameters
-from waypost.capabilities.components import Component
-from waypost.capabilities.context import Context, Handler
+from waypost.capabilities.components import Component, Shape, _whole, description_of, hints, inspect_shape, is_async
+from waypost.capabilities.context import Handler
 from waypost.capabilities.names import check_name
 from waypost.capabilities.options import Options, ToolOptions, hidden_flag, named, parse, wire_annotations
 from waypost.capabilities.results import Result
 from waypost.capabilities.schemas import forms, signatures
-from waypost.capabilities.schemas.forms import OPEN, Arguments
-from waypost.capabilities.schemas.hints import underlying
+from waypost.capabilities.schemas.forms import Arguments
 from waypost.capabilities.schemas.validators import Validator
 from waypost.errors import DefinitionError
 from waypost.wire.content import CONTENT_TYPES
 from waypost.wire.definitions import ToolDefinition, ToolExecution
 
-MAX_ARITY: Final = 2
 _OPAQUE: Final = (Result, *CONTENT_TYPES)
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """How a function wants to be called: with `args` and `ctx` by position, or with its own parameters by name."""
-
-    by_name: bool
-    arity: int
-    context_parameter: str | None
-    arguments: Arguments
-    returns: Any
-
-    def handler(self, function: Callable[..., Any]) -> Handler:
-        """The function behind the one signature the pipeline calls."""
-        if self.by_name:
-            return _by_name(function, self.context_parameter)
-        return _by_position(function, self.arity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,72 +37,6 @@ class Blueprint:
         return replace(self.capability, handler=self.shape.handler(function))
 
 
-def _by_name(function: Callable[..., Any], context_parameter: str | None) -> Handler:
-    if context_parameter is None:
-        return lambda arguments, _: function(**arguments)
-    return lambda arguments, ctx: function(**arguments, **{context_parameter: ctx})
-
-
-def _by_position(function: Callable[..., Any], arity: int) -> Handler:
-    if arity == 0:
-        return lambda _args, _ctx: function()
-    return (lambda args, _: function(args)) if arity == 1 else function
-
-
-def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling `function` gives a coroutine."""
-    function = _whole(function)
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
-
-
-def _whole(function: Any) -> Any:
-    """What a partial is a part of."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return function
-
-
-def hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """Resolved type hints; `Context` is found even when it was imported for type checkers only."""
-    function = underlying(function)
-    try:
-        return typing.get_type_hints(function, include_extras=True)
-    except NameError:
-        try:
-            return typing.get_type_hints(function, localns={"Context": Context}, include_extras=True)
-        except NameError as error:
-            raise DefinitionError(
-                f"the annotation {error.name!r} cannot be resolved at run time; import it for real"
-            ) from None
-
-
-def inspect_shape(function: Callable[..., Any], *, declared: Arguments | None, skip_self: bool) -> Shape:
-    """Work out how `function` is called; `declared` arguments make it take `args` and `ctx` by position."""
-    everything = list(inspect.signature(function).parameters.values())
-    parameters = everything[1:] if skip_self else everything
-    if starred := [
-        f"{p.replace(annotation=p.empty)}" for p in parameters if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    ]:
-        raise DefinitionError(f"{' and '.join(starred)} cannot be arguments; name them")
-    known = hints(function)
-    returned = known.get("return", inspect.Signature.empty)
-    if declared is not None or not any(parameter.name in known for parameter in parameters):
-        return Shape(False, _arity(parameters), None, declared or OPEN, returned)
-    context_parameter = next((p.name for p in parameters if known.get(p.name) is Context), None)
-    own = {p.name for p in parameters} - {context_parameter}
-    skip = frozenset(p.name for p in everything if p.name not in own)
-    arguments = signatures.from_function(function, skip) if own else OPEN
-    return Shape(True, MAX_ARITY, context_parameter, arguments, returned)
-
-
-def _arity(parameters: list[inspect.Parameter]) -> int:
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    required_keywords = [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
-    if len(positional) > MAX_ARITY or required_keywords:
-        raise DefinitionError("takes at most two parameters, (args, ctx), when its input is declared or unannotated")
-    return len(positional)
-
-
 def declared_input(options: ToolOptions) -> Arguments | None:
     """The input the options declare; `input_schema` is asked before `input`."""
     if options.input_schema is not UNSET:
@@ -136,18 +49,6 @@ def declared_output(options: ToolOptions) -> Validator | None:
     if options.output_schema is not UNSET:
         return forms.output(options.output_schema, raw=True)
     return None if options.output is UNSET else forms.output(options.output, raw=False)
-
-
-def description_of(subject: object, options: Options) -> str | None:
-    """What is said about `subject`: the option, else its docstring."""
-    if options.description is not None:
-        return options.description
-    doc = (
-        inspect.getdoc(_whole(subject))
-        if not isinstance(subject, type)
-        else inspect.cleandoc(subject.__dict__.get("__doc__") or "")
-    )
-    return doc or None
 
 
 def tool_from_function(
