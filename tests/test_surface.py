@@ -12,12 +12,12 @@ from tests.contract.conftest import asynchronous
 from tests.gateway.conftest import ERAS, agent, eras, office
 from waypost import Hub
 from waypost.api.metrics import collect_metrics
-from waypost.capabilities.names import SEVEN, Surface
+from waypost.capabilities.names import GATEWAY_TOOLS, Surface
 from waypost.capabilities.principals import ANONYMOUS
 
 OWN = {"mail.send", "skill:count", "workflow:release"}
-FOUR = {name for name in SEVEN if name.startswith("workflow.")}
-LISTED: dict[Surface, set[str]] = {"gateway": set(SEVEN), "full": OWN | FOUR, "both": OWN | SEVEN}
+FOUR = {name for name in GATEWAY_TOOLS if name.startswith("workflow.")}
+LISTED: dict[Surface, set[str]] = {"gateway": set(GATEWAY_TOOLS), "full": OWN | FOUR, "both": OWN | GATEWAY_TOOLS}
 TOOLS = '''\
 from waypost import Toolkit, tool
 
@@ -53,10 +53,10 @@ async def test_a_hub_in_python_lists_everything_unless_it_is_told_otherwise() ->
 @pytest.mark.parametrize(
     ("server", "names"),
     [
-        ("", set(SEVEN)),
-        ("surface: gateway", set(SEVEN)),
+        ("", set(GATEWAY_TOOLS)),
+        ("surface: gateway", set(GATEWAY_TOOLS)),
         ("surface: full", {"add"}),
-        ("surface: both", {"add"} | SEVEN),
+        ("surface: both", {"add"} | GATEWAY_TOOLS),
     ],
 )
 @eras
@@ -70,7 +70,7 @@ async def test_a_configuration_file_lists_the_seven_unless_it_says_otherwise(
     async with agent(hub, version) as a:
         assert {tool["name"] for tool in await a.client.list_tools()} == names
         assert (await a.client.call_tool("add", {"a": 1, "b": 2})).text == "3.0"
-        if names >= SEVEN:
+        if names >= GATEWAY_TOOLS:
             assert await a.found("add two numbers") == ["add"]
 
 
@@ -83,7 +83,7 @@ async def test_a_file_that_is_read_again_leaves_the_seven_and_is_found_at_once(t
         (tmp_path / "tools.py").write_text(TOOLS.replace("add", "subtract").replace("Add", "Subtract"))
         assert await hub.reload()
         assert await a.found("") == ["subtract"]
-        assert {tool["name"] for tool in await a.client.list_tools()} == SEVEN
+        assert {tool["name"] for tool in await a.client.list_tools()} == GATEWAY_TOOLS
         await a.client.refute_notification("tools/list_changed")
 
 
@@ -117,7 +117,7 @@ def test_metrics_count_the_tools_that_are_listed(surface: Surface) -> None:
 async def test_portable_names_are_published_and_both_forms_are_taken(version: str) -> None:
     async with agent(office(names="portable"), version) as a:
         tools = await a.client.list_tools()
-        assert {tool["name"] for tool in tools} == {name.replace(".", "_") for name in SEVEN}
-        assert {tool["title"] for tool in tools} == SEVEN
+        assert {tool["name"] for tool in tools} == {name.replace(".", "_") for name in GATEWAY_TOOLS}
+        assert {tool["title"] for tool in tools} == GATEWAY_TOOLS
         plain, portable = [await a.client.call_tool(name, {}) for name in ("gateway.home", "gateway_home")]
         assert json.loads(plain.text) == json.loads(portable.text)

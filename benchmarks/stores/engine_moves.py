@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from benchmarks.stores import moves
 from waypost import Hub
-from waypost.capabilities.context import Absent
+from waypost.capabilities.context import DetachedCaller
 from waypost.capabilities.principals import FROM_OUTSIDE, Principal
 from waypost.config.workflows import State, Transition, Workflow
 from waypost.stores.sqlite import SqliteDatabase
@@ -19,7 +19,7 @@ from waypost.workflows.executors.noop import Noop
 
 GO: Final = "go"
 _TOGETHER: Final = 500
-_CALLER: Final = Absent(Principal(moves.PRINCIPAL), FROM_OUTSIDE)
+_CALLER: Final = DetachedCaller(Principal(moves.PRINCIPAL), FROM_OUTSIDE)
 
 
 def _state(target: str) -> State:

@@ -13,8 +13,8 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from waypost.capabilities.capability import Capability, Kind
-from waypost.capabilities.context import Caller, Context, paused
-from waypost.capabilities.options import Options, ResourceOptions, ToolOptions, parse
+from waypost.capabilities.context import Caller, Context, pause_deadline
+from waypost.capabilities.options import Options, ResourceOptions, ToolOptions, parse_options
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.prompts import prompt_from_function
 from waypost.capabilities.registry import Registry
@@ -186,7 +186,7 @@ class Hub:
 
         def register(target: F) -> F:
             nearer = tool_options(target) or {}
-            parsed = parse({**options, **nearer}, f"Tool {getattr(target, '__name__', '?')!r}", ToolOptions)
+            parsed = parse_options({**options, **nearer}, f"Tool {getattr(target, '__name__', '?')!r}", ToolOptions)
             self.registry.add([tool_from_function(target, parsed).capability])
             return target
 
@@ -200,7 +200,7 @@ class Hub:
         """Register a function as a prompt; its parameters are the arguments."""
 
         def register(target: F) -> F:
-            parsed = parse(options, f"Prompt {target.__name__!r}", Options)
+            parsed = parse_options(options, f"Prompt {target.__name__!r}", Options)
             self.registry.add([prompt_from_function(target, parsed)])
             return target
 
@@ -210,7 +210,7 @@ class Hub:
         """Register a function as the resource at `uri`; variables in it make a template."""
 
         def register(target: F) -> F:
-            parsed = parse(options, f"Resource {target.__name__!r}", ResourceOptions)
+            parsed = parse_options(options, f"Resource {target.__name__!r}", ResourceOptions)
             self.registry.add([resource_from_function(target, uri, parsed)])
             return target
 
@@ -427,7 +427,7 @@ class Hub:
         """A call of a tool; an override answers it, or goes on to this."""
 
         async def call(name: str, arguments: dict[str, Any], ctx: Context) -> Any:
-            with paused(ctx):
+            with pause_deadline(ctx):
                 return await self.core.pipeline.call(name, arguments, ctx.caller)
 
         return await self.hooks.go_on("tool_call", (name, arguments, ctx), call)

@@ -7,9 +7,9 @@ from waypost import Context, Hub, Image, Text
 from waypost.capabilities.questions import (
     Root,
     as_sampling_messages,
-    require,
-    roots_answer,
-    sampling_answer,
+    check_supported,
+    parse_roots,
+    parse_sampling_answer,
     sampling_question,
 )
 from waypost.errors import CapabilityNotSupported, InvalidAnswer
@@ -36,7 +36,7 @@ NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required"
     ],
 )
 def test_a_client_may_be_asked_what_it_offers(offered: dict[str, Any], needed: dict[str, Any]) -> None:
-    require(offered, needed)
+    check_supported(offered, needed)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_client_may_be_asked_what_it_offers(offered: dict[str, Any], needed: d
 )
 def test_a_client_is_not_asked_what_it_does_not_offer(offered: dict[str, Any], needed: dict[str, Any]) -> None:
     with pytest.raises(CapabilityNotSupported) as caught:
-        require(offered, needed)
+        check_supported(offered, needed)
     assert caught.value.data == {"requiredCapabilities": needed}
 
 
@@ -119,14 +119,14 @@ def test_a_model_with_tools_needs_a_client_that_knows_them() -> None:
 
 
 def test_what_a_model_said_reads_as_content() -> None:
-    said = sampling_answer(SAID)
+    said = parse_sampling_answer(SAID)
     assert (said.role, said.model, said.stop_reason, said.text) == ("assistant", "m", "endTurn", "Paris")
     assert said.content == Text("Paris")
 
 
 def test_a_model_may_say_several_things_and_some_that_nobody_knows() -> None:
     use = {"type": "tool_use", "id": "1", "name": "t", "input": {}}
-    said = sampling_answer({"role": "assistant", "content": [{"type": "text", "text": "a"}, use], "model": "m"})
+    said = parse_sampling_answer({"role": "assistant", "content": [{"type": "text", "text": "a"}, use], "model": "m"})
     assert said.content == [Text("a"), use]
     assert said.text == "a"
 
@@ -137,18 +137,18 @@ def test_a_model_may_say_several_things_and_some_that_nobody_knows() -> None:
 )
 def test_what_no_model_says_is_refused(result: Any) -> None:
     with pytest.raises(InvalidAnswer, match="malformed"):
-        sampling_answer(result)
+        parse_sampling_answer(result)
 
 
 def test_roots_read_as_places() -> None:
-    places = roots_answer({"roots": [{"uri": "file:///a", "name": "a"}, {"uri": "file:///b", "_meta": {}}]})
+    places = parse_roots({"roots": [{"uri": "file:///a", "name": "a"}, {"uri": "file:///b", "_meta": {}}]})
     assert places == [Root("file:///a", "a"), Root("file:///b")]
 
 
 @pytest.mark.parametrize("result", [None, {}, {"roots": {}}, {"roots": [{}]}, {"roots": ["file:///a"]}])
 def test_roots_that_are_malformed_are_refused(result: Any) -> None:
     with pytest.raises(InvalidAnswer, match="malformed"):
-        roots_answer(result)
+        parse_roots(result)
 
 
 def curious() -> Hub:

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from waypost.capabilities.questions import ElicitationAnswer, answer, for_version, form
+from waypost.capabilities.questions import ElicitationAnswer, parse_elicitation_answer, to_form, to_older_form
 from waypost.errors import InvalidAnswer, SchemaNotAllowed
 from waypost.wire.versions import V2025_06_18, V2025_11_25, V2026_07_28
 
@@ -79,13 +79,13 @@ def of(**properties: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("name", ALLOWED)
 def test_a_form_may_have(name: str) -> None:
     schema = of(field=ALLOWED[name]) | {"required": ["field"]}
-    assert form(schema) == schema
+    assert to_form(schema) == schema
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_form_may_not_have(name: str) -> None:
     with pytest.raises(SchemaNotAllowed, match="field"):
-        form(of(fine={"type": "string"}, field=REFUSED[name]))
+        to_form(of(fine={"type": "string"}, field=REFUSED[name]))
 
 
 @pytest.mark.parametrize(
@@ -107,16 +107,16 @@ def test_a_form_may_not_have(name: str) -> None:
 )
 def test_what_is_no_form_is_refused(schema: Any) -> None:
     with pytest.raises(SchemaNotAllowed):
-        form(schema)
+        to_form(schema)
 
 
 def test_a_form_may_say_what_it_is() -> None:
     schema = of() | {"title": "T", "description": "D", "$schema": "https://json-schema.org/draft/2020-12/schema"}
-    assert form(schema) == schema
+    assert to_form(schema) == schema
 
 
 def test_a_form_may_be_written_as_data() -> None:
-    shown = form({"name": {"type": "string", "required": True}, "age": "integer"})
+    shown = to_form({"name": {"type": "string", "required": True}, "age": "integer"})
     assert shown["required"] == ["name"]
     assert shown["properties"]["name"]["type"] == "string"
     assert shown["properties"]["age"]["type"] == "integer"
@@ -124,13 +124,13 @@ def test_a_form_may_be_written_as_data() -> None:
 
 def test_a_field_of_a_form_written_as_data_may_be_called_type() -> None:
     kinds = {"type": {"type": "enum", "values": ["a", "b"]}, "name": "string"}
-    assert form(kinds)["properties"] == {"type": {"type": "string", "enum": ["a", "b"]}, "name": {"type": "string"}}
+    assert to_form(kinds)["properties"] == {"type": {"type": "string", "enum": ["a", "b"]}, "name": {"type": "string"}}
 
 
 @pytest.mark.parametrize("version", [V2025_11_25, V2026_07_28])
 def test_newer_clients_get_the_form_as_it_is(version: str) -> None:
     schema = of(**ALLOWED)
-    assert for_version(schema, version) == schema
+    assert to_older_form(schema, version) == schema
 
 
 def test_older_clients_get_titled_choices_the_old_way_and_only_booleans_with_defaults() -> None:
@@ -140,7 +140,7 @@ def test_older_clients_get_titled_choices_the_old_way_and_only_booleans_with_def
         age={"type": "integer", "default": 1},
         sure={"type": "boolean", "default": False},
     )
-    assert for_version(schema, V2025_06_18)["properties"] == {
+    assert to_older_form(schema, V2025_06_18)["properties"] == {
         "color": {"type": "string", "enum": ["r", "g"], "enumNames": ["Red", "Green"], "title": "Color"},
         "name": {"type": "string"},
         "age": {"type": "integer"},
@@ -151,7 +151,7 @@ def test_older_clients_get_titled_choices_the_old_way_and_only_booleans_with_def
 
 def test_older_clients_cannot_be_asked_for_several() -> None:
     with pytest.raises(SchemaNotAllowed, match="several"):
-        for_version(of(several=ALLOWED["several"]), V2025_06_18)
+        to_older_form(of(several=ALLOWED["several"]), V2025_06_18)
 
 
 PERSON = of(
@@ -168,7 +168,7 @@ PERSON = of(
     [{"name": "Ada"}, {"name": "Ada", "age": 1, "color": "r", "size": "l", "tags": ["g"]}],
 )
 def test_an_answer_that_fits_is_accepted(content: dict[str, Any]) -> None:
-    given = answer({"action": "accept", "content": content, "_meta": {}}, PERSON)
+    given = parse_elicitation_answer({"action": "accept", "content": content, "_meta": {}}, PERSON)
     assert given.accepted
     assert given.content == content
 
@@ -194,26 +194,28 @@ def test_an_answer_that_fits_is_accepted(content: dict[str, Any]) -> None:
 )
 def test_an_accepted_answer_that_does_not_fit_is_refused(content: Any) -> None:
     with pytest.raises(InvalidAnswer, match="does not fit the form"):
-        answer({"action": "accept", "content": content}, PERSON)
+        parse_elicitation_answer({"action": "accept", "content": content}, PERSON)
 
 
 @pytest.mark.parametrize("result", [None, 1, "accept", [], {}, {"action": 1}, {"action": "accept", "content": []}])
 def test_an_answer_that_is_malformed_is_refused(result: Any) -> None:
     with pytest.raises(InvalidAnswer, match="malformed"):
-        answer(result, PERSON)
+        parse_elicitation_answer(result, PERSON)
 
 
 def test_an_answer_with_an_unknown_action_is_refused() -> None:
     with pytest.raises(InvalidAnswer, match="'maybe'"):
-        answer({"action": "maybe"}, PERSON)
+        parse_elicitation_answer({"action": "maybe"}, PERSON)
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 def test_a_person_who_does_not_agree_need_not_fill_in_the_form_and_said_nothing(action: str) -> None:
-    given = answer({"action": action, "content": {"name": 5}}, PERSON)
+    given = parse_elicitation_answer({"action": action, "content": {"name": 5}}, PERSON)
     assert not given.accepted
     assert (given.action, given.content) == (action, None)
 
 
 def test_an_answer_without_a_form_is_not_checked_against_one() -> None:
-    assert answer({"action": "accept", "content": {"unchecked": 1}}, None) == ElicitationAnswer("accept")
+    assert parse_elicitation_answer({"action": "accept", "content": {"unchecked": 1}}, None) == ElicitationAnswer(
+        "accept"
+    )

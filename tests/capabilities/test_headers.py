@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.capabilities.client import new_hub
-from waypost.capabilities.capability import HeaderParameter, header_parameters
+from waypost.capabilities.capability import HeaderParameter, read_header_parameters
 from waypost.errors import DefinitionError
 
 
@@ -14,7 +14,7 @@ def schema(**properties: Any) -> dict[str, Any]:
 
 
 def test_header_parameters_are_found_with_their_paths() -> None:
-    found = header_parameters(
+    found = read_header_parameters(
         schema(
             region={"type": "string", "x-mcp-header": "Region"},
             where=schema(zone={"type": "integer", "x-mcp-header": "Zone-Id"}, other={"type": "string"}),
@@ -29,12 +29,12 @@ def test_header_parameters_are_found_with_their_paths() -> None:
 
 
 def test_most_schemas_have_none() -> None:
-    assert header_parameters(schema(a={"type": "string"})) == ()
-    assert header_parameters({"type": "object"}) == ()
+    assert read_header_parameters(schema(a={"type": "string"})) == ()
+    assert read_header_parameters({"type": "object"}) == ()
 
 
 def test_a_property_of_that_name_is_only_a_property() -> None:
-    assert header_parameters(schema(**{"x-mcp-header": {"type": "string"}})) == ()
+    assert read_header_parameters(schema(**{"x-mcp-header": {"type": "string"}})) == ()
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_property_of_that_name_is_only_a_property() -> None:
 )
 def test_a_header_that_cannot_be_sent_is_refused(given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(DefinitionError, match=sentence):
-        header_parameters(given)
+        read_header_parameters(given)
 
 
 def test_a_tool_with_a_wrong_header_is_refused_by_name() -> None:

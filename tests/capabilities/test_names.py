@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from waypost.capabilities.capability import Capability, Kind
-from waypost.capabilities.names import check_name, is_portable, portable, snake_case, told_apart
+from waypost.capabilities.names import check_name, disambiguate, is_portable, snake_case, to_portable
 from waypost.capabilities.registry import Registry
 from waypost.errors import DefinitionError
 from waypost.wire.definitions import ToolDefinition
@@ -74,17 +74,17 @@ def test_other_names_are_refused(name: Any) -> None:
     ],
 )
 def test_portable_spellings(name: str, spelled: str) -> None:
-    assert portable(name) == spelled
+    assert to_portable(name) == spelled
     assert is_portable(spelled)
 
 
 @settings(deadline=None)
 @given(wire_names | st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=200))
 def test_every_spelling_is_portable_and_always_the_same(name: str) -> None:
-    assert PORTABLE.match(portable(name))
-    assert portable(name) == portable(name)
-    assert PORTABLE.match(told_apart(name, portable(name)))
-    assert portable(portable(name)) == portable(name)
+    assert PORTABLE.match(to_portable(name))
+    assert to_portable(name) == to_portable(name)
+    assert PORTABLE.match(disambiguate(name, to_portable(name)))
+    assert to_portable(to_portable(name)) == to_portable(name)
 
 
 @settings(deadline=None)
@@ -116,11 +116,11 @@ def test_a_name_that_is_portable_by_itself_is_never_changed(names: list[str]) ->
 def test_the_later_of_two_names_that_are_spelled_alike_gets_a_suffix() -> None:
     registry = registered("a.b", "a/b")
     assert registry.portable_name(registry.tool("a.b")) == "a_b"
-    assert registry.portable_name(registry.tool("a/b")) == told_apart("a/b", "a_b")
+    assert registry.portable_name(registry.tool("a/b")) == disambiguate("a/b", "a_b")
 
 
 def test_a_suffix_that_somebody_else_is_called_is_not_given_again() -> None:
-    squatter = told_apart("a/b", "a_b")
+    squatter = disambiguate("a/b", "a_b")
     registry = registered(squatter, "a.b", "a/b")
     spelled = {name: registry.portable_name(registry.tool(name)) for name in (squatter, "a.b", "a/b")}
     assert spelled[squatter] == squatter
@@ -131,5 +131,5 @@ def test_a_borrowed_name_is_given_back_to_its_owner() -> None:
     registry = registered("a.b", "a_b")
     assert registry.tool("a_b").id == "a_b"
     moved = registry.portable_name(registry.tool("a.b"))
-    assert moved == told_apart("a.b", "a_b")
+    assert moved == disambiguate("a.b", "a_b")
     assert registry.tool(moved).id == "a.b"

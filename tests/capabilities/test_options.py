@@ -11,9 +11,9 @@ from waypost.capabilities.options import (
     Options,
     ResourceOptions,
     ToolOptions,
-    hidden_flag,
-    named,
-    parse,
+    name_in_errors,
+    parse_options,
+    resolve_hidden,
     wire_annotations,
     with_category,
 )
@@ -21,7 +21,7 @@ from waypost.errors import DefinitionError
 
 
 def test_options_that_are_not_given_say_nothing() -> None:
-    options = parse({}, "Tool 'x'", ToolOptions)
+    options = parse_options({}, "Tool 'x'", ToolOptions)
     assert options.definition(None) == {"title": UNSET, "description": UNSET, "icons": UNSET, "meta": UNSET}
     assert options.traits() == {
         "hidden": False,
@@ -56,7 +56,7 @@ def test_a_wrong_option_is_refused_naming_its_subject(
     kind: type[Options], given: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(DefinitionError, match=rf"^Tool 'x': {sentence}"):
-        parse(given, "Tool 'x'", kind)
+        parse_options(given, "Tool 'x'", kind)
 
 
 @pytest.mark.parametrize("kind", [ToolOptions, ResourceOptions])
@@ -65,7 +65,7 @@ def test_every_option_that_has_a_type_says_in_words_what_it_takes(kind: type[Opt
         if name in ("input", "output", "input_schema", "output_schema"):
             continue
         with pytest.raises(DefinitionError, match=rf"^Tool 'x': {name} must be .*, not 1j\.$"):
-            parse({name: 1j}, "Tool 'x'", kind)
+            parse_options({name: 1j}, "Tool 'x'", kind)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_every_option_that_has_a_type_says_in_words_what_it_takes(kind: type[Opt
     ],
 )
 def test_hidden_is_asked_before_visible(hidden: bool | None, visible: bool | None, flag: bool | None) -> None:
-    assert hidden_flag(hidden, visible) is flag
+    assert resolve_hidden(hidden, visible) is flag
 
 
 def test_a_category_stands_in_meta_beside_other_keys_and_leaves_the_original_alone() -> None:
@@ -94,9 +94,9 @@ def test_a_category_stands_in_meta_beside_other_keys_and_leaves_the_original_alo
 
 
 def test_an_explicit_category_of_none_refuses_the_default() -> None:
-    assert parse({}, "x", Options).traits("Kit")["category"] == "Kit"
-    assert parse({"category": None}, "x", Options).traits("Kit")["category"] is None
-    assert parse({"category": "Own"}, "x", Options).traits("Kit")["category"] == "Own"
+    assert parse_options({}, "x", Options).traits("Kit")["category"] == "Kit"
+    assert parse_options({"category": None}, "x", Options).traits("Kit")["category"] is None
+    assert parse_options({"category": "Own"}, "x", Options).traits("Kit")["category"] == "Own"
 
 
 def test_annotations_are_translated_to_wire_names() -> None:
@@ -121,7 +121,7 @@ def test_an_unknown_annotation_comes_with_a_hint() -> None:
 )
 def test_a_hint_is_given_only_when_something_is_near(key: str, sentence: str) -> None:
     with pytest.raises(DefinitionError) as refused:
-        parse({key: 1}, "x", Options)
+        parse_options({key: 1}, "x", Options)
 
     assert refused.value.message == sentence
 
@@ -132,8 +132,8 @@ def test_a_definition_error_is_prefixed_with_its_subject_once() -> None:
 
     for message in ("is wrong", "Tool 'x': is wrong"):
         with pytest.raises(DefinitionError, match=r"^Tool 'x': is wrong$"):
-            named("Tool 'x'", functools.partial(fail, message))
-    assert named("Tool 'x'", lambda: 3) == 3
+            name_in_errors("Tool 'x'", functools.partial(fail, message))
+    assert name_in_errors("Tool 'x'", lambda: 3) == 3
 
 
 @pytest.mark.parametrize(

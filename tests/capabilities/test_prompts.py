@@ -8,7 +8,7 @@ import pytest
 
 from tests.capabilities.client import connected, listed, new_hub, request
 from waypost import DefinitionError, Hub, Image, Prompt, Text
-from waypost.capabilities.prompts import PromptMessage, as_messages
+from waypost.capabilities.prompts import PromptMessage, to_messages
 
 if TYPE_CHECKING:
     from waypost import Context
@@ -124,13 +124,13 @@ def test_a_hidden_prompt_is_not_listed_but_can_be_got() -> None:
     ],
 )
 def test_whatever_is_returned_becomes_messages(value: Any, expected: list[PromptMessage]) -> None:
-    assert as_messages(value) == expected
+    assert to_messages(value) == expected
 
 
 @pytest.mark.parametrize("value", [3, {"role": "system", "content": "x"}, {"role": "user"}, [None]])
 def test_what_is_no_message_is_refused(value: Any) -> None:
     with pytest.raises(DefinitionError, match="A prompt returns text"):
-        as_messages(value)
+        to_messages(value)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_what_is_no_message_is_refused(value: Any) -> None:
 )
 def test_what_is_no_content_of_a_message_is_refused(content: Any) -> None:
     with pytest.raises(DefinitionError, match="whose content is text or one content block"):
-        as_messages({"role": "user", "content": content})
+        to_messages({"role": "user", "content": content})
 
 
 def test_choices_are_offered_as_completions() -> None:

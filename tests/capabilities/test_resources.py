@@ -9,7 +9,7 @@ import pytest
 
 from tests.capabilities.client import Client, connected, listed, new_hub, request
 from waypost import Context, DefinitionError, Hub, Resource, UnknownResource
-from waypost.capabilities.resources import as_contents
+from waypost.capabilities.resources import to_contents
 from waypost.wire.content import BlobContents, TextContents, contents
 from waypost.wire.versions import ALL, V2024_11_05, V2025_11_25, V2026_07_28
 
@@ -80,7 +80,7 @@ class Point:
     ],
 )
 def test_whatever_is_returned_becomes_contents(value: Any, expected: list[Any]) -> None:
-    assert as_contents(value, "u:x", None) == expected
+    assert to_contents(value, "u:x", None) == expected
 
 
 def test_bytes_are_sent_in_base64() -> None:

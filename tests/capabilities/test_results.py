@@ -22,7 +22,7 @@ from waypost import (
     Text,
     ToolError,
 )
-from waypost.capabilities.results import as_json, encode_json, failure, shape
+from waypost.capabilities.results import encode_json, failure, round_trip_json, to_result
 from waypost.wire.content import ResourceBlock, TextContents
 
 
@@ -74,9 +74,9 @@ DATED = {"x": 1, "when": "2026-01-02"}
     ],
 )
 def test_data_is_structured_and_written_out_as_text(value: Any, written: str, structured: Any) -> None:
-    result = shape(value)
+    result = to_result(value)
     assert result.content == [Text(written)]
-    assert as_json(result.structured) == structured
+    assert round_trip_json(result.structured) == structured
     assert not result.is_error
 
 
@@ -92,20 +92,20 @@ def test_data_is_structured_and_written_out_as_text(value: Any, written: str, st
     ],
 )
 def test_text_is_one_block_and_nothing_structured(value: Any, written: str) -> None:
-    result = shape(value)
+    result = to_result(value)
     assert msgspec.json.decode(encode_json(result.content)) == [{"type": "text", "text": written}]
     assert result.structured is None
 
 
 def test_nothing_is_no_content() -> None:
-    assert shape(None) == Result()
+    assert to_result(None) == Result()
 
 
 def test_blocks_are_sent_as_they_are() -> None:
     picture = Image(data=b"\x00", mime_type="image/png")
     link = ResourceLink("docs://x", "x")
-    assert shape(picture).content == [picture]
-    assert shape([Text("a"), picture, link, Audio(b"\x00", "audio/wav")]).content == [
+    assert to_result(picture).content == [picture]
+    assert to_result([Text("a"), picture, link, Audio(b"\x00", "audio/wav")]).content == [
         Text("a"),
         picture,
         link,
@@ -114,23 +114,23 @@ def test_blocks_are_sent_as_they_are() -> None:
 
 
 def test_a_list_with_one_block_in_it_is_a_list_of_blocks() -> None:
-    assert shape(["a", Text("b"), {"c": 1}, 4]).content == [Text("a"), Text("b"), Text('{"c":1}'), Text("4")]
+    assert to_result(["a", Text("b"), {"c": 1}, 4]).content == [Text("a"), Text("b"), Text('{"c":1}'), Text("4")]
 
 
 def test_an_embedded_resource_is_packed_for_the_wire() -> None:
-    assert shape(EmbeddedResource("docs://x", text="hi")).content == [ResourceBlock(TextContents("docs://x", "hi"))]
+    assert to_result(EmbeddedResource("docs://x", text="hi")).content == [ResourceBlock(TextContents("docs://x", "hi"))]
 
 
 def test_a_whole_result_is_taken_verbatim() -> None:
     given = Result(["text", EmbeddedResource("docs://x")], structured={"a": 1}, is_error=True, meta={"k": 2})
-    shaped = shape(given)
+    shaped = to_result(given)
     assert shaped.content == [Text("text"), ResourceBlock(TextContents("docs://x", ""))]
     assert (shaped.structured, shaped.is_error, shaped.meta) == ({"a": 1}, True, {"k": 2})
     assert given.content[0] == "text"
 
 
 def test_the_text_of_a_result_is_its_text_blocks() -> None:
-    assert shape([Text("a"), Image(b"", "image/png"), "b"]).text == "a\nb"
+    assert to_result([Text("a"), Image(b"", "image/png"), "b"]).text == "a\nb"
 
 
 def test_a_failure_is_an_error_with_one_sentence() -> None:
@@ -140,7 +140,7 @@ def test_a_failure_is_an_error_with_one_sentence() -> None:
 @pytest.mark.parametrize("value", [object(), {"a": object()}, [lambda: None], iter([1])])
 def test_what_has_no_json_form_is_refused(value: Any) -> None:
     with pytest.raises(TypeError):
-        shape(value)
+        to_result(value)
 
 
 def answer(value: Any, **options: Any) -> dict[str, Any]:

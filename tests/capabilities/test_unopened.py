@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from tests.capabilities.client import call
 from waypost import Context, Hub
-from waypost.capabilities.results import opened, shape
+from waypost.capabilities.results import decode_result, to_result
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from waypost.capabilities.results import opened, shape
     ],
 )
 def test_json_is_shaped_like_the_value_that_it_stands_for(json: bytes, text: str, data: Any) -> None:
-    result = opened(shape(Raw(json)))
+    result = decode_result(to_result(Raw(json)))
     assert (result.text, result.structured, result.is_error) == (text, data, False)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from waypost import Context, Hub
-from waypost.capabilities.context import Absent
+from waypost.capabilities.context import DetachedCaller
 from waypost.capabilities.principals import FROM_OUTSIDE, Principal
 from waypost.config.workflows import Workflow
 from waypost.errors import WorkflowRefused
@@ -23,7 +23,7 @@ from waypost.stores.store import Store
 from waypost.workflows import workflows as workflows  # imported once, for all who are forked
 from waypost.workflows.answers import Answer
 
-ADA: Final = Absent(Principal("ada"), FROM_OUTSIDE)
+ADA: Final = DetachedCaller(Principal("ada"), FROM_OUTSIDE)
 QUORUM: Final = 3
 ENDING: Final = 20.0
 Json = dict[str, Any]

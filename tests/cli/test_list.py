@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.cli.operated import Captured, printed
 from tests.cli.targets import LOCAL, TARGETS, on
-from waypost.capabilities.names import SEVEN
+from waypost.capabilities.names import GATEWAY_TOOLS
 from waypost.cli import main
 
 
@@ -86,10 +86,10 @@ def test_a_hub_without_tools_lists_nothing(project: Path, capsys: Captured) -> N
 
 def test_behind_a_gateway_the_catalog_shows_everything_all_the_same(gateway_url: str, capsys: Captured) -> None:
     assert main(["list", gateway_url, "--json"]) == 0
-    assert {tool["name"] for tool in json.loads(printed(capsys))} == SEVEN
+    assert {tool["name"] for tool in json.loads(printed(capsys))} == GATEWAY_TOOLS
     assert main(["list", gateway_url, "--catalog", "--json"]) == 0
     sections = json.loads(printed(capsys))
-    assert {entry["name"] for entry in sections["tools"]} == SEVEN
+    assert {entry["name"] for entry in sections["tools"]} == GATEWAY_TOOLS
     assert [(item["id"], item["kind"]) for item in sections["items"]] == [
         ("add", "capability"),
         ("prompt:greet", "prompt"),
@@ -103,4 +103,4 @@ def test_a_file_at_hand_shows_what_its_gateway_does_not_list(project: Path, caps
     config.write_text(config.read_text().replace("surface: full", "surface: gateway"))
 
     assert main(["list", "waypost.yaml", "--catalog", "--json"]) == 0
-    assert {entry["name"] for entry in json.loads(printed(capsys))["tools"]} >= {"add", *SEVEN}
+    assert {entry["name"] for entry in json.loads(printed(capsys))["tools"]} >= {"add", *GATEWAY_TOOLS}

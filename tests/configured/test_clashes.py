@@ -14,7 +14,7 @@ from tests.skills.folders.library import put
 from tests.worker.engine import failure, settled, working
 from tests.workers.wire import at_work
 from waypost import Hub
-from waypost.capabilities.names import told_apart
+from waypost.capabilities.names import disambiguate
 from waypost.testing import TestClient
 from waypost.worker import Worker
 from waypost.workers.offers import find
@@ -34,7 +34,7 @@ workflows:
   tour: {title: Tour, initialState: a, states: {a: {transitions: {go: {target: b}}}, b: {terminal: true}}}
 """
 IDS = ("workflow:tour", "hello.echo", "skill:system_info", "kit__tool")
-MOVED = told_apart("default/hello.echo", "hello.echo")
+MOVED = disambiguate("default/hello.echo", "hello.echo")
 
 
 @asynccontextmanager

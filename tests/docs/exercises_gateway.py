@@ -5,13 +5,13 @@ from __future__ import annotations
 from tests.docs.exercises import names, of
 from tests.docs.exercises_workflows import call
 from waypost import Hub
-from waypost.capabilities.names import SEVEN
+from waypost.capabilities.names import GATEWAY_TOOLS
 from waypost.testing import TestClient
 
 
 @of("gateway.yaml")
 async def exercise_gateway(client: TestClient, _hub: Hub) -> None:
-    assert await names(client) == sorted(SEVEN)
+    assert await names(client) == sorted(GATEWAY_TOOLS)
     home = await call(client, "gateway.home")
     assert [item["id"] for item in home["items"]] == [
         "clock.zone",

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tests.docs.exercises import names, of
 from waypost import Hub
-from waypost.capabilities.names import SEVEN
+from waypost.capabilities.names import GATEWAY_TOOLS
 from waypost.capabilities.principals import Principal
 from waypost.testing import TestClient
 from waypost.workflows.engine import Engine
@@ -61,7 +61,7 @@ async def exercise_smallest(client: TestClient, hub: Hub) -> None:
 
 @of("workflows/states.yaml")
 async def exercise_states(client: TestClient, _hub: Hub) -> None:
-    assert await names(client) == sorted(SEVEN)
+    assert await names(client) == sorted(GATEWAY_TOOLS)
     tested = await follow(client, await start(client, service="payments"), "run_lint")
     args = {"workflowId": tested["workflowId"], "transition": "deploy", "arguments": {}}
     refused = await call(client, "workflow.submit", expectedVersion=2, **args)

@@ -10,7 +10,7 @@ import pytest
 from msgspec import Struct
 
 from tests.docs.pages import DOCS
-from waypost.capabilities.names import SEVEN
+from waypost.capabilities.names import GATEWAY_TOOLS
 from waypost.config import load
 from waypost.config.flowgate import IDLE
 from waypost.gateway.directory import PAGE
@@ -76,7 +76,7 @@ workflows:
 
 
 def test_the_page_has_the_seven_and_the_limits() -> None:
-    assert set(re.findall(r"^\| `((?:gateway|workflow)\.\w+)` \|", TEXT, re.MULTILINE)) == SEVEN
+    assert set(re.findall(r"^\| `((?:gateway|workflow)\.\w+)` \|", TEXT, re.MULTILINE)) == GATEWAY_TOOLS
     assert f"pages of {PAGE}" in TEXT
     assert f"from 1\nto {MOST}." in TEXT
 

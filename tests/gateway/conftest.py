@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from waypost import Hub
-from waypost.capabilities.context import Absent
+from waypost.capabilities.context import DetachedCaller
 from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE, Principal
 from waypost.config.workflows import Workflow
 from waypost.kinds import convert
@@ -49,7 +49,7 @@ class Agent:
             assert json.loads(result.text) == answer
             assert bool(result.get("isError")) == ("error" in answer)
             return answer
-        told = await self.hub.invoke(tool, arguments, Absent(by, FROM_OUTSIDE))
+        told = await self.hub.invoke(tool, arguments, DetachedCaller(by, FROM_OUTSIDE))
         return dict(msgspec.to_builtins(told.structured))
 
     async def home(self, by: Principal = ANONYMOUS, **arguments: Any) -> Json:

@@ -156,7 +156,7 @@ def test_what_is_replaced_is_found_by_its_new_words() -> None:
     index.since()
 
     (old,) = (row for row in hub.registry[Kind.TOOL] if row.id == "a")
-    hub.registry.replace([old], [old.overridden(description="Sing a song")])
+    hub.registry.replace([old], [old.with_overrides(description="Sing a song")])
     assert [item.id for _, item in directory.search("song", None, 10, everybody)[1]] == ["a"]
     assert index.since() == ["-a", "+a"]
 

@@ -12,13 +12,13 @@ from tests.contract.conftest import asynchronous
 from tests.gateway.conftest import ERAS, MALLORY, RELEASE, agent, eras, office
 from waypost import Hub
 from waypost.capabilities.capability import Kind
-from waypost.capabilities.names import SEVEN
+from waypost.capabilities.names import GATEWAY_TOOLS
 from waypost.config.workflows import Workflow
 from waypost.kinds import convert
 from waypost.policy import Rule
 from waypost.wire.versions import ALL
 
-READ_ONLY = SEVEN - {"workflow.start", "workflow.submit"}
+READ_ONLY = GATEWAY_TOOLS - {"workflow.start", "workflow.submit"}
 
 
 def hub_of(many: int) -> Hub:
@@ -33,7 +33,7 @@ def test_the_list_is_the_same_bytes_for_0_1_and_10_000_capabilities(version: str
     nothing, one, many = (hub_of(many).engine.lists.page(Kind.TOOL, None, version) for many in (0, 1, 10_000))
 
     assert nothing == one == many
-    assert {tool["name"] for tool in json.loads(many)["tools"]} == SEVEN
+    assert {tool["name"] for tool in json.loads(many)["tools"]} == GATEWAY_TOOLS
     assert office().engine.lists.page(Kind.TOOL, None, version) == nothing
 
 
@@ -42,7 +42,7 @@ def test_the_list_is_the_same_bytes_for_0_1_and_10_000_capabilities(version: str
 async def test_clients_get_exactly_the_seven_with_closed_schemas(version: str) -> None:
     async with agent(office(), version) as a:
         tools = await a.client.list_tools()
-        assert [tool["name"] for tool in tools] == sorted(SEVEN)
+        assert [tool["name"] for tool in tools] == sorted(GATEWAY_TOOLS)
         assert all(tool["inputSchema"]["additionalProperties"] is False for tool in tools)
         for tool in tools:
             hints = tool.get("annotations") or {}

@@ -11,7 +11,7 @@ import pytest
 from tests.contract.conftest import asynchronous
 from tests.gateway.conftest import MALLORY, agent, eras, office
 from waypost import Hub, ToolError
-from waypost.capabilities.names import SEVEN
+from waypost.capabilities.names import GATEWAY_TOOLS
 from waypost.policy import Rule
 
 
@@ -93,7 +93,7 @@ async def test_no_capability_is_named(given: dict[str, Any]) -> None:
         assert await instances(a.hub) == 0
 
 
-@pytest.mark.parametrize("name", ["nothing", "mail", "prompt:greet", "docs://guide", *sorted(SEVEN)])
+@pytest.mark.parametrize("name", ["nothing", "mail", "prompt:greet", "docs://guide", *sorted(GATEWAY_TOOLS)])
 @asynchronous
 async def test_an_unknown_capability_is_told_with_a_search(name: str) -> None:
     async with agent(office()) as a:

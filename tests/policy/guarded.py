@@ -9,7 +9,7 @@ from typing import Any
 from tests.protocol.conftest import Json
 from tests.transports.http.conftest import Web
 from waypost import Context, Hub, Result
-from waypost.capabilities.options import ToolOptions, parse
+from waypost.capabilities.options import ToolOptions, parse_options
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.tools import tool_from_function
 from waypost.policy import Authentication, Key, digest
@@ -58,7 +58,7 @@ def add(
     does: Callable[[Json, Context], Awaitable[Result | str]] = pass_on,
 ) -> None:
     """A tool that calls others, as skills are in the registry."""
-    options = parse({"name": name, "input_schema": {"type": "object"}}, name, ToolOptions)
+    options = parse_options({"name": name, "input_schema": {"type": "object"}}, name, ToolOptions)
     capability = tool_from_function(does, options).capability
     hub.registry.add([replace(capability, owner=owner, permissions=tuple(permissions))])
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.policy.issuer import NOW, Clock
 from tests.policy.ruled import ANN, BOB, reason
-from waypost.capabilities.principals import ANONYMOUS, DEEPEST, FROM_OUTSIDE, CallerType, Chain
+from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE, MAX_CALL_DEPTH, CallerType, Chain
 from waypost.errors import DefinitionError
 from waypost.policy.rules import (
     TYPES,
@@ -182,7 +182,7 @@ def test_a_caller_type_that_does_not_exist_is_refused() -> None:
     st.dictionaries(KNOWN_KEYS | st.text(), JSON | PLAUSIBLE | st.lists(PLAUSIBLE), max_size=4),
     st.text(),
     st.sampled_from(["execute", "web_read"]),
-    st.integers(0, DEEPEST),
+    st.integers(0, MAX_CALL_DEPTH),
 )
 def test_any_json_is_refused_as_a_rule_or_decides(
     type: str, config: dict[str, Any], capability: str, permission: str, depth: int

@@ -166,7 +166,7 @@ def test_a_replaced_tool_is_listed_with_its_new_description() -> None:
     hub = hub_with("a")
     assert page(hub)["tools"][0]["description"] == "Tool a"
     [old] = hub.registry[Kind.TOOL]
-    hub.registry.replace([old], [old.overridden(description="Better")])
+    hub.registry.replace([old], [old.with_overrides(description="Better")])
     assert page(hub)["tools"][0]["description"] == "Better"
 
 

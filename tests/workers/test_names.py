@@ -12,7 +12,7 @@ import pytest
 from tests.protocol.conftest import asynchronous, idle, in_session, until
 from tests.workers.wire import Wire, at_work, hub_for_workers, rows, wired
 from waypost import Hub
-from waypost.capabilities.names import told_apart
+from waypost.capabilities.names import disambiguate
 from waypost.workers.offers import find
 
 CHANGED = "notifications/tools/list_changed"
@@ -45,7 +45,7 @@ def test_the_name_is_the_plain_owners_whoever_came_first(order: Sequence[tuple[s
             names = named(hub)
             assert names[OWNER] == "pay__send"
             for guest in GUESTS:
-                assert names[guest] == told_apart("/".join(guest), "pay__send")
+                assert names[guest] == disambiguate("/".join(guest), "pay__send")
             for one, name in names.items():
                 called = asyncio.create_task(client.call_tool(name))
                 await wires[one].serve(one[1], name)
@@ -80,7 +80,7 @@ async def test_a_name_is_a_guests_until_its_owner_comes_which_is_one_change() ->
         hub.registry.subscribe(lambda _: changes.append(rows(hub)["tools"]))
         await offer(owner, *OWNER)
         assert changes == [2]
-        assert named(hub)["blue", "pay::send"] == told_apart("blue/pay::send", "pay__send")
+        assert named(hub)["blue", "pay::send"] == disambiguate("blue/pay::send", "pay__send")
         await owner.socket.close()
         await until(lambda: rows(hub)["tools"] == 1)
         assert named(hub) == {("blue", "pay::send"): "pay__send"}
@@ -129,7 +129,7 @@ async def test_a_name_that_its_owner_leaves_is_that_guests_who_has_waited_longes
                 heard = len(peer.told(CHANGED))
             await peer.hears(CHANGED, heard + 1)
             assert named(hub)["red", "pay::send"] == "pay__send"
-            assert named(hub)["blue", "pay::send"] == told_apart("blue/pay::send", "pay__send")
+            assert named(hub)["blue", "pay::send"] == disambiguate("blue/pay::send", "pay__send")
             await red.socket.close()
             await until(lambda: named(hub) == {("blue", "pay::send"): "pay__send"})
             await idle()
@@ -160,7 +160,7 @@ def test_a_name_that_a_tool_of_the_hub_leaves_is_its_owners(order: Sequence[tupl
             assert len(peer.told(CHANGED)) == heard + 1
             assert named(hub)[OWNER] == "pay__send"
             for guest in GUESTS:
-                assert named(hub)[guest] == told_apart("/".join(guest), "pay__send")
+                assert named(hub)[guest] == disambiguate("/".join(guest), "pay__send")
 
     scenario()
 

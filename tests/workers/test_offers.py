@@ -10,7 +10,7 @@ import pytest
 
 from tests.protocol.conftest import asynchronous, idle, in_session
 from tests.workers.wire import at_work, hub_for_workers, rows, wired
-from waypost.capabilities.names import told_apart
+from waypost.capabilities.names import disambiguate
 from waypost.errors import WaypostError
 from waypost.kinds import convert
 from waypost.testing import TestClient
@@ -164,7 +164,7 @@ async def test_names_that_clash_are_told_apart_and_lead_to_their_own_functions()
         tools = {tool.get("title", tool["name"]): tool["name"] for tool in await client.list_tools()}
         assert len({tools[one] for one in ids}) == len(ids)
         assert tools["a::b::c"] == "a__b__c"
-        assert tools["c::d"] == told_apart("default/c::d", "c__d")
+        assert tools["c::d"] == disambiguate("default/c::d", "c__d")
         for one in ids:
             called = asyncio.create_task(client.call_tool(tools[one]))
             await worker.serve(one, one)

@@ -6,7 +6,7 @@ import asyncio
 
 from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import ANN, BOB, OPERATOR, STRANGER, WORK, Bench, Json, Told, bench, flow
-from waypost.capabilities.context import Absent
+from waypost.capabilities.context import DetachedCaller
 from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE, Principal
 
 DONE: Json = {"terminal": True}
@@ -25,7 +25,7 @@ CHILD = flow({"x": {"transitions": {"finish": {"target": "end"}}}, "end": DONE})
 
 
 async def cancel(b: Bench, about: Told, by: Principal = ANONYMOUS, reason: str = "enough") -> Told:
-    answer = await b.engine.cancel(about.id, Absent(by, FROM_OUTSIDE), reason)
+    answer = await b.engine.cancel(about.id, DetachedCaller(by, FROM_OUTSIDE), reason)
     return Told(answer.data, answer.refused)
 
 

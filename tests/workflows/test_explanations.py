@@ -8,7 +8,7 @@ import pytest
 
 from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import ANN, WORK, Json, bench, flow, later
-from waypost.capabilities.context import Absent
+from waypost.capabilities.context import DetachedCaller
 from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
@@ -137,7 +137,7 @@ async def test_a_definition_may_be_named_like_its_tool() -> None:
 async def test_in_an_instance_that_ended_nothing_is_allowed() -> None:
     async with bench(DEFINITION) as b:
         told = await b.start()
-        await b.engine.cancel(told.id, Absent(ANONYMOUS, FROM_OUTSIDE))
+        await b.engine.cancel(told.id, DetachedCaller(ANONYMOUS, FROM_OUTSIDE))
         explained = await b.explain(definitionId="flow", workflowId=told.id)
         assert not any(one["allowed"] for one in explained["allowed"])
         ended = await b.follow(await b.start(), "abort")

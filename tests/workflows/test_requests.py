@@ -8,7 +8,7 @@ import pytest
 
 from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import ANN, WORK, Json, bench, flow
-from waypost.capabilities.context import Absent
+from waypost.capabilities.context import DetachedCaller
 from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE
 
 DONE: Json = {"terminal": True}
@@ -187,7 +187,7 @@ async def test_when_the_instance_is_cancelled_the_same_request_is_told_so(transi
     async with bench(flow(STATES), child=flow({"x": STATES["b"], "a": {"terminal": True}})) as b:
         told = await b.start()
         await b.submit(told, transition, requestId="r")
-        await b.engine.cancel(told.id, Absent(ANONYMOUS, FROM_OUTSIDE), "enough")
+        await b.engine.cancel(told.id, DetachedCaller(ANONYMOUS, FROM_OUTSIDE), "enough")
         again = await b.submit(told, transition, requestId="r")
         assert (again.refused, again.code, again["status"]) == (True, "EXECUTOR_FAILED", "cancelled")
         assert again["error"]["message"] == f"{told.id} was cancelled before {transition} ended: enough"

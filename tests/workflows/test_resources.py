@@ -12,7 +12,7 @@ from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import ANN, OPERATOR, STRANGER, Bench, bench, flow
 from tests.workflows.stepping import Stepping, play, stepping
 from waypost import Hub
-from waypost.capabilities.context import Absent
+from waypost.capabilities.context import DetachedCaller
 from waypost.capabilities.principals import FROM_OUTSIDE, Principal
 from waypost.errors import RemoteError, ToolError
 
@@ -141,7 +141,7 @@ async def test_the_list_of_runs_holds_the_latest_fifty_of_the_caller() -> None:
 @asynchronous
 async def test_the_run_of_somebody_else_is_as_unknown_as_one_that_never_was() -> None:
     async def told(by: Principal, uri: str) -> Any:
-        contents = await desk.hub.engine.pipeline.read(uri, Absent(by, FROM_OUTSIDE))
+        contents = await desk.hub.engine.pipeline.read(uri, DetachedCaller(by, FROM_OUTSIDE))
         return json.loads(contents[0].text)  # type: ignore[union-attr]  # JSON is text
 
     async with bench(FLOW) as desk:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.protocol.conftest import asynchronous, until
 from tests.workflows.conftest import STRANGER, WORK, Bench, Json, Told, bench, flow
-from waypost.capabilities.context import Absent
+from waypost.capabilities.context import DetachedCaller
 from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE
 from waypost.stores.instances import Reservation
 from waypost.workflows.holders import this_process
@@ -219,7 +219,7 @@ async def test_a_chain_that_stopped_between_two_moves_goes_on() -> None:
         told = await b.start()
         live = await b.engine.shelf.get(told.id)
         assert live is not None
-        await b.engine.moves.take(live, "go", {"value": 4}, Absent(ANONYMOUS, FROM_OUTSIDE))
+        await b.engine.moves.take(live, "go", {"value": 4}, DetachedCaller(ANONYMOUS, FROM_OUTSIDE))
         assert (await b.get(told))["state"] == "b"
         await b.hub.workflows.watch.look(ahead=30)
         seen = await b.once(told, lambda seen: seen["state"] == "done")
@@ -291,7 +291,7 @@ async def test_a_resolution_names_the_move_it_is_about() -> None:
 async def test_what_nobody_knows_about_can_be_cancelled() -> None:
     async with bench(definition()) as b:
         told = await unknown(b)
-        answer = await b.engine.cancel(told.id, Absent(ANONYMOUS, FROM_OUTSIDE), "enough")
+        answer = await b.engine.cancel(told.id, DetachedCaller(ANONYMOUS, FROM_OUTSIDE), "enough")
         assert (answer.data["status"], answer.data["version"]) == ("cancelled", 2)
 
 

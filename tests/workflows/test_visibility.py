@@ -6,7 +6,7 @@ import pytest
 
 from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import ANN, BOB, OPERATOR, STRANGER, WORK, Bench, Json, Told, bench, flow
-from waypost.capabilities.context import Absent
+from waypost.capabilities.context import DetachedCaller
 from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE, Principal
 
 DONE: Json = {"terminal": True}
@@ -29,7 +29,7 @@ STATES: Json = {
 async def everything(b: Bench, workflow_id: str, version: int, by: Principal) -> list[Told]:
     """What each way to an instance answers."""
     about = Told({"workflowId": workflow_id, "version": version}, False)
-    cancelled = await b.engine.cancel(workflow_id, Absent(by, FROM_OUTSIDE))
+    cancelled = await b.engine.cancel(workflow_id, DetachedCaller(by, FROM_OUTSIDE))
     return [
         await b.get(about, by),
         await b.submit(about, "go", by=by),

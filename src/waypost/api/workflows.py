@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from waypost.api.routing import ManagedHub, Operator
-from waypost.capabilities.context import Absent, Caller
+from waypost.capabilities.context import Caller, DetachedCaller
 from waypost.capabilities.principals import Chain
 from waypost.config.workflows import Workflow
 from waypost.errors import InvalidParams, WorkflowRefused
@@ -316,7 +316,7 @@ async def resolve_run(hub: ManagedHub, id: str, body: Resolution, by: Operator) 
 
 def _to_caller(by: Operator, run: str) -> Caller:
     """An operator as the caller of a workflow."""
-    return Absent(by.principal, Chain(by.via, "console", 0, run))
+    return DetachedCaller(by.principal, Chain(by.via, "console", 0, run))
 
 
 async def _run_detached(engine: Engine, work: Coroutine[Any, Any, _Result]) -> _Result | None:

@@ -37,7 +37,7 @@ class HeaderParameter(msgspec.Struct, frozen=True):
     type: str
 
 
-def header_parameters(schema: dict[str, Any]) -> tuple[HeaderParameter, ...]:
+def read_header_parameters(schema: dict[str, Any]) -> tuple[HeaderParameter, ...]:
     """The header parameters of an input schema; a misplaced or malformed one is a `DefinitionError`."""
     if not _may_mention(schema) or next(_all(schema), None) is None:
         return ()
@@ -141,7 +141,7 @@ class Capability:
     yields: Yields | None = None
     """For what makes room for others of its name: what it is instead, or nothing if it waits until they are gone."""
 
-    def open_to(self, scopes: Iterable[str]) -> bool:
+    def is_open_to(self, scopes: Iterable[str]) -> bool:
         """Whether somebody with these scopes may see and use it."""
         return not self.scopes or set(self.scopes) <= set(scopes)
 
@@ -155,7 +155,7 @@ class Capability:
         """The schema that structured results are checked against."""
         return None if self.output is None else self.output.schema
 
-    def overridden(
+    def with_overrides(
         self,
         *,
         name: str | None = None,

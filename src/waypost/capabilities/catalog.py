@@ -27,7 +27,7 @@ class Catalog(Tool, name="catalog", annotations={"read_only_hint": True}):
 
     async def execute(self, ctx: Context) -> dict[str, Any]:
         """The requested sections, filtered."""
-        sections = everything(ctx.registry, lambda row: ctx.shows(row) and self._shows(row))
+        sections = list_everything(ctx.registry, lambda row: ctx.shows(row) and self._shows(row))
         return sections if self.type == "all" else {self.type: sections[self.type]}
 
     def _shows(self, row: Capability) -> bool:
@@ -40,7 +40,7 @@ class Catalog(Tool, name="catalog", annotations={"read_only_hint": True}):
         return row.category is not None and row.category.casefold() == self.category.casefold()
 
 
-def everything(
+def list_everything(
     registry: Registry, shows: Callable[[Capability], bool] = lambda _: True
 ) -> dict[str, list[dict[str, Any]]]:
     """All that a registry holds, by section."""

@@ -16,7 +16,7 @@ from msgspec import UNSET
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.context import Context, Handler
 from waypost.capabilities.names import check_name, snake_case
-from waypost.capabilities.options import Options, named, parse
+from waypost.capabilities.options import Options, name_in_errors, parse_options
 from waypost.capabilities.schemas import signatures
 from waypost.capabilities.schemas.forms import OPEN, Arguments
 from waypost.capabilities.schemas.hints import underlying
@@ -38,10 +38,10 @@ class Component:
             return
         subject = cls.subject()
         cls._given = {key: value for key, value in cls._given.items() if key != "name"} | given
-        cls._options = parse(cls._given, subject, cls._options_type)
-        cls._fields = named(subject, lambda: tuple(_fields(cls)))
+        cls._options = parse_options(cls._given, subject, cls._options_type)
+        cls._fields = name_in_errors(subject, lambda: tuple(_fields(cls)))
         if hasattr(cls, cls._entry):
-            named(subject, lambda: object.__new__(cls)._capability())
+            name_in_errors(subject, lambda: object.__new__(cls)._capability())
 
     def __init__(self, **fields: Any) -> None:
         known = {name for name, _, _ in self._fields}
@@ -113,10 +113,10 @@ def _hints(cls: type) -> dict[str, Any]:
         raise DefinitionError(f"the annotation {error.name!r} cannot be resolved; import it for real.") from None
 
 
-def choices(annotation: Any) -> tuple[str, ...]:
+def list_choices(annotation: Any) -> tuple[str, ...]:
     """The values a `Literal` or `Enum` field can take, to offer as completions."""
     if typing.get_origin(annotation) is typing.Annotated:
-        return choices(typing.get_args(annotation)[0])
+        return list_choices(typing.get_args(annotation)[0])
     if typing.get_origin(annotation) is Literal:
         return tuple(str(value) for value in typing.get_args(annotation))
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
@@ -195,18 +195,18 @@ def _by_position(function: Callable[..., Any], arity: int) -> Handler:
 
 def is_async(function: Callable[..., Any]) -> bool:
     """Whether calling `function` gives a coroutine."""
-    function = _whole(function)
+    function = unwrap_partial(function)
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
-def _whole(function: Any) -> Any:
+def unwrap_partial(function: Any) -> Any:
     """What a partial is a part of."""
     while isinstance(function, functools.partial):
         function = function.func
     return function
 
 
-def hints(function: Callable[..., Any]) -> dict[str, Any]:
+def resolve_hints(function: Callable[..., Any]) -> dict[str, Any]:
     """Resolved type hints; `Context` is found even when it was imported for type checkers only."""
     function = underlying(function)
     try:
@@ -228,7 +228,7 @@ def inspect_shape(function: Callable[..., Any], *, declared: Arguments | None, s
         f"{p.replace(annotation=p.empty)}" for p in parameters if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     ]:
         raise DefinitionError(f"{' and '.join(starred)} cannot be arguments; name them")
-    known = hints(function)
+    known = resolve_hints(function)
     returned = known.get("return", inspect.Signature.empty)
     if declared is not None or not any(parameter.name in known for parameter in parameters):
         return Shape(False, _arity(parameters), None, declared or OPEN, returned)
@@ -252,7 +252,7 @@ def description_of(subject: object, options: Options) -> str | None:
     if options.description is not None:
         return options.description
     doc = (
-        inspect.getdoc(_whole(subject))
+        inspect.getdoc(unwrap_partial(subject))
         if not isinstance(subject, type)
         else inspect.cleandoc(subject.__dict__.get("__doc__") or "")
     )

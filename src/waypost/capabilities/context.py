@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 from waypost.capabilities import questions
 from waypost.capabilities.principals import Chain, Principal
 from waypost.capabilities.questions import (
-    ANSWER_WITHIN,
+    ANSWER_TIMEOUT_S,
     ElicitationAnswer,
     Question,
     Root,
     SamplingAnswer,
+    check_supported,
     form_question,
-    require,
-    roots_answer,
+    parse_roots,
+    parse_sampling_answer,
     roots_question,
-    sampling_answer,
     sampling_question,
     url_question,
 )
@@ -154,7 +154,9 @@ class Context:
 
     def shows(self, capability: Capability) -> bool:
         """Whether whoever is calling may see a capability."""
-        return capability.open_to(self.principal.scopes) and not self._services.is_hidden(self.principal, capability.id)
+        return capability.is_open_to(self.principal.scopes) and not self._services.is_hidden(
+            self.principal, capability.id
+        )
 
     async def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:
         """Report how far the work is; does nothing when the client did not ask."""
@@ -171,13 +173,13 @@ class Context:
         *,
         url: str | None = None,
         key: str | None = None,
-        within: float = ANSWER_WITHIN,
+        within: float = ANSWER_TIMEOUT_S,
     ) -> ElicitationAnswer:
         """Ask the person behind the client to fill in a form, or to open a `url`."""
         if url is not None:
-            return questions.answer(await self._told(url_question(message, url, key, within)), None)
-        shown = questions.for_version(questions.form(schema), self._caller.version)
-        return questions.answer(await self._told(form_question(message, shown, key, within)), shown)
+            return questions.parse_elicitation_answer(await self._told(url_question(message, url, key, within)), None)
+        shown = questions.to_older_form(questions.to_form(schema), self._caller.version)
+        return questions.parse_elicitation_answer(await self._told(form_question(message, shown, key, within)), shown)
 
     async def sample(
         self,
@@ -185,15 +187,15 @@ class Context:
         *,
         max_tokens: int = 1024,
         key: str | None = None,
-        within: float = ANSWER_WITHIN,
+        within: float = ANSWER_TIMEOUT_S,
         **options: Any,
     ) -> SamplingAnswer:
         """Ask the client's model; options are `system_prompt`, `temperature`, `tools` and others of the protocol."""
-        return sampling_answer(await self._told(sampling_question(messages, options, max_tokens, key, within)))
+        return parse_sampling_answer(await self._told(sampling_question(messages, options, max_tokens, key, within)))
 
-    async def roots(self, *, key: str | None = None, within: float = ANSWER_WITHIN) -> list[Root]:
+    async def roots(self, *, key: str | None = None, within: float = ANSWER_TIMEOUT_S) -> list[Root]:
         """The places the client works in."""
-        return roots_answer(await self._told(roots_question(key, within)))
+        return parse_roots(await self._told(roots_question(key, within)))
 
     async def once(self, key: str, function: Callable[[], Any]) -> Any:
         """Do a step and remember its result, so that a handler that is run again after asking does not repeat it."""
@@ -211,8 +213,8 @@ class Context:
             raise NoAnswer(f"The client answered {question.method} with an error: {error.message}") from error
 
     async def _ask(self, question: Question) -> Any:
-        require(self._caller.client_capabilities, question.needs)
-        with paused(self):
+        check_supported(self._caller.client_capabilities, question.needs)
+        with pause_deadline(self):
             return await self._caller.ask(question)
 
     async def invoke(self, capability: str, arguments: dict[str, Any] | None = None) -> Result:
@@ -236,7 +238,7 @@ Handler = Callable[[Any, Context], Awaitable[Any] | Any]
 """How the pipeline runs a capability: admitted arguments and the context in, a value or an awaitable out."""
 
 
-def paused(ctx: Context) -> AbstractContextManager[None]:
+def pause_deadline(ctx: Context) -> AbstractContextManager[None]:
     """While somebody else is to act, who has a deadline of their own, the one of this call stands still."""
     return nullcontext() if ctx._deadline is None else ctx._deadline.paused()
 
@@ -246,7 +248,7 @@ async def hand_on(ctx: Context, question: Question) -> Any:
     return await ctx._ask(question)
 
 
-class Absent:
+class DetachedCaller:
     """A principal without a client: can be told nothing and asked nothing."""
 
     version = V2026_07_28
@@ -284,4 +286,4 @@ class Absent:
 
     def with_chain(self, chain: Chain) -> Caller:
         """The same principal, of a call that stands behind others."""
-        return Absent(self.principal, chain)
+        return DetachedCaller(self.principal, chain)

@@ -37,16 +37,16 @@ def is_portable(name: str) -> bool:
     return _PORTABLE.fullmatch(name) is not None
 
 
-def portable(name: str) -> str:
+def to_portable(name: str) -> str:
     """`name` in the characters every model API accepts; equal names in give equal names out."""
     if is_portable(name):
         return name
     spelled = name.lower() if " " in name else name
     plain = _NOT_PORTABLE.sub("_", spelled.replace(":", "__"))
-    return plain if len(plain) <= _PORTABLE_LENGTH else told_apart(name, plain)
+    return plain if len(plain) <= _PORTABLE_LENGTH else disambiguate(name, plain)
 
 
-def told_apart(name: str, taken: str, attempt: int = 0) -> str:
+def disambiguate(name: str, taken: str, attempt: int = 0) -> str:
     """A portable name for `name` when `taken` is somebody else's already; another one for each attempt."""
     digest = hashlib.sha256(f"{name}{attempt or ''}".encode()).hexdigest()[:8]
     return f"{taken[: _PORTABLE_LENGTH - 9]}_{digest}"
@@ -55,7 +55,7 @@ def told_apart(name: str, taken: str, attempt: int = 0) -> str:
 Surface = Literal["gateway", "full", "both"]
 """The seven tools of the gateway, every visible capability, or both."""
 
-SEVEN: Final = frozenset(
+GATEWAY_TOOLS: Final = frozenset(
     {
         "gateway.describe",
         "gateway.home",

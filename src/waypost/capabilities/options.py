@@ -44,7 +44,7 @@ class Options(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
     def traits(self, default_category: str | None = None) -> dict[str, Any]:
         """The fields of a capability that come straight from its options."""
         return {
-            "hidden": hidden_flag(self.hidden, self.visible) is True,
+            "hidden": resolve_hidden(self.hidden, self.visible) is True,
             "category": self._category(default_category),
             "tags": self.tags,
             "aliases": self.aliases,
@@ -87,14 +87,14 @@ def with_category(meta: dict[str, Any] | UnsetType, category: str | None) -> dic
     return meta if category is None else {**(meta or {}), "category": category}
 
 
-def hidden_flag(hidden: bool | None, visible: bool | None) -> bool | None:
+def resolve_hidden(hidden: bool | None, visible: bool | None) -> bool | None:
     """What `hidden` and its inverse `visible` say together; `None` when neither says anything."""
     if hidden is not None:
         return hidden
     return None if visible is None else not visible
 
 
-def parse(given: Mapping[str, Any], subject: str, kind: type[AnyOptions]) -> AnyOptions:
+def parse_options(given: Mapping[str, Any], subject: str, kind: type[AnyOptions]) -> AnyOptions:
     """The options of `subject`; an unknown or ill-typed one is a `DefinitionError` that names it."""
     for key in given:
         if key not in kind.__struct_fields__:
@@ -147,7 +147,7 @@ def wire_annotations(annotations: Mapping[str, Any] | None, subject: str) -> dic
     return translated
 
 
-def named(subject: str, action: Callable[[], Any]) -> Any:
+def name_in_errors(subject: str, action: Callable[[], Any]) -> Any:
     """Run `action`, naming `subject` in any definition error."""
     try:
         return action()

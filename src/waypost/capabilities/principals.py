@@ -22,7 +22,7 @@ ANONYMOUS: Final = Principal("anonymous")
 
 CallerType = Literal["mcp", "core", "dynamic", "worker", "workflow", "console"]
 
-DEEPEST: Final = 3
+MAX_CALL_DEPTH: Final = 3
 """How many calls may stand behind a call."""
 
 

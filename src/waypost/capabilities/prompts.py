@@ -13,15 +13,15 @@ from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.components import (
     Component,
     TextArguments,
-    choices,
     description_of,
-    hints,
     inspect_shape,
     is_async,
+    list_choices,
+    resolve_hints,
 )
 from waypost.capabilities.context import Handler
 from waypost.capabilities.names import check_name
-from waypost.capabilities.options import Options, named
+from waypost.capabilities.options import Options, name_in_errors
 from waypost.capabilities.schemas import forms, signatures
 from waypost.capabilities.schemas.forms import OPEN, Arguments
 from waypost.errors import CallError, DefinitionError
@@ -74,12 +74,12 @@ def prompt_from_function(function: Callable[..., Any], options: Options) -> Capa
             description=description_of(function, options),
         )
 
-    made: Capability = named(f"Prompt {name!r}", build)
+    made: Capability = name_in_errors(f"Prompt {name!r}", build)
     return made
 
 
 def _fields_of(function: Callable[..., Any], arguments: Arguments) -> list[tuple[str, Any, Any]]:
-    known = hints(function)
+    known = resolve_hints(function)
     parameters = inspect.signature(function).parameters
     return [
         (name, known.get(name, str), _default(parameters[name]))
@@ -122,12 +122,12 @@ def _prompt(
         arity=arity,
         arguments=OPEN if not fields else TextArguments(arguments),
         owner=owner,
-        choices={field: offered for field, annotation, _ in fields if (offered := choices(annotation))},
+        choices={field: offered for field, annotation, _ in fields if (offered := list_choices(annotation))},
         **options.traits(),
     )
 
 
-def as_messages(value: Any) -> list[PromptMessage]:
+def to_messages(value: Any) -> list[PromptMessage]:
     """The messages for whatever a prompt returned; text without a role is the user's."""
     parts = list(value) if isinstance(value, (list, tuple)) else [value]
     return [_message(part) for part in parts]

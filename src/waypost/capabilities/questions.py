@@ -14,7 +14,7 @@ from waypost.errors import CapabilityNotSupported, InvalidAnswer, SchemaNotAllow
 from waypost.wire.content import CONTENT_TYPES, Audio, Image, Text, as_block
 from waypost.wire.versions import V2025_11_25, at_least
 
-ANSWER_WITHIN: Final = 300.0
+ANSWER_TIMEOUT_S: Final = 300.0
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -24,7 +24,7 @@ class Question(msgspec.Struct, frozen=True):
     params: dict[str, Any]
     needs: dict[str, Any]
     key: str | None = None
-    within: float = ANSWER_WITHIN
+    within: float = ANSWER_TIMEOUT_S
 
 
 class InputNeeded(BaseException):
@@ -60,7 +60,7 @@ class Root(msgspec.Struct, frozen=True):
     name: str | None = None
 
 
-def require(capabilities: Mapping[str, Any], needs: Mapping[str, Any]) -> None:
+def check_supported(capabilities: Mapping[str, Any], needs: Mapping[str, Any]) -> None:
     """Refuse to ask what the client did not say it can answer."""
     for name, inner in needs.items():
         offered = capabilities.get(name)
@@ -130,7 +130,7 @@ def _sampling_message(part: Any) -> dict[str, Any]:
     raise TypeError("A message for sampling is text, a content block, or a mapping with role and content.")
 
 
-def sampling_answer(result: Any) -> SamplingAnswer:
+def parse_sampling_answer(result: Any) -> SamplingAnswer:
     """What the model said, with content as blocks where they are known."""
     try:
         given = msgspec.convert(result, SamplingAnswer)
@@ -146,7 +146,7 @@ def _block(part: Any) -> Any:
     return part
 
 
-def roots_answer(result: Any) -> list[Root]:
+def parse_roots(result: Any) -> list[Root]:
     """The client's roots."""
     try:
         return msgspec.convert(result, _Roots).roots
@@ -182,7 +182,7 @@ class ElicitationAnswer(msgspec.Struct, frozen=True):
         return self.action == "accept"
 
 
-def form(schema: Any) -> dict[str, Any]:
+def to_form(schema: Any) -> dict[str, Any]:
     """The schema of a form, written raw or in the data form; what no client can show is `SchemaNotAllowed`."""
     if not isinstance(schema, dict):
         raise SchemaNotAllowed("The schema of a form must be a mapping.")
@@ -253,7 +253,7 @@ def _only(part: Mapping[str, Any], allowed: frozenset[str], name: str) -> None:
             raise SchemaNotAllowed(f"{name}: {key!r} is not allowed in a form.")
 
 
-def for_version(schema: dict[str, Any], version: str) -> dict[str, Any]:
+def to_older_form(schema: dict[str, Any], version: str) -> dict[str, Any]:
     """The form as a client of `version` can show it."""
     if at_least(version, V2025_11_25):
         return schema
@@ -272,7 +272,7 @@ def _older(name: str, part: dict[str, Any]) -> dict[str, Any]:
     return known
 
 
-def answer(result: Any, schema: dict[str, Any] | None) -> ElicitationAnswer:
+def parse_elicitation_answer(result: Any, schema: dict[str, Any] | None) -> ElicitationAnswer:
     """The person's answer: only one that accepts a form has content, and that fits the form or is `InvalidAnswer`."""
     try:
         given = msgspec.convert(result, ElicitationAnswer)

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from waypost.capabilities.capability import Capability, Kind
-from waypost.capabilities.names import is_portable, portable, told_apart
+from waypost.capabilities.names import disambiguate, is_portable, to_portable
 from waypost.errors import DefinitionError, UnknownPrompt, UnknownResource, UnknownTool, shorten
 from waypost.suggestions import did_you_mean, preselect
 
@@ -226,11 +226,11 @@ class Registry:
 
     def _free(self, name: str) -> str:
         """A portable spelling of `name` that is nobody else's."""
-        plain = spelled = portable(name)
+        plain = spelled = to_portable(name)
         for attempt in itertools.count():
             if self._portable.get(spelled, name) == name and spelled not in self.tools:
                 break
-            spelled = told_apart(name, plain, attempt)
+            spelled = disambiguate(name, plain, attempt)
         return spelled
 
     @contextmanager
@@ -319,7 +319,7 @@ def _key(row: Capability) -> tuple[Kind, str]:
 
 def _spellings(row: Capability) -> Iterable[tuple[Kind, str]]:
     """Every name that a row is called by."""
-    names = {row.id, portable(row.id)} if row.kind is Kind.TOOL else {row.id}
+    names = {row.id, to_portable(row.id)} if row.kind is Kind.TOOL else {row.id}
     return [(row.kind, name) for name in names]
 
 

@@ -11,11 +11,18 @@ import msgspec
 from msgspec import UNSET
 
 from waypost.capabilities.capability import Capability, Kind
-from waypost.capabilities.components import Component, TextArguments, choices, description_of, inspect_shape, is_async
+from waypost.capabilities.components import (
+    Component,
+    TextArguments,
+    description_of,
+    inspect_shape,
+    is_async,
+    list_choices,
+)
 from waypost.capabilities.context import Handler
 from waypost.capabilities.names import check_name
-from waypost.capabilities.options import Options, ResourceOptions, named
-from waypost.capabilities.results import encode_json, plain
+from waypost.capabilities.options import Options, ResourceOptions, name_in_errors
+from waypost.capabilities.results import encode_json, to_plain
 from waypost.capabilities.schemas.forms import Arguments
 from waypost.errors import DefinitionError
 from waypost.suggestions import did_you_mean
@@ -136,7 +143,7 @@ class Resource(Component):
             asynchronous=is_async(getattr(cls, self._entry)),
             description=description_of(cls, cls._options),
             owner=cls.__name__,
-            offered={name: offered for name, annotation, _ in cls._fields if (offered := choices(annotation))},
+            offered={name: offered for name, annotation, _ in cls._fields if (offered := list_choices(annotation))},
         )
 
 
@@ -157,7 +164,7 @@ def resource_from_function(function: Callable[..., Any], uri: str, options: Reso
             description=description_of(function, options),
         )
 
-    made: Capability = named(f"Resource {name!r}", build)
+    made: Capability = name_in_errors(f"Resource {name!r}", build)
     return made
 
 
@@ -229,7 +236,7 @@ def _check_variables(template: UriTemplate, schema: Mapping[str, Any]) -> None:
         raise DefinitionError(f"{template.template} does not give {', '.join(sorted(missing))}.")
 
 
-def as_contents(value: Any, uri: str, mime_type: str | None) -> list[Contents]:
+def to_contents(value: Any, uri: str, mime_type: str | None) -> list[Contents]:
     """The contents for whatever a resource returned; an `EmbeddedResource` is ready-made contents."""
     parts = list(value) if isinstance(value, (list, tuple)) else [value]
     if parts and all(isinstance(part, (TextContents, BlobContents, EmbeddedResource)) for part in parts):
@@ -238,4 +245,4 @@ def as_contents(value: Any, uri: str, mime_type: str | None) -> list[Contents]:
         return [contents(uri, value, mime_type)]
     if value is None:
         return [contents(uri, "", mime_type)]
-    return [contents(uri, encode_json(plain(value)).decode(), mime_type or "application/json")]
+    return [contents(uri, encode_json(to_plain(value)).decode(), mime_type or "application/json")]

@@ -42,7 +42,7 @@ def failure(message: str, error: BaseException | None = None) -> Result:
     return Result([Text(readable(message))], is_error=True, error=error)
 
 
-def shape(value: Any) -> Result:
+def to_result(value: Any) -> Result:
     """The answer for whatever a handler returned."""
     kind = type(value)
     if kind is str:
@@ -77,21 +77,21 @@ def _unopened(json: Raw) -> Result:
     return Result([Text(text)], json if text[0] == "{" else {"result": json})
 
 
-def opened(result: Result) -> Result:
+def decode_result(result: Result) -> Result:
     """A result whose data can be looked at."""
     if type(result.structured) is Raw or type(result.bare) is Raw:
-        return msgspec.structs.replace(result, structured=as_json(result.structured))
+        return msgspec.structs.replace(result, structured=round_trip_json(result.structured))
     return result
 
 
 def _block(item: Any) -> Block:
     if isinstance(item, (str, *CONTENT_TYPES)):
         return as_block(item)
-    return Text(encode_json(plain(item)).decode())
+    return Text(encode_json(to_plain(item)).decode())
 
 
 def _structured(value: Any) -> Result:
-    data = plain(value)
+    data = to_plain(value)
     if isinstance(data, str):
         return Result([Text(data)])
     text = Text(encode_json(data).decode())
@@ -102,7 +102,7 @@ def _is_object(data: Any) -> bool:
     return isinstance(data, (dict, msgspec.Struct)) or dataclasses.is_dataclass(data)
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """`value` in a form that encodes as JSON; numbers, dicts, dataclasses and structs stay as they are."""
     if isinstance(value, (bool, int, float, dict, list, msgspec.Struct)):
         return value
@@ -113,7 +113,7 @@ def plain(value: Any) -> Any:
     return msgspec.to_builtins(value, enc_hook=_from_pydantic)
 
 
-def as_json(value: Any) -> Any:
+def round_trip_json(value: Any) -> Any:
     """`value` after a round trip through JSON: what the client will see."""
     return msgspec.json.decode(encode_json(value))
 

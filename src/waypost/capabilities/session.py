@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from waypost.capabilities.questions import require
+from waypost.capabilities.questions import check_supported
 from waypost.errors import NoAnswer
 from waypost.wire.definitions import Implementation
 
@@ -83,7 +83,7 @@ class Session(ABC):
 
     def _unheard(self, needs: Mapping[str, Any], instead: str) -> NoAnswer:
         """Why nothing can be asked beside a request; a client that could not be asked in one either is told so."""
-        require(self.client_capabilities, needs)
+        check_supported(self.client_capabilities, needs)
         return NoAnswer(f"A stateless client is asked nothing beside a request; use await ctx.{instead}() in it.")
 
 

@@ -9,11 +9,26 @@ from typing import Any, ClassVar, Final, TypeVar, cast, overload
 
 from msgspec import UNSET
 
-from waypost.capabilities.capability import Capability, Kind, header_parameters
-from waypost.capabilities.components import Component, Shape, _whole, description_of, hints, inspect_shape, is_async
+from waypost.capabilities.capability import Capability, Kind, read_header_parameters
+from waypost.capabilities.components import (
+    Component,
+    Shape,
+    description_of,
+    inspect_shape,
+    is_async,
+    resolve_hints,
+    unwrap_partial,
+)
 from waypost.capabilities.context import Handler
 from waypost.capabilities.names import check_name
-from waypost.capabilities.options import Options, ToolOptions, hidden_flag, named, parse, wire_annotations
+from waypost.capabilities.options import (
+    Options,
+    ToolOptions,
+    name_in_errors,
+    parse_options,
+    resolve_hidden,
+    wire_annotations,
+)
 from waypost.capabilities.results import Result
 from waypost.capabilities.schemas import forms, signatures
 from waypost.capabilities.schemas.forms import Arguments
@@ -60,7 +75,7 @@ def tool_from_function(
     in_class: bool = False,
 ) -> Blueprint:
     """The tool that `function` is; one found in a class has yet to be bound to an instance."""
-    whole = _whole(function)
+    whole = unwrap_partial(function)
     raw_name = getattr(whole, "__name__", type(whole).__name__)
     name = raw_name if options.name is UNSET else options.name
     subject = f"Tool {name!r}"
@@ -87,7 +102,7 @@ def tool_from_function(
         )
         return Blueprint(capability, shape)
 
-    blueprint: Blueprint = named(subject, build)
+    blueprint: Blueprint = name_in_errors(subject, build)
     return blueprint
 
 
@@ -137,7 +152,7 @@ def make_tool(
         returns=returns,
         owner=owner,
         task=options.task,
-        headers=header_parameters(arguments.schema),
+        headers=read_header_parameters(arguments.schema),
         **options.traits(default_category),
     )
 
@@ -158,7 +173,7 @@ class Tool(Component):
             self.component_name(),
             options,
             arguments=self._arguments() if declared is None else declared,
-            output=declared_output(options) or derived_output(hints(entry).get("return")),
+            output=declared_output(options) or derived_output(resolve_hints(entry).get("return")),
             handler=handler,
             arity=arity,
             asynchronous=is_async(entry),
@@ -183,7 +198,7 @@ class _Decorator:
         name = getattr(target, "__name__", repr(target))
         if not callable(target) or isinstance(target, type):
             raise DefinitionError(f"@tool needs a function, not {name}; its options go by keyword.")
-        parse(self.options, f"Tool {name!r}", ToolOptions)
+        parse_options(self.options, f"Tool {name!r}", ToolOptions)
         _check_first(name, target)
         # Decorators apply from the function outwards, so what is there already was written nearer and wins.
         merged = {**self.options, **getattr(target, _MARK, {})}
@@ -260,7 +275,7 @@ class Toolkit:
         function = getattr(member, "__func__", member)
         return tool_from_function(
             function,
-            parse(options, f"Tool {function.__name__!r} of {cls.__name__}", ToolOptions),
+            parse_options(options, f"Tool {function.__name__!r} of {cls.__name__}", ToolOptions),
             default_category=cls.category,
             owner=cls.__name__,
             in_class=not isinstance(member, staticmethod),
@@ -292,8 +307,8 @@ def expand(
     if name is not None:
         check_name(name)
     return [
-        capability.overridden(
-            name=name, description=description, category=category, hidden=hidden_flag(hidden, visible)
+        capability.with_overrides(
+            name=name, description=description, category=category, hidden=resolve_hidden(hidden, visible)
         )
         for capability in found
     ]
@@ -321,7 +336,7 @@ def _capabilities(source: Any, name: str | None = None) -> list[Capability]:
         return [capability for part in source for capability in _capabilities(part)]
     if callable(source) and not isinstance(source, type):
         given = {**(tool_options(source) or {}), **({} if name is None else {"name": name})}
-        options = parse(given, f"Tool {_called(source)!r}", ToolOptions)
+        options = parse_options(given, f"Tool {_called(source)!r}", ToolOptions)
         return [tool_from_function(source, options).capability]
     raise DefinitionError(f"{_called(source)} is no tool, toolkit, resource or prompt.")
 

@@ -6,7 +6,7 @@ import shlex
 from argparse import Namespace
 from typing import TYPE_CHECKING, Final
 
-from waypost.capabilities.names import SEVEN
+from waypost.capabilities.names import GATEWAY_TOOLS
 from waypost.cli.command import Argument
 from waypost.cli.output import Output
 from waypost.cli.target import OPTIONAL_TARGET, call_gateway, first_line, list_everything, name_of, target_command
@@ -23,7 +23,7 @@ async def run(client: Client, args: Namespace) -> Output:
         return Output(sections, "\n".join(line for name, rows in sections.items() for line in _format(rows, name)))
     tools = await client.list_tools()
     hint = ""
-    if not args.json and {tool.name.replace("_", ".") for tool in tools} == SEVEN:
+    if not args.json and {tool.name.replace("_", ".") for tool in tools} == GATEWAY_TOOLS:
         page = await call_gateway(client, None, "home", {})
         if page is not None:
             count = sum(page["counts"]["kind"].values()) if "counts" in page else len(page["items"])

@@ -217,10 +217,10 @@ def _choose_key(args: Namespace) -> str | None:
 async def list_everything(client: Client, hub: Hub | None) -> dict[str, list[Reply]]:
     """Everything a hub offers by section: hidden entries too where the hub runs here or has a `catalog` tool."""
     if hub is not None:
-        from waypost.capabilities.catalog import everything
+        from waypost.capabilities.catalog import list_everything
         from waypost.upstreams.replies import Reply
 
-        return {section: [Reply.of(entry) for entry in rows] for section, rows in everything(hub.registry).items()}
+        return {section: [Reply.of(entry) for entry in rows] for section, rows in list_everything(hub.registry).items()}
     try:
         answer = await client.call_tool("catalog")
         if answer.structured is not None and not answer.is_error:

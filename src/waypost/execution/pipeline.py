@@ -16,11 +16,11 @@ from typing import Any, Final, Protocol
 
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.context import Caller, Context, Services
-from waypost.capabilities.prompts import PromptMessage, as_messages
+from waypost.capabilities.prompts import PromptMessage, to_messages
 from waypost.capabilities.questions import is_input_needed
 from waypost.capabilities.registry import Registry
-from waypost.capabilities.resources import as_contents
-from waypost.capabilities.results import Result, as_json, failure, opened, shape
+from waypost.capabilities.resources import to_contents
+from waypost.capabilities.results import Result, decode_result, failure, round_trip_json, to_result
 from waypost.errors import (
     CallError,
     InsufficientScope,
@@ -126,7 +126,7 @@ class Pipeline:
                     value = await tool.handler(admitted, Context(caller, self._services, deadline, tool))
             else:
                 value = await self._run(tool, admitted, caller, seconds, slot)
-            result = shape(value) if keep_raw else opened(shape(value))
+            result = to_result(value) if keep_raw else decode_result(to_result(value))
             if tool.output is not None:
                 check_output(tool, result)
         except BaseException as error:
@@ -158,7 +158,7 @@ class Pipeline:
                 missing = error if error.uri == uri else missing
                 continue
             mime_type = getattr(capability.definition, "mime_type", None) or None
-            return as_contents(value, uri, mime_type)
+            return to_contents(value, uri, mime_type)
         raise missing
 
     async def prompt(self, name: str, arguments: dict[str, Any], caller: Caller) -> list[PromptMessage]:
@@ -166,11 +166,11 @@ class Pipeline:
         prompt = self.registry.prompt(name, lambda row: self._is_shown(row, caller))
         check_scopes(prompt, caller)
         admitted = prompt.arguments.admit(arguments)
-        return as_messages(await self._run_guarded(prompt, prompt.id, "prompt", admitted, caller))
+        return to_messages(await self._run_guarded(prompt, prompt.id, "prompt", admitted, caller))
 
     def _is_shown(self, capability: Capability, caller: Caller) -> bool:
         who = caller.principal
-        return capability.open_to(who.scopes) and not self._services.is_hidden(who, capability.id)
+        return capability.is_open_to(who.scopes) and not self._services.is_hidden(who, capability.id)
 
     async def use(
         self, capability: Capability, given: Any, caller: Caller, longest: float, action: str = "call"
@@ -245,7 +245,7 @@ class Pipeline:
 def check_scopes(capability: Capability, caller: Caller) -> None:
     """Refuse a caller whose token does not carry every scope the capability asks for."""
     granted = caller.principal.scopes
-    if not capability.open_to(granted):
+    if not capability.is_open_to(granted):
         raise InsufficientScope(capability.scopes, granted)
 
 
@@ -307,7 +307,7 @@ def check_output(tool: Capability, result: Result) -> None:
         is_as_promised = type(bare) is tool.returns
         if is_as_promised and (tool.returns is not float or isfinite(bare)):
             return
-        seen = as_json(result.structured)
+        seen = round_trip_json(result.structured)
         if tool.output.is_valid(seen):
             return
         problems = "; ".join(tool.output.problems(seen))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.context import Context
-from waypost.capabilities.names import SEVEN
+from waypost.capabilities.names import GATEWAY_TOOLS
 from waypost.capabilities.registry import Registry
 from waypost.config.workflows import Workflow
 from waypost.gateway.directory import Directory, Item
@@ -97,4 +97,4 @@ def _index(ranking: Ranking) -> SearchIndex:
 
 
 def _is_ours(row: Capability) -> bool:
-    return row.id in SEVEN
+    return row.id in GATEWAY_TOOLS

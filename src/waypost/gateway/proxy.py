@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.context import Caller
-from waypost.capabilities.names import SEVEN
+from waypost.capabilities.names import GATEWAY_TOOLS
 from waypost.capabilities.registry import Registry
 from waypost.config.names import DAY_MS
 from waypost.config.workflows import State, Transition, Workflow
@@ -93,7 +93,7 @@ class Proxies:
                 "input.capability has to name the capability; gateway.search finds one.", "INPUT_SCHEMA_VIOLATION"
             )
         tool = self._registry.find_tool(name)
-        if tool is None or tool.id in SEVEN or self._guard.policy.is_hidden(caller.principal, tool.id):
+        if tool is None or tool.id in GATEWAY_TOOLS or self._guard.policy.is_hidden(caller.principal, tool.id):
             near = self._find_nearest(name, caller)
             hint = f" Did you mean {' or '.join(near)}?" if near else ""
             raise WorkflowRefused(f"There is no capability {shorten(name)!r}.{hint}", "UNKNOWN_ID", nearest=near)
@@ -104,7 +104,7 @@ class Proxies:
         """Return capabilities with similar names, of those that the caller may use."""
 
         def is_one(item: Item) -> bool:
-            if item.kind not in ("capability", "skill") or not item.row.open_to(caller.principal.scopes):
+            if item.kind not in ("capability", "skill") or not item.row.is_open_to(caller.principal.scopes):
                 return False
             return self._guard.decide(item.row, item.row.id, caller, counts=False, steady=True).allowed
 
@@ -113,7 +113,7 @@ class Proxies:
 
     def _authorise(self, tool: Capability, caller: Caller, steady: bool) -> None:
         """Refuse what a rule is against; only the call itself counts against a limit."""
-        if not tool.open_to(caller.principal.scopes):
+        if not tool.is_open_to(caller.principal.scopes):
             raise WorkflowRefused(f"{tool.id} takes the scopes {', '.join(tool.scopes)}.", "POLICY_DENIED")
         decision = self._guard.decide(tool, tool.id, caller, counts=False, steady=steady)
         if not decision.allowed:

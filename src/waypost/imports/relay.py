@@ -9,7 +9,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from waypost.capabilities.context import Context, hand_on
-from waypost.capabilities.questions import ANSWER_WITHIN, Question, for_version, require
+from waypost.capabilities.questions import ANSWER_TIMEOUT_S, Question, check_supported, to_older_form
 from waypost.errors import CapabilityNotSupported, ProtocolError, RemoteError, WaypostError
 from waypost.imports.reports import Remarks
 from waypost.upstreams.server_requests import SERVER_REQUESTS
@@ -59,12 +59,12 @@ def question_of(ctx: Context, method: str, params: Mapping[str, Any], key: str |
         needs = {"elicitation": {str(mode): {}}}
         schema = given.get("requestedSchema")
         if isinstance(schema, dict) and isinstance(schema.get("properties"), dict):
-            given["requestedSchema"] = for_version(schema, ctx.caller.version)
+            given["requestedSchema"] = to_older_form(schema, ctx.caller.version)
     elif method == "sampling/createMessage":
         needs = {"sampling": {"tools": {}} if given.get("tools") else {}}
         if "context" not in (ctx.caller.client_capabilities.get("sampling") or {}):
             given.pop("includeContext", None)
-    return Question(method, given, needs, key, ANSWER_WITHIN)
+    return Question(method, given, needs, key, ANSWER_TIMEOUT_S)
 
 
 async def asked(ctx: Context, method: str, params: Mapping[str, Any], key: str | None = None) -> Any:
@@ -86,7 +86,7 @@ async def asked(ctx: Context, method: str, params: Mapping[str, Any], key: str |
 def can_answer(ctx: Context, method: str, params: Mapping[str, Any]) -> bool:
     """Whether the caller's client said that it answers such a question."""
     try:
-        require(ctx.caller.client_capabilities, question_of(ctx, method, params).needs)
+        check_supported(ctx.caller.client_capabilities, question_of(ctx, method, params).needs)
     except (WaypostError, AttributeError, TypeError, ValueError):
         return False
     return True

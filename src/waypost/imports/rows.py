@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 import msgspec
 from msgspec import UNSET
 
-from waypost.capabilities.capability import Capability, HeaderParameter, Kind, header_parameters
+from waypost.capabilities.capability import Capability, HeaderParameter, Kind, read_header_parameters
 from waypost.capabilities.context import Handler
-from waypost.capabilities.names import SEVEN, check_name
+from waypost.capabilities.names import GATEWAY_TOOLS, check_name
 from waypost.capabilities.registry import Registry
 from waypost.capabilities.resources import MAX_URI_CHARACTERS, UriTemplate
 from waypost.capabilities.schemas.forms import OpenForm
@@ -113,7 +113,7 @@ def _clashes(portion: Portion, fresh: Taken) -> bool:
 
 FOREIGN: Final = "upstream:"
 """How the owner of a row begins that is another server's."""
-_RESERVED: Final = {folded(name): name for name in SEVEN}
+_RESERVED: Final = {folded(name): name for name in GATEWAY_TOOLS}
 _KINDS: Final = {TOOL: Kind.TOOL, "prompt": Kind.PROMPT, "resource": Kind.RESOURCE, "template": Kind.TEMPLATE}
 
 Data = dict[str, Any]
@@ -254,7 +254,7 @@ def _row(
     form = OpenForm()  # whether arguments fit is decided by the server, whose schema may be another by now
     headers: tuple[HeaderParameter, ...] = ()
     if isinstance(shown, ToolDefinition):
-        form.schema, headers = shown.input_schema, header_parameters(shown.input_schema)
+        form.schema, headers = shown.input_schema, read_header_parameters(shown.input_schema)
     return Capability(
         kind=_KINDS[noun],
         id=name,

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from waypost.capabilities.context import Context
-from waypost.capabilities.questions import ANSWER_WITHIN
+from waypost.capabilities.questions import ANSWER_TIMEOUT_S
 from waypost.errors import RemoteError, ToolError
 from waypost.imports.relay import asked, can_answer
 from waypost.imports.reports import Remarks, Reports
@@ -196,7 +196,7 @@ class Parking:
         if len(self._waiting) >= _MOST:
             self._give_up(next(iter(self._waiting.values())))
         self._waiting[parked.handle] = parked
-        parked.timer = running_loop().call_later(ANSWER_WITHIN, self._give_up, parked)
+        parked.timer = running_loop().call_later(ANSWER_TIMEOUT_S, self._give_up, parked)
 
     def _give_up(self, parked: Parked) -> None:
         del self._waiting[parked.handle]

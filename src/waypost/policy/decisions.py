@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from waypost.capabilities.principals import DEEPEST, FROM_OUTSIDE, Chain, Principal
+from waypost.capabilities.principals import FROM_OUTSIDE, MAX_CALL_DEPTH, Chain, Principal
 from waypost.errors import DefinitionError
 from waypost.policy.rules import Decider, Question, Rule, decider
 
@@ -69,8 +69,10 @@ class Policy:
 
     def decide(self, question: Question, *, counts: bool = True, steady: bool = False) -> Decision:
         """The answer, by rules that always say the same where it has to be steady; unless only explained, it counts."""
-        if question.chain.depth > DEEPEST:
-            return Decision(False, f"chain depth {question.chain.depth} exceeds maximum {DEEPEST}", "chain depth")
+        if question.chain.depth > MAX_CALL_DEPTH:
+            return Decision(
+                False, f"chain depth {question.chain.depth} exceeds maximum {MAX_CALL_DEPTH}", "chain depth"
+            )
         if not self._compiled:
             return ALLOWED
         for rule, one in self._of(question):

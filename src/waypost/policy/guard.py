@@ -16,7 +16,7 @@ import msgspec
 
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.context import Caller
-from waypost.capabilities.principals import DEEPEST, CallerType, Chain
+from waypost.capabilities.principals import MAX_CALL_DEPTH, CallerType, Chain
 from waypost.capabilities.questions import is_input_needed
 from waypost.errors import (
     CallError,
@@ -116,7 +116,7 @@ class PolicyGuard:
     ) -> Decision:
         """Whether a caller may use a capability now, or at any time, and why not."""
         chain, principal = caller.chain, caller.principal
-        if chain.depth > DEEPEST:
+        if chain.depth > MAX_CALL_DEPTH:
             return self.policy.decide(Question(principal, name, chain), counts=counts, steady=steady)
         if capability.permissions and capability.owner not in SKILLS:
             for permission in capability.permissions:
@@ -154,7 +154,7 @@ class PolicyGuard:
         elif kind == "dynamic":
             token = self.tokens.mint(
                 capability.permissions,
-                depth=DEEPEST,
+                depth=MAX_CALL_DEPTH,
                 expires_at=time.time() + _LASTS,
                 audience=AUDIENCE,
                 run=chain.run or None,

@@ -187,7 +187,7 @@ class Engine:
 
     def can_see(self, principal: Principal, capability: Capability) -> bool:
         """Whether a principal may see a capability in lists."""
-        return capability.open_to(principal.scopes) and not self._is_hidden(principal, capability.id)
+        return capability.is_open_to(principal.scopes) and not self._is_hidden(principal, capability.id)
 
     def can_see_resource(self, principal: Principal, uri: str) -> bool:
         """Whether a principal may be notified of a resource, registered or not."""

@@ -14,9 +14,9 @@ from msgspec import UNSET
 
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.context import Caller
-from waypost.capabilities.prompts import as_messages
-from waypost.capabilities.resources import MAX_URI_CHARACTERS, as_contents
-from waypost.capabilities.results import Result, encode_json, failure, shape
+from waypost.capabilities.prompts import to_messages
+from waypost.capabilities.resources import MAX_URI_CHARACTERS, to_contents
+from waypost.capabilities.results import Result, encode_json, failure, to_result
 from waypost.errors import (
     CapabilityNotSupported,
     DefinitionError,
@@ -106,7 +106,7 @@ async def _run_call(engine: Engine, given: params.CallTool, exchange: Exchange, 
     tool = engine.registry.find_tool(given.name)
     try:
         with Deadline((tool and tool.timeout) or longest or engine.pipeline.timeout) as deadline:
-            result = shape(await maybe_await(hook(given.name, arguments, engine.context(exchange, deadline))))
+            result = to_result(await maybe_await(hook(given.name, arguments, engine.context(exchange, deadline))))
         if tool is not None:
             check_output(tool, result)
         return result
@@ -173,7 +173,7 @@ async def read_resource(engine: Engine, given: params.ReadResource, exchange: Ex
     elif hook is None:
         read = await engine.pipeline.read(given.uri, exchange)
     else:
-        read = as_contents(await maybe_await(hook(given.uri, engine.context(exchange))), given.uri, None)
+        read = to_contents(await maybe_await(hook(given.uri, engine.context(exchange))), given.uri, None)
     contents = [downgrade.contents(part, exchange.version) for part in read]
     return Answer(encode_readable({"contents": contents}), private=True)
 
@@ -185,7 +185,7 @@ async def get_prompt(engine: Engine, given: params.GetPrompt, exchange: Exchange
     if hook is None:
         written = await engine.pipeline.prompt(given.name, arguments, exchange)
     else:
-        written = as_messages(await maybe_await(hook(given.name, arguments, engine.context(exchange))))
+        written = to_messages(await maybe_await(hook(given.name, arguments, engine.context(exchange))))
     body: dict[str, Any] = {
         "messages": [
             {"role": message.role, "content": downgrade.block(message.content, exchange.version)} for message in written
@@ -280,7 +280,7 @@ def _check_scopes(engine: Engine, uri: str, exchange: Exchange) -> None:
     """Refuse a resource that the caller's token does not reach; one that is not registered may come later."""
     rows = [row for row, _ in engine.registry.resources(uri)]
     granted = exchange.principal.scopes
-    if rows and not any(row.open_to(granted) for row in rows):
+    if rows and not any(row.is_open_to(granted) for row in rows):
         raise InsufficientScope(rows[0].scopes, granted)
 
 

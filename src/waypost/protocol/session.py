@@ -18,11 +18,11 @@ from waypost.capabilities import questions
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.capabilities.questions import (
     Question,
+    check_supported,
     form_question,
-    require,
-    roots_answer,
+    parse_roots,
+    parse_sampling_answer,
     roots_question,
-    sampling_answer,
     sampling_question,
 )
 from waypost.capabilities.session import ListKind, Session, check_list
@@ -295,10 +295,10 @@ class LegacySession(Session):
 
     async def send_elicitation(self, message: str, schema: Any, timeout: float = _ANSWER_TIMEOUT_S) -> str:  # noqa: ASYNC109
         """Ask the person behind the client; the answer arrives at `on_elicitation`."""
-        shown = questions.for_version(questions.form(schema), self.version)
+        shown = questions.to_older_form(questions.to_form(schema), self.version)
 
         def deliver(result: Any, number: str) -> tuple[Any, ...]:
-            accepted = questions.answer(result, shown).accepted
+            accepted = questions.parse_elicitation_answer(result, shown).accepted
             given = {name: value for name, value in result.items() if accepted or name != "content"}
             return ("elicitation", given, number)
 
@@ -316,7 +316,7 @@ class LegacySession(Session):
         question = sampling_question(messages, options, max_tokens, None, timeout)
 
         def deliver(result: Any, number: str) -> tuple[Any, ...]:
-            sampling_answer(result)
+            parse_sampling_answer(result)
             return ("sampling", result, number)
 
         return self._send(question, deliver)
@@ -325,13 +325,13 @@ class LegacySession(Session):
         """Ask where the client works; the answer arrives at `on_roots`."""
 
         def deliver(result: Any, number: str) -> tuple[Any, ...]:
-            roots_answer(result)
+            parse_roots(result)
             return ("roots", result["roots"], number)
 
         return self._send(roots_question(None, timeout), deliver)
 
     def _send(self, question: Question, deliver: Callable[[Any, str], tuple[Any, ...]]) -> str:
-        require(self.client_capabilities, question.needs)
+        check_supported(self.client_capabilities, question.needs)
         number = self.calls.next_id()
 
         async def send(message: bytes) -> None:

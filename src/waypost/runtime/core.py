@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from waypost.capabilities.names import SEVEN
+from waypost.capabilities.names import GATEWAY_TOOLS
 from waypost.capabilities.registry import Registry
 from waypost.execution.bulkheads import Bulkheads
 from waypost.execution.pipeline import Pipeline
@@ -88,7 +88,7 @@ def build_core(host: Host, registry: Registry, settings: Settings, options: Core
             secret=options.secret,
             task_after=server.task_after_ms / 1000,
             max_result=server.max_result_bytes,
-            only_tools=SEVEN if server.surface == "gateway" else None,
+            only_tools=GATEWAY_TOOLS if server.surface == "gateway" else None,
         ),
         store,
     )

@@ -8,7 +8,7 @@ from typing import Any
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.context import Context, Handler
 from waypost.capabilities.options import ToolOptions
-from waypost.capabilities.results import Result, shape
+from waypost.capabilities.results import Result, to_result
 from waypost.capabilities.tools import make_tool
 from waypost.skills.calls import Calls
 from waypost.skills.core import CORE, CoreSkill
@@ -61,7 +61,7 @@ def _handler(skill: CoreSkill, settings: CoreSettings) -> Handler:
 
     async def handler(arguments: dict[str, Any], ctx: Context) -> Result:
         value = await run(skill_args(arguments), ctx)
-        result = shape(value)
+        result = to_result(value)
         result.meta = {BRANCH: skill.branch(value)}
         return result
 

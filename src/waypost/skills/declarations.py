@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from waypost.capabilities.results import as_json
+from waypost.capabilities.results import round_trip_json
 from waypost.capabilities.schemas.forms import RawForm, is_raw
 from waypost.errors import DefinitionError
 from waypost.skills.child.messages import VALUES, Ready
@@ -77,7 +77,7 @@ def examined(source: Source, known: Collection[str]) -> Declaration:
 
 def agree(source: Source, ready: Ready) -> None:
     """Refuse a module that turned out to say something else than its source shows."""
-    shown = as_json(_literals(source, _parsed(source)))
+    shown = round_trip_json(_literals(source, _parsed(source)))
     for name in VALUES:
         if name in ready.odd or (name in shown) != (name in ready.values) or shown.get(name) != ready.values.get(name):
             raise SkillRefused(
@@ -140,7 +140,7 @@ def _declaration(source: Source, literals: Mapping[str, Any]) -> Declaration:
             if isinstance(literals.get(name), set | frozenset | dict):
                 raise DefinitionError(f"{name} must be a list of strings")
         declaration = msgspec.convert(literals, Declaration)
-        as_json(literals)
+        round_trip_json(literals)
         _ = declaration.arguments
     except (msgspec.ValidationError, DefinitionError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise SkillRefused("bad_metadata", f"{source.file}: {str(error).rstrip('.')}.") from None

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from waypost.capabilities.context import Context, Handler
-from waypost.capabilities.results import Result, shape
+from waypost.capabilities.results import Result, to_result
 from waypost.loops import maybe_await
 from waypost.wire.content import Text
 
@@ -27,7 +27,7 @@ def cleaning(run: Handler) -> Handler:
     """A handler whose results are cleaned."""
 
     async def clean(arguments: Any, ctx: Context) -> Result:
-        result = shape(await maybe_await(run(arguments, ctx)))
+        result = to_result(await maybe_await(run(arguments, ctx)))
         content = [_block(block) for block in result.content]
         return msgspec.structs.replace(result, content=content, structured=_cleaned(result.structured))
 

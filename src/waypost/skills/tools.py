@@ -8,7 +8,7 @@ from waypost.capabilities.capability import Capability
 from waypost.capabilities.context import Context, Handler
 from waypost.capabilities.names import check_name
 from waypost.capabilities.options import ToolOptions
-from waypost.capabilities.results import Result, shape
+from waypost.capabilities.results import Result, to_result
 from waypost.capabilities.tools import make_tool
 from waypost.skills.answers import Answers, is_granted
 from waypost.skills.child.messages import Done, Failed
@@ -75,7 +75,7 @@ def _caller(program: Program, ctx: Context) -> dict[str, Any]:
 def _result(name: str, outcome: Done | Failed) -> Result:
     if isinstance(outcome, Failed):
         raise crash(name, outcome)
-    result = shape(outcome.value)
+    result = to_result(outcome.value)
     if outcome.branch is not None:
         result.meta = {BRANCH: outcome.branch}
     return result

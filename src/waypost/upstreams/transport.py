@@ -10,7 +10,7 @@ import base64
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
-from waypost.capabilities.capability import HeaderParameter, header_parameters
+from waypost.capabilities.capability import HeaderParameter, read_header_parameters
 from waypost.config.connections import McpConnection
 from waypost.errors import DefinitionError, RemoteError
 
@@ -116,7 +116,7 @@ def find_header_parameters(tools: Iterable[Any]) -> dict[str, tuple[HeaderParame
         if not isinstance(name, str) or not isinstance(schema, dict):
             continue
         try:
-            found[name] = header_parameters(schema)
+            found[name] = read_header_parameters(schema)
         except DefinitionError:
             found[name] = ()
     return found

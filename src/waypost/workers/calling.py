@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw
 
-from waypost.capabilities.context import Absent, Caller
+from waypost.capabilities.context import Caller, DetachedCaller
 from waypost.capabilities.principals import Chain, Principal
 from waypost.capabilities.results import Result, encode_json
 from waypost.errors import Busy, InvocationFailed
@@ -179,7 +179,7 @@ def on_behalf_of(name: str) -> Caller:
     """A worker by its name, as the rules see it."""
     principal = Principal(f"worker:{name}", _ROLES)
     # It stands behind something that runs in the worker, which may itself be a call: it does not wait for a place.
-    return Absent(principal, Chain(f"worker:{name}", "worker", 1))
+    return DetachedCaller(principal, Chain(f"worker:{name}", "worker", 1))
 
 
 def _namespace(frame: InvokeFunction) -> str:

@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw
 
 from waypost.capabilities.capability import Capability, IsTaken, Kind, Yields
 from waypost.capabilities.context import Context, Handler
-from waypost.capabilities.names import is_wire_name, portable, told_apart
+from waypost.capabilities.names import disambiguate, is_wire_name, to_portable
 from waypost.capabilities.registry import PREFIXES, Registry
 from waypost.capabilities.schemas.forms import OPEN, require
 from waypost.capabilities.schemas.validators import Validator
@@ -153,7 +153,7 @@ class Offers:
         plain = name = tool_name(function.id)
         attempt = 0
         while is_taken(name):
-            name = told_apart(f"{function.namespace}/{function.id}", plain, attempt)
+            name = disambiguate(f"{function.namespace}/{function.id}", plain, attempt)
             attempt += 1
         if name != plain:
             self._aside.put(plain, function)
@@ -192,7 +192,7 @@ def find(registry: Registry, function_id: str, namespace: str = DEFAULT) -> Capa
     plain = tool_name(function_id)
     found, attempt = registry.tools.get(plain), 0
     while found is None or not _stands_for(found, function_id, namespace):
-        found = registry.tools.get(told_apart(f"{namespace}/{function_id}", plain, attempt))
+        found = registry.tools.get(disambiguate(f"{namespace}/{function_id}", plain, attempt))
         if found is None:
             return None
         attempt += 1
@@ -212,7 +212,7 @@ def tool_name(function_id: str) -> str:
     name = function_id.replace("::", "__")
     if name.startswith(_PREFIXES):
         name = name.replace(":", "_", 1)
-    return name if is_wire_name(name) else portable(name) or "function"
+    return name if is_wire_name(name) else to_portable(name) or "function"
 
 
 def _tool(function: Function, name: str, yields: Yields) -> Capability:

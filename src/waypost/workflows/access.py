@@ -61,7 +61,7 @@ class Rights:
         if name == _SINGLE:
             return ""
         tool, known = self._row(name)
-        if not tool.open_to(caller.principal.scopes):
+        if not tool.is_open_to(caller.principal.scopes):
             return f"{known} takes the scopes {', '.join(tool.scopes)}"
         decision = self._guard.decide(tool, known, caller, counts=False, steady=steady)
         return "" if decision.allowed else decision.reason
@@ -70,7 +70,7 @@ class Rights:
         """Whether a tool is left out of a caller's lists."""
         tool, known = self._row(name)
         principal, policy = caller.principal, self._guard.policy
-        return not tool.open_to(principal.scopes) or (policy.hides and policy.is_hidden(principal, known))
+        return not tool.is_open_to(principal.scopes) or (policy.hides and policy.is_hidden(principal, known))
 
     def finds(self, name: str, caller: Caller) -> bool:
         """Whether a caller finds a tool: it is in their lists, and no rule is always against its use."""

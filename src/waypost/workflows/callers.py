@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
-from waypost.capabilities.context import Absent, Caller
+from waypost.capabilities.context import Caller, DetachedCaller
 from waypost.capabilities.principals import Chain, Principal
 from waypost.capabilities.session import Session
 from waypost.wire.versions import is_modern
 from waypost.workflows.records import PROXY
 
 
-class Unasked(Absent):
+class Unasked(DetachedCaller):
     """A client that can be told something but asked nothing: it would have to make its whole request again."""
 
     def __init__(self, client: Caller, chain: Chain) -> None:
@@ -45,7 +45,7 @@ class Unasked(Absent):
 
 def absent(principal: Principal, run: str) -> Caller:
     """Somebody on whose behalf an instance goes on by itself."""
-    return Absent(principal, Chain("workflow", "workflow", 0, run))
+    return DetachedCaller(principal, Chain("workflow", "workflow", 0, run))
 
 
 def for_workflow(caller: Caller, definition: str, run: str) -> Caller:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.imports.openapi.documents import PETS, document
 from tests.workflows.executors.test_building import surroundings
-from waypost.capabilities.capability import header_parameters
+from waypost.capabilities.capability import read_header_parameters
 from waypost.capabilities.schemas.validators import Validator
 from waypost.errors import DefinitionError
 from waypost.imports.openapi import MAX_OPERATIONS, LeftOut, Operation, operations
@@ -237,4 +237,4 @@ def test_whatever_stands_in_a_document_nothing_but_a_refusal_comes_of_it(seed: i
     for one in found:
         if isinstance(one, Operation):
             build(one.request, surroundings())
-            assert isinstance(header_parameters(one.input_schema), tuple)
+            assert isinstance(read_header_parameters(one.input_schema), tuple)

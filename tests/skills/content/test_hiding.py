@@ -16,7 +16,7 @@ from tests.skills.folders.library import put, skill, text
 from tests.worker.engine import failure, settled, working
 from tests.workers.wire import at_work, hub_for_workers
 from waypost import Hub, PolicyDenied, RemoteError
-from waypost.capabilities.context import Absent
+from waypost.capabilities.context import DetachedCaller
 from waypost.capabilities.principals import FROM_OUTSIDE, Principal
 from waypost.policy import Rule
 from waypost.testing import TestClient, connect
@@ -60,7 +60,7 @@ async def published(*rules: Rule, **options: Any) -> AsyncIterator[tuple[Hub, Te
 
 async def index(hub: Hub, who: Principal) -> str:
     """The index as somebody with a key reads it, without its head."""
-    (read,) = await hub.core.pipeline.read("iii://skills", Absent(who, FROM_OUTSIDE))
+    (read,) = await hub.core.pipeline.read("iii://skills", DetachedCaller(who, FROM_OUTSIDE))
     assert isinstance(read, TextContents)
     return read.text.partition("detail.\n\n")[2]
 
@@ -113,11 +113,11 @@ async def test_everybody_reads_the_index_of_what_they_may_see() -> None:
 async def test_fetching_shows_no_more_of_the_index_than_reading_it() -> None:
     async with published(FROM_EVE) as (hub, _client, _worker):
         for who, sees in ((ADA, True), (EVE, False)):
-            caller = Absent(who, FROM_OUTSIDE)
+            caller = DetachedCaller(who, FROM_OUTSIDE)
             fetched = await hub.invoke("skill__fetch", {"uri": "iii://skills"}, caller)
             assert ("finance" in fetched.text) is sees
         with pytest.raises(PolicyDenied, match="permission override"):
-            await hub.core.pipeline.call("skill__fetch", {"uri": "iii://finance"}, Absent(EVE, FROM_OUTSIDE))
+            await hub.core.pipeline.call("skill__fetch", {"uri": "iii://finance"}, DetachedCaller(EVE, FROM_OUTSIDE))
 
 
 @asynchronous

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.protocol.conftest import asynchronous
-from waypost.capabilities.context import Absent, Caller
+from waypost.capabilities.context import Caller, DetachedCaller
 from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE
-from waypost.capabilities.results import Result, shape
+from waypost.capabilities.results import Result, to_result
 from waypost.config.connections import Connection
 from waypost.config.workflows import Reliability
 from waypost.errors import DefinitionError, ExecutorFailed
@@ -40,7 +40,7 @@ def surroundings(
     """What executors stand in; handlers get a name, arguments and what comes with them."""
 
     async def invoked(name: str, arguments: dict[str, Any], caller: Caller, meta: Mapping[str, Any]) -> Result:
-        return shape(await invoke(name, arguments, meta))
+        return to_result(await invoke(name, arguments, meta))
 
     async def called(
         connection: str, tool: str, arguments: dict[str, Any], meta: Mapping[str, Any], principal: str
@@ -70,7 +70,7 @@ def a_run(
     key: str = "key-1",
 ) -> Run:
     """One execution."""
-    return Run(Scope(context or {}, arguments or {}, given or {}), key, Absent(ANONYMOUS, FROM_OUTSIDE))
+    return Run(Scope(context or {}, arguments or {}, given or {}), key, DetachedCaller(ANONYMOUS, FROM_OUTSIDE))
 
 
 async def failure_of(executor: Executor, run: Run | None = None) -> ExecutorFailed:

@@ -10,7 +10,7 @@ import pytest
 from tests.protocol.conftest import asynchronous
 from tests.workflows.executors.test_building import Handler, a_run, failure_of, model, surroundings
 from waypost import Hub, Result
-from waypost.capabilities.context import Absent
+from waypost.capabilities.context import DetachedCaller
 from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE
 from waypost.capabilities.results import failure
 from waypost.config.connections import McpConnection
@@ -231,8 +231,8 @@ async def test_a_real_capability_is_called_through_the_hub() -> None:
 
     around = surroundings()
     around = ExecutorContext(around.connections, around.egress, invoke, around.call_upstream, around.run_child)
-    run = Run(Scope({}, {"number": 21}, {}), "k", Absent(ANONYMOUS, FROM_OUTSIDE))
-    wrong = Run(Scope({}, {"number": "x"}, {}), "k", Absent(ANONYMOUS, FROM_OUTSIDE))
+    run = Run(Scope({}, {"number": 21}, {}), "k", DetachedCaller(ANONYMOUS, FROM_OUTSIDE))
+    wrong = Run(Scope({}, {"number": "x"}, {}), "k", DetachedCaller(ANONYMOUS, FROM_OUTSIDE))
     executor = build(model(kind="capability", capability="double"), around)
 
     assert await executor.run(run) == 42

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.capability import Kind as Of
-from waypost.capabilities.context import Absent, Caller
+from waypost.capabilities.context import Caller, DetachedCaller
 from waypost.capabilities.principals import FROM_OUTSIDE, Chain, Principal
 from waypost.capabilities.registry import Registry
 from waypost.errors import InvocationFailed
@@ -28,7 +28,7 @@ from waypost.workers.triggers import Binding
 from waypost.workers.triggers import Kind as TriggerKind
 from waypost.workers.workers import Workers
 
-HUB: Final = Absent(Principal("hub"), Chain("hub", "core", 1))
+HUB: Final = DetachedCaller(Principal("hub"), Chain("hub", "core", 1))
 """On whose behalf the hub asks where nobody else does."""
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from waypost.capabilities.capability import header_parameters
+from waypost.capabilities.capability import read_header_parameters
 from waypost.config import Config
 from waypost.config.connections import Connection, RestConnection
 from waypost.config.findings import KeyPath, quoted
@@ -271,7 +271,7 @@ def _check_root(schema: dict[str, Any] | None, key: KeyPath, report: Report) -> 
     if schema.get("type", "object") != "object":
         report.add(key, "arguments are an object, so the root type of their schema is `object`", "WF031")
     try:
-        header_parameters(schema)
+        read_header_parameters(schema)
     except DefinitionError as error:
         report.add(key, error.message, "WF031")
 

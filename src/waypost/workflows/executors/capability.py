@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, get_args
 
 from msgspec import Meta
 
-from waypost.capabilities.results import Result, as_json
+from waypost.capabilities.results import Result, round_trip_json
 from waypost.config.names import Name
 from waypost.config.workflows import ErrorClass
 from waypost.errors import ExecutorFailed, WaypostError, class_of
@@ -62,7 +62,7 @@ def get_output(name: str, result: Result) -> Any:
         raise ExecutorFailed(redacted(result.text) or f"{name} failed.", _classify_result(result))
     if result.structured is None:
         return result.text
-    data = as_json(result.structured)
+    data = round_trip_json(result.structured)
     # A bare number, truth value or list was wrapped, since structured content is an object.
     return data["result"] if isinstance(data, Mapping) and data.keys() == {"result"} else data
 
