@@ -34,7 +34,7 @@ class Time:
         self.step = 1.0
 
     def __call__(self) -> float:
-        self.now += self.step * loops._AWAKE
+        self.now += self.step * loops._BUSY_SECONDS
         return self.now
 
 
@@ -107,7 +107,7 @@ def test_a_vigil_ends_when_its_time_is_over(play: Play, selector: Sleeps, clock:
     play(answered(BusyPoll()))
 
     assert selector.sleeps > 0
-    assert clock.now < 3 * loops._AWAKE
+    assert clock.now < 3 * loops._BUSY_SECONDS
 
 
 def test_after_vigils_in_vain_there_are_fewer_and_fewer(play: Play, clock: Time) -> None:

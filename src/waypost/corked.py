@@ -1,4 +1,4 @@
-"""A transport that sends in one go what is written in one turn of the loop."""
+"""A transport that sends what is written in one turn of the event loop with one system call, like `TCP_CORK`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class CorkedTransport:
-    """Holds back what is written until the end of the loop's turn; everything else is the transport's own."""
+    """Holds writes back until the end of the loop's turn; everything else is the transport's own."""
 
     def __init__(
         self, transport: Any, loop: asyncio.AbstractEventLoop, sent: Callable[[], None] = lambda: None
@@ -17,27 +17,27 @@ class CorkedTransport:
         self._loop = loop
         self._sent = sent
         self._held: list[bytes] = []
-        self._is_due = False
+        self._is_scheduled = False
         self.is_closing = transport.is_closing
 
     def write(self, data: bytes) -> None:
-        """Send, soon and together with what follows; `sent` is called then."""
-        self._wait()
+        """Send at the end of the turn, together with what follows; `sent` is called then."""
+        self._schedule()
         self._held.append(data)
 
     def write_whole(self, data: bytes) -> None:
-        """Send what nothing follows."""
+        """Send at once a message that nothing follows in this turn, unless others are held back before it."""
         if self._held:
             self._held.append(data)
         else:
             self._transport.write(data)
 
     def write_message(self, data: bytes) -> None:
-        """Send the first message of a turn at once, and all others of it together; `sent` is called then."""
-        if self._is_due:
+        """Send the first message of a turn at once, for its latency, and all others together; `sent` is called then."""
+        if self._is_scheduled:
             self._held.append(data)
         else:
-            self._wait()
+            self._schedule()
             self._transport.write(data)
 
     def close(self) -> None:
@@ -46,17 +46,17 @@ class CorkedTransport:
         self._transport.close()
 
     def get_write_buffer_size(self) -> int:
-        """How many bytes were written and are not on their way."""
+        """How many bytes were written and not handed to the operating system."""
         size: int = self._transport.get_write_buffer_size()
         return size + sum(map(len, self._held))
 
-    def _wait(self) -> None:
-        if not self._is_due:
-            self._is_due = True
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
             self._loop.call_soon(self._send)
 
     def _send(self) -> None:
-        self._is_due = False
+        self._is_scheduled = False
         if self._held:
             data = b"".join(self._held)
             self._held.clear()

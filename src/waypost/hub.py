@@ -347,11 +347,11 @@ class Hub:
             stdio.run(self)
         elif transport == "http":
             from waypost.transports.http import server
-            from waypost.transports.http.gate import bound_hosts
+            from waypost.transports.http.gate import find_bound_hosts
 
             runtime = self.launch(Launch(data_dir=where, durable=True, address=host))
             server.serve(
-                self.asgi(allowed_hosts=bound_hosts(host)),
+                self.asgi(allowed_hosts=find_bound_hosts(host)),
                 host,
                 port,
                 opening=runtime.start,

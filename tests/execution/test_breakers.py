@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.policy.issuer import Clock
 from waypost.errors import CallError, CircuitOpen
-from waypost.execution.breakers import FAILURES, PAUSE, Breakers
+from waypost.execution.breakers import MAX_FAILURES, PAUSE_S, Breakers
 
 
 def opened(clock: Clock) -> Breakers:
@@ -35,7 +35,7 @@ def state(breakers: Breakers) -> object:
 
 
 def test_three_failures_in_a_row_open_a_circuit_for_five_minutes() -> None:
-    assert (FAILURES, PAUSE) == (3, 300.0)
+    assert (MAX_FAILURES, PAUSE_S) == (3, 300.0)
     breakers = Breakers(clock=Clock())
 
     fail(breakers, 2)

@@ -152,7 +152,7 @@ def test_slow_tools_do_not_keep_others_waiting(hub: Hub, release: threading.Even
 
 def test_too_many_calls_at_once_are_told_so(release: threading.Event) -> None:
     hub = Hub("test", version="1")
-    hub.engine.pipeline.pool = Pool(size=1, waiting=0)
+    hub.engine.pipeline.pool = Pool(size=1, max_waiting=0)
     started = threading.Event()
 
     @hub.tool

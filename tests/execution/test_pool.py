@@ -123,7 +123,7 @@ def test_never_more_than_the_size_run_at_once() -> None:
 
 def test_too_many_waiting_calls_are_refused_with_the_limit(gate: Gate) -> None:
     async def scenario() -> None:
-        pool = Pool(size=1, waiting=1)
+        pool = Pool(size=1, max_waiting=1)
         first = asyncio.create_task(pool.run("first", gate))
         await gate.entered()
         second = asyncio.create_task(pool.run("second", lambda: "waited"))
@@ -139,7 +139,7 @@ def test_too_many_waiting_calls_are_refused_with_the_limit(gate: Gate) -> None:
 
 def test_a_call_that_is_given_up_is_reported_and_frees_its_place(gate: Gate, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> Pool:
-        pool = Pool(size=1, waiting=0)
+        pool = Pool(size=1, max_waiting=0)
         stuck = asyncio.create_task(pool.run("the tool", gate))
         await gate.entered()
         stuck.cancel()
@@ -159,7 +159,7 @@ def test_a_call_that_is_given_up_is_reported_and_frees_its_place(gate: Gate, cap
 
 def test_a_given_up_call_that_ends_does_not_make_the_pool_larger(gate: Gate) -> None:
     async def scenario() -> None:
-        pool = Pool(size=1, waiting=1)
+        pool = Pool(size=1, max_waiting=1)
         stuck = asyncio.create_task(pool.run("stuck", gate))
         await gate.entered()
         stuck.cancel()
@@ -184,7 +184,7 @@ def test_a_call_given_up_before_it_started_never_runs_and_is_not_reported(
     ran = []
 
     async def scenario() -> None:
-        pool = Pool(size=1, waiting=1)
+        pool = Pool(size=1, max_waiting=1)
         first = asyncio.create_task(pool.run("first", gate))
         await gate.entered()
         waiting = asyncio.create_task(pool.run("waiting", lambda: ran.append(True)))

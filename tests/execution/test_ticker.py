@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from waypost.execution.deadline import TICK, Ticker, ticker
+from waypost.execution.deadline import TICK_S, Ticker, ticker
 
 
 class Bell:
@@ -18,7 +18,7 @@ class Bell:
         self._rung = rung
         self._then = then
 
-    def ring(self) -> None:
+    def on_due(self) -> None:
         self._rung.append(self.name)
         self._then()
 
@@ -60,7 +60,7 @@ def test_nothing_rings_before_it_is_due_and_all_within_a_tick_of_it(loop: Loop) 
     Ticker(loop).add(Bell("a", rung), 1.0)
     loop.pass_by(0.999)
     assert rung == []
-    loop.pass_by(0.001 + TICK)
+    loop.pass_by(0.001 + TICK_S)
     assert rung == ["a"]
 
 
@@ -77,8 +77,8 @@ def test_those_due_in_one_tick_all_ring_in_it(loop: Loop) -> None:
     rung: list[str] = []
     clock = Ticker(loop)
     for number in range(20):
-        clock.add(Bell(str(number), rung), 0.1 + number * TICK / 40)
-    loop.pass_by(0.1 + 2 * TICK)
+        clock.add(Bell(str(number), rung), 0.1 + number * TICK_S / 40)
+    loop.pass_by(0.1 + 2 * TICK_S)
     assert sorted(rung, key=int) == [str(number) for number in range(20)]
 
 
@@ -146,7 +146,7 @@ def test_it_stops_ticking_when_nothing_waits_and_starts_again(loop: Loop) -> Non
     bell = Bell("a", rung)
     clock.add(bell, 10)
     clock.discard(bell)
-    loop.pass_by(TICK)
+    loop.pass_by(TICK_S)
     assert loop.timers == []
     clock.add(Bell("b", rung), 0.1)
     assert len(loop.timers) == 1

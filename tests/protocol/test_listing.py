@@ -11,7 +11,7 @@ from waypost import Hub
 from waypost.capabilities.capability import Capability, Kind
 from waypost.errors import InvalidParams
 from waypost.protocol.lists import Lists
-from waypost.wire.params import cursor_after, key_before
+from waypost.wire.params import decode_cursor, encode_cursor
 from waypost.wire.versions import ALL, V2024_11_05, V2025_11_25, V2026_07_28
 
 
@@ -92,8 +92,8 @@ def test_a_cursor_behind_the_end_gives_an_empty_last_page() -> None:
         "Zm9v",
         base64.b64encode(b"before:a").decode(),
         base64.urlsafe_b64encode(b"after:\xff").decode(),
-        cursor_after("a") + "!",
-        cursor_after("a")[:-3],
+        encode_cursor("a") + "!",
+        encode_cursor("a")[:-3],
         "A" * 100_000,
     ],
 )
@@ -104,15 +104,15 @@ def test_a_cursor_that_was_never_given_out_is_refused(cursor: str) -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_a_cursor_leads_back_to_its_key(key: str) -> None:
-    cursor = cursor_after(key)
-    assert key_before(cursor) == key
+    cursor = encode_cursor(key)
+    assert decode_cursor(cursor) == key
     assert cursor.isascii()
 
 
 @given(st.text(max_size=12))
 def test_no_text_as_a_cursor_does_worse_than_a_refusal(cursor: str) -> None:
     try:
-        key_before(cursor)
+        decode_cursor(cursor)
     except InvalidParams as error:
         assert error.code == -32602
 
@@ -180,7 +180,7 @@ def test_changes_of_other_lists_leave_a_page_alone() -> None:
 def test_made_up_cursors_do_not_fill_the_memory() -> None:
     hub = hub_with("a", "b", "c")
     for number in range(3000):
-        hub.engine.lists.page(Kind.TOOL, cursor_after(f"x{number}"), V2026_07_28)
+        hub.engine.lists.page(Kind.TOOL, encode_cursor(f"x{number}"), V2026_07_28)
     assert len(hub.engine.lists._pages) <= 1024
     assert walk(hub) == [["a", "b"], ["c"]]
 

@@ -12,7 +12,7 @@ BIG = 1024 * 1024
 
 
 def test_a_client_that_never_reads_is_let_go(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(stdio, "_MOST_UNREAD", 4 * BIG)
+    monkeypatch.setattr(stdio, "_MAX_UNREAD_BYTES", 4 * BIG)
     hub = Hub("talker", version="1.0.0")
 
     @hub.tool

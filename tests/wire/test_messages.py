@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from waypost.errors import InvalidRequest, ParseError
 from waypost.wire import messages
-from waypost.wire.messages import MAX_DEPTH, is_too_deep, parse, parse_batch, readable_id
+from waypost.wire.messages import MAX_DEPTH, find_id, is_too_deep, parse, parse_batch
 
 CALL = b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"a","arguments":{"q":["\\"[{"]}}}'
 
@@ -181,17 +181,17 @@ def test_anything_else_is_refused_as_one_of_two_errors(data: bytes) -> None:
 @given(mutated() | st.binary(max_size=40))
 @example(CALL)
 def test_an_id_can_be_read_from_what_is_refused_or_there_is_none(data: bytes) -> None:
-    found = readable_id(data)
+    found = find_id(data)
     assert found is None or isinstance(found, int | str)
 
 
 def test_the_id_of_a_refused_message_is_found() -> None:
-    assert readable_id(b'{"jsonrpc":"1.0","id":3,"method":5}') == 3
-    assert readable_id(b'{"id":"x"}') == "x"
-    assert readable_id(b'{"id":null}') is None
-    assert readable_id(b'{"id":[1]}') is None
-    assert readable_id(b"[1]") is None
-    assert readable_id(b"{") is None
+    assert find_id(b'{"jsonrpc":"1.0","id":3,"method":5}') == 3
+    assert find_id(b'{"id":"x"}') == "x"
+    assert find_id(b'{"id":null}') is None
+    assert find_id(b'{"id":[1]}') is None
+    assert find_id(b"[1]") is None
+    assert find_id(b"{") is None
 
 
 def test_a_batch_is_taken_apart() -> None:
@@ -247,11 +247,11 @@ def test_a_message_with_half_a_surrogate_pair_is_refused_by_its_id() -> None:
 
     with pytest.raises(InvalidRequest, match="half of a surrogate pair"):
         parse(torn % b"7")
-    assert [readable_id(torn % given) for given in (b"7", b'"x"', b'"\\ud801"', b"true", b"[1]")] == [
+    assert [find_id(torn % given) for given in (b"7", b'"x"', b'"\\ud801"', b"true", b"[1]")] == [
         7,
         "x",
         *[None] * 3,
     ]
     with pytest.raises(ParseError):
         parse(torn[:-1] % b"7")
-    assert readable_id(torn[:-1] % b"7") is None
+    assert find_id(torn[:-1] % b"7") is None

@@ -6,11 +6,9 @@ import pytest
 
 from waypost.wire.versions import (
     ALL,
-    ASSUMED,
     LATEST_LEGACY,
     LEGACY,
     MODERN,
-    V2025_03_26,
     V2026_07_28,
     at_least,
     is_modern,
@@ -22,7 +20,6 @@ def test_versions_stand_in_the_order_of_their_dates() -> None:
     assert list(ALL) == sorted(ALL)
     assert set(LEGACY).isdisjoint(MODERN)
     assert LEGACY[-1] == LATEST_LEGACY
-    assert ASSUMED == V2025_03_26
 
 
 @pytest.mark.parametrize(("version", "other"), list(product(ALL, ALL)))

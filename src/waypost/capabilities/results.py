@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from waypost.wire.content import CONTENT_TYPES, Block, EmbeddedResource, Text, as_block
-from waypost.wire.messages import readable
+from waypost.wire.messages import replace_surrogates
 
 _BARE: Final = frozenset({bool, int, float})
 
@@ -39,7 +39,7 @@ class Result(msgspec.Struct):
 
 def failure(message: str, error: BaseException | None = None) -> Result:
     """A result that says what went wrong."""
-    return Result([Text(readable(message))], is_error=True, error=error)
+    return Result([Text(replace_surrogates(message))], is_error=True, error=error)
 
 
 def to_result(value: Any) -> Result:

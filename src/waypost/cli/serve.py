@@ -30,7 +30,7 @@ def run(args: Namespace) -> Output:
     if args.stdio:
         from waypost.transports import stdio
 
-        stdout = stdio.own_stdout()  # before any of the user's code runs, which may print
+        stdout = stdio.claim_stdout()  # before any of the user's code runs, which may print
         hub = load_hub(args.target)
         hub.launch(Launch(data_dir=data_directory(args), durable=True, opens_worker_port=False))
         stdio.run(hub, stdout)

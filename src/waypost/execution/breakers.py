@@ -1,4 +1,4 @@
-"""Circuit breakers: what failed three times in a row is left alone for five minutes, then tried once."""
+"""Circuit breakers: a capability that failed three times in a row is not called for five minutes, then tried once."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from math import ceil
 from typing import Final
 
 from waypost.errors import CircuitOpen
-from waypost.wire.messages import readable
+from waypost.wire.messages import replace_surrogates
 
-FAILURES: Final = 3
-PAUSE: Final = 300.0
+MAX_FAILURES: Final = 3
+PAUSE_S: Final = 300.0
 
 
 class Breaker:
@@ -30,7 +30,7 @@ class Breakers:
     """Breakers by capability; one that never failed has none."""
 
     def __init__(
-        self, *, failures: int = FAILURES, pause: float = PAUSE, clock: Callable[[], float] = time.monotonic
+        self, *, failures: int = MAX_FAILURES, pause: float = PAUSE_S, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._failures = failures
         self._pause = pause
@@ -38,9 +38,9 @@ class Breakers:
         self._breakers: dict[str, Breaker] = {}
 
     def enter(self, name: str) -> bool:
-        """Let a call through; `CircuitOpen` while nobody is to try, and while one who tries has not come back.
+        """Let a call through, or raise `CircuitOpen`; returns whether the call is the probe of an open circuit.
 
-        Whether it is the one who tries: what others come to, who were on their way before, counts for nothing then.
+        While a circuit is open only its probe counts: calls that began before it opened may still end.
         """
         breaker = self._breakers.get(name)
         if breaker is None or breaker.failures < self._failures:
@@ -52,23 +52,23 @@ class Breakers:
         return True
 
     def record_success(self, name: str, *, is_probe: bool = True) -> None:
-        """All is well again."""
+        """A call succeeded: close the circuit."""
         if self._breakers and (is_probe or not self._is_open(name)):
             self._breakers.pop(name, None)
 
     def record_failure(self, name: str, reason: str, *, is_probe: bool = True) -> None:
-        """One more failure in a row."""
+        """A call failed: count it, and open the circuit after too many in a row."""
         if not is_probe and self._is_open(name):
             return
         breaker = self._breakers.setdefault(name, Breaker())
         breaker.failures += 1
-        breaker.last_error = readable(reason)
+        breaker.last_error = replace_surrogates(reason)
         breaker.probing = False
         if breaker.failures >= self._failures:
             breaker.opened_at = self._clock()
 
     def record_abandoned(self, name: str) -> None:
-        """A call ended without telling anything; if it was the one who tried, another may."""
+        """A probe ended without success or failure; another one may try."""
         breaker = self._breakers.get(name)
         if breaker is not None:
             breaker.probing = False
@@ -78,11 +78,11 @@ class Breakers:
         return breaker is not None and breaker.failures >= self._failures
 
     def reset(self, name: str) -> None:
-        """Forget what happened to a capability."""
+        """Close the circuit of a capability."""
         self._breakers.pop(name, None)
 
     def states(self) -> dict[str, dict[str, object]]:
-        """The breakers of all that failed lately, as `/metrics` shows them."""
+        """The breakers of capabilities with failures, as `/metrics` shows them."""
         return {
             name: {"state": self._state(breaker), "failure_count": breaker.failures, "last_error": breaker.last_error}
             for name, breaker in sorted(self._breakers.items())

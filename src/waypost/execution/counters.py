@@ -13,7 +13,7 @@ BOUNDS: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0)
 """Seconds at which the buckets of the histogram end; the last one is open."""
 
 OTHER: Final = "other"
-_MOST_NAMES: Final = 2_000
+_MAX_NAMES: Final = 2_000
 
 
 class Counters:
@@ -28,7 +28,7 @@ class Counters:
         self._names: set[str] = set()
         self.ok: defaultdict[str, int] = defaultdict(int)
         self.error: defaultdict[str, int] = defaultdict(int)
-        """Calls of tools that nobody timed, to be added to where a method call would cost too much."""
+        """Calls of tools without a time; the pipeline adds to them in place, without the cost of a method call."""
         self._buckets = [0] * (len(BOUNDS) + 1)
         self._seconds = 0.0
 
@@ -43,7 +43,7 @@ class Counters:
 
     def _begin(self, capability: str, outcome: str) -> None:
         # Names that callers make up, such as URIs of a template, must not fill the memory.
-        if capability not in self._names and len(self._names) >= _MOST_NAMES:
+        if capability not in self._names and len(self._names) >= _MAX_NAMES:
             capability = OTHER
         self._names.add(capability)
         key = (capability, outcome)

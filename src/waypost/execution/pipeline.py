@@ -1,15 +1,15 @@
-"""The one way a capability runs: resolve, take a place, admit the arguments, run under a deadline, check the output.
+"""The one way a capability runs: resolve, permit, take a slot, validate, run under a deadline, check the output.
 
-Every way in (MCP, the shell, another handler) calls `call`, `read` or `prompt`. The steps stand in one place, in order.
-Who may, how often and what goes on record is the guard's business, where there is one. Only calls from outside take a
-place: what runs has one already, and would wait for itself.
+Every way in (MCP, the shell, another handler) calls `call`, `read` or `prompt`. Permissions, rate limits, circuit
+breakers and the audit are the guard's, where there is one. Only calls from outside take a slot: a nested call runs in
+that of the call it came from, and would wait for itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Coroutine
 from math import isfinite
 from time import perf_counter
 from typing import Any, Final, Protocol
@@ -45,7 +45,7 @@ from waypost.wire.content import Contents
 
 
 class Permit:
-    """That something may run now, and what is needed to put its end on record."""
+    """Permission for one execution, and what the audit needs when it ends."""
 
     __slots__ = ("action", "began", "caller", "digest", "is_probe", "name")
 
@@ -55,30 +55,30 @@ class Permit:
         self.action = action
         self.began = perf_counter()
         self.digest = ""
-        """Of its arguments as they came, for the record."""
+        """Of its arguments as they came, for the audit."""
         self.is_probe = False
-        """Whether it is to find out if a circuit may be closed again."""
+        """Whether it probes an open circuit."""
 
 
 class Guard(Protocol):
-    """Stands before every execution, and hears how it ended."""
+    """Decides about every execution before it begins, and records how it ended."""
 
     @property
     def is_on(self) -> bool:
-        """Whether it has anything to say about what asks for no permissions."""
+        """Whether it has to be asked about capabilities that need no permissions."""
 
     def enter(self, capability: Capability, name: str, caller: Caller, action: str, arguments: Any) -> Permit:
-        """Let it run; `PolicyDenied`, `CircuitOpen` or `Busy` say why not."""
+        """Permit an execution, or raise `PolicyDenied`, `CircuitOpen` or `Busy`."""
 
     def leave(self, permit: Permit, error: BaseException | None, *, is_error: bool = False) -> None:
-        """It has ended: well, with an error it tells about itself, or with an exception."""
+        """Record the end: a result, a result that is an error, or an exception."""
 
 
 _log: Final = logging.getLogger(__name__)
 
 
 class Pipeline:
-    """Runs capabilities of one registry."""
+    """Runs the capabilities of one registry."""
 
     def __init__(self, registry: Registry, services: Services, *, timeout: float, slots: Bulkheads) -> None:
         self.registry = registry
@@ -87,7 +87,7 @@ class Pipeline:
         self.slots = slots
         self.guard: Guard | None = None
         self.secrets: tuple[str, ...] = ()
-        """Values that no error of a tool may tell."""
+        """Values that are removed from every error text."""
         self.counters = Counters()
         self._ok, self._error = self.counters.ok, self.counters.error
         self._services = services
@@ -101,10 +101,10 @@ class Pipeline:
         longest: float | None = None,
         keep_raw: bool = False,
     ) -> Result:
-        """Call a tool; whatever goes wrong inside it is a result that says so.
+        """Call a tool; what goes wrong inside it becomes a result that is an error.
 
-        `longest` stands in for the usual deadline where a call may take its time. `keep_raw` is for whoever only hands
-        the result on: data that nobody has looked into may stay the JSON that it came as.
+        `longest` replaces the usual deadline, unless the tool has its own. With `keep_raw`, structured data that came
+        as JSON from elsewhere may stay encoded, for a caller that only passes the result on.
         """
         tool = self.registry.tool(name)
         if tool.scopes:
@@ -115,10 +115,10 @@ class Pipeline:
             if guard is not None and (guard.is_on or tool.permissions or depth):
                 permit = guard.enter(tool, tool.id, caller, "call", arguments)
             if not depth:
-                who = caller.principal.id
-                if not self.slots.try_acquire(who):
-                    await self.slots.acquire(who)
-                slot = who
+                principal = caller.principal.id
+                if not self.slots.try_acquire(principal):
+                    await self.slots.acquire(principal)
+                slot = principal
             admitted = tool.arguments.admit(arguments)
             seconds = tool.timeout or longest or self.timeout
             if tool.is_async and not tracing.is_on():
@@ -145,7 +145,7 @@ class Pipeline:
         return result
 
     async def read(self, uri: str, caller: Caller) -> list[Contents]:
-        """Read a resource; a template that finds nothing lets the next one try."""
+        """Read a resource; where one template finds nothing, the next that matches is tried."""
         missing = UnknownResource(uri)
         for capability, variables in self.registry.resources(uri):
             try:
@@ -162,25 +162,25 @@ class Pipeline:
         raise missing
 
     async def prompt(self, name: str, arguments: dict[str, Any], caller: Caller) -> list[PromptMessage]:
-        """Write a prompt's messages."""
+        """The messages of a prompt."""
         prompt = self.registry.prompt(name, lambda row: self._is_shown(row, caller))
         check_scopes(prompt, caller)
         admitted = prompt.arguments.admit(arguments)
         return to_messages(await self._run_guarded(prompt, prompt.id, "prompt", admitted, caller))
 
     def _is_shown(self, capability: Capability, caller: Caller) -> bool:
-        who = caller.principal
-        return capability.is_open_to(who.scopes) and not self._services.is_hidden(who, capability.id)
+        principal = caller.principal
+        return capability.is_open_to(principal.scopes) and not self._services.is_hidden(principal, capability.id)
 
     async def use(
         self, capability: Capability, given: Any, caller: Caller, longest: float, action: str = "call"
     ) -> Any:
-        """Run a tool on something that only it understands; what it answers is handed on as it is."""
+        """Run a handler on input that only it understands; returns its value as it is."""
         check_scopes(capability, caller)
         return await self._run_guarded(capability, capability.id, action, given, caller, longest)
 
     def check(self, capability: Capability, name: str, caller: Caller, action: str) -> None:
-        """Refuse a caller what the rules are against, and put on record what it may do."""
+        """Raise where the policy denies an action, and record one that it allows."""
         check_scopes(capability, caller)
         if self.guard is not None:
             self.guard.leave(self.guard.enter(capability, name, caller, action, None), None)
@@ -194,7 +194,7 @@ class Pipeline:
         caller: Caller,
         longest: float | None = None,
     ) -> Any:
-        """Run what is not called by arguments and answered by a result, if the guard lets it."""
+        """Run a resource, a prompt or another handler without a tool's result, if the guard permits it."""
         guard = self.guard
         if guard is None or not (guard.is_on or capability.permissions or caller.chain.depth):
             return await self._run_in_slot(capability, admitted, caller, longest)
@@ -208,16 +208,16 @@ class Pipeline:
         return value
 
     async def _run_in_slot(self, capability: Capability, admitted: Any, caller: Caller, longest: float | None) -> Any:
-        """Run it in a place of its caller's."""
+        """Run it in a slot of its caller; nested calls share the slot of the first one."""
         if caller.chain.depth:
             return await _contain_exit(self._run(capability, admitted, caller, longest, None))
-        who = caller.principal.id
-        if not self.slots.try_acquire(who):
-            await self.slots.acquire(who)
+        principal = caller.principal.id
+        if not self.slots.try_acquire(principal):
+            await self.slots.acquire(principal)
         try:
-            return await _contain_exit(self._run(capability, admitted, caller, longest, who))
+            return await _contain_exit(self._run(capability, admitted, caller, longest, principal))
         finally:
-            self.slots.release(who)
+            self.slots.release(principal)
 
     def _run(
         self, capability: Capability, admitted: Any, caller: Caller, seconds: float | None, slot: str | None
@@ -235,11 +235,7 @@ class Pipeline:
             context = Context(caller, self._services, deadline, capability)
             if capability.is_async:
                 return await capability.handler(admitted, context)
-            return await self.run_in_thread(capability.id, capability.handler, admitted, context)
-
-    async def run_in_thread(self, label: str, function: Callable[..., Any], *args: Any) -> Any:
-        """Run a synchronous function in a thread, and await what it returns if that is awaitable."""
-        return await maybe_await(await self.pool.run(label, function, *args))
+            return await maybe_await(await self.pool.run(capability.id, capability.handler, admitted, context))
 
 
 def check_scopes(capability: Capability, caller: Caller) -> None:
@@ -250,10 +246,10 @@ def check_scopes(capability: Capability, caller: Caller) -> None:
 
 
 def error_result(name: str, error: BaseException, secrets: tuple[str, ...] = ()) -> Result:
-    """The result that says what went wrong in a tool; what is not the tool's affair is raised on.
+    """The result for an error of a tool; errors that are not the tool's are raised.
 
-    What somebody chose to say is told without those secrets; the text of a crash, and what comes from a worker, without
-    all that looks like one.
+    From a text that a handler chose, known secrets are removed; from the text of a crash or of a worker, also
+    everything that looks like one.
     """
     if isinstance(error, InvalidArguments):
         return failure(f"Invalid arguments for tool {name}: {error.message}")
@@ -270,12 +266,12 @@ def error_result(name: str, error: BaseException, secrets: tuple[str, ...] = ())
 
 
 def _must_propagate(error: BaseException) -> bool:
-    """Whether something that ends a handler is not for its caller to hear."""
+    """Whether an exception ends more than the handler: an interrupt, or a question to a stateless client."""
     return isinstance(error, (KeyboardInterrupt, GeneratorExit)) or is_input_needed(error)
 
 
 async def _contain_exit(call: Awaitable[Any]) -> Any:
-    """The outcome of a handler; one that exits, panics or stumbles over a cancellation of its own has just failed."""
+    """Await a handler; `SystemExit`, other `BaseException`s and a cancellation of its own become an error."""
     try:
         return await call
     except asyncio.CancelledError as error:
@@ -291,13 +287,13 @@ async def _contain_exit(call: Awaitable[Any]) -> Any:
 
 
 def _is_task_cancelled() -> bool:
-    """Whether somebody really cancelled the current task."""
+    """Whether the current task was cancelled from outside; a handler may also raise `CancelledError` itself."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def check_output(tool: Capability, result: Result) -> None:
-    """Refuse a result that does not fit the output schema its tool declared; one that says it failed need not."""
+    """Raise `InvalidOutput` for a result that does not fit the tool's output schema; errors need not."""
     if tool.output is None or result.is_error:
         return
     if result.structured is None:

@@ -30,11 +30,11 @@ class _Job:
 
 
 class Pool:
-    """Up to `size` threads that start when needed; a call that is given up frees its place at once."""
+    """Up to `size` threads, started when needed; a call that is cancelled is replaced by a new thread at once."""
 
-    def __init__(self, size: int = 32, waiting: int = 10_000) -> None:
+    def __init__(self, size: int = 32, max_waiting: int = 10_000) -> None:
         self._size = size
-        self._waiting = waiting
+        self._max_waiting = max_waiting
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._threads = 0
@@ -43,11 +43,11 @@ class Pool:
 
     @property
     def stuck(self) -> int:
-        """How many given-up calls are still running in their threads."""
+        """How many cancelled calls are still running in their threads."""
         return self._stuck
 
     async def run(self, label: str, function: Callable[..., T], *args: Any) -> T:
-        """Run `function` in a thread; cancelling the wait gives the call up, and is logged if it runs on."""
+        """Run `function` in a thread; after a cancellation the call runs on unobserved, which is logged."""
         context = contextvars.copy_context()
         job = _Job(lambda: context.run(function, *args), asyncio.get_running_loop())
         self._submit(job)
@@ -60,7 +60,7 @@ class Pool:
         return result
 
     def close(self) -> None:
-        """Let idle threads end, busy ones after their work; whoever comes later gets new ones."""
+        """End idle threads, and busy ones after their work; later calls start new ones."""
         with self._lock:
             for _ in range(self._threads):
                 self._jobs.put(None)
@@ -69,8 +69,8 @@ class Pool:
 
     def _submit(self, job: _Job) -> None:
         with self._lock:
-            if self._pending >= self._size + self._waiting:
-                raise Busy(f"{self._waiting} synchronous calls are waiting for a thread already; try again later.")
+            if self._pending >= self._size + self._max_waiting:
+                raise Busy(f"{self._max_waiting} synchronous calls are waiting for a thread already; try again later.")
             self._pending += 1
             job.jobs = self._jobs
             self._jobs.put(job)
@@ -111,14 +111,14 @@ class Pool:
                 return False
             self._pending -= 1
         try:
-            job.loop.call_soon_threadsafe(_settle, job.future, result, error)
+            job.loop.call_soon_threadsafe(_set_outcome, job.future, result, error)
         except RuntimeError:
             _log.debug("a synchronous call outlived its event loop")
         return True
 
 
 def _done() -> None:
-    """Stands where a finished job's call was, so that nothing keeps its arguments alive."""
+    """Replaces the call of a finished job, so that the job does not keep its arguments alive."""
 
 
 def _outcome(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
@@ -128,7 +128,7 @@ def _outcome(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
         return None, error
 
 
-def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+def _set_outcome(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
     if future.done():
         return
     if error is None:

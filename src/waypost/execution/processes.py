@@ -1,4 +1,4 @@
-"""Running a program that ends in time, says no more than it may and leaves nothing behind."""
+"""Runs a program with a deadline, a limit for its output, and no process left behind."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
-GOING: Final = 2.0
-"""Seconds in which a killed process is gone, whatever it was doing."""
+PASSED_VARIABLES: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
+KILL_TIMEOUT_S: Final = 2.0
+"""How long to wait for a killed process."""
 
 
 @dataclass(frozen=True)
-class Ended:
-    """What a program said; `cut` when it said more than that."""
+class ProcessResult:
+    """The exit code and output of a program; `truncated` when there was more output."""
 
     code: int
     out: bytes
     err: bytes
-    cut: bool
+    truncated: bool
 
 
-def environment(directory: Path) -> dict[str, str]:
-    """The few variables a program is given; its home is where it works, not the operator's."""
-    return {name: os.environ[name] for name in ENVIRONMENT if name in os.environ} | {"HOME": str(directory)}
+def make_environment(directory: Path) -> dict[str, str]:
+    """The few variables a program gets; `HOME` is its working directory, not the operator's."""
+    return {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ} | {"HOME": str(directory)}
 
 
 async def run_process(
@@ -37,14 +37,14 @@ async def run_process(
     variables: Mapping[str, str],
     *,
     within: float,
-    most_bytes: int,
-    given: bytes = b"",
-) -> Ended:
+    max_bytes: int,
+    stdin_data: bytes = b"",
+) -> ProcessResult:
     """Run a program, without a shell, in a process group that is killed at the end, `TimeoutError` or cancellation."""
-    process = await _started(
+    process = await _start(
         asyncio.create_subprocess_exec(
             *argv,
-            stdin=asyncio.subprocess.PIPE if given else asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE if stdin_data else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             cwd=directory,
@@ -54,13 +54,13 @@ async def run_process(
     )
     try:
         async with asyncio.timeout(within):
-            return await _converse(process, given, most_bytes)
+            return await _communicate(process, stdin_data, max_bytes)
     finally:
         await _end(process)
 
 
-async def _started(starting: Coroutine[Any, Any, asyncio.subprocess.Process]) -> asyncio.subprocess.Process:
-    """The process, whole: asyncio hangs and leaves children behind if it is cancelled while it starts one."""
+async def _start(starting: Coroutine[Any, Any, asyncio.subprocess.Process]) -> asyncio.subprocess.Process:
+    """Start a process, uncancelled: asyncio may hang or leave a child behind if it is cancelled while it starts one."""
     start = asyncio.ensure_future(starting)
     try:
         return await asyncio.shield(start)
@@ -70,37 +70,39 @@ async def _started(starting: Coroutine[Any, Any, asyncio.subprocess.Process]) ->
         raise
 
 
-async def _converse(process: asyncio.subprocess.Process, given: bytes, most: int) -> Ended:
+async def _communicate(process: asyncio.subprocess.Process, stdin_data: bytes, max_bytes: int) -> ProcessResult:
     assert process.stdout is not None
     assert process.stderr is not None
-    _, (out, out_cut), (err, err_cut) = await asyncio.gather(
-        _give(process.stdin, given), _hear(process.stdout, most), _hear(process.stderr, most)
+    _, (out, out_truncated), (err, err_truncated) = await asyncio.gather(
+        _write_stdin(process.stdin, stdin_data),
+        _read_limited(process.stdout, max_bytes),
+        _read_limited(process.stderr, max_bytes),
     )
-    return Ended(await process.wait(), out, err, out_cut or err_cut)
+    return ProcessResult(await process.wait(), out, err, out_truncated or err_truncated)
 
 
-async def _give(stdin: asyncio.StreamWriter | None, given: bytes) -> None:
+async def _write_stdin(stdin: asyncio.StreamWriter | None, stdin_data: bytes) -> None:
     if stdin is None:
         return
     with suppress(ConnectionError):
-        stdin.write(given)
+        stdin.write(stdin_data)
         await stdin.drain()
         stdin.close()
 
 
-async def _hear(stream: asyncio.StreamReader, most: int) -> tuple[bytes, bool]:
-    """The first `most` bytes, and whether there were more, which are read and forgotten."""
-    kept = bytearray()
-    cut = False
+async def _read_limited(stream: asyncio.StreamReader, max_bytes: int) -> tuple[bytes, bool]:
+    """The first `max_bytes` bytes, and whether there were more, which are read and dropped."""
+    data = bytearray()
+    truncated = False
     while chunk := await stream.read(65536):
-        cut = cut or len(kept) + len(chunk) > most
-        kept += chunk[: most - len(kept)]
-    return bytes(kept), cut
+        truncated = truncated or len(data) + len(chunk) > max_bytes
+        data += chunk[: max_bytes - len(data)]
+    return bytes(data), truncated
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     with suppress(TimeoutError):
-        async with asyncio.timeout(GOING):
+        async with asyncio.timeout(KILL_TIMEOUT_S):
             await process.wait()

@@ -13,7 +13,7 @@ from waypost.capabilities.schemas.forms import RawForm
 from waypost.capabilities.tools import make_tool
 from waypost.errors import InvalidParams, WorkflowRefused, shorten
 from waypost.gateway.directory import PAGE, Allowed, Directory, Item
-from waypost.wire.params import cursor_after, key_before
+from waypost.wire.params import decode_cursor, encode_cursor
 from waypost.workflows.answers import Answer, nowhere
 from waypost.workflows.tools import Forgiving, told
 
@@ -59,7 +59,7 @@ def gateway_tools(directory: Directory, allows: Allows, further: Further) -> lis
 
     async def home(args: Data, ctx: Context) -> Result:
         try:
-            after = key_before(args.get("cursor"))
+            after = decode_cursor(args.get("cursor"))
         except InvalidParams as error:
             return told(nowhere(WorkflowRefused(error.message, "INVALID_CURSOR"), TO_HOME))
         page = _page(directory, after, allowed(ctx), lambda item: item.told(*further(item, ctx)))
@@ -125,7 +125,7 @@ def _page(directory: Directory, after: str | None, allowed: Allowed, shown: Call
         answer["counts"] = directory.counts(allowed)
         answer["advice"] = f"There are more than {PAGE} items; search for what you want to do instead of reading on."
     if more is not None:
-        links.insert(0, {"rel": "next", "method": "gateway.home", "args": {"cursor": cursor_after(more)}})
+        links.insert(0, {"rel": "next", "method": "gateway.home", "args": {"cursor": encode_cursor(more)}})
     answer["links"] = links
     return answer
 

@@ -47,7 +47,7 @@ class Connection:
             else:
                 self._dispatch(messages.parse(data))
         except ProtocolError as error:
-            self._write(legacy.error_response(error, messages.readable_id(data), LATEST_LEGACY).payload)
+            self._write(legacy.error_response(error, messages.find_id(data), LATEST_LEGACY).payload)
 
     async def finish(self, within: float) -> None:
         """Wait so many seconds for running requests; listen streams end only with the connection."""

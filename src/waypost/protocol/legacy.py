@@ -202,7 +202,7 @@ def read_batch(session: LegacySession | None, data: bytes) -> Batch:
         try:
             message = messages.parse(part)
         except ProtocolError as error:
-            batch.errors.append(error_response(error, messages.readable_id(part), session.version).payload)
+            batch.errors.append(error_response(error, messages.find_id(part), session.version).payload)
             continue
         is_request = message.method is not UNSET and message.id is not UNSET
         (batch.requests if is_request else batch.one_way).append(message)

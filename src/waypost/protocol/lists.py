@@ -13,7 +13,7 @@ from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.registry import Registry
 from waypost.wire import downgrade, messages
 from waypost.wire.definitions import Definition
-from waypost.wire.params import cursor_after, key_before
+from waypost.wire.params import decode_cursor, encode_cursor
 
 WIRE_KEYS: Final = {
     Kind.TOOL: "tools",
@@ -70,13 +70,13 @@ class Lists:
         """A page of the registered items for which `shows` holds; hidden ones only if asked for."""
         items: list[Capability] = []
         only = self._only if kind is Kind.TOOL and not include_hidden else None
-        for capability in self._after(kind, key_before(cursor)):
+        for capability in self._after(kind, decode_cursor(cursor)):
             if (capability.hidden and not include_hidden) or not (shows is None or shows(capability)):
                 continue
             if only is not None and capability.id not in only:
                 continue
             if len(items) == self._page_size:
-                return Page(items, cursor_after(self._key(items[-1])))
+                return Page(items, encode_cursor(self._key(items[-1])))
             items.append(capability)
         return Page(items)
 

@@ -41,7 +41,7 @@ from waypost.protocol.tasks import detailed_task
 from waypost.stores.tasks import TaskRecord
 from waypost.wire import downgrade, messages, params, versions
 from waypost.wire.content import Text
-from waypost.wire.messages import decode, encode, encode_readable, readable
+from waypost.wire.messages import decode, encode, encode_lossy, replace_surrogates
 from waypost.wire.params import SUBSCRIPTION_ID
 from waypost.wire.versions import V2026_07_28
 
@@ -128,7 +128,7 @@ def to_tool_answer(result: Result, version: str) -> Answer:
     try:
         return Answer(encode_json(body), result.meta)
     except UnicodeEncodeError:
-        body.content = readable(msgspec.to_builtins(content))
+        body.content = replace_surrogates(msgspec.to_builtins(content))
         return Answer(encode_json(body), result.meta)
 
 
@@ -175,7 +175,7 @@ async def read_resource(engine: Engine, given: params.ReadResource, exchange: Ex
     else:
         read = to_contents(await maybe_await(hook(given.uri, engine.context(exchange))), given.uri, None)
     contents = [downgrade.contents(part, exchange.version) for part in read]
-    return Answer(encode_readable({"contents": contents}), private=True)
+    return Answer(encode_lossy({"contents": contents}), private=True)
 
 
 async def get_prompt(engine: Engine, given: params.GetPrompt, exchange: Exchange) -> Answer:
@@ -194,7 +194,7 @@ async def get_prompt(engine: Engine, given: params.GetPrompt, exchange: Exchange
     prompt = engine.registry[Kind.PROMPT].get(given.name)
     if prompt is not None and prompt.definition.description:
         body["description"] = prompt.definition.description
-    return Answer(encode_readable(body))
+    return Answer(encode_lossy(body))
 
 
 async def complete(engine: Engine, given: params.Complete, exchange: Exchange) -> Answer:

@@ -21,7 +21,7 @@ from waypost.errors import (
 )
 from waypost.wire import messages
 from waypost.wire.definitions import Implementation
-from waypost.wire.messages import RequestId, readable
+from waypost.wire.messages import RequestId, replace_surrogates
 from waypost.wire.params import SERVER_INFO
 from waypost.wire.versions import is_modern
 
@@ -124,7 +124,9 @@ KEY_REVOKED: Final = Failure(INTERNAL_ERROR, "The key of this request is refused
 def to_failure(error: Exception, version: str) -> Failure:
     """The JSON-RPC error for `error`; one that is not Waypost's is logged, and its details stay here."""
     found = _find_failure(error, version)
-    return msgspec.structs.replace(found, message=readable(found.message), data=readable(found.data))
+    return msgspec.structs.replace(
+        found, message=replace_surrogates(found.message), data=replace_surrogates(found.data)
+    )
 
 
 def _find_failure(error: Exception, version: str) -> Failure:

@@ -16,7 +16,7 @@ from waypost.protocol.responses import Answer
 from waypost.wire import downgrade, params
 from waypost.wire.definitions import DIRECTORY, ResourceDefinition, SkillEntry
 from waypost.wire.messages import encode
-from waypost.wire.params import cursor_after, key_before
+from waypost.wire.params import decode_cursor, encode_cursor
 
 Item = TypeVar("Item", SkillEntry, ResourceDefinition)
 
@@ -55,13 +55,13 @@ def _page(
     engine: Engine, items: Iterable[Item], cursor: str | None, exchange: Exchange
 ) -> tuple[list[Item], dict[str, Any]]:
     """A page of the items that the caller may see, and the cursor of the next."""
-    after = key_before(cursor) or ""
+    after = decode_cursor(cursor) or ""
     shown = (item for item in items if item.uri > after and _can_see(engine, item.uri, exchange))
     size = engine.settings.page_size
     page = list(islice(shown, size + 1))
     if len(page) <= size:
         return page, {}
-    return page[:size], {"nextCursor": cursor_after(page[size - 1].uri)}
+    return page[:size], {"nextCursor": encode_cursor(page[size - 1].uri)}
 
 
 def _source(engine: Engine) -> SkillSource:

@@ -39,7 +39,7 @@ from waypost.protocol.tasks import (
 from waypost.stores.tasks import TaskRecord
 from waypost.wire import params, versions
 from waypost.wire.messages import encode
-from waypost.wire.params import cursor_after, key_before
+from waypost.wire.params import decode_cursor, encode_cursor
 from waypost.wire.versions import V2025_11_25
 
 Call = Callable[[Exchange, float], Coroutine[Any, Any, dict[str, Any]]]
@@ -276,8 +276,8 @@ async def list_session_tasks(engine: Engine, given: params.List, exchange: Excha
     _require_tasks(exchange, "tasks/list")
     if not session_of(exchange).is_identified:
         raise MethodNotFound("Method not found: tasks/list; callers without a key look like one, ask by the task's id.")
-    records = await engine.tasks.page(exchange.principal, key_before(given.cursor), _PAGE_SIZE)
+    records = await engine.tasks.page(exchange.principal, decode_cursor(given.cursor), _PAGE_SIZE)
     body: dict[str, Any] = {"tasks": [legacy_task(record) for record in records]}
     if len(records) == _PAGE_SIZE:
-        body["nextCursor"] = cursor_after(records[-1].id)
+        body["nextCursor"] = encode_cursor(records[-1].id)
     return Answer(encode(body))

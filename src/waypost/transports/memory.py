@@ -1,4 +1,4 @@
-"""Memory: a client in the same process, with nothing in between."""
+"""Memory: a client in the same process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Standard streams: one JSON message a line, in on stdin, out on stdout, and nothing else there."""
+"""Standard streams: one JSON message per line on stdin and stdout, and nothing else on stdout."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from waypost.wire import messages
 
 _log: Final = logging.getLogger(__name__)
 
-_CHUNK: Final = 65536
-_MOST_UNREAD: Final = 64 * 1024 * 1024
-_GRACE: Final = 1.0
-"""Seconds in which calls may still be answered after the end of the input."""
-_READ_WITHIN: Final = 5.0
-"""Seconds in which a client that has closed its end may read the last answers."""
+_CHUNK_BYTES: Final = 65536
+_MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
+_FINISH_TIMEOUT_S: Final = 1.0
+"""How long calls may take after the end of the input."""
+_CLOSE_TIMEOUT_S: Final = 5.0
+"""How long a client may take to read the last responses after it closed its end."""
 
 
-class _Lines(asyncio.Protocol):
-    """Splits what arrives into lines, and what leaves into as few writes as possible."""
+class _LineReader(asyncio.Protocol):
+    """Splits the input into lines; one that is too long is reported and skipped."""
 
-    def __init__(self, receive: Callable[[bytes], None], too_long: Callable[[], None], max_line: int) -> None:
+    def __init__(self, receive: Callable[[bytes], None], report_too_long: Callable[[], None], max_line: int) -> None:
         self._receive = receive
-        self._too_long = too_long
+        self._report_too_long = report_too_long
         self._max_line = max_line
         self._rest = b""
         self._skipping = False
@@ -47,14 +47,14 @@ class _Lines(asyncio.Protocol):
             if self._skipping:
                 self._skipping = False
             elif len(line) > self._max_line:
-                self._too_long()
+                self._report_too_long()
             elif line.strip():
                 self._receive(line)
         if len(self._rest) > self._max_line:
             self._rest = b""
             if not self._skipping:
                 self._skipping = True
-                self._too_long()
+                self._report_too_long()
 
     def eof_received(self) -> None:
         last, self._rest = self._rest, b""
@@ -62,7 +62,7 @@ class _Lines(asyncio.Protocol):
             self._receive(last)
 
     def stop(self) -> None:
-        """Take this for the end, and wait for nothing more."""
+        """End as if the input had ended, without waiting for running calls."""
         self.is_stopped = True
         self.connection_lost(None)
 
@@ -71,20 +71,20 @@ class _Lines(asyncio.Protocol):
             self.ended.set_result(None)
 
 
-class _Output(asyncio.BaseProtocol):
-    """Collects the lines of one turn of the loop and writes them at once."""
+class _LineWriter(asyncio.BaseProtocol):
+    """Writes the lines of one turn of the event loop together: a system call for each would be the larger cost."""
 
-    def __init__(self, give_up: Callable[[], None]) -> None:
-        self._give_up = give_up
+    def __init__(self, on_overflow: Callable[[], None]) -> None:
+        self._on_overflow = on_overflow
         self._loop = asyncio.get_running_loop()
         self._lines: list[bytes] = []
-        self._is_over = asyncio.Event()
+        self._is_closed = asyncio.Event()
         self._transport: asyncio.WriteTransport | None = None
         self._file: BinaryIO | None = None
 
     async def open(self, stdout: BinaryIO) -> None:
-        """Write to `stdout` from now on."""
-        if _can_be_watched(stdout):
+        """Write to `stdout`."""
+        if _is_pollable(stdout):
             self._transport, _ = await self._loop.connect_write_pipe(lambda: self, stdout)
         else:
             self._file = stdout
@@ -96,22 +96,22 @@ class _Output(asyncio.BaseProtocol):
         self._lines.append(message)
 
     @property
-    def is_read(self) -> bool:
-        """Whether there may be somebody who reads."""
+    def is_open(self) -> bool:
+        """Whether the client may still read."""
         return self._transport is None or not self._transport.is_closing()
 
     def connection_lost(self, _exc: Exception | None) -> None:
-        self._is_over.set()
+        self._is_closed.set()
 
     async def close(self) -> None:
-        """Hand over what is left and end."""
+        """Write what is left and close."""
         self._flush()
         if self._transport is None:
             return
         self._transport.close()
         try:
-            async with asyncio.timeout(_READ_WITHIN):
-                await self._is_over.wait()
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                await self._is_closed.wait()
         except TimeoutError:
             self._transport.abort()
 
@@ -124,14 +124,14 @@ class _Output(asyncio.BaseProtocol):
             self._file.write(data)
         elif self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
-            if self._transport.get_write_buffer_size() > _MOST_UNREAD:
-                _log.error("the client does not read what it is sent; the connection is closed")
+            if self._transport.get_write_buffer_size() > _MAX_UNREAD_BYTES:
+                _log.error("the client does not read its messages; the connection is closed")
                 self._transport.abort()
-                self._give_up()
+                self._on_overflow()
 
 
-class ServedOnStdio(Protocol):
-    """What standard streams need of a hub."""
+class StdioHub(Protocol):
+    """What this transport needs of a hub."""
 
     @property
     def engine(self) -> Engine: ...
@@ -142,21 +142,21 @@ class ServedOnStdio(Protocol):
 
 
 async def serve(engine: Engine, stdin: BinaryIO, stdout: BinaryIO, *, max_line: int) -> bool:
-    """Serve one client until it closes its end and what it asked is answered; tells whether all work has stopped."""
-    output = _Output(lambda: lines.connection_lost(None))
+    """Serve one client until it closes its end and its calls are answered; false if a call ignores its cancellation."""
+    output = _LineWriter(lambda: lines.connection_lost(None))
     await output.open(stdout)
     connection = Connection(engine, output.write)
 
-    def too_long() -> None:
+    def report_too_long() -> None:
         output.write(messages.error(None, -32600, f"A message is over the limit of {max_line} bytes (maxBodyBytes)."))
 
-    lines = _Lines(connection.receive, too_long, max_line)
+    lines = _LineReader(connection.receive, report_too_long, max_line)
     close = await _read(stdin, lines)
     try:
-        with _at_sigterm(lines.stop):
+        with _stop_at_sigterm(lines.stop):
             await lines.ended
-            if output.is_read and not lines.is_stopped:
-                await connection.finish(_GRACE)
+            if output.is_open and not lines.is_stopped:
+                await connection.finish(_FINISH_TIMEOUT_S)
     finally:
         close()
         stopped = await connection.close()
@@ -165,8 +165,8 @@ async def serve(engine: Engine, stdin: BinaryIO, stdout: BinaryIO, *, max_line: 
 
 
 @contextmanager
-def _at_sigterm(stop: Callable[[], None]) -> Iterator[None]:
-    """Have SIGTERM stop the service in order; a second one, or one that comes later, ends the process as usual."""
+def _stop_at_sigterm(stop: Callable[[], None]) -> Iterator[None]:
+    """Call `stop` at the first SIGTERM; a second one ends the process as usual."""
     loop = asyncio.get_running_loop()
 
     def once() -> None:
@@ -182,47 +182,47 @@ def _at_sigterm(stop: Callable[[], None]) -> Iterator[None]:
             loop.remove_signal_handler(signal.SIGTERM)
 
 
-async def _read(stdin: BinaryIO, lines: _Lines) -> Callable[[], None]:
-    """Feed what arrives on `stdin` to `lines`, until the returned function is called."""
+async def _read(stdin: BinaryIO, lines: _LineReader) -> Callable[[], None]:
+    """Feed `stdin` to `lines`, until the returned function is called."""
     loop = asyncio.get_running_loop()
-    if _can_be_watched(stdin):
+    if _is_pollable(stdin):
         transport, _ = await loop.connect_read_pipe(lambda: lines, stdin)
         return transport.close
     threading.Thread(target=_read_file, args=(stdin, lines, loop), daemon=True).start()
     return lambda: None
 
 
-def _can_be_watched(stream: BinaryIO) -> bool:
-    """Whether a stream can be waited for; files and devices cannot."""
+def _is_pollable(stream: BinaryIO) -> bool:
+    """Whether the event loop can wait for a stream; files and devices need a thread."""
     mode = os.fstat(stream.fileno()).st_mode
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
-def _read_file(stdin: BinaryIO, lines: _Lines, loop: asyncio.AbstractEventLoop) -> None:
+def _read_file(stdin: BinaryIO, lines: _LineReader, loop: asyncio.AbstractEventLoop) -> None:
     with suppress(RuntimeError):  # the loop may have ended while this thread was reading
-        while data := os.read(stdin.fileno(), _CHUNK):
+        while data := os.read(stdin.fileno(), _CHUNK_BYTES):
             loop.call_soon_threadsafe(lines.data_received, data)
         loop.call_soon_threadsafe(lines.eof_received)
         loop.call_soon_threadsafe(lines.connection_lost, None)
 
 
-def own_stdout() -> BinaryIO:
-    """Keep stdout for the protocol: whatever else the process prints goes to stderr from now on."""
-    kept = os.fdopen(os.dup(1), "wb", buffering=0)
+def claim_stdout() -> BinaryIO:
+    """A copy of stdout for the protocol; what the process and its children print goes to stderr from now on."""
+    original = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
-    return kept
+    return original
 
 
-def run(hub: ServedOnStdio, stdout: BinaryIO | None = None) -> None:
-    """Serve a hub on this process's standard streams until the client leaves."""
-    kept = own_stdout() if stdout is None else stdout
+def run(hub: StdioHub, stdout: BinaryIO | None = None) -> None:
+    """Serve a hub on this process's standard streams until the client disconnects."""
+    original = claim_stdout() if stdout is None else stdout
 
     async def main() -> None:
         await hub.start()
         freeze_gc()
         try:
-            stopped = await serve(hub.engine, sys.stdin.buffer, kept, max_line=hub.max_body)
+            stopped = await serve(hub.engine, sys.stdin.buffer, original, max_line=hub.max_body)
         finally:
             await hub.stop()
         if not stopped:

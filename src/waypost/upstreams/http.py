@@ -36,7 +36,7 @@ from waypost.upstreams.transport import (
     to_header_value,
 )
 from waypost.version import __version__
-from waypost.wire.messages import readable_id
+from waypost.wire.messages import find_id
 from waypost.wire.versions import is_modern
 
 EVENTS: Final = "text/event-stream"
@@ -221,7 +221,7 @@ class UpstreamHttpTransport(HttpTransport):
         """Hand on a whole response, and raise what is wrong with it or with the server."""
         status = response.status
         # Some servers answer requests of a session that they have forgotten with 400, and without an id.
-        is_forgotten = status == 404 or (status == 400 and readable_id(response.body) is None)
+        is_forgotten = status == 404 or (status == 400 and find_id(response.body) is None)
         if is_forgotten and self.session_id is not None:
             raise UpstreamUnavailable(f'The server of the connection "{self._name}" has ended the session.')
         if (status >= 500 or status == _TOO_MANY_REQUESTS) and response.content_type != JSON:

@@ -1,1 +1,1 @@
-"""MCP messages as data: versions, envelopes, parameters, content and definitions; no I/O, no other room."""
+"""MCP messages as data: versions, envelopes, parameters, content and definitions; no I/O."""

@@ -1,4 +1,4 @@
-"""What a server says about its tools, resources, prompts and itself."""
+"""Definitions of tools, resources, prompts and skills, and the name of a client or server."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ Definition: TypeAlias = ToolDefinition | ResourceDefinition | TemplateDefinition
 
 
 class Implementation(msgspec.Struct, rename="camel", omit_defaults=True):
-    """Who a client or server says it is."""
+    """The name and version of a client or server."""
 
     name: str
     version: str
@@ -105,7 +105,7 @@ class Implementation(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 DIRECTORY: Final = "inode/directory"
-"""What kind of data a directory is."""
+"""The MIME type of a directory."""
 
 
 class SkillFile(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""What older versions do not know, left out or said in their words."""
+"""Definitions, content and results for older versions: what they do not know is left out or written as text."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def definition(full: Definition, version: str) -> Definition | dict[str, Any]:
     """A definition as a client of `version` may see it."""
     if is_modern(version):
         return msgspec.structs.replace(full, execution=msgspec.UNSET) if isinstance(full, ToolDefinition) else full
-    if version == V2025_11_25 and not _has_foreign_output(full):
+    if version == V2025_11_25 and not _has_modern_output(full):
         return full
     known: dict[str, Any] = msgspec.to_builtins(full)
-    if _has_foreign_output(full):
+    if _has_modern_output(full):
         del known["outputSchema"]
     title = known.get("title")
     for name, since in _SINCE.items():
@@ -38,8 +38,8 @@ def definition(full: Definition, version: str) -> Definition | dict[str, Any]:
     return known
 
 
-def _has_foreign_output(full: Definition) -> bool:
-    """Whether the output schema is one that only stateless versions allow: not an object."""
+def _has_modern_output(full: Definition) -> bool:
+    """Whether the output schema is not an object, which only 2026-07-28 allows."""
     if not isinstance(full, ToolDefinition) or full.output_schema is msgspec.UNSET:
         return False
     return full.output_schema.get("type") != "object"
@@ -69,18 +69,18 @@ def block(content: Block | dict[str, Any], version: str) -> Block | dict[str, An
     return known
 
 
-def sampling(said: Sequence[Mapping[str, Any]], version: str) -> Sequence[Mapping[str, Any]]:
-    """Messages for a model as a client of `version` takes them: those before 2025-11-25 of one block each."""
+def sampling(messages: Sequence[Mapping[str, Any]], version: str) -> Sequence[Mapping[str, Any]]:
+    """Sampling messages for a client of `version`: before 2025-11-25 each has one block, not a list."""
     if at_least(version, V2025_11_25):
-        return said
+        return messages
     return [
-        {**one, "content": _sampled(part, version)}
-        for one in said
+        {**one, "content": _downgrade_sampled(part, version)}
+        for one in messages
         for part in (one["content"] if isinstance(one.get("content"), list) else [one.get("content")])
     ]
 
 
-def _sampled(part: Any, version: str) -> Any:
+def _downgrade_sampled(part: Any, version: str) -> Any:
     is_audio = isinstance(part, Mapping) and part.get("type") == "audio"
     if not is_audio or at_least(version, V2025_03_26):
         return part

@@ -1,4 +1,4 @@
-"""What the name or address of a host says about where it is."""
+"""Host names and addresses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine is reached by it, however it is spelled."""
+    """Whether a host name or address is one of loopback, in any spelling."""
     try:
         return ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""JSON-RPC envelopes: from bytes to a message, and from results and errors to bytes."""
+"""JSON-RPC envelopes: from bytes to a message, and from requests, results and errors to bytes."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def parse(data: bytes) -> Message:
         raise ParseError(f"JSON is nested deeper than {MAX_DEPTH} levels.")
     try:
         if not data.isascii():
-            data.decode()  # raw parts are decoded later, and must not fail then
+            data.decode()  # raw parts are decoded later, without a check of their UTF-8
         message = _decode_message(data)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"Not a JSON-RPC message: {error}.") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        if _torn(data):
+        if _decode_surrogates(data):
             raise InvalidRequest("A text in the message has half of a surrogate pair, which is no character.") from None
         raise ParseError(f"Not valid JSON: {error}.") from None
     if message.jsonrpc != "2.0":
@@ -88,18 +88,18 @@ def parse_batch(data: bytes) -> list[bytes]:
     return [bytes(part) for part in parts]
 
 
-def readable_id(data: bytes) -> RequestId | None:
-    """The id of a message that is otherwise refused, when it can still be read."""
+def find_id(data: bytes) -> RequestId | None:
+    """The id of an invalid message, if it can be read."""
     try:
         found = _decode_identified(data).id
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        given = _torn(data).get("id")
+        given = _decode_surrogates(data).get("id")
         return given if type(given) is int or (type(given) is str and given.isprintable()) else None
     return None if found is UNSET else found
 
 
-def _torn(data: bytes) -> dict[str, Any]:
-    """A message of which only halves of surrogate pairs keep us from reading it; empty for any other."""
+def _decode_surrogates(data: bytes) -> dict[str, Any]:
+    """A message that is invalid only because of lone surrogates, which msgspec refuses; empty for any other."""
     if b"\\ud" not in data.lower():
         return {}
     try:
@@ -136,20 +136,20 @@ def request(request_id: RequestId, method: str, params: Any = None) -> bytes:
     return encode({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
 
 
-def readable(value: Any) -> Any:
-    """Text, or data with text in it, with a replacement character for each half of a pair that stands alone."""
+def replace_surrogates(value: Any) -> Any:
+    """Text, or data with text in it, with a replacement character for each lone surrogate: UTF-8 has none."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):
-        return {readable(key): readable(inner) for key, inner in value.items()}
+        return {replace_surrogates(key): replace_surrogates(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [readable(inner) for inner in value]
+        return [replace_surrogates(inner) for inner in value]
     return value
 
 
-def encode_readable(value: Any) -> bytes:
-    """`value` as JSON, whatever its text holds."""
+def encode_lossy(value: Any) -> bytes:
+    """`value` as JSON; lone surrogates in its text are replaced."""
     try:
         return encode(value)
     except UnicodeEncodeError:
-        return encode(readable(msgspec.to_builtins(value)))
+        return encode(replace_surrogates(msgspec.to_builtins(value)))

@@ -1,4 +1,4 @@
-"""The parameters of every method a client may send."""
+"""The parameters of every method a client may send, and the cursors of lists."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", 
 
 
 class RequestMeta(msgspec.Struct, frozen=True):
-    """What a request says about itself; the prefixed keys make it a stateless one."""
+    """The `_meta` of a request; the prefixed keys are those of 2026-07-28."""
 
     protocol_version: str | UnsetType = msgspec.field(default=UNSET, name=PROTOCOL_VERSION)
     client_capabilities: dict[str, Any] | UnsetType = msgspec.field(default=UNSET, name=CLIENT_CAPABILITIES)
@@ -49,7 +49,7 @@ class Params(msgspec.Struct, rename="camel"):
 
 
 class Subject(Params):
-    """Parameters of which only what they are about is known."""
+    """Parameters of which only the subject is known, for requests whose other parameters are invalid."""
 
     name: Any = None
     uri: Any = None
@@ -70,14 +70,14 @@ class List(Params):
     cursor: str | None = None
 
 
-class TaskWish(msgspec.Struct):
-    """How a client with a session asks for a call to run as a task."""
+class TaskRequest(msgspec.Struct):
+    """`params.task`: how a client of 2025-11-25 asks for a call to run as a task."""
 
     ttl: int | None = None
 
 
 class Round(Params, kw_only=True):
-    """A request that may come again, with answers to what its earlier answer asked."""
+    """A request that may come again with answers to what its result asked (2026-07-28)."""
 
     input_responses: Any = None
     request_state: str | None = None
@@ -88,7 +88,7 @@ class CallTool(Round, kw_only=True):
 
     name: str
     arguments: dict[str, Any] | None = None
-    task: TaskWish | UnsetType = UNSET
+    task: TaskRequest | UnsetType = UNSET
 
 
 class TaskId(Params, kw_only=True):
@@ -151,7 +151,7 @@ class CompletionArgument(msgspec.Struct):
 
 
 class CompletionContext(msgspec.Struct):
-    """Arguments already settled."""
+    """Arguments with values already."""
 
     arguments: dict[str, str] = {}
 
@@ -178,7 +178,7 @@ class Cancelled(Params, kw_only=True):
 
 
 class ListenFilter(msgspec.Struct, rename="camel", omit_defaults=True):
-    """Which changes a stream wants to hear of."""
+    """Which notifications a listen stream gets."""
 
     tools_list_changed: bool = False
     prompts_list_changed: bool = False
@@ -213,13 +213,13 @@ def read(params: Raw | UnsetType, kind: type[P]) -> P:
 _CURSOR: Final = b"after:"
 
 
-def cursor_after(key: str) -> str:
-    """The cursor behind `key`; it stays good when others come and go."""
+def encode_cursor(key: str) -> str:
+    """The cursor behind `key`; a key and not a position, so that it stays valid when items come and go."""
     return base64.urlsafe_b64encode(_CURSOR + key.encode()).decode().rstrip("=")
 
 
-def key_before(cursor: str | None) -> str | None:
-    """The key a cursor stands behind."""
+def decode_cursor(cursor: str | None) -> str | None:
+    """The key of a cursor; `InvalidParams` for one that `encode_cursor` did not make."""
     if cursor is None:
         return None
     try:

@@ -14,8 +14,6 @@ LEGACY: Final = (V2024_11_05, V2025_03_26, V2025_06_18, V2025_11_25)
 MODERN: Final = (V2026_07_28,)
 ALL: Final = LEGACY + MODERN
 LATEST_LEGACY: Final = V2025_11_25
-ASSUMED: Final = V2025_03_26
-"""What a client speaks that sends no version header outside a session."""
 
 _POSITION: Final = {version: position for position, version in enumerate(ALL)}
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.protocol.conftest import asynchronous
-from waypost.transports.http.gate import Gate, Refusal, bound_hosts
+from waypost.transports.http.gate import Gate, Refusal, find_bound_hosts
 
 LIMIT = 100
 
@@ -22,7 +22,7 @@ def caller(gate: Gate, host: str | None = "127.0.0.1:8420", origin: str | None =
         headers[b"host"] = host.encode("latin-1")
     if origin is not None:
         headers[b"origin"] = origin.encode("latin-1")
-    refusal = gate.caller(headers)
+    refusal = gate.check_caller(headers)
     return None if refusal is None else refusal.status
 
 
@@ -197,7 +197,7 @@ def test_a_good_origin_does_not_excuse_a_strange_host() -> None:
 
 
 def test_all_hosts_pass_where_the_server_is_open_to_the_network() -> None:
-    network = gate(bound_hosts("0.0.0.0"))
+    network = gate(find_bound_hosts("0.0.0.0"))
     assert caller(network, "any.example.com:8420") is None
     assert caller(network, "no host at all") == 403
     assert caller(network, "any.example.com", "http://evil.com") == 403
@@ -205,12 +205,12 @@ def test_all_hosts_pass_where_the_server_is_open_to_the_network() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST", "::1"])
 def test_a_server_on_loopback_expects_no_other_host(host: str) -> None:
-    assert bound_hosts(host) == ()
+    assert find_bound_hosts(host) == ()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.2", "0:0:0:0:0:0:0:1"])
 def test_a_server_on_another_address_of_loopback_expects_that_too(host: str) -> None:
-    here = gate(bound_hosts(host))
+    here = gate(find_bound_hosts(host))
     assert caller(here, f"[{host}]:8420" if ":" in host else host) is None
     assert caller(here, "localhost") is None
     assert caller(here, "any.example.com") == 403
@@ -220,7 +220,7 @@ def test_a_server_on_another_address_of_loopback_expects_that_too(host: str) -> 
 def test_no_bytes_as_host_or_origin_do_worse_than_a_refusal(host: bytes, origin: bytes) -> None:
     same = gate()
     for headers in ({b"host": host, b"origin": origin}, {b"host": b"localhost", b"origin": b"http://" + origin}):
-        refusal = same.caller(headers)
+        refusal = same.check_caller(headers)
         assert refusal is None or refusal.status == 403
 
 
@@ -228,7 +228,7 @@ def test_what_is_remembered_about_strangers_is_bounded() -> None:
     same = gate()
     for number in range(2000):
         assert caller(same, f"evil{number}.com") == 403
-    assert len(same.caller._known) <= 256
+    assert len(same.check_caller._results) <= 256
     assert caller(same) is None
 
 
@@ -255,7 +255,7 @@ JSON = b"application/json"
 )
 def test_a_post_accepts_both_forms_of_an_answer(accept: bytes | None, status: int | None) -> None:
     headers = {b"content-type": JSON} | ({} if accept is None else {b"accept": accept})
-    refusal = gate().post(headers)
+    refusal = gate().check_post(headers)
     assert (None if refusal is None else refusal.status) == status
 
 
@@ -276,7 +276,7 @@ def test_a_post_accepts_both_forms_of_an_answer(accept: bytes | None, status: in
     ],
 )
 def test_a_post_carries_json(kind: bytes | None, status: int | None) -> None:
-    refusal = gate().post({} if kind is None else {b"content-type": kind})
+    refusal = gate().check_post({} if kind is None else {b"content-type": kind})
     assert (None if refusal is None else refusal.status) == status
 
 
@@ -285,13 +285,13 @@ def test_a_post_carries_json(kind: bytes | None, status: int | None) -> None:
     [(b"text/event-stream", None), (b"*/*", None), (b"text/*", None), (b"application/json", 406), (None, 406)],
 )
 def test_a_get_asks_for_events(accept: bytes | None, status: int | None) -> None:
-    refusal = gate().stream({} if accept is None else {b"accept": accept})
+    refusal = gate().check_stream({} if accept is None else {b"accept": accept})
     assert (None if refusal is None else refusal.status) == status
 
 
 @pytest.mark.parametrize(("length", "status"), [(b"100", None), (b"101", 413), (b"999999999999", 413), (b"x", None)])
 def test_an_announced_body_over_the_limit_is_refused_unread(length: bytes, status: int | None) -> None:
-    refusal = gate().post({b"content-type": JSON, b"content-length": length})
+    refusal = gate().check_post({b"content-type": JSON, b"content-length": length})
     assert (None if refusal is None else refusal.status) == status
 
 
@@ -310,13 +310,13 @@ def parts(*sizes: int, then: str = "http.disconnect") -> Any:
 @pytest.mark.parametrize("sizes", [(0,), (100,), (50, 50), (0, 0, 100, 0)])
 @asynchronous
 async def test_a_body_up_to_the_limit_is_read_whole(sizes: tuple[int, ...]) -> None:
-    assert await gate().body(parts(*sizes)) == b"x" * sum(sizes)
+    assert await gate().read_body(parts(*sizes)) == b"x" * sum(sizes)
 
 
 @pytest.mark.parametrize("sizes", [(101,), (50, 51), (100, 1), (1,) * 101, (60, 60, 60, 60)])
 @asynchronous
 async def test_a_body_over_the_limit_is_refused_with_the_limit(sizes: tuple[int, ...]) -> None:
-    refusal = await gate().body(parts(*sizes))
+    refusal = await gate().read_body(parts(*sizes))
     assert isinstance(refusal, Refusal)
     assert refusal.status == 413
     assert "100 bytes" in refusal.message
@@ -333,14 +333,14 @@ async def test_an_endless_body_is_not_read_to_its_end() -> None:
         await asyncio.sleep(0)
         return {"type": "http.request", "body": b"x" * 10, "more_body": True}
 
-    refusal = await gate().body(receive)
+    refusal = await gate().read_body(receive)
     assert isinstance(refusal, Refusal)
     assert taken <= 12
 
 
 @asynchronous
 async def test_a_client_that_leaves_before_its_body_is_sent_gets_no_answer() -> None:
-    assert await gate().body(parts()) is None
+    assert await gate().read_body(parts()) is None
 
     async def receive_half() -> dict[str, Any]:
         return events.pop(0)
@@ -349,12 +349,12 @@ async def test_a_client_that_leaves_before_its_body_is_sent_gets_no_answer() -> 
         {"type": "http.request", "body": b"x", "more_body": True},
         {"type": "http.disconnect"},
     ]
-    assert await gate().body(receive_half) is None
+    assert await gate().read_body(receive_half) is None
 
 
 @asynchronous
 async def test_a_body_that_is_refused_and_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waypost.transports.http.gate._WITHIN", 0.01)
+    monkeypatch.setattr("waypost.transports.http.gate._DISCARD_TIMEOUT_S", 0.01)
 
     async def receive() -> dict[str, Any]:
         await asyncio.Event().wait()

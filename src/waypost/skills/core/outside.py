@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from waypost.errors import ToolError
-from waypost.execution.processes import environment, run_process
+from waypost.execution.processes import make_environment, run_process
 
 READER: Final = Path(__file__).with_name("reading.py")
 MOST_BYTES: Final = 16 * 1024 * 1024
@@ -33,7 +33,7 @@ async def read_feed(body: bytes, url: str, content_type: str, within: float = WI
 
 async def _read(asked: dict[str, Any], document: bytes, within: float) -> dict[str, Any]:
     directory = Path(tempfile.gettempdir())
-    variables = environment(directory) | {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    variables = make_environment(directory) | {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     given = msgspec.json.encode(asked) + b"\n" + document
     try:
         ended = await run_process(
@@ -41,12 +41,12 @@ async def _read(asked: dict[str, Any], document: bytes, within: float) -> dict[s
             directory,
             variables,
             within=within,
-            most_bytes=MOST_BYTES,
-            given=given,
+            max_bytes=MOST_BYTES,
+            stdin_data=given,
         )
     except TimeoutError:
         raise ToolError(f"What was fetched could not be read within {within:g} s.") from None
-    if ended.code != 0 or ended.cut:
+    if ended.code != 0 or ended.truncated:
         raise ToolError("What was fetched could not be read.")
     answer: dict[str, Any] = msgspec.json.decode(ended.out)
     if "missing" in answer:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from waypost.errors import ToolError
-from waypost.execution.processes import environment, run_process
+from waypost.execution.processes import make_environment, run_process
 from waypost.skills.core.arguments import needed
 from waypost.skills.core.settings import CoreSettings
 
@@ -66,7 +66,7 @@ async def _run(argv: list[str], settings: CoreSettings) -> dict[str, Any]:
     directory = settings.shell_directory
     try:
         ended = await run_process(
-            argv, directory, environment(directory), within=settings.timeout, most_bytes=MOST_BYTES
+            argv, directory, make_environment(directory), within=settings.timeout, max_bytes=MOST_BYTES
         )
     except TimeoutError:
         raise ToolError(f"The command did not end within {settings.timeout:g} s.") from None
@@ -76,5 +76,5 @@ async def _run(argv: list[str], settings: CoreSettings) -> dict[str, Any]:
         "exit_code": ended.code,
         "stdout": ended.out.decode("utf-8", "replace"),
         "stderr": ended.err.decode("utf-8", "replace"),
-        "truncated": ended.cut,
+        "truncated": ended.truncated,
     }

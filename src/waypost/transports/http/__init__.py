@@ -1,5 +1,6 @@
 """Streamable HTTP as a plain ASGI app.
 
-`app` routes; `gate` refuses strangers and oversized or ill-typed requests; `endpoint` hands messages to the era they
-belong to; `reply` answers as JSON, or as a stream of events from the first message that comes before the answer.
+`app` routes; `gate` refuses foreign hosts, bad keys, and oversized or ill-typed requests; `endpoint` hands messages to
+their era; `reply` sends JSON, or a stream of events from the first message that comes before the response. `server`
+runs the app on uvicorn, with the shortcuts of `fast_uvicorn` where they are possible.
 """

@@ -1,4 +1,4 @@
-"""The ASGI app: `/mcp`, `/health`, and the start and end of the hub."""
+"""The ASGI app: routes requests to MCP, health and the HTTP API, and starts and stops the hub."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.protocol.responses import STOPPING
 from waypost.transports.http.asgi import Receive, Scope, Send, headers_of, refuse, respond
 from waypost.transports.http.endpoint import Endpoint
-from waypost.transports.http.gate import Gate, Refusal, authenticated
+from waypost.transports.http.gate import Gate, Refusal, authenticate
 from waypost.wire import messages
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ class Served(Protocol):
 
 
 _MCP: Final = "/mcp"
-_OPEN: Final = ("/metrics", "/api/openapi.json")
-"""Paths that may be asked for without a key; whether they are answered is another question."""
+_PATHS_WITHOUT_KEY: Final = ("/metrics", "/api/openapi.json")
+"""Paths that may be requested without a key; the API decides whether it answers."""
 
 
 class OperatorRequest(NamedTuple):
-    """A request to `/api/...` or `/metrics`, by somebody whose key, if any, is good."""
+    """A request to `/api/...` or `/metrics`; its key, if it has one, was checked."""
 
     scope: Scope
     path: str
@@ -42,7 +42,7 @@ class OperatorRequest(NamedTuple):
 
 
 class OperatorAnswer(NamedTuple):
-    """What it is answered with."""
+    """The response to an `OperatorRequest`."""
 
     status: int
     body: bytes
@@ -71,26 +71,26 @@ class HttpApp:
         headers = headers_of(scope)
         if headers is None:
             return await refuse(send, 400, "A header that can only have one value is given more than once.")
-        refusal = self._gate.caller(headers)
+        refusal = self._gate.check_caller(headers)
         if refusal is not None:
             return await refuse(send, refusal.status, refusal.message)
         path = scope["path"]
-        if mounted := scope.get("root_path"):
-            path = path.removeprefix(mounted)
+        if prefix := scope.get("root_path"):
+            path = path.removeprefix(prefix)
         if path == _MCP:
             principal = ANONYMOUS if self._auth is None else self._auth.known(headers)
             if principal is None:
-                principal = await authenticated(self._auth, send, headers)
+                principal = await authenticate(self._auth, send, headers)
             return None if principal is None else await self._endpoint(scope, receive, send, headers, principal)
         if path == "/health":
-            return await self._tell_health(scope, send)
+            return await self._respond_health(scope, send)
         if path == "/metrics" or path.startswith("/api/"):
             return await self._operate(scope, receive, send, headers, path)
         if self._auth is not None and path in self._auth.metadata_paths and scope["method"] in ("GET", "HEAD"):
             return await respond(send, 200, messages.encode(self._auth.metadata()))
-        return await refuse(send, 404, f"There is nothing at {scope['path']}; MCP is at {mounted or ''}{_MCP}.")
+        return await refuse(send, 404, f"There is nothing at {scope['path']}; MCP is at {prefix or ''}{_MCP}.")
 
-    async def _tell_health(self, scope: Scope, send: Send) -> None:
+    async def _respond_health(self, scope: Scope, send: Send) -> None:
         if scope["method"] in ("GET", "HEAD"):
             await respond(send, 200, messages.encode(await self._hub.health()))
         else:
@@ -99,23 +99,23 @@ class HttpApp:
     async def _operate(
         self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes], path: str
     ) -> None:
-        """Serve those who look after the hub."""
-        is_open = path in _OPEN and b"authorization" not in headers
-        principal = ANONYMOUS if is_open else await authenticated(self._auth, send, headers)
+        """Answer a request of the HTTP API."""
+        is_open = path in _PATHS_WITHOUT_KEY and b"authorization" not in headers
+        principal = ANONYMOUS if is_open else await authenticate(self._auth, send, headers)
         if principal is None:
             return
-        body = await self._gate.body(receive)
+        body = await self._gate.read_body(receive)
         if isinstance(body, bytes) and not is_open:
-            principal = await authenticated(self._auth, send, headers)
+            principal = await authenticate(self._auth, send, headers)
             if principal is None:
-                return  # let in when the body began to come, and no more
+                return  # the key was revoked while the body came in
         if isinstance(body, Refusal):
             await refuse(send, body.status, body.message)
         elif body is not None:
             request = OperatorRequest(scope, path, headers, principal, body)
             try:
                 answer = await self._hub.operate(request)
-            except asyncio.CancelledError:  # by whoever serves the app, and cannot wait
+            except asyncio.CancelledError:  # by the server, which is stopping
                 return await refuse(send, 503, STOPPING.message, code=STOPPING.code)
             await respond(send, answer.status, answer.body, ((b"content-type", answer.content_type), *answer.headers))
 

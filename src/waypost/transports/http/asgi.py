@@ -31,7 +31,7 @@ class KnownHeaders(list[Header]):
 
 
 def headers_of(scope: Scope) -> dict[bytes, bytes] | None:
-    """The headers by name; `None` when one that can only have one value has several."""
+    """The headers by name; `None` when one that may have only one value is repeated."""
     pairs: list[Header] = scope["headers"]
     return pairs.by_name if type(pairs) is KnownHeaders else _by_name(pairs)
 

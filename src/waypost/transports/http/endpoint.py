@@ -1,4 +1,4 @@
-"""`/mcp`: from an HTTP request to the era it belongs to, and the status that fits the answer."""
+"""`/mcp`: hands each request to the era it belongs to, and finds the HTTP status of the response."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from waypost.protocol.session import LegacySession, SessionOutlet
 from waypost.protocol.streams import EventStream
 from waypost.stores.store import Store
 from waypost.transports.http.asgi import JSON, Header, Receive, Scope, Send, refuse, respond, take_body
-from waypost.transports.http.gate import Gate, Refusal, authenticated
-from waypost.transports.http.reply import Reply, gone, pump
+from waypost.transports.http.gate import Gate, Refusal, authenticate
+from waypost.transports.http.reply import Reply, send_events, wait_for_disconnect
 from waypost.wire import messages
 from waypost.wire.messages import Message
 from waypost.wire.versions import LATEST_LEGACY, LEGACY, V2026_07_28
@@ -62,21 +62,21 @@ class Endpoint:
         return refuse(send, 405, f"{verb} is not allowed here.", headers=((b"allow", allowed),))
 
     async def _post(self, receive: Receive, send: Send, headers: Mapping[bytes, bytes], principal: Principal) -> None:
-        refusal = self._gate.post(headers)
+        refusal = self._gate.check_post(headers)
         if refusal is not None:
-            return await self._turn_away(receive, send, refusal)
+            return await self._send_refusal(receive, send, refusal)
         body = take_body(receive)
         if body is None:
-            taken = await self._gate.body(receive)
-            if isinstance(taken, Refusal):
-                return await self._turn_away(receive, send, taken)
-            if taken is None:
+            received = await self._gate.read_body(receive)
+            if isinstance(received, Refusal):
+                return await self._send_refusal(receive, send, received)
+            if received is None:
                 return None
-            body = taken
-            known = principal if self._auth is None else await authenticated(self._auth, send, headers)
-            if known is None:
-                return None  # let in when the body began to come, and no more
-            principal = known
+            body = received
+            current = principal if self._auth is None else await authenticate(self._auth, send, headers)
+            if current is None:
+                return None  # the key was revoked while the body came in
+            principal = current
         version = headers.get(VERSION)
         if version is not None and version.strip(b" \t") not in _LEGACY_HEADERS:
             return await self._post_modern(receive, send, headers, principal, body)
@@ -85,7 +85,7 @@ class Endpoint:
         try:
             message = messages.parse(body)
         except ProtocolError as error:
-            return await _malformed(send, error, body)
+            return await _send_malformed(send, error, body)
         if version is None and message.id is not UNSET and modern.is_modern_request(message):
             return await self._answer_modern(receive, send, headers, principal, message)
         return await self._post_legacy(receive, send, headers, principal, message)
@@ -98,7 +98,7 @@ class Endpoint:
             if message.method is UNSET:
                 raise InvalidRequest("Only requests and notifications may be posted.")
         except ProtocolError as error:
-            return _malformed(send, error, body)
+            return _send_malformed(send, error, body)
         if message.id is UNSET:
             return respond(send, 202, headers=())
         return self._answer_modern(receive, send, headers, principal, message)
@@ -111,25 +111,27 @@ class Endpoint:
         exchange.principal = principal
         reply.start(exchange)
         try:
-            outcome = await modern.answer(self._engine, message, exchange, headers)
-            status = 200 if outcome is None or not outcome.code else _STATUS.get(outcome.code, 200)
-        except asyncio.CancelledError:  # by whoever serves the app, and cannot wait
-            outcome, status = STOPPING.to_response(exchange.request_id), 503
-        ending = self._finish(reply, outcome, status)
-        if ending is not None:
-            await ending
+            response = await modern.answer(self._engine, message, exchange, headers)
+            status = 200 if response is None or not response.code else _STATUS.get(response.code, 200)
+        except asyncio.CancelledError:  # by the server, which is stopping
+            response, status = STOPPING.to_response(exchange.request_id), 503
+        rest = self._send_response(reply, response, status)
+        if rest is not None:
+            await rest
 
     async def _post_legacy(
         self, receive: Receive, send: Send, headers: Mapping[bytes, bytes], principal: Principal, message: Message
     ) -> None:
+        response: Response | None
         if message.method == "initialize" and message.id is not UNSET:
-            session, outcome = await legacy.initialize(self._engine, message, principal)
-            minted: tuple[Header, ...] = () if session is None else ((SESSION, session.id.encode()),)
-            return await respond(send, 503 if outcome.code == CALL_FAILED else 200, outcome.payload, (JSON, *minted))
+            session, response = await legacy.initialize(self._engine, message, principal)
+            session_header: tuple[Header, ...] = () if session is None else ((SESSION, session.id.encode()),)
+            status = 503 if response.code == CALL_FAILED else 200
+            return await respond(send, status, response.payload, (JSON, *session_header))
         if SESSION not in headers and message.id is not UNSET and message.method is not UNSET:
-            outcome = await legacy.answer_without_session(message)
-            return await respond(send, 400 if outcome.code else 200, outcome.payload)
-        session = await self._session(send, headers, principal)
+            response = await legacy.answer_without_session(message)
+            return await respond(send, 400 if response.code else 200, response.payload)
+        session = await self._find_session(send, headers, principal)
         if session is None:
             return None
         if message.method is UNSET or message.id is UNSET:
@@ -140,30 +142,30 @@ class Endpoint:
         exchange.principal = principal
         reply.start(exchange)
         try:
-            given, status = await legacy.answer(self._engine, session, message, exchange), 200
-        except asyncio.CancelledError:  # by whoever serves the app, and cannot wait
-            given, status = STOPPING.to_response(exchange.request_id), 503
-        ending = self._finish(reply, given, status)
-        if ending is not None:
-            await ending
+            response, status = await legacy.answer(self._engine, session, message, exchange), 200
+        except asyncio.CancelledError:  # by the server, which is stopping
+            response, status = STOPPING.to_response(exchange.request_id), 503
+        rest = self._send_response(reply, response, status)
+        if rest is not None:
+            await rest
 
-    def _finish(self, reply: Reply, outcome: Response | None, status: int) -> Awaitable[None] | None:
-        """Send the answer; a caller whose token does not reach far enough is told which one would."""
-        if outcome is None or not outcome.scopes or self._auth is None:
-            return reply.finish(outcome, status)
-        challenge = self._auth.insufficient_scope(outcome.scopes).encode()
-        return reply.finish(outcome, 403, (JSON, (b"www-authenticate", challenge)))
+    def _send_response(self, reply: Reply, response: Response | None, status: int) -> Awaitable[None] | None:
+        """Send the response; one for a token that lacks scopes names them in a challenge."""
+        if response is None or not response.scopes or self._auth is None:
+            return reply.finish(response, status)
+        challenge = self._auth.insufficient_scope(response.scopes).encode()
+        return reply.finish(response, 403, (JSON, (b"www-authenticate", challenge)))
 
     async def _post_batch(
         self, receive: Receive, send: Send, headers: Mapping[bytes, bytes], principal: Principal, body: bytes
     ) -> None:
-        session = await self._session(send, headers, principal)
+        session = await self._find_session(send, headers, principal)
         if session is None:
             return None
         try:
             batch = legacy.read_batch(session, body)
         except ProtocolError as error:
-            return await _malformed(send, error, body)
+            return await _send_malformed(send, error, body)
         for message in batch.one_way:
             legacy.receive(self._engine, session, message, SessionOutlet(session))
         if not batch.wants_answer:
@@ -171,17 +173,17 @@ class Endpoint:
         reply = Reply(send, receive, session)
         try:
             payload, status = await legacy.answer_batch(self._engine, session, batch, reply, principal), 200
-        except asyncio.CancelledError:  # by whoever serves the app, and cannot wait
+        except asyncio.CancelledError:  # by the server, which is stopping
             payload, status = legacy.answer_stopped_batch(batch), 503
-        ending = reply.finish(Response(payload) if payload else None, status)
-        if ending is not None:
-            await ending
+        rest = reply.finish(Response(payload) if payload else None, status)
+        if rest is not None:
+            await rest
 
     async def _get(self, receive: Receive, send: Send, headers: Mapping[bytes, bytes], principal: Principal) -> None:
-        refusal = self._gate.stream(headers)
+        refusal = self._gate.check_stream(headers)
         if refusal is not None:
-            return await self._turn_away(receive, send, refusal)
-        session = await self._session(send, headers, principal)
+            return await self._send_refusal(receive, send, refusal)
+        session = await self._find_session(send, headers, principal)
         if session is None:
             return None
         general = (session.streams.general, session.streams.general.delivered)
@@ -195,9 +197,9 @@ class Endpoint:
             if not parts:
                 return await refuse(send, 400, "Last-Event-ID names no event of this session.")
         reader = object()
-        watch = asyncio.get_running_loop().create_task(_release_when_gone(receive, parts, reader))
+        watch = asyncio.get_running_loop().create_task(_release_after_disconnect(receive, parts, reader))
         try:
-            await pump(send, parts, numbered=True, reader=reader)
+            await send_events(send, parts, is_numbered=True, reader=reader)
         finally:
             watch.cancel()
         return None
@@ -205,29 +207,31 @@ class Endpoint:
     async def _delete(
         self, _receive: Receive, send: Send, headers: Mapping[bytes, bytes], principal: Principal
     ) -> None:
-        session = await self._session(send, headers, principal)
+        session = await self._find_session(send, headers, principal)
         if session is None:
             return
-        deleting = self._engine.sessions.close(session, "closed")
-        failure = None if deleting is None else await deleting
-        if failure is not None:
-            return await refuse(send, 503, failure.message, code=CALL_FAILED)
+        deletion = self._engine.sessions.close(session, "closed")
+        error = None if deletion is None else await deletion
+        if error is not None:
+            return await refuse(send, 503, error.message, code=CALL_FAILED)
         await respond(send, 204, headers=())
 
-    async def _turn_away(self, receive: Receive, send: Send, refusal: Refusal) -> None:
-        if refusal.unread:
+    async def _send_refusal(self, receive: Receive, send: Send, refusal: Refusal) -> None:
+        if refusal.is_unread:
             await self._gate.discard(receive)
         closing: tuple[Header, ...] = ((b"connection", b"close"),) if refusal.status == 413 else ()
         await refuse(send, refusal.status, refusal.message, code=refusal.code, headers=closing)
 
-    async def _session(self, send: Send, headers: Mapping[bytes, bytes], principal: Principal) -> LegacySession | None:
-        """The session a request names; without one the refusal is sent."""
-        given = headers.get(SESSION)
-        if given is None:
+    async def _find_session(
+        self, send: Send, headers: Mapping[bytes, bytes], principal: Principal
+    ) -> LegacySession | None:
+        """The session a request names; `None` when the refusal was sent."""
+        session_id = headers.get(SESSION)
+        if session_id is None:
             await refuse(send, 400, "The header Mcp-Session-Id is missing.")
             return None
         try:
-            session = await self._engine.sessions.find(given.decode("latin-1"), principal)
+            session = await self._engine.sessions.find(session_id.decode("latin-1"), principal)
         except (Busy, StoreUnavailable) as error:
             await refuse(send, 503, error.message, code=CALL_FAILED)
             return None
@@ -255,13 +259,13 @@ async def _find_resumption(store: Store, session: LegacySession, event: str) -> 
     return now if rest is None else [(rest, number), *now]
 
 
-async def _release_when_gone(receive: Receive, parts: list[tuple[EventStream, int]], reader: object) -> None:
-    """Let a client's streams go with it, but not those that somebody else has taken over."""
-    await gone(receive)
+async def _release_after_disconnect(receive: Receive, parts: list[tuple[EventStream, int]], reader: object) -> None:
+    """Release a client's streams when it disconnects, unless a later request has taken them over."""
+    await wait_for_disconnect(receive)
     for stream, _ in parts:
         stream.release(reader)
 
 
-async def _malformed(send: Send, error: ProtocolError, body: bytes) -> None:
-    request_id = None if isinstance(error, ParseError) else messages.readable_id(body)
+async def _send_malformed(send: Send, error: ProtocolError, body: bytes) -> None:
+    request_id = None if isinstance(error, ParseError) else messages.find_id(body)
     await respond(send, 400, legacy.error_response(error, request_id, LATEST_LEGACY).payload)

@@ -1,4 +1,4 @@
-"""Who may talk to this server over HTTP, and in which form."""
+"""Checks of an HTTP request before its body is read: host and origin, credentials, form and size."""
 
 from __future__ import annotations
 
@@ -24,95 +24,94 @@ ANY: Final = "*"
 
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 _ORIGIN: Final = re.compile(rf"https?://{_HOST.pattern}")
-_REMEMBERED: Final = 256
-_TIMES: Final = 8
-_WITHIN: Final = 5.0
-"""How many times the limit a body that is refused may be before it is cut off, and how many seconds it may take."""
+_MAX_CACHED_CHECKS: Final = 256
+_MAX_DISCARDED_FACTOR: Final = 8
+_DISCARD_TIMEOUT_S: Final = 5.0
+"""How much of a refused body is read, as a multiple of the limit, and for how long."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a request is turned away."""
+    """The status and the JSON-RPC error of a request that is refused."""
 
     status: int
     message: str
     code: int = -32600
-    unread: bool = False
+    is_unread: bool = False
 
 
-class Remembered:
-    """A question about two header values, asked once for each pair that shows up again and again."""
+class CachedCheck:
+    """A check of two headers, whose results are cached by their values: clients send the same ones each time."""
 
-    __slots__ = ("_ask", "_first", "_known", "_second")
+    __slots__ = ("_check", "_first", "_results", "_second")
 
     def __init__(
-        self, ask: Callable[[bytes | None, bytes | None], Refusal | None], first: bytes, second: bytes
+        self, check: Callable[[bytes | None, bytes | None], Refusal | None], first: bytes, second: bytes
     ) -> None:
-        self._ask = ask
+        self._check = check
         self._first = first
         self._second = second
-        self._known: dict[tuple[bytes | None, bytes | None], Refusal | None] = {}
+        self._results: dict[tuple[bytes | None, bytes | None], Refusal | None] = {}
 
     def __call__(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
-        """What is to be said about these headers."""
+        """The refusal of a request with these headers, if any."""
         values = (headers.get(self._first), headers.get(self._second))
         try:
-            return self._known[values]
+            return self._results[values]
         except KeyError:
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            answer = self._known[values] = self._ask(*values)
+            if len(self._results) >= _MAX_CACHED_CHECKS:
+                self._results.clear()
+            answer = self._results[values] = self._check(*values)
             return answer
 
 
 class Gate:
-    """Checks that come before anything is read from the body.
+    """The checks of requests, and the limit of their bodies.
 
-    `caller` says whether a request comes from where this server is meant to be used, `post` and `stream` whether it
-    has the form the protocol wants.
+    `check_caller` protects from DNS rebinding: a page in a browser may reach a local server under another host name.
     """
 
     def __init__(self, *, hosts: Iterable[str] = (), origins: Iterable[str] = (), max_body: int) -> None:
         self._hosts = LOOPBACK | {host.lower() for host in hosts}
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
         self.max_body = max_body
-        self.caller = Remembered(self._caller, b"host", b"origin")
-        self._form = Remembered(self._post_form, b"accept", b"content-type")
+        self.check_caller = CachedCheck(self._check_caller, b"host", b"origin")
+        self._check_form = CachedCheck(self._check_post_form, b"accept", b"content-type")
 
-    def post(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
-        """Whether a POST has the form and the size that this server takes."""
+    def check_post(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
+        """The refusal of a POST by its form or size, if any."""
         length = headers.get(b"content-length")
         if length is not None and length.isdigit() and int(length) > self.max_body:
-            # Who asks whether to send the body at all is told right away.
-            return self.too_large(unread=b"expect" not in headers)
-        return self._form(headers)
+            # A client that sent `Expect: 100-continue` has not sent its body yet, so there is nothing to discard.
+            return self.too_large(is_unread=b"expect" not in headers)
+        return self._check_form(headers)
 
-    def _caller(self, host: bytes | None, origin: bytes | None) -> Refusal | None:
+    def _check_caller(self, host: bytes | None, origin: bytes | None) -> Refusal | None:
         if not self._allows_host(host or b""):
             return Refusal(403, "This Host is not allowed here; add it to the allowed hosts if it should be.")
         if origin is not None and not self._allows_origin(origin):
             return Refusal(403, "This Origin is not allowed here; add it to the allowed origins if it should be.")
         return None
 
-    def _post_form(self, accept: bytes | None, kind: bytes | None) -> Refusal | None:
+    def _check_post_form(self, accept: bytes | None, kind: bytes | None) -> Refusal | None:
         if accept is not None and not (_accepts(accept, b"application/json") and _accepts(accept, _EVENTS)):
             return Refusal(406, "Not acceptable: accept both application/json and text/event-stream.")
         if kind is None or kind.split(b";")[0].strip().lower() != b"application/json":
             return Refusal(415, "Unsupported media type: send application/json.")
         return None
 
-    def stream(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
-        """Whether a GET asks for events."""
+    def check_stream(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
+        """The refusal of a GET that does not accept events."""
         accept = headers.get(b"accept")
         if accept is None or not _accepts(accept, _EVENTS):
             return Refusal(406, "Not acceptable: accept text/event-stream.")
         return None
 
-    def too_large(self, *, unread: bool = False) -> Refusal:
+    def too_large(self, *, is_unread: bool = False) -> Refusal:
         """The refusal of a body over the limit."""
         message = f"The request body is over the limit of {self.max_body} bytes (maxBodyBytes)."
-        return Refusal(413, message, unread=unread)
+        return Refusal(413, message, is_unread=is_unread)
 
-    async def body(self, receive: Receive) -> bytes | Refusal | None:
+    async def read_body(self, receive: Receive) -> bytes | Refusal | None:
         """The whole body; `None` when the client left before it was sent."""
         event = await receive()
         if event["type"] != "http.request":
@@ -124,7 +123,7 @@ class Gate:
         size = len(body)
         while event.get("more_body"):
             if size > self.max_body:
-                return self.too_large(unread=True)
+                return self.too_large(is_unread=True)
             event = await receive()
             if event["type"] != "http.request":
                 return None
@@ -133,10 +132,10 @@ class Gate:
         return b"".join(parts) if size <= self.max_body else self.too_large()
 
     async def discard(self, receive: Receive) -> None:
-        """Read on without keeping anything, so that a client still sending gets to see its answer; within bounds."""
-        left = _TIMES * self.max_body
+        """Read and drop the rest of a body, within bounds: many clients send it all before they read a response."""
+        left = _MAX_DISCARDED_FACTOR * self.max_body
         with suppress(TimeoutError):
-            async with asyncio.timeout(_WITHIN):
+            async with asyncio.timeout(_DISCARD_TIMEOUT_S):
                 while left > 0:
                     event = await receive()
                     if event["type"] != "http.request" or not event.get("more_body"):
@@ -163,16 +162,16 @@ def _accepts(accept: bytes, kind: bytes) -> bool:
     return bool(ranges & {kind, kind.split(b"/")[0] + b"/*", b"*/*"})
 
 
-def bound_hosts(host: str) -> tuple[str, ...]:
-    """The Host names to expect at an address, besides the usual ones of loopback; any where others can reach it."""
+def find_bound_hosts(host: str) -> tuple[str, ...]:
+    """The host names to allow at an address besides those of loopback; any name where other machines can reach it."""
     named = f"[{host}]" if ":" in host else host.lower()
     if is_loopback(host):
         return () if named in LOOPBACK else (named,)
     return named, ANY
 
 
-async def authenticated(auth: Authentication | None, send: Send, headers: Mapping[bytes, bytes]) -> Principal | None:
-    """Who is calling; nobody, when they were turned away."""
+async def authenticate(auth: Authentication | None, send: Send, headers: Mapping[bytes, bytes]) -> Principal | None:
+    """The principal of a request; `None` when the refusal was sent."""
     from waypost.policy import Unauthorized
 
     if auth is None:

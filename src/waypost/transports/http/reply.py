@@ -1,4 +1,4 @@
-"""The answer to one POST: JSON, or a stream of events once something has to be said before the answer."""
+"""The reply to one POST: JSON, or a stream of events once a message has to be sent before the response."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ EVENT_HEADERS: Final = [
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 ]
-KEEP_ALIVE: Final = 15.0
+KEEP_ALIVE_S: Final = 15.0
 RETRY_MS: Final = 500
-_LINGER: Final = 0.05
+_IN_FLIGHT_AFTER_S: Final = 0.05
 
 
 class Reply:
@@ -30,13 +30,13 @@ class Reply:
 
     __slots__ = (
         "__weakref__",
-        "_pump",
         "_receive",
         "_send",
+        "_sending",
         "_session",
         "_stream",
         "_ticker",
-        "_watch",
+        "_watcher",
         "due",
         "exchange",
     )
@@ -48,104 +48,104 @@ class Reply:
         self._receive = receive
         self._session = session
         self._stream: EventStream | None = None
-        self._pump: asyncio.Task[None] | None = None
-        self._watch: asyncio.Task[None] | None = None
+        self._sending: asyncio.Task[None] | None = None
+        self._watcher: asyncio.Task[None] | None = None
         self._ticker: Ticker | None = None
 
     def start(self, exchange: Exchange) -> None:
-        """Look after a request that takes a while: is its client still there, does it need a sign of life."""
+        """Watch the client if the request takes a while: whether it is still there, and needs a keep-alive."""
         self.exchange = exchange
         self._ticker = ticker()
-        self._ticker.add(self, _LINGER)
+        self._ticker.add(self, _IN_FLIGHT_AFTER_S)
 
     async def send(self, message: bytes) -> None:
-        """Say something before the answer."""
-        await self._open().send(message)
+        """Send a message before the response."""
+        await self._open_stream().send(message)
 
     async def close_early(self) -> None:
-        """Let the client go, if it knows how to come back."""
+        """End the stream, if the client is of a version that knows how to resume it."""
         if self._session is None or not at_least(self._session.version, V2025_11_25):
             return
-        self._open()
+        self._open_stream()
         await asyncio.sleep(0)
         if self._stream is not None:
             self._stream.release()
 
     def finish(
-        self, outcome: Response | None, status: int, headers: tuple[Header, ...] = (JSON,)
+        self, response: Response | None, status: int, headers: tuple[Header, ...] = (JSON,)
     ) -> Awaitable[None] | None:
-        """Send the answer; a request without one just ends. What is left to wait for is returned."""
-        # Reply and exchange know each other: letting go here spares the garbage collector a cycle per request.
+        """Send the response, or end without one; returns what is left to await."""
+        # Reply and exchange refer to each other: without this the garbage collector had a cycle to find per request.
         self.exchange = None
         if self._ticker is not None:
             self._ticker.discard(self)
-        if self._watch is not None:
-            self._watch.cancel()
-        if outcome is None or self._stream is not None:
-            return self._end(outcome)
-        if send_whole(self._send, status, outcome.payload, headers):
+        if self._watcher is not None:
+            self._watcher.cancel()
+        if response is None or self._stream is not None:
+            return self._end_stream(response)
+        if send_whole(self._send, status, response.payload, headers):
             return None
-        return respond(self._send, status, outcome.payload, headers)
+        return respond(self._send, status, response.payload, headers)
 
-    async def _end(self, outcome: Response | None) -> None:
-        stream = self._open()
-        if outcome is not None:
-            stream.append(outcome.payload)
+    async def _end_stream(self, response: Response | None) -> None:
+        stream = self._open_stream()
+        if response is not None:
+            stream.append(response.payload)
         stream.close()
-        if self._pump is not None:
+        if self._sending is not None:
             with suppress(asyncio.CancelledError):
-                await self._pump
+                await self._sending
 
-    def _open(self) -> EventStream:
+    def _open_stream(self) -> EventStream:
         if self._stream is None:
             asked = None if self.exchange is None else self.exchange.request_id
             self._stream = EventStream("") if self._session is None else self._session.streams.open(asked)
-            prime = self._session is not None and at_least(self._session.version, V2025_11_25)
-            self._pump = asyncio.get_running_loop().create_task(
-                pump(self._send, [(self._stream, 0)], numbered=self._session is not None, prime=prime)
+            is_primed = self._session is not None and at_least(self._session.version, V2025_11_25)
+            self._sending = asyncio.get_running_loop().create_task(
+                send_events(self._send, [(self._stream, 0)], is_numbered=self._session is not None, is_primed=is_primed)
             )
         return self._stream
 
-    def ring(self) -> None:
-        """It does take a while: keep an eye on the client."""
+    def on_due(self) -> None:
+        """The request takes a while: begin to watch the client."""
         if self._session is None:
             track_request(self)
-        self._watch = asyncio.get_running_loop().create_task(self._wait_for_end())
+        self._watcher = asyncio.get_running_loop().create_task(self._watch_client())
 
-    async def _wait_for_end(self) -> None:
+    async def _watch_client(self) -> None:
         try:
-            async with asyncio.timeout(KEEP_ALIVE):
-                await gone(self._receive)
+            async with asyncio.timeout(KEEP_ALIVE_S):
+                await wait_for_disconnect(self._receive)
         except TimeoutError:
-            self._open()
-            await gone(self._receive)
+            self._open_stream()
+            await wait_for_disconnect(self._receive)
         if self._session is None and self.exchange is not None:
             self.exchange.cancel()
 
 
-async def gone(receive: Receive) -> None:
-    """Wait until the client has left."""
+async def wait_for_disconnect(receive: Receive) -> None:
+    """Wait until the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-async def pump(
+async def send_events(
     send: Send,
-    parts: Sequence[tuple[EventStream, int]],
+    streams: Sequence[tuple[EventStream, int]],
     *,
-    numbered: bool,
-    prime: bool = False,
+    is_numbered: bool,
+    is_primed: bool = False,
     reader: object | None = None,
 ) -> None:
-    """Write events to a client, stream after stream, each behind a number, until they end or it is sent away."""
+    """Write the events of streams, one after the other, each behind a number, until they end or are released."""
     await send({"type": "http.response.start", "status": 200, "headers": EVENT_HEADERS})
-    if prime:
-        await _write(send, f"id: {parts[0][0].name}_0\nretry: {RETRY_MS}\ndata: \n\n".encode())
-    for stream, after in parts:
-        async for event in stream.follow(after, KEEP_ALIVE, reader):
+    if is_primed:
+        await _write(send, f"id: {streams[0][0].name}_0\nretry: {RETRY_MS}\ndata: \n\n".encode())
+    for stream, after in streams:
+        async for event in stream.follow(after, KEEP_ALIVE_S, reader):
             if event is None:
                 await _write(send, b": keep-alive\n\n")
-            elif numbered:
+            elif is_numbered:
                 number = f"{stream.name}_{event.number}".encode()
                 await _write(send, b"event: message\nid: %b\ndata: %b\n\n" % (number, event.message))
             else:

@@ -19,7 +19,7 @@ from waypost.config.connections import CliConnection, Environment
 from waypost.config.findings import KeyPath
 from waypost.config.names import Command, Directory, Name
 from waypost.errors import DefinitionError, ExecutorFailed
-from waypost.execution.processes import Ended, environment, run_process
+from waypost.execution.processes import ProcessResult, make_environment, run_process
 from waypost.redaction import redacted, secrets_of
 from waypost.workflows.executors.kind import (
     NO_TIMEOUT_S,
@@ -78,7 +78,7 @@ class Program:
         model = self._model
         configured = {**(connection.env if connection else {}), **model.env}
         directory = Path(model.working_directory or (connection and connection.working_directory) or Path.cwd())
-        variables = {**environment(directory), **configured, "IDEMPOTENCY_KEY": run.key}
+        variables = {**make_environment(directory), **configured, "IDEMPOTENCY_KEY": run.key}
         usual = connection.args if connection else ()
         words = [
             *first,
@@ -95,11 +95,13 @@ class Program:
             raise _start_failure(name, error) from None
         return self._to_output(name, ended, secrets_of(configured))
 
-    async def _start(self, words: list[str], directory: Path, variables: dict[str, str], read: bytes) -> Ended:
+    async def _start(self, words: list[str], directory: Path, variables: dict[str, str], read: bytes) -> ProcessResult:
         most = self._model.max_output_bytes
         for _ in range(_MAX_STARTS):
             try:
-                return await run_process(words, directory, variables, within=NO_TIMEOUT_S, most_bytes=most, given=read)
+                return await run_process(
+                    words, directory, variables, within=NO_TIMEOUT_S, max_bytes=most, stdin_data=read
+                )
             except OSError as error:
                 # Another process that is just being started may hold our copy of a script open for a moment.
                 if error.errno != errno.ETXTBSY:
@@ -107,8 +109,8 @@ class Program:
             await asyncio.sleep(_START_DELAY_S)
         raise OSError(errno.ETXTBSY, os.strerror(errno.ETXTBSY))
 
-    def _to_output(self, name: str, ended: Ended, secrets: tuple[str, ...]) -> dict[str, Any]:
-        stderr = redacted(ended.err.decode("utf-8", "replace"), secrets, is_cut=ended.cut)
+    def _to_output(self, name: str, ended: ProcessResult, secrets: tuple[str, ...]) -> dict[str, Any]:
+        stderr = redacted(ended.err.decode("utf-8", "replace"), secrets, is_cut=ended.truncated)
         if ended.code != 0 and self._model.treat_non_zero_as_failure:
             raise ExecutorFailed(f"{name} {_describe_exit(ended.code)}{_quote_stderr(stderr)}")
         output = {
@@ -116,9 +118,11 @@ class Program:
             "success": ended.code == 0,
             "stdout": ended.out.decode("utf-8", "replace"),
             "stderr": stderr,
-            "json": None if ended.cut and len(ended.out) >= self._model.max_output_bytes else _parse_json(ended.out),
+            "json": None
+            if ended.truncated and len(ended.out) >= self._model.max_output_bytes
+            else _parse_json(ended.out),
         }
-        return output | {"truncated": True} if ended.cut else output
+        return output | {"truncated": True} if ended.truncated else output
 
 
 def _text(value: Any) -> str:
