@@ -438,7 +438,8 @@ def _python_type(annotation: Any, alias: _Alias) -> tuple[Any, str]:
         if alias.least == 0:
             return Annotated[float, Meta(ge=0)], "a number of seconds, 0 or more"
         return Annotated[float, Meta(gt=0)], "a number of seconds above 0"
-    match msgspec.inspect.type_info(annotation):
+    info = msgspec.inspect.type_info(annotation)
+    match info.type if isinstance(info, msgspec.inspect.Metadata) else info:
         case msgspec.inspect.IntType():
             return Annotated[int, Meta(ge=alias.least)], f"a whole number of at least {alias.least}"
         case msgspec.inspect.LiteralType(values):

@@ -98,7 +98,7 @@ async def test_scopes_hold_without_authentication_too() -> None:
     async with browsing(guarded(None)) as web:
         denied = await modern_call(web, "write", None)
         assert denied.json["error"]["message"] == "insufficient_scope"
-        assert "www-authenticate" not in denied.headers
+        assert denied.headers["www-authenticate"] == 'Bearer error="insufficient_scope", scope="notes:write"'
 
 
 @asynchronous
