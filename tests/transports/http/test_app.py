@@ -117,13 +117,11 @@ class Counted(Hub):
     started = 0
     stopped = 0
 
-    async def start(self) -> None:
+    async def on_start(self) -> None:
         self.started += 1
-        await super().start()
 
-    async def stop(self) -> None:
+    async def on_stop(self) -> None:
         self.stopped += 1
-        await super().stop()
 
 
 @asynchronous
