@@ -38,7 +38,7 @@ WaypostError
     └── CapabilityNotSupported the client cannot do what the handler needs of it
 
 What becomes of each on the wire is decided in one place per edge: `protocol/failures.py` for MCP,
-`workers/failures.py` for workers, `cli/` for the shell.
+`workers/frames.py` for workers, `cli/` for the shell.
 """
 
 from __future__ import annotations

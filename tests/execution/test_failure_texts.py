@@ -6,7 +6,7 @@ import pytest
 
 from waypost import InvocationFailed, ToolError
 from waypost.execution.pipeline import error_result
-from waypost.workers.failures import failure_of
+from waypost.workers.frames import failure_of
 
 TEXT = "password=hunter2hunter2 and tangerine"
 

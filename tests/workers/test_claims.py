@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.protocol.conftest import asynchronous, until
-from tests.workers.observing.watchers import agree, know, observe
+from tests.workers.watchers import agree, know, observe
 from tests.workers.wire import Wire, at_work, hub_for_workers, rows, wired
 from waypost import Hub
 from waypost.testing import TestClient

@@ -7,8 +7,7 @@ import logging
 import pytest
 
 from waypost.errors import Busy, DeadlineExceeded, InvocationFailed, PolicyDenied, UnknownTool, WaypostError
-from waypost.workers.failures import failure_of, not_found
-from waypost.workers.frames import Failure
+from waypost.workers.frames import Failure, failure_of, not_found
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tests.transports.http.conftest import browsing
 from tests.workers.test_channels import end, made, rest
 from tests.workers.wire import Wire, address, at_work, hub_for_workers, rows, wired
 from waypost import Hub
-from waypost.workers.calling import Calling
+from waypost.workers.calls import Calling
 
 FLOOD = 50_000
 HANDSHAKE = (
@@ -221,7 +221,7 @@ def test_what_is_written_to_a_channel_at_once_is_read_in_order(loop: Callable[[]
 async def test_calls_before_the_name_are_not_held_without_end(
     calls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("waypost.workers.desk._PATIENCE", 60)
+    monkeypatch.setattr("waypost.workers.worker._PATIENCE", 60)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker:
         for number in range(100):

@@ -23,6 +23,8 @@ from waypost.workers.frames import (
     MOST,
     InvocationResult,
     InvokeFunction,
+    ObserveResult,
+    ObserverStateChanged,
     Ping,
     Reattach,
     RegisterTrigger,
@@ -31,7 +33,6 @@ from waypost.workers.frames import (
     UnregisterTrigger,
     WorkerRegistered,
 )
-from waypost.workers.observing.messages import ObserveResult, ObserverStateChanged
 
 
 class ObserverInfo(Struct):

@@ -28,8 +28,8 @@ from waypost.worker.connection import (
 from waypost.worker.formats import request_format
 from waypost.worker.invocations import current, parent_of, trace_context
 from waypost.worker.loop import Answer, WorkerLoop
+from waypost.workers.filters import Filter
 from waypost.workers.frames import Activation, Failure, InvokeFunction, Observable, ObserverAck, Origin
-from waypost.workers.observing.filters import Filter
 
 _log: Final = logging.getLogger(__name__)
 HOOK_TIMEOUT_S: Final = 30.0

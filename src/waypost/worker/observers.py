@@ -15,8 +15,15 @@ from waypost.capabilities.results import encode_json
 from waypost.errors import DefinitionError, InvocationFailed
 from waypost.worker.loop import Answer, WorkerLoop
 from waypost.worker.observed_functions import ObserveRejection
-from waypost.workers.frames import Failure, Observe, ObserveSource, ObserveTarget, Unobserve
-from waypost.workers.observing.messages import ObserveResult, ObserverStateChanged
+from waypost.workers.frames import (
+    Failure,
+    Observe,
+    ObserveResult,
+    ObserverStateChanged,
+    ObserveSource,
+    ObserveTarget,
+    Unobserve,
+)
 
 _log: Final = logging.getLogger(__name__)
 FEATURE: Final = "observe.v1"

@@ -29,8 +29,7 @@ from waypost.worker.observers import Observers
 from waypost.worker.publications import Handshake, Publications
 from waypost.worker.triggers import Bound, Triggers, TriggerType
 from waypost.workers import frames
-from waypost.workers.frames import InvokeFunction, Origin, RegisterTrigger
-from waypost.workers.observing.messages import ObserveResult, ObserverStateChanged
+from waypost.workers.frames import InvokeFunction, ObserveResult, ObserverStateChanged, Origin, RegisterTrigger
 
 _log: Final = logging.getLogger(__name__)
 _INTRODUCTION: Final = "engine::workers::register"

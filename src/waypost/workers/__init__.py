@@ -1,8 +1,7 @@
-"""Workers: programs that connect over a WebSocket, offer functions, and call those of others and of the hub.
+"""Workers: programs that connect over a WebSocket, register functions, and call other workers and the hub.
 
-A socket (`sockets`, `port`) carries messages (`frames`) of one worker (`worker`); `desk` holds them until the worker
-has said its name, and sorts them: functions go to the table (`functions`) and from there into the registry (`offers`),
-or wait while another worker offers them (`claims`); bindings go to `triggers`, calls to `calling`, which runs
-everything through the pipeline. What the hub itself offers to workers (`builtins`, `state`, `channels`, and what other
-rooms provide) stands in the same table.
+A message travels `port` → `sockets` → `worker` (the session decodes it as one of `frames`) → `workers`, the component
+that owns everything below. `functions` is the table of functions, `offers` publishes them as tools, `calls` runs calls
+through the pipeline or queues them, `triggers` holds trigger types and bindings, `observers` and `observer_registry`
+deliver finished calls to observers. `builtins`, `state` and `channels` are functions that the hub itself provides.
 """

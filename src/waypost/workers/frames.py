@@ -1,8 +1,12 @@
-"""The messages between a worker and the hub, as data; what only passes through stays the bytes that it was."""
+"""The messages between a worker and the hub as structs, and how an error of the hub becomes one of them.
+
+Payloads stay raw bytes: the hub decodes them only where it needs a value.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias, Union
@@ -10,7 +14,17 @@ from typing import Any, Final, TypeAlias, Union
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from waypost.errors import InvocationFailed, ProtocolError
+from waypost.errors import (
+    DeadlineExceeded,
+    InsufficientScope,
+    InvocationFailed,
+    PolicyDenied,
+    ProtocolError,
+    UnknownTool,
+    WaypostError,
+    shorten,
+)
+from waypost.redaction import redacted
 
 NULL: Final = Raw(b"null")
 MOST: Final = 64 * 1024 * 1024
@@ -355,3 +369,100 @@ def failure_in(error: Given) -> Failure | None:
         return msgspec.json.decode(error, type=Failure)
     except (msgspec.MsgspecError, RecursionError):
         return Failure(message=bytes(error).decode(errors="replace")[:1000])
+
+
+_log: Final = logging.getLogger(__name__)
+UNKNOWN: Final = "function_not_found"
+"""That nobody offers a function."""
+_CODES: Final = (
+    (PolicyDenied, "FORBIDDEN"),
+    (InsufficientScope, "FORBIDDEN"),
+    (UnknownTool, UNKNOWN),
+    (DeadlineExceeded, "TIMEOUT"),
+)
+
+
+class Unreached(InvocationFailed):
+    """Nobody could be asked, or whoever was asked is gone: the function itself did not fail."""
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What a worker is told about an error."""
+    if isinstance(error, InvocationFailed):
+        return Failure(error.code, error.message, error.stacktrace)
+    if isinstance(error, WaypostError):
+        code = next((code for kind, code in _CODES if isinstance(error, kind)), "invocation_error")
+        return Failure(code, error.message)
+    _log.error("a call of a worker crashed", exc_info=error)
+    return Failure("invocation_error", redacted(f"{type(error).__name__}: {error}"))
+
+
+def not_found(function_id: str, namespace: str) -> InvocationFailed:
+    """Nobody offers a function."""
+    return Unreached(f"Function {shorten(function_id)} not found in namespace {shorten(namespace)}.", UNKNOWN)
+
+
+class LegacyTrigger(Struct):
+    """The binding that an observer stands for."""
+
+    trigger_type: str
+    config: Raw
+
+
+class ObserverInfo(Struct):
+    """An observer as the owner of the function knows it: not who made it, nor under which terms."""
+
+    id: str
+    args: dict[str, Any]
+    filters: dict[str, Any]
+    target: str
+    capture: list[str]
+    on: str
+    legacy: LegacyTrigger | UnsetType = UNSET
+
+
+class FunctionRegistered(Struct, tag="functionregistered"):
+    """A function is known, and these are its observers."""
+
+    id: str
+    namespace: str
+    revision: int
+    observers: list[ObserverInfo]
+    local_dispatch: bool = False
+    """Whether its worker may call it without the hub; it may not, for the hub would not see the call."""
+
+
+class ObserverAdded(Struct, tag="observeradded"):
+    """A function has one more observer, and its owner is asked whether that is all right."""
+
+    function_id: str
+    namespace: str
+    revision: int
+    observer: ObserverInfo
+
+
+class ObserverRemoved(Struct, tag="observerremoved"):
+    """A function has one observer less."""
+
+    function_id: str
+    namespace: str
+    revision: int
+    id: str
+
+
+class ObserveResult(Struct, tag="observeresult", omit_defaults=True):
+    """What became of the wish to observe."""
+
+    id: str
+    state: str
+    error: Failure | None = None
+    warnings: list[str] | None = None
+
+
+class ObserverStateChanged(Struct, tag="observerstatechanged", omit_defaults=True):
+    """An observer stands otherwise than before."""
+
+    id: str
+    state: str
+    fires: int
+    reason: Failure | None = None

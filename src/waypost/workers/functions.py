@@ -16,7 +16,7 @@ from waypost.workers.frames import NULL, Activation, Given, Observable, Origin, 
 
 if TYPE_CHECKING:
     from waypost.capabilities.capability import Capability
-    from waypost.workers.observing.watching import Watch
+    from waypost.workers.observers import Watch
     from waypost.workers.worker import Worker
 
 DEFAULT: Final = "default"

@@ -1,9 +1,9 @@
-"""Functions as capabilities: how the pipeline runs them, and the tools that agents see of them."""
+"""Functions as capabilities: how the pipeline runs them, and which tools agents see of them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -19,11 +19,40 @@ from waypost.capabilities.schemas.forms import OPEN, require
 from waypost.capabilities.schemas.validators import Validator
 from waypost.errors import DefinitionError
 from waypost.wire.definitions import ToolDefinition
-from waypost.workers.aside import Aside
-from waypost.workers.formats import input_schema, open_schema, output_schema
 from waypost.workers.frames import encode
 from waypost.workers.functions import DEFAULT, Call, Function, is_internal, trace_here
-from waypost.workers.usable import unusable
+from waypost.workers.schemas import input_schema, open_schema, output_schema, unusable
+
+
+class Aside:
+    """Who waits for which name; of several with equal right, whoever has waited longest is the next."""
+
+    def __init__(self, is_guest: Callable[[Function], bool]) -> None:
+        self._is_guest = is_guest
+        self._at: dict[str, dict[Function, None]] = {}
+
+    def __len__(self) -> int:
+        """How many names are waited for."""
+        return len(self._at)
+
+    def put(self, name: str, function: Function) -> None:
+        """A function waits for its name; it keeps its place when that is said again."""
+        self._at.setdefault(name, {})[function] = None
+
+    def pop(self, name: str, function: Function) -> None:
+        """A function waits no longer: it has its name, or is gone."""
+        waiting = self._at.get(name)
+        if waiting is None or function not in waiting:
+            return
+        del waiting[function]
+        if not waiting:
+            del self._at[name]
+
+    def next(self) -> Iterator[tuple[str, Function]]:
+        """Every name that is waited for, and whose it is when it is free: its owner's, else a guest's."""
+        for name, waiting in list(self._at.items()):
+            yield name, min(waiting, key=self._is_guest)
+
 
 _log: Final = logging.getLogger(__name__)
 CATEGORY: Final = "Workers"

@@ -1,7 +1,8 @@
-"""`state::*`: values by scope and key that workers share, and the trigger that tells of their changes."""
+"""`state::*`: values by scope and key that workers share, their updates, and the trigger for changes."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -12,7 +13,157 @@ from waypost.stores.records import shorten_key
 from waypost.stores.store import Store
 from waypost.workers.functions import Call, Function, hosted
 from waypost.workers.triggers import Binding, Kind, Triggers
-from waypost.workers.updates import updated
+
+_DEEPEST: Final = 32
+_LONGEST: Final = 256
+_DEEPEST_VALUE: Final = 16
+_MOST_KEYS: Final = 1024
+_FORBIDDEN: Final = frozenset(("__proto__", "constructor", "prototype"))
+
+
+class Refused(Exception):
+    """An operation that is not applied."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def updated(old: Any, operations: list[Any]) -> tuple[Any, list[dict[str, Any]]]:
+    """The value after the operations, and what is wrong with those that were not applied."""
+    value = copy.deepcopy(old)
+    errors = []
+    for index, operation in enumerate(operations):
+        try:
+            kind = operation.get("type") if isinstance(operation, dict) else None
+            if not isinstance(kind, str) or kind not in _OPERATIONS:
+                raise Refused("op.unknown", f"an operation is one of {', '.join(_OPERATIONS)}")
+            value = _OPERATIONS[kind](value, operation)
+        except Refused as refusal:
+            errors.append({"op_index": index, "code": refusal.code, "message": str(refusal)})
+    return value, errors
+
+
+def _set(value: Any, operation: dict[str, Any]) -> Any:
+    return _replaced(value, _path(operation, "set"), lambda _: operation.get("value"))
+
+
+def _added(sign: int) -> Callable[[Any, dict[str, Any]], Any]:
+    def apply(value: Any, operation: dict[str, Any]) -> Any:
+        by = operation.get("by", 1)
+
+        def add(found: Any) -> Any:
+            if found is None:
+                found = 0
+            if not _is_number(found) or not _is_number(by):
+                raise Refused("increment.type_mismatch", "only a number can be counted up or down, by a number")
+            return found + sign * by
+
+        return _replaced(value, _path(operation, "increment"), add)
+
+    return apply
+
+
+def _append(value: Any, operation: dict[str, Any]) -> Any:
+    path, item = _path(operation, "append"), operation.get("value")
+    is_nested = isinstance(operation.get("path"), list) and bool(path)
+
+    def append(found: Any) -> Any:
+        if found is None:
+            return item if isinstance(item, str) and path and not is_nested else [item]
+        if isinstance(found, list):
+            return [*found, item]
+        if isinstance(found, str) and isinstance(item, str):
+            return found + item
+        raise Refused("append.type_mismatch", f"nothing can be appended to a value of type {type(found).__name__}")
+
+    if len(path) == 1 and not is_nested and value is not None and not isinstance(value, dict):
+        raise Refused("append.target_not_object", f"there is no field {path[0]!r} in a value that is not an object")
+    return _replaced(value, path, append)
+
+
+def _remove(value: Any, operation: dict[str, Any]) -> Any:
+    path = _path(operation, "remove")
+    if not path:
+        return None
+    holder = value
+    for name in path[:-1]:
+        holder = holder.get(name) if isinstance(holder, dict) else None
+    if isinstance(holder, dict):
+        holder.pop(path[-1], None)
+    return value
+
+
+def _merge(value: Any, operation: dict[str, Any]) -> Any:
+    more = operation.get("value")
+    if not isinstance(more, dict):
+        raise Refused("merge.value.not_an_object", "only an object can be merged in")
+    if len(more) > _MOST_KEYS:
+        raise Refused("merge.value.too_many_keys", f"{len(more)} keys are more than {_MOST_KEYS}")
+    if _FORBIDDEN & more.keys():
+        raise Refused("merge.value.proto_polluted", "a key of the value is forbidden")
+    if _depth(more) > _DEEPEST_VALUE:
+        raise Refused("merge.value.too_deep", f"the value is nested deeper than {_DEEPEST_VALUE}")
+    return _replaced(value, _path(operation, "merge"), lambda found: {**_object(found), **more})
+
+
+def _replaced(value: Any, path: list[str], change: Callable[[Any], Any]) -> Any:
+    """The value with what stands at a path changed; what is missing on the way there is made."""
+    if not path:
+        return change(value)
+    root = _object(value)
+    holder = root
+    for name in path[:-1]:
+        holder[name] = holder = _object(holder.get(name))
+    holder[path[-1]] = change(holder.get(path[-1]))
+    return root
+
+
+def _path(operation: dict[str, Any], kind: str) -> list[str]:
+    given = operation.get("path")
+    path = [given] if isinstance(given, str) else given or []
+    if not isinstance(path, list) or not all(isinstance(name, str) for name in path):
+        raise Refused(f"{kind}.path.invalid", "a path is a text or a list of texts")
+    path = [] if path == [""] else path
+    if len(path) > _DEEPEST:
+        raise Refused(f"{kind}.path.too_deep", f"a path of {len(path)} is deeper than {_DEEPEST}")
+    if any(len(name.encode()) > _LONGEST for name in path):
+        raise Refused(f"{kind}.path.segment_too_long", f"a part of the path is longer than {_LONGEST} bytes")
+    if _FORBIDDEN.intersection(path):
+        raise Refused(f"{kind}.path.proto_polluted", "a part of the path is forbidden")
+    return path
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _depth(value: Any) -> int:
+    """How deep a value is nested, as far as it matters."""
+    level, depth = [value], 0
+    while level and depth <= _DEEPEST_VALUE:
+        level = [
+            inner
+            for one in level
+            for inner in (one.values() if isinstance(one, dict) else one if isinstance(one, list) else ())
+        ]
+        depth += 1
+    return depth
+
+
+_OPERATIONS: Final[dict[str, Callable[[Any, dict[str, Any]], Any]]] = {
+    "set": _set,
+    "increment": _added(1),
+    "decrement": _added(-1),
+    "append": _append,
+    "remove": _remove,
+    "merge": _merge,
+}
+
 
 KIND: Final = "state"
 _SCOPE: Final = "workers:"

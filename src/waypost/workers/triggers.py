@@ -1,22 +1,22 @@
-"""Triggers: functions that are to be called when something happens, and whoever knows when that is.
+"""Triggers: trigger types, who provides them, and the bindings that have functions called.
 
 A kind of trigger has a provider, a worker or the hub itself. Other workers that offer the same kind wait until the
-provider goes. A binding names a kind and a function. It waits while nobody provides its kind, is handed to the provider
-when there is one, and goes when the listener that made it does. Where a kind has no provider, a function may stand in
-for it.
+provider disconnects. A binding names a kind and a function. It waits while its kind has no provider, is passed to the
+provider when there is one, and is removed with the listener that made it. A function may stand in for a provider.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, Struct
 
+from waypost.capabilities.context import Caller
 from waypost.loops import running_loop
-from waypost.workers.claims import Claims, Key
 from waypost.workers.frames import (
     NULL,
     Failure,
@@ -27,8 +27,102 @@ from waypost.workers.frames import (
     encode,
 )
 from waypost.workers.functions import DEFAULT
-from waypost.workers.listeners import Listener
 from waypost.workers.worker import Worker
+
+
+class Listener(Protocol):
+    """What makes bindings and observers, as far as they need to know it."""
+
+    caller: Caller | None
+    """Who it is to the rules, once that was asked."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def owner(self) -> str:
+        """What the hub calls it where it keeps what belongs to it."""
+
+    @property
+    def is_gone(self) -> bool: ...
+    def send(self, message: Struct) -> None:
+        """Tell it what became of what it asked for."""
+
+
+@dataclass(eq=False, slots=True)
+class Inside:
+    """A part of the hub that listens."""
+
+    name: str
+    caller: Caller | None
+    send: Callable[[Struct], None]
+    id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    namespace: str = DEFAULT
+    owner: str = "hub"
+    is_gone: bool = False
+
+
+Key: TypeAlias = tuple[str, str]
+"""A namespace, and an id in it."""
+Claim = TypeVar("Claim")
+
+
+class Claims(Generic[Claim]):
+    """What every connected worker would offer if it could."""
+
+    def __init__(self) -> None:
+        self._at: dict[Key, dict[Worker, Claim]] = {}
+        self._of: dict[Worker, dict[Key, None]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._at.values()))
+
+    def count(self, worker: Worker) -> int:
+        """How much a worker waits for."""
+        return len(self._of.get(worker, ()))
+
+    def has(self, worker: Worker, key: Key) -> bool:
+        """Whether a worker waits for something."""
+        return worker in self._at.get(key, ())
+
+    def put(self, worker: Worker, key: Key, claim: Claim) -> None:
+        """A worker offers what is another's; it keeps its place when it says so again."""
+        self._at.setdefault(key, {})[worker] = claim
+        self._of.setdefault(worker, {})[key] = None
+
+    def pop(self, worker: Worker, key: Key) -> Claim | None:
+        """A worker waits for something no longer; what it had offered."""
+        waiting = self._at.get(key, {})
+        claim = waiting.pop(worker, None)
+        if claim is None:
+            return None
+        if not waiting:
+            del self._at[key]
+        mine = self._of[worker]
+        del mine[key]
+        if not mine:
+            del self._of[worker]
+        return claim
+
+    def leave(self, worker: Worker) -> list[Claim]:
+        """A worker waits for nothing any more; what it had offered."""
+        return [claim for key in list(self._of.get(worker, ())) if (claim := self.pop(worker, key)) is not None]
+
+    def clear(self) -> None:
+        """Nobody takes over anything any more."""
+        self._at.clear()
+        self._of.clear()
+
+    def heir(self, key: Key) -> tuple[Worker, Claim] | None:
+        """Who takes over what is offered no longer, and how it offers it; it is its own from now on."""
+        for worker, claim in self._at.get(key, {}).items():
+            self.pop(worker, key)
+            return worker, claim
+        return None
+
 
 MOST: Final = 10_000
 """Bindings of one listener."""

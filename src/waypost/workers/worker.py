@@ -1,4 +1,4 @@
-"""One connected worker: who it is, what it offers, and the calls it has not answered yet."""
+"""One connected worker: its identity, its functions, its pending calls, and the session that reads its messages."""
 
 from __future__ import annotations
 
@@ -9,20 +9,36 @@ import secrets
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import UNSET, Raw
 
 from waypost.capabilities.context import Caller
-from waypost.errors import Busy, InvocationFailed
+from waypost.errors import Busy, InvocationFailed, ProtocolError
 from waypost.loops import BusyPoll, running_loop
-from waypost.workers.failures import Unreached
-from waypost.workers.frames import MOST, NULL, InvocationResult, InvokeFunction, Origin, encode, failed
+from waypost.workers import frames
+from waypost.workers.frames import (
+    MOST,
+    NULL,
+    FromWorker,
+    InvocationResult,
+    InvokeFunction,
+    Origin,
+    Pong,
+    Unreached,
+    WorkerRegistered,
+    encode,
+    failed,
+)
 from waypost.workers.functions import DEFAULT, Call, Function
 from waypost.workers.sockets import Socket
+
+if TYPE_CHECKING:
+    from waypost.workers.workers import Workers
+
 
 _log: Final = logging.getLogger(__name__)
 _MOST_COMPLAINTS: Final = 3
@@ -163,3 +179,176 @@ class Worker:
             frame.caller, frame.activation = call.origin, call.activation
             frame.observe_depth = call.observe_depth or None
         return frame
+
+
+INTRODUCTION: Final = "engine::workers::register"
+_PATIENCE: Final = 0.25
+"""Seconds a worker has to say its name before what it offers is taken without."""
+_BREATH: Final = 0.02
+"""Seconds that a function which is offered later waits for others, unless the worker says something else first."""
+_MOST_HELD: Final = 20_000
+_MOST_CALLS_HELD: Final = 64
+
+
+class Desk:
+    """One worker's side of the hub.
+
+    A worker says what it offers before it says its name and namespace. So what it says first is held for a moment, and
+    what it offers becomes one change of the registry; so do functions that it offers one right after the other later.
+    """
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self._worker: Worker | None = None
+        self._held: list[FromWorker] = []
+        self._is_known = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._calls_held = 0
+
+    def opened(self, socket: Socket) -> None:
+        """Greet the worker."""
+        worker = self._worker = Worker(socket)
+        self._workers.arrive(worker)
+        worker.send(WorkerRegistered(worker.id, worker.token, self._workers.features))
+        self._timer = running_loop().call_later(_PATIENCE, self._release)
+
+    def text(self, data: bytes) -> None:
+        """Take a message; one that nobody understands is told of in the log, a few times."""
+        worker = self._here
+        if worker.is_gone:  # it came back on another socket, and this one is not closed yet
+            return
+        try:
+            frame = frames.read(data)
+        except ProtocolError as error:
+            worker.complain("a message of the worker %s was ignored: %s", worker.name, error.message)
+            self._give_back(data, error.message)
+            return
+        if type(frame) is InvocationResult and not self._held:
+            worker.settle(frame)
+            return
+        if worker.socket.is_full and _is_answered(frame):
+            worker.socket.hold()
+        if type(frame) is InvokeFunction and frame.function_id == INTRODUCTION:
+            self._introduced(frame)
+        elif type(frame) is frames.Reattach:
+            self._workers.reattach(worker, frame)
+        elif self._waits(frame):
+            self._hold(frame)
+        else:
+            if self._is_known and self._held:
+                self._release()
+            self._sort(frame)
+
+    def _waits(self, frame: FromWorker) -> bool:
+        if self._is_known:
+            return type(frame) is frames.RegisterFunction
+        return type(frame) is not frames.InvocationResult
+
+    def _hold(self, frame: FromWorker) -> None:
+        self._held.append(frame)
+        self._calls_held += type(frame) is InvokeFunction
+        if len(self._held) >= _MOST_HELD or self._calls_held >= _MOST_CALLS_HELD:
+            self._release()
+        elif self._timer is None:
+            self._timer = running_loop().call_later(_BREATH, self._release)
+
+    def binary(self, data: bytes) -> None:
+        """Some send their messages as bytes; others send what they measured, which is for nobody."""
+        if data.startswith(b"{"):
+            self.text(data)
+
+    def closed(self) -> None:
+        """The worker is gone."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._held.clear()
+        if self._worker is not None:
+            self._workers.leave(self._worker)
+
+    @property
+    def _here(self) -> Worker:
+        assert self._worker is not None
+        return self._worker
+
+    def _introduced(self, frame: InvokeFunction) -> None:
+        worker = self._here
+        self._workers.introduce(worker, _said(frame))
+        if frame.invocation_id is not None and (frame.action is None or frame.action.type != "void"):
+            answer = msgspec.Raw(frames.encode({"worker_id": worker.id}))
+            worker.send(frames.InvocationResult(frame.invocation_id, frame.function_id, answer))
+        self._release()
+
+    def _release(self) -> None:
+        """Take everything that was held, what is offered and bound first as one."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        held, self._held, self._is_known, self._calls_held = self._held, [], True, 0
+        if not held or self._here.is_gone:
+            return
+        functions = [frame for frame in held if type(frame) is frames.RegisterFunction]
+        is_plain = all(type(frame) is not frames.UnregisterFunction for frame in held)
+        if is_plain:
+            self._workers.register(self._here, functions)
+        for frame in held:
+            if not is_plain or type(frame) is not frames.RegisterFunction:
+                self._sort(frame)
+
+    def _sort(self, frame: FromWorker) -> None:
+        take = _SORTED.get(type(frame))
+        if take is None and self._here.observes:
+            take = _OBSERVING.get(type(frame))
+        if take is not None:
+            take(self._workers, self._here, frame)
+
+    def _give_back(self, data: bytes, why: str) -> None:
+        """Whoever waits for an answer that cannot be read, or to a call that cannot, hears so at once."""
+        kind, ids = frames.named_in(data)
+        if kind is InvocationResult:
+            self._here.misunderstood(ids, why)
+        elif kind is InvokeFunction and ids:
+            error = msgspec.Raw(frames.encode(frames.Failure("invocation_failed", f"The call cannot be made: {why}.")))
+            self._here.send(InvocationResult(ids[0], error=error))
+            self._here.socket.hold()
+
+
+def _is_answered(frame: FromWorker) -> bool:
+    """Whether something is sent back for a message; an answer and a call that nobody waits for may come any time."""
+    if type(frame) is InvokeFunction:
+        return frame.invocation_id is not None and (frame.action is None or frame.action.type != "void")
+    return type(frame) is not InvocationResult
+
+
+def _said(frame: InvokeFunction) -> dict[str, Any]:
+    """What a worker says of itself; nothing where it makes no sense."""
+    try:
+        about = None if frame.data is msgspec.UNSET else msgspec.json.decode(frame.data)
+    except (msgspec.MsgspecError, RecursionError):
+        return {}
+    return about if isinstance(about, dict) else {}
+
+
+def _pong(_workers: Workers, worker: Worker, _frame: Any) -> None:
+    worker.send(Pong())
+
+
+_SORTED: Final[dict[type, Callable[[Any, Worker, Any], None]]] = {
+    frames.RegisterFunction: lambda workers, worker, frame: workers.register(worker, [frame]),
+    frames.UnregisterFunction: lambda workers, worker, frame: workers.unregister(worker, frame.id),
+    frames.InvokeFunction: lambda workers, worker, frame: workers.calling.take(worker, frame),
+    frames.InvocationResult: lambda _, worker, frame: worker.settle(frame),
+    frames.RegisterTriggerType: lambda workers, worker, frame: workers.provide(worker, frame),
+    frames.UnregisterTriggerType: lambda workers, worker, frame: workers.triggers.withdraw(
+        frame.id, frame.namespace or worker.namespace, worker
+    ),
+    frames.RegisterTrigger: lambda workers, worker, frame: workers.bind(worker, frame),
+    frames.UnregisterTrigger: lambda workers, worker, frame: workers.triggers.unbind(frame.id, worker),
+    frames.TriggerRegistrationResult: lambda workers, worker, frame: workers.triggers.answered(frame, worker),
+    frames.Ping: _pong,
+}
+_OBSERVING: Final[dict[type, Callable[[Any, Worker, Any], None]]] = {
+    frames.Observe: lambda workers, worker, frame: workers.observing.observe(worker, frame),
+    frames.Unobserve: lambda workers, worker, frame: workers.observing.unobserve(worker, frame.id),
+    frames.ObserverAck: lambda workers, worker, frame: workers.observing.acknowledge(worker, frame),
+    frames.InvocationsObserved: lambda workers, worker, frame: workers.observing.report(worker, frame),
+}

@@ -20,10 +20,8 @@ from waypost.runtime.component import Component
 from waypost.settings import Workers as WorkerSettings
 from waypost.stores.store import Store
 from waypost.workers.builtins import FUNCTIONS_AVAILABLE, KINDS, WORKERS_AVAILABLE, Builtins, told
-from waypost.workers.calling import Calling, caller_of, on_behalf_of
+from waypost.workers.calls import Calling, Queueing, caller_of, on_behalf_of
 from waypost.workers.channels import Channels
-from waypost.workers.claims import Claims
-from waypost.workers.desk import Desk
 from waypost.workers.frames import (
     Reattach,
     RegisterFunction,
@@ -33,17 +31,14 @@ from waypost.workers.frames import (
     encode,
 )
 from waypost.workers.functions import DEFAULT, Call, Function, Functions, Run, trace_here
-from waypost.workers.listeners import Listener
-from waypost.workers.observing.observing import FEATURE, Observing
-from waypost.workers.observing.replacing import Replacing
+from waypost.workers.http_functions import WayOut
+from waypost.workers.observer_registry import FEATURE, Observing, Replacing
 from waypost.workers.offers import Offers
-from waypost.workers.outside import WayOut
 from waypost.workers.port import Port
-from waypost.workers.queueing import Queueing
 from waypost.workers.sockets import Receiver
 from waypost.workers.state import SharedState
-from waypost.workers.triggers import Binding, Kind, Triggers, binding_of, kind_refused, refused
-from waypost.workers.worker import Worker
+from waypost.workers.triggers import Binding, Claims, Kind, Listener, Triggers, binding_of, kind_refused, refused
+from waypost.workers.worker import Desk, Worker
 
 if TYPE_CHECKING:
     from waypost.runtime.core import Core

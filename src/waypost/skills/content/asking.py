@@ -8,7 +8,7 @@ from typing import Any
 from waypost.errors import InvocationFailed, PolicyDenied, ProtocolError, WaypostError, shorten
 from waypost.skills.content.ports import Asker, Trigger
 from waypost.skills.content.refusals import NotThere, refused
-from waypost.workers.failures import UNKNOWN
+from waypost.workers.frames import UNKNOWN
 
 
 async def ask(

@@ -27,7 +27,7 @@ from waypost.skills.content.ports import Data
 from waypost.skills.content.uris import INDEX_URI, skill_uri
 from waypost.workers.frames import RegisterTrigger, TriggerRegistrationResult, failure_in
 from waypost.workers.functions import DEFAULT, Call, Function, hosted
-from waypost.workers.listeners import Inside
+from waypost.workers.triggers import Inside
 from waypost.workers.workers import Workers
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from waypost.skills.content.owning import Owners
 from waypost.skills.content.ports import Asker, Kind, Op, Source, Updated
 from waypost.skills.content.store_shelf import StoreShelf
 from waypost.stores.store import Store
-from waypost.workers.calling import caller_of
-from waypost.workers.failures import UNKNOWN
+from waypost.workers.calls import caller_of
+from waypost.workers.frames import UNKNOWN
 from waypost.workers.functions import DEFAULT, Call
 from waypost.workers.triggers import Binding
 from waypost.workers.triggers import Kind as TriggerKind

@@ -12,7 +12,7 @@ from iii.filter import FilterError
 from iii.filter import compile_filter as theirs
 
 from waypost.errors import InvocationFailed
-from waypost.workers.observing.filters import Filter
+from waypost.workers.filters import Filter
 
 SCALARS: st.SearchStrategy[Any] = st.one_of(
     st.none(),

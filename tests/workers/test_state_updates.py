@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from waypost.workers.updates import updated
+from waypost.workers.state import updated
 
 DEEP: Any = {}
 for _ in range(20):

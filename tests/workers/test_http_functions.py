@@ -16,13 +16,13 @@ from aiohttp import web
 
 from tests.protocol.conftest import asynchronous, until
 from tests.upstreams.internet import Answer, dialling, site
-from tests.workers.observing.watchers import know, observe
+from tests.workers.watchers import know, observe
 from tests.workers.wire import Json, Wire, at_work, hub_for_workers, wired
 from waypost import Hub
 from waypost.policy.rules import Rule
 from waypost.testing import TestClient
-from waypost.workers import outside
-from waypost.workers.outside import LONGEST, MOST_BYTES, WITHIN
+from waypost.workers import http_functions
+from waypost.workers.http_functions import LONGEST, MOST_BYTES, WITHIN
 
 VALUES = [None, 0, -1.5, 10**30, "", 'grüße 🦊 \u0000 \\ "', True, [], {}, [[{"a": [None]}]], {"": {"ключ": "値"}}]
 NAMES = ("OUTSIDE_KEY", "OUTSIDE_UNSET", "OUTSIDE_EMPTY")
@@ -220,7 +220,7 @@ async def test_a_failure_tells_no_secrets() -> None:
 
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("OUTSIDE_KEY", SECRET)
-        environment.setattr(outside, "TOLD", 5000)
+        environment.setattr(http_functions, "TOLD", 5000)
         async with scene(telling) as at:
             await at.offer(
                 path="/?key=query-secret",
@@ -252,7 +252,7 @@ async def test_a_function_that_does_not_answer_in_time_is_given_up() -> None:
     ("given", "seconds"), [(None, WITHIN), (0, WITHIN), (-5, WITHIN), (1500, 1.5), (10**15, LONGEST)]
 )
 def test_a_call_may_take_as_long_as_is_said_within_limits(given: int | None, seconds: float) -> None:
-    assert outside._seconds(given) == seconds
+    assert http_functions._seconds(given) == seconds
 
 
 @asynchronous

@@ -1,37 +1,120 @@
-"""The book of all observers: which stand, why others do not, and what their makers and the owners of functions hear.
+"""All observers of a hub: registration, state, delivery, and functions that replace trigger types.
 
-An observer is active while somebody offers the function that it observes, whoever offers it agrees, and there is a
-function to be told. Until then it is pending, and afterwards it is suspended as long as any of this is missing.
+A function names with `legacy_trigger_type` the trigger type that it replaces while no worker provides that type. A
+binding to the type becomes an observer of the function and receives the bare event, as bound functions always did.
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Any, Final, TypeAlias
 
+import msgspec
 from msgspec import Raw
 
-from waypost.errors import InvocationFailed, WaypostError
+from waypost.capabilities.schemas.validators import Validator
+from waypost.errors import DefinitionError, InvocationFailed, WaypostError
 from waypost.loops import running_loop
-from waypost.workers.calling import Calling, call_of, caller_of
-from waypost.workers.failures import failure_of
-from waypost.workers.frames import Failure, InvocationsObserved, InvokeFunction, Observe, ObserverAck, encode
-from waypost.workers.functions import Function, Functions
-from waypost.workers.listeners import Listener
-from waypost.workers.observing.delivering import Delivering
-from waypost.workers.observing.events import Event, event_of
-from waypost.workers.observing.legacy import fitting_args, refusal_of
-from waypost.workers.observing.messages import (
+from waypost.workers.calls import Calling, call_of, caller_of
+from waypost.workers.filters import Filter
+from waypost.workers.frames import (
+    Failure,
     FunctionRegistered,
+    InvocationsObserved,
+    InvokeFunction,
+    LegacyTrigger,
+    Observe,
+    ObserverAck,
     ObserverAdded,
     ObserveResult,
     ObserverRemoved,
     ObserverStateChanged,
+    TriggerRegistrationResult,
+    encode,
+    failure_of,
 )
-from waypost.workers.observing.observers import Observer, State, admit, is_owner_delivered, observer_of
-from waypost.workers.observing.watching import Watch
+from waypost.workers.functions import Function, Functions
+from waypost.workers.observers import (
+    AT_ONCE,
+    Delivering,
+    Event,
+    Observer,
+    State,
+    Watch,
+    admit,
+    event_of,
+    is_owner_delivered,
+    observer_of,
+)
+from waypost.workers.triggers import Binding, Kind, Listener, Triggers
 from waypost.workers.worker import Worker
+
+
+class Source:
+    """A function that stands in for the provider of a kind of trigger."""
+
+    def __init__(self, observing: Observing, function: Function) -> None:
+        self._observing = observing
+        self._source = function.key
+
+    def bound(self, binding: Binding) -> None:
+        """Have the function of a binding observe this one."""
+        self._observing.adopt(_observer(binding, self._source))
+
+    def unbound(self, binding: Binding) -> None:
+        """Have it observe no longer."""
+        self._observing.unobserve(binding.maker, binding.id)
+
+    def has(self, binding: Binding) -> bool:
+        """Whether it observes, or will."""
+        observer = self._observing.get(binding.id)
+        return observer is not None and observer.maker is binding.maker and observer.state != "error"
+
+
+def fitting_args(legacy: LegacyTrigger, function: Function) -> dict[str, Any]:
+    """What a binding asks for as the arguments of an observer, where they fit; its owner sees what it was."""
+    try:
+        config = msgspec.json.decode(legacy.config)
+    except (msgspec.MsgspecError, RecursionError):
+        return {}
+    if not isinstance(config, dict) or not is_owner_delivered(function):
+        return {}
+    wanted = None if function.observable is None else function.observable.args_format
+    try:
+        is_unfit = isinstance(wanted, dict) and Validator(wanted).problems(config)
+    except DefinitionError:
+        return config
+    return {} if is_unfit else config
+
+
+def refusal_of(observer: Observer, legacy: LegacyTrigger) -> TriggerRegistrationResult:
+    """What the maker of a binding hears that nobody takes."""
+    error = Raw(encode(observer.reason))
+    return TriggerRegistrationResult(observer.id, legacy.trigger_type, observer.target[1], error)
+
+
+def _observer(binding: Binding, source: tuple[str, str]) -> Observer:
+    return Observer(
+        id=binding.id,
+        maker=binding.maker,
+        asked=b"",
+        source=source,
+        target=(binding.namespace, binding.function_id),
+        args={},
+        filter=Filter(),
+        capture=("input", "caller"),
+        on="success",
+        deliver="input",
+        metadata=binding.metadata,
+        max_fires=None,
+        expires_in=None,
+        max_in_flight=AT_ONCE,
+        places=asyncio.Semaphore(AT_ONCE),
+        legacy=LegacyTrigger(binding.type, binding.config),
+    )
+
 
 FEATURE: Final = "observe.v1"
 """What the hub and workers call all this."""
@@ -390,3 +473,50 @@ def _warnings(observer: Observer) -> list[str] | None:
     if function is None or not is_owner_delivered(function) or observer.on == "success":
         return None
     return [f"`on` has no effect: the owner of {function.id} decides what its observers hear."]
+
+
+Key: TypeAlias = tuple[str, str]
+"""A namespace, and the id of a kind of trigger."""
+
+
+class Replacing:
+    """All functions that would stand in for providers; of several for one kind the first does."""
+
+    def __init__(self, triggers: Triggers, observing: Observing) -> None:
+        self._triggers = triggers
+        self._observing = observing
+        self._rows: dict[Key, dict[str, Kind]] = {}
+
+    def exchange(self, old: Iterable[Function], new: Iterable[Function]) -> None:
+        """Functions are offered no longer, or others are offered."""
+        leaving = {(key, one.id): one for one in old if (key := _key(one)) is not None}
+        arriving = {(key, one.id): one for one in new if (key := _key(one)) is not None}
+        for place, function in leaving.items():
+            other = arriving.get(place)
+            if other is not None and other.owner is function.owner:
+                del arriving[place]  # it is the same to whoever is bound to it
+            else:
+                self._rows[place[0]].pop(place[1], None)
+        for (key, function_id), function in arriving.items():
+            self._rows.setdefault(key, {})[function_id] = self._kind(key, function)
+        for key in {key for key, _ in (*leaving, *arriving)}:
+            self._triggers.lend(key, next(iter(self._rows[key].values()), None))
+            if not self._rows[key]:
+                del self._rows[key]
+
+    def _kind(self, key: Key, function: Function) -> Kind:
+        terms = function.observable
+        return Kind(
+            key[1],
+            function.description or "",
+            None if terms is None else terms.args_format,
+            namespace=key[0],
+            worker=function.owner,
+            stand_in=Source(self._observing, function),
+        )
+
+
+def _key(function: Function) -> Key | None:
+    """The kind that a function takes the place of, if any."""
+    terms = function.observable
+    return None if terms is None or not terms.legacy_trigger_type else (function.namespace, terms.legacy_trigger_type)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.protocol.conftest import asynchronous
 from tests.workers.wire import at_work, hub_for_workers, wired
 from waypost.capabilities.schemas.validators import Validator
-from waypost.workers.usable import DEEPEST, unusable
+from waypost.workers.schemas import DEEPEST, unusable
 
 Schema = dict[str, Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.protocol.conftest import asynchronous, until
-from tests.workers.observing.watchers import agree, know, tell
+from tests.workers.watchers import agree, know, tell
 from tests.workers.wire import Json, Wire, at_work, hub_for_workers, rows, wired
 
 CLOCK = {"delivery": "owner", "legacy_trigger_type": "clock"}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 
-from waypost.workers.framing import BYTES, TEXT, Splitter, head
+from waypost.workers.sockets import BYTES, TEXT, Splitter, head
 
 MOST = 200_000
 SIZES = (0, 1, 125, 126, 127, 65_535, 65_536)

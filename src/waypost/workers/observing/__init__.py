@@ -1,1 +1,0 @@
-"""Observers: functions that hear of the calls of other functions."""
