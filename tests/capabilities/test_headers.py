@@ -51,10 +51,10 @@ def test_a_property_of_that_name_is_only_a_property() -> None:
             schema(a={"type": "string", "x-mcp-header": "Same"}, b={"type": "string", "x-mcp-header": "same"}),
             "must be unique, whatever their case",
         ),
-        (schema(a={"type": "array", "items": {"type": "string", "x-mcp-header": "A"}}), "no client can reach it"),
-        ({"type": "object", "anyOf": [schema(a={"type": "string", "x-mcp-header": "A"})]}, "no client can reach it"),
-        ({"type": "object", "$defs": {"a": {"type": "string", "x-mcp-header": "A"}}}, "no client can reach it"),
-        ({"type": "object", "x-mcp-header": "A"}, "no client can reach it"),
+        (schema(a={"type": "array", "items": {"type": "string", "x-mcp-header": "A"}}), "no client can reach"),
+        ({"type": "object", "anyOf": [schema(a={"type": "string", "x-mcp-header": "A"})]}, "no client can reach"),
+        ({"type": "object", "$defs": {"a": {"type": "string", "x-mcp-header": "A"}}}, "no client can reach"),
+        ({"type": "object", "x-mcp-header": "A"}, "no client can reach"),
     ],
 )
 def test_a_header_that_cannot_be_sent_is_refused(given: dict[str, Any], sentence: str) -> None:

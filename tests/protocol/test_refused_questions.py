@@ -9,7 +9,7 @@ import pytest
 from tests.protocol.busy import accepted, served
 from tests.protocol.conftest import Json, asynchronous, idle
 from waypost import Context, Hub, NoAnswer, RemoteError
-from waypost.capabilities.context import hand_on
+from waypost.capabilities.context import ask_client
 from waypost.capabilities.questions import roots_question
 from waypost.wire.versions import V2025_11_25
 
@@ -43,7 +43,7 @@ def curious(**options: Any) -> Hub:
     async def handing_on(ctx: Context) -> str:
         """Ask what somebody else wants to know."""
         try:
-            return str(await hand_on(ctx, roots_question(None, 5.0)))
+            return str(await ask_client(ctx, roots_question(None, 5.0)))
         except RemoteError as error:
             return f"{error.code} {error.message}"
 

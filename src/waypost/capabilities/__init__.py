@@ -1,1 +1,1 @@
-"""What agents can reach: capabilities, the registry that holds them, and the ways to write them."""
+"""Capabilities (tools, prompts, resources), the registry that holds them, and the ways to define them."""

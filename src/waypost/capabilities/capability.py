@@ -1,4 +1,4 @@
-"""The one kind of row in the registry: something an agent can call, read or get."""
+"""`Capability`: a tool, prompt, resource or resource template, as the registry holds it."""
 
 from __future__ import annotations
 
@@ -21,81 +21,13 @@ if TYPE_CHECKING:
     from waypost.capabilities.schemas.fields import Fields
     from waypost.capabilities.schemas.validators import Validator
 
-
 KEYWORD: Final = "x-mcp-header"
 _WORD: Final = KEYWORD.encode()
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _TYPES: Final = ("string", "integer", "boolean")
 _NAMED_SCHEMAS: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-
-
-class HeaderParameter(msgspec.Struct, frozen=True):
-    """One argument, by its path, and the header that must agree with it."""
-
-    header: str
-    path: tuple[str, ...]
-    type: str
-
-
-def read_header_parameters(schema: dict[str, Any]) -> tuple[HeaderParameter, ...]:
-    """The header parameters of an input schema; a misplaced or malformed one is a `DefinitionError`."""
-    if not _may_mention(schema) or next(_all(schema), None) is None:
-        return ()
-    found = list(_reachable(schema, ()))
-    if len(found) != sum(1 for _ in _all(schema)):
-        raise DefinitionError(
-            f"{KEYWORD} stands where no client can reach it: only properties of objects may carry it."
-        )
-    names = [parameter.header for parameter in found]
-    if len(set(names)) != len(names):
-        raise DefinitionError(f"{KEYWORD} names must be unique, whatever their case.")
-    return tuple(found)
-
-
-def _may_mention(schema: Any) -> bool:
-    """A look at the text of a schema, which costs less than a walk through it."""
-    try:
-        return _WORD in msgspec.json.encode(schema)
-    except TypeError:
-        return True
-
-
-def _all(schema: Any) -> Iterator[Any]:
-    if isinstance(schema, list):
-        for item in schema:
-            yield from _all(item)
-    if not isinstance(schema, dict):
-        return
-    if KEYWORD in schema:
-        yield schema[KEYWORD]
-    for keyword, value in schema.items():
-        if keyword in _NAMED_SCHEMAS and isinstance(value, dict):
-            yield from _all(list(value.values()))
-        else:
-            yield from _all(value)
-
-
-def _reachable(schema: dict[str, Any], path: tuple[str, ...]) -> Iterator[HeaderParameter]:
-    for name, part in schema.get("properties", {}).items():
-        if not isinstance(part, dict):
-            continue
-        if KEYWORD in part:
-            yield _parameter(part, (*path, name))
-        yield from _reachable(part, (*path, name))
-
-
-def _parameter(part: dict[str, Any], path: tuple[str, ...]) -> HeaderParameter:
-    header, kind = part[KEYWORD], part.get("type")
-    place = ".".join(path)
-    if not isinstance(header, str) or not _TOKEN.fullmatch(header):
-        raise DefinitionError(f"{place}: {KEYWORD} must be an HTTP token, not {header!r}.")
-    if kind not in _TYPES:
-        raise DefinitionError(f"{place}: {KEYWORD} needs the type string, integer or boolean, not {kind!r}.")
-    return HeaderParameter(header.lower(), path, kind)
-
-
 IsTaken: TypeAlias = Callable[[str], bool]
-"""Whether a name is somebody's."""
+"""Whether a name is taken."""
 Yields: TypeAlias = Callable[[IsTaken], "Capability | None"]
 
 
@@ -110,7 +42,10 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Capability:
-    """A tool, prompt, resource or resource template, ready to run; surfaces only project it."""
+    """A tool, prompt, resource or resource template, ready to run.
+
+    The pipeline reads handler, arguments, output, timeout, scopes and permissions for every call.
+    """
 
     kind: Kind
     id: str
@@ -124,7 +59,7 @@ class Capability:
     hidden: bool = False
     owner: str | None = None
     about: str = ""
-    """What it is found by, where its definition does not say what it is about."""
+    """Text for the search, where the definition does not say what it is about."""
     category: str | None = None
     tags: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
@@ -137,17 +72,17 @@ class Capability:
     subscribable: bool = False
     choices: dict[str, tuple[str, ...]] = field(default_factory=dict)
     completer: Handler | None = None
-    """What is asked for the values of an argument, where they are not declared."""
+    """Completes the values of an argument that are not declared in `choices`."""
     yields: Yields | None = None
-    """For what makes room for others of its name: what it is instead, or nothing if it waits until they are gone."""
+    """For a capability that gives up its name to others: the capability to use instead, `None` to wait for the name."""
 
     def is_open_to(self, scopes: Iterable[str]) -> bool:
-        """Whether somebody with these scopes may see and use it."""
+        """Whether a principal with these scopes may see and use it."""
         return not self.scopes or set(self.scopes) <= set(scopes)
 
     @property
     def cast_plan(self) -> Fields | None:
-        """How arguments are cast; `None` where they are delivered as they came."""
+        """How arguments are converted; `None` when they are passed on as they came."""
         return self.arguments.cast_plan
 
     @property
@@ -163,7 +98,7 @@ class Capability:
         category: str | None = None,
         hidden: bool | None = None,
     ) -> Capability:
-        """This capability with what its registration says instead."""
+        """This capability with the changes that its registration asks for."""
         changes: dict[str, Any] = {}
         if name is not None:
             changes["name"] = name
@@ -178,3 +113,68 @@ class Capability:
             category=category if category is not None else self.category,
             hidden=self.hidden if hidden is None else hidden,
         )
+
+
+class HeaderParameter(msgspec.Struct, frozen=True):
+    """An argument, by its path, that clients repeat in an `Mcp-Param-*` header, which must agree with it."""
+
+    header: str
+    path: tuple[str, ...]
+    type: str
+
+
+def read_header_parameters(schema: dict[str, Any]) -> tuple[HeaderParameter, ...]:
+    """The header parameters of an input schema; a misplaced or malformed one is a `DefinitionError`."""
+    if not _may_contain_keyword(schema) or next(_find_all(schema), None) is None:
+        return ()
+    found = list(_find_reachable(schema, ()))
+    if len(found) != sum(1 for _ in _find_all(schema)):
+        raise DefinitionError(
+            f"{KEYWORD} is at a place that no client can reach: only properties of objects may have it."
+        )
+    names = [parameter.header for parameter in found]
+    if len(set(names)) != len(names):
+        raise DefinitionError(f"{KEYWORD} names must be unique, whatever their case.")
+    return tuple(found)
+
+
+def _may_contain_keyword(schema: Any) -> bool:
+    """Search the JSON text of a schema, which costs less than walking through it."""
+    try:
+        return _WORD in msgspec.json.encode(schema)
+    except TypeError:
+        return True
+
+
+def _find_all(schema: Any) -> Iterator[Any]:
+    if isinstance(schema, list):
+        for item in schema:
+            yield from _find_all(item)
+    if not isinstance(schema, dict):
+        return
+    if KEYWORD in schema:
+        yield schema[KEYWORD]
+    for keyword, value in schema.items():
+        if keyword in _NAMED_SCHEMAS and isinstance(value, dict):
+            yield from _find_all(list(value.values()))
+        else:
+            yield from _find_all(value)
+
+
+def _find_reachable(schema: dict[str, Any], path: tuple[str, ...]) -> Iterator[HeaderParameter]:
+    for name, part in schema.get("properties", {}).items():
+        if not isinstance(part, dict):
+            continue
+        if KEYWORD in part:
+            yield _to_parameter(part, (*path, name))
+        yield from _find_reachable(part, (*path, name))
+
+
+def _to_parameter(part: dict[str, Any], path: tuple[str, ...]) -> HeaderParameter:
+    header, kind = part[KEYWORD], part.get("type")
+    place = ".".join(path)
+    if not isinstance(header, str) or not _TOKEN.fullmatch(header):
+        raise DefinitionError(f"{place}: {KEYWORD} must be an HTTP token, not {header!r}.")
+    if kind not in _TYPES:
+        raise DefinitionError(f"{place}: {KEYWORD} needs the type string, integer or boolean, not {kind!r}.")
+    return HeaderParameter(header.lower(), path, kind)

@@ -43,7 +43,7 @@ class Catalog(Tool, name="catalog", annotations={"read_only_hint": True}):
 def list_everything(
     registry: Registry, shows: Callable[[Capability], bool] = lambda _: True
 ) -> dict[str, list[dict[str, Any]]]:
-    """All that a registry holds, by section."""
+    """The definitions of everything in a registry, by section."""
     return {section: [_entry(row) for row in registry[kind] if shows(row)] for section, kind in _SECTIONS.items()}
 
 

@@ -1,4 +1,4 @@
-"""Components: one class per tool, resource or prompt, whose fields are its arguments."""
+"""How classes and functions become capabilities: components, whose fields are arguments, and the shape of functions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from waypost.errors import DefinitionError
 
 
 class Component:
-    """What tools, resources and prompts written as classes have in common."""
+    """The base of tools, resources and prompts that are written as classes."""
 
     _entry: ClassVar[str]
     _options_type: ClassVar[type[Options]] = Options
@@ -52,7 +52,7 @@ class Component:
 
     @classmethod
     def subject(cls) -> str:
-        """How errors call it: its kind and class name."""
+        """How error messages call it: its kind and class name."""
         return f"{cls.__mro__[-3].__name__} {cls.__name__}"
 
     @classmethod
@@ -61,7 +61,7 @@ class Component:
         return check_name(snake_case(cls.__name__)) if cls._options.name is UNSET else cls._options.name
 
     def capabilities(self) -> list[Capability]:
-        """The one capability this component is."""
+        """A list of one: the capability this component is."""
         if not hasattr(self, self._entry):
             raise DefinitionError(f"{self.subject()} has no {self._entry}() method.")
         return [self._capability()]
@@ -79,7 +79,7 @@ class Component:
         return signatures.from_fields(type(self).__name__, list(self._fields)) if self._fields else OPEN
 
     def _handler(self) -> tuple[Handler, int]:
-        """How to run it: fill in the fields, then call the entry with as much as it takes."""
+        """The handler: it fills in the fields of a copy, then calls the entry with as many arguments as it takes."""
         entry = getattr(type(self), self._entry)
         arity = len(inspect.signature(entry).parameters) - 1
         if arity == 0:
@@ -92,7 +92,11 @@ class Component:
 
 
 def _fields(cls: type[Component]) -> list[tuple[str, Any, Any]]:
-    known = _hints(cls)
+    """The fields of a component: name, annotation and default."""
+    try:
+        known = typing.get_type_hints(cls, include_extras=True)
+    except NameError as error:
+        raise DefinitionError(f"the annotation {error.name!r} cannot be resolved; import it for real.") from None
     names = [
         name
         for base in reversed(cls.__mro__)
@@ -104,13 +108,6 @@ def _fields(cls: type[Component]) -> list[tuple[str, Any, Any]]:
         for name in dict.fromkeys(names)
         if typing.get_origin(known[name]) is not ClassVar and not name.startswith("_")
     ]
-
-
-def _hints(cls: type) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(cls, include_extras=True)
-    except NameError as error:
-        raise DefinitionError(f"the annotation {error.name!r} cannot be resolved; import it for real.") from None
 
 
 def list_choices(annotation: Any) -> tuple[str, ...]:
@@ -125,7 +122,7 @@ def list_choices(annotation: Any) -> tuple[str, ...]:
 
 
 class TextArguments:
-    """Arguments that clients can only send as text; fields of other types are read from it."""
+    """Arguments of prompts and resource templates, which MCP sends as text; fields of other types are decoded."""
 
     def __init__(self, arguments: Arguments) -> None:
         self._arguments = arguments
@@ -136,14 +133,14 @@ class TextArguments:
         self.cast_plan = arguments.cast_plan
 
     def admit(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Read each value as what its field is, then check them all."""
+        """Decode the values of fields that are not text, then check all of them."""
         return self._arguments.admit(
             {name: value if name in self._texts else _read(value) for name, value in arguments.items()}
         )
 
 
 def _takes_text(part: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
-    """Whether a field takes text as it is."""
+    """Whether text is a valid value of a field."""
     if "$ref" in part:
         return _takes_text(known.get(part["$ref"].rpartition("/")[2], {}), known)
     if any(_takes_text(option, known) for option in part.get("anyOf", ())):
@@ -162,11 +159,12 @@ def _read(value: Any) -> Any:
 
 
 MAX_ARITY: Final = 2
+"""Handlers take at most the arguments and the context."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a function wants to be called: with `args` and `ctx` by position, or with its own parameters by name."""
+    """How a function is called: with `args` and `ctx` by position, or with its own parameters by name."""
 
     by_name: bool
     arity: int
@@ -175,39 +173,32 @@ class Shape:
     returns: Any
 
     def handler(self, function: Callable[..., Any]) -> Handler:
-        """The function behind the one signature the pipeline calls."""
+        """The function behind the one signature that the pipeline calls."""
+        parameter = self.context_parameter
+        if self.by_name and parameter is not None:
+            return lambda arguments, ctx: function(**arguments, **{parameter: ctx})
         if self.by_name:
-            return _by_name(function, self.context_parameter)
-        return _by_position(function, self.arity)
-
-
-def _by_name(function: Callable[..., Any], context_parameter: str | None) -> Handler:
-    if context_parameter is None:
-        return lambda arguments, _: function(**arguments)
-    return lambda arguments, ctx: function(**arguments, **{context_parameter: ctx})
-
-
-def _by_position(function: Callable[..., Any], arity: int) -> Handler:
-    if arity == 0:
-        return lambda _args, _ctx: function()
-    return (lambda args, _: function(args)) if arity == 1 else function
+            return lambda arguments, _: function(**arguments)
+        if self.arity == 0:
+            return lambda _args, _ctx: function()
+        return (lambda args, _: function(args)) if self.arity == 1 else function
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling `function` gives a coroutine."""
+    """Whether calling `function` returns a coroutine."""
     function = unwrap_partial(function)
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
 def unwrap_partial(function: Any) -> Any:
-    """What a partial is a part of."""
+    """The function inside of partials."""
     while isinstance(function, functools.partial):
         function = function.func
     return function
 
 
 def resolve_hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """Resolved type hints; `Context` is found even when it was imported for type checkers only."""
+    """The type hints of a function; `Context` is resolved even when it was imported for type checkers only."""
     function = underlying(function)
     try:
         return typing.get_type_hints(function, include_extras=True)
@@ -221,7 +212,7 @@ def resolve_hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def inspect_shape(function: Callable[..., Any], *, declared: Arguments | None, skip_self: bool) -> Shape:
-    """Work out how `function` is called; `declared` arguments make it take `args` and `ctx` by position."""
+    """How `function` is called; with `declared` arguments it takes `args` and `ctx` by position."""
     everything = list(inspect.signature(function).parameters.values())
     parameters = everything[1:] if skip_self else everything
     if starred := [
@@ -231,7 +222,7 @@ def inspect_shape(function: Callable[..., Any], *, declared: Arguments | None, s
     known = resolve_hints(function)
     returned = known.get("return", inspect.Signature.empty)
     if declared is not None or not any(parameter.name in known for parameter in parameters):
-        return Shape(False, _arity(parameters), None, declared or OPEN, returned)
+        return Shape(False, _count_positional(parameters), None, declared or OPEN, returned)
     context_parameter = next((p.name for p in parameters if known.get(p.name) is Context), None)
     own = {p.name for p in parameters} - {context_parameter}
     skip = frozenset(p.name for p in everything if p.name not in own)
@@ -239,7 +230,7 @@ def inspect_shape(function: Callable[..., Any], *, declared: Arguments | None, s
     return Shape(True, MAX_ARITY, context_parameter, arguments, returned)
 
 
-def _arity(parameters: list[inspect.Parameter]) -> int:
+def _count_positional(parameters: list[inspect.Parameter]) -> int:
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     required_keywords = [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
     if len(positional) > MAX_ARITY or required_keywords:
@@ -248,7 +239,7 @@ def _arity(parameters: list[inspect.Parameter]) -> int:
 
 
 def description_of(subject: object, options: Options) -> str | None:
-    """What is said about `subject`: the option, else its docstring."""
+    """The description of `subject`: the option, else its docstring."""
     if options.description is not None:
         return options.description
     doc = (

@@ -1,4 +1,4 @@
-"""What a handler knows about the call it serves, and how it talks back to the caller."""
+"""The context of a call: what a handler knows about its caller, and how it reports, asks and calls on."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Caller(Protocol):
-    """The other side of a call; each way in brings its own."""
+    """Who made a call: principal, client, session and chain. Each way in (session, task, worker) implements it."""
 
     @property
     def request_id(self) -> RequestId | None: ...
@@ -62,11 +62,11 @@ class Caller(Protocol):
     async def log(self, level: str, message: str, data: Mapping[str, Any] | None) -> None: ...
     async def close_stream(self) -> None: ...
     def with_chain(self, chain: Chain) -> Caller:
-        """The same caller, of a call that stands behind others."""
+        """The same caller with another chain, for a nested call."""
 
 
 class Pausable(Protocol):
-    """A deadline that stands still while somebody else is to act."""
+    """A deadline that can be stopped while the call waits for its client."""
 
     @property
     def expired(self) -> bool: ...
@@ -87,7 +87,7 @@ class Services(Protocol):
 
 
 class Context:
-    """One call: who asked, on which session, and the ways to answer before the answer."""
+    """One call, as its handler sees it."""
 
     __slots__ = ("_assigns", "_caller", "_capability", "_deadline", "_services", "_steps")
 
@@ -107,17 +107,17 @@ class Context:
 
     @property
     def caller(self) -> Caller:
-        """The other side, for handing a call on."""
+        """The caller, for passing a call on."""
         return self._caller
 
     @property
     def session(self) -> Session:
-        """The session the call came in on."""
+        """The session of the call."""
         return self._caller.session
 
     @property
     def principal(self) -> Principal:
-        """Who is calling."""
+        """Who calls."""
         return self._caller.principal
 
     @property
@@ -127,43 +127,43 @@ class Context:
 
     @property
     def client_info(self) -> Implementation | None:
-        """What the client says it is."""
+        """Name and version that the client gave."""
         return self._caller.client_info
 
     @property
     def assigns(self) -> dict[str, Any]:
-        """A scratch dict of this call."""
+        """A dict for the handler's own use during this call."""
         if self._assigns is None:
             self._assigns = {}
         return self._assigns
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody waits for this call any more; worth a look in long synchronous work."""
+        """Whether the call was cancelled or its deadline has passed; to be checked in long synchronous work."""
         return self._caller.cancelled or (self._deadline is not None and self._deadline.expired)
 
     @property
     def idempotency_key(self) -> str | None:
-        """What tells this call of a workflow from any other, and is the same when it is made again; else nothing."""
+        """The idempotency key of a call that a workflow makes, the same when the call is repeated; else `None`."""
         return self._caller.chain.key or None
 
     @property
     def registry(self) -> Registry:
-        """Everything the hub offers."""
+        """The registry of the hub."""
         return self._services.registry
 
     def shows(self, capability: Capability) -> bool:
-        """Whether whoever is calling may see a capability."""
+        """Whether the caller may see a capability."""
         return capability.is_open_to(self.principal.scopes) and not self._services.is_hidden(
             self.principal, capability.id
         )
 
     async def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:
-        """Report how far the work is; does nothing when the client did not ask."""
+        """Report progress; does nothing when the client did not ask for it."""
         await self._caller.progress(value, total, message)
 
     async def log(self, level: str, message: str, data: Mapping[str, Any] | None = None) -> None:
-        """Send a log message to the client, if it wants that level."""
+        """Send a log message to the client, if it asked for that level."""
         await self._caller.log(level, message, data)
 
     async def elicit(
@@ -175,11 +175,11 @@ class Context:
         key: str | None = None,
         within: float = ANSWER_TIMEOUT_S,
     ) -> ElicitationAnswer:
-        """Ask the person behind the client to fill in a form, or to open a `url`."""
+        """Ask the user of the client to fill in a form, or to open a `url`."""
         if url is not None:
-            return questions.parse_elicitation_answer(await self._told(url_question(message, url, key, within)), None)
+            return questions.parse_elicitation_answer(await self._ask(url_question(message, url, key, within)), None)
         shown = questions.to_older_form(questions.to_form(schema), self._caller.version)
-        return questions.parse_elicitation_answer(await self._told(form_question(message, shown, key, within)), shown)
+        return questions.parse_elicitation_answer(await self._ask(form_question(message, shown, key, within)), shown)
 
     async def sample(
         self,
@@ -191,65 +191,66 @@ class Context:
         **options: Any,
     ) -> SamplingAnswer:
         """Ask the client's model; options are `system_prompt`, `temperature`, `tools` and others of the protocol."""
-        return parse_sampling_answer(await self._told(sampling_question(messages, options, max_tokens, key, within)))
+        return parse_sampling_answer(await self._ask(sampling_question(messages, options, max_tokens, key, within)))
 
     async def roots(self, *, key: str | None = None, within: float = ANSWER_TIMEOUT_S) -> list[Root]:
-        """The places the client works in."""
-        return parse_roots(await self._told(roots_question(key, within)))
+        """The client's roots: the places it works in."""
+        return parse_roots(await self._ask(roots_question(key, within)))
 
     async def once(self, key: str, function: Callable[[], Any]) -> Any:
-        """Do a step and remember its result, so that a handler that is run again after asking does not repeat it."""
+        """Run a step once per call and keep its result.
+
+        A handler that asks a stateless client is run again from its start when the answer has arrived; steps that it
+        has done before are not repeated.
+        """
         if self._steps is None:
             self._steps = {}
         if key not in self._steps:
             self._steps[key] = await self._caller.once(key, function)
         return self._steps[key]
 
-    async def _told(self, question: Question) -> Any:
-        """The client's answer; when it answers with an error, there is none."""
+    async def _ask(self, question: Question) -> Any:
+        """The client's answer; `NoAnswer` when it answers with an error."""
         try:
-            return await self._ask(question)
+            return await ask_client(self, question)
         except RemoteError as error:
             raise NoAnswer(f"The client answered {question.method} with an error: {error.message}") from error
 
-    async def _ask(self, question: Question) -> Any:
-        check_supported(self._caller.client_capabilities, question.needs)
-        with pause_deadline(self):
-            return await self._caller.ask(question)
-
     async def invoke(self, capability: str, arguments: dict[str, Any] | None = None) -> Result:
-        """Call another tool through the same pipeline, with no more rights than this one has."""
+        """Call another tool through the same pipeline, with at most the rights of this call."""
         return await self._services.invoke(capability, arguments or {}, self._caller, self._capability)
 
     def require(self, permission: str) -> None:
-        """Refuse to go on without a permission: `PolicyDenied` when this call does not have it."""
+        """Raise `PolicyDenied` when this call does not have a permission."""
         self._services.require(permission, self._caller, self._capability)
 
     async def notify_resource_updated(self, uri: str) -> None:
-        """Tell everybody who subscribed to `uri` that it changed."""
+        """Notify all subscribers of `uri` that it changed."""
         await self._services.notify_resource_updated(uri)
 
     async def close_stream(self) -> None:
-        """Let the client go and come back for the answer later; only for clients that can resume."""
+        """Close the stream before the result; the client reconnects and resumes. Only for clients that can."""
         await self._caller.close_stream()
 
 
 Handler = Callable[[Any, Context], Awaitable[Any] | Any]
-"""How the pipeline runs a capability: admitted arguments and the context in, a value or an awaitable out."""
+"""What the pipeline calls: it takes checked arguments and the context, and returns a value or an awaitable."""
 
 
 def pause_deadline(ctx: Context) -> AbstractContextManager[None]:
-    """While somebody else is to act, who has a deadline of their own, the one of this call stands still."""
+    """Stop the deadline of a call while it waits for its client, a person or another server, which have their own."""
     return nullcontext() if ctx._deadline is None else ctx._deadline.paused()
 
 
-async def hand_on(ctx: Context, question: Question) -> Any:
-    """Ask the client what somebody else wants to know; the answer as it came."""
-    return await ctx._ask(question)
+async def ask_client(ctx: Context, question: Question) -> Any:
+    """Send a request to the client, also one of an upstream or worker; `RemoteError` is the client's own error."""
+    check_supported(ctx._caller.client_capabilities, question.needs)
+    with pause_deadline(ctx):
+        return await ctx._caller.ask(question)
 
 
 class DetachedCaller:
-    """A principal without a client: can be told nothing and asked nothing."""
+    """A caller without a client: notifications go nowhere and questions are refused."""
 
     version = V2026_07_28
     cancelled = False
@@ -264,26 +265,26 @@ class DetachedCaller:
 
     @property
     def session(self) -> Session:
-        """There is none."""
+        """Raises: there is no session without a client."""
         raise WaypostError("There is no session: no client is there.")
 
     async def ask(self, question: Question) -> Any:
-        """Nobody is there to answer."""
+        """Refuse: there is no client that could answer."""
         raise CapabilityNotSupported(question.needs)
 
     async def once(self, key: str, function: Callable[[], Any]) -> Any:
-        """Do it: nothing is run twice here."""
+        """Run the step: without questions no handler is run again."""
         return await maybe_await(function())
 
     async def progress(self, value: float, total: float | None, message: str | None) -> None:
-        """Nobody is there to be told."""
+        """Do nothing."""
 
     async def log(self, level: str, message: str, data: Mapping[str, Any] | None) -> None:
-        """Nobody is there to be told."""
+        """Do nothing."""
 
     async def close_stream(self) -> None:
-        """There is no stream."""
+        """Do nothing."""
 
     def with_chain(self, chain: Chain) -> Caller:
-        """The same principal, of a call that stands behind others."""
+        """The same principal with another chain, for a nested call."""
         return DetachedCaller(self.principal, chain)

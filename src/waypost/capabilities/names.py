@@ -1,4 +1,4 @@
-"""Names: from code to wire, and from any wire name to one that every model API accepts."""
+"""Names: in code, in MCP, in a form that every model API accepts, and those of the gateway's tools."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def snake_case(class_name: str) -> str:
 
 
 def is_wire_name(name: str) -> bool:
-    """Whether a name can go over the wire as it is."""
+    """Whether a name is valid in MCP."""
     return _WIRE_NAME.fullmatch(name) is not None
 
 
 def check_name(name: object) -> str:
-    """The name itself, if it can go over the wire."""
+    """The name itself; `DefinitionError` when it is not valid in MCP."""
     if isinstance(name, str) and is_wire_name(name):
         return name
     raise DefinitionError(f"The name {name!r} is not usable: take 1 to 128 of the characters A-Z a-z 0-9 _ . : / -.")
@@ -38,7 +38,7 @@ def is_portable(name: str) -> bool:
 
 
 def to_portable(name: str) -> str:
-    """`name` in the characters every model API accepts; equal names in give equal names out."""
+    """`name` in characters that every model API accepts; the same name always gives the same result."""
     if is_portable(name):
         return name
     spelled = name.lower() if " " in name else name
@@ -47,7 +47,7 @@ def to_portable(name: str) -> str:
 
 
 def disambiguate(name: str, taken: str, attempt: int = 0) -> str:
-    """A portable name for `name` when `taken` is somebody else's already; another one for each attempt."""
+    """A portable name for `name` when another tool has `taken`; a different one for each attempt."""
     digest = hashlib.sha256(f"{name}{attempt or ''}".encode()).hexdigest()[:8]
     return f"{taken[: _PORTABLE_LENGTH - 9]}_{digest}"
 
@@ -66,4 +66,4 @@ GATEWAY_TOOLS: Final = frozenset(
         "workflow.submit",
     }
 )
-"""The tools of the gateway, whatever is wired in."""
+"""The names of the seven tools of the gateway."""

@@ -16,7 +16,7 @@ from waypost.wire.definitions import ToolAnnotations
 
 
 class Options(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """What can be said about any capability beside its code."""
+    """The options of any capability."""
 
     name: str | UnsetType = UNSET
     title: str | None = None
@@ -33,7 +33,7 @@ class Options(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
     permissions: tuple[str, ...] = ()
 
     def definition(self, description: str | None, default_category: str | None = None) -> dict[str, Any]:
-        """The parts of a wire definition that every kind has; what is not given is left out."""
+        """The fields of a wire definition that every kind has; options that are not given are left out."""
         return {
             "title": self.title or UNSET,
             "description": description or UNSET,
@@ -42,7 +42,7 @@ class Options(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
         }
 
     def traits(self, default_category: str | None = None) -> dict[str, Any]:
-        """The fields of a capability that come straight from its options."""
+        """The fields of a `Capability` that are taken from its options as they are."""
         return {
             "hidden": resolve_hidden(self.hidden, self.visible) is True,
             "category": self._category(default_category),
@@ -58,7 +58,7 @@ class Options(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
 
 
 class ToolOptions(Options, frozen=True, kw_only=True):
-    """What can be said about a tool."""
+    """The options of a tool."""
 
     input: Any = UNSET
     output: Any = UNSET
@@ -69,7 +69,7 @@ class ToolOptions(Options, frozen=True, kw_only=True):
 
 
 class ResourceOptions(Options, frozen=True, kw_only=True):
-    """What can be said about a resource or a resource template."""
+    """The options of a resource or a resource template."""
 
     uri: str | None = None
     uri_template: str | None = None
@@ -88,7 +88,7 @@ def with_category(meta: dict[str, Any] | UnsetType, category: str | None) -> dic
 
 
 def resolve_hidden(hidden: bool | None, visible: bool | None) -> bool | None:
-    """What `hidden` and its inverse `visible` say together; `None` when neither says anything."""
+    """The value of `hidden`, or the inverse of `visible`; `None` when neither is given."""
     if hidden is not None:
         return hidden
     return None if visible is None else not visible
@@ -129,7 +129,7 @@ _EXPECTED: Final = {
     "size": "a number of bytes",
     "task": "'forbidden', 'optional' or 'required'",
 }
-"""What each option takes, as a sentence says it."""
+"""What each option takes, for error messages."""
 
 _HINTS: Final = dict(zip(ToolAnnotations.__struct_fields__, ToolAnnotations.__struct_encode_fields__, strict=True))
 

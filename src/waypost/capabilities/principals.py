@@ -1,4 +1,4 @@
-"""Who is calling."""
+"""Who calls: the authenticated principal, and the chain of calls behind a call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """Somebody the hub serves; later rooms decide what they may do."""
+    """An authenticated identity; `policy` decides what it may do."""
 
     id: str
     roles: tuple[str, ...] = ()
@@ -23,13 +23,13 @@ ANONYMOUS: Final = Principal("anonymous")
 CallerType = Literal["mcp", "core", "dynamic", "worker", "workflow", "console"]
 
 MAX_CALL_DEPTH: Final = 3
-"""How many calls may stand behind a call."""
+"""How many calls may be nested below the one a client made."""
 
 
 class Chain(msgspec.Struct, frozen=True):
-    """What stands behind a call: who made it, how deep it is, which run it belongs to.
+    """Where a call comes from: its caller, its depth below the client's call, and the workflow instance it belongs to.
 
-    `token` carries the rights of the one who made it; without one only rules and its principal's rights count.
+    `token` carries the rights of the calling capability; without one, only policies and the principal's rights count.
     """
 
     caller: str
@@ -38,8 +38,8 @@ class Chain(msgspec.Struct, frozen=True):
     run: str = ""
     token: str | None = None
     key: str = ""
-    """The idempotency key of a call that a workflow makes: the same however often it is made."""
+    """The idempotency key of a call that a workflow makes; a repeated call has the same."""
 
 
 FROM_OUTSIDE: Final = Chain("mcp", "mcp")
-"""A call that a client made."""
+"""The chain of a call that a client makes directly."""

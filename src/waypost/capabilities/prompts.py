@@ -58,7 +58,7 @@ class Prompt(Component):
 
 
 def prompt_from_function(function: Callable[..., Any], options: Options) -> Capability:
-    """The prompt that `function` writes; its parameters are the arguments."""
+    """The prompt of a function; its parameters are the arguments."""
     name = function.__name__ if options.name is UNSET else options.name
 
     def build() -> Capability:
@@ -82,14 +82,14 @@ def _fields_of(function: Callable[..., Any], arguments: Arguments) -> list[tuple
     known = resolve_hints(function)
     parameters = inspect.signature(function).parameters
     return [
-        (name, known.get(name, str), _default(parameters[name]))
+        (
+            name,
+            known.get(name, str),
+            signatures.MISSING if parameters[name].default is inspect.Parameter.empty else parameters[name].default,
+        )
         for name in arguments.schema.get("properties", {})
         if name in parameters
     ]
-
-
-def _default(parameter: inspect.Parameter) -> Any:
-    return signatures.MISSING if parameter.default is parameter.empty else parameter.default
 
 
 def _prompt(
@@ -128,7 +128,7 @@ def _prompt(
 
 
 def to_messages(value: Any) -> list[PromptMessage]:
-    """The messages for whatever a prompt returned; text without a role is the user's."""
+    """The messages for the value that a prompt returned; text without a role is the user's."""
     parts = list(value) if isinstance(value, (list, tuple)) else [value]
     return [_message(part) for part in parts]
 
@@ -182,17 +182,17 @@ def prompt_from_template(
         Options(title=title),
         fields=[(argument, str, signatures.MISSING if required else None) for argument, _, required in arguments],
         arguments=forms.declared(fields, raw=False) if fields else OPEN,
-        handler=lambda values, _: _rendered(name, template, values),
+        handler=lambda values, _: _render(name, template, values),
         arity=2,
         asynchronous=False,
         description=description,
     )
 
 
-def _rendered(name: str, template: str, values: Mapping[str, Any]) -> str:
+def _render(name: str, template: str, values: Mapping[str, Any]) -> str:
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    # Values are data: they are put in as they are and never read as a template themselves.
+    # Values are untrusted data: they are inserted as they are and never rendered as templates themselves.
     environment = ImmutableSandboxedEnvironment(optimized=False, keep_trailing_newline=True)
     try:
         return environment.from_string(template).render(values)

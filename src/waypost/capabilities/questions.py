@@ -1,4 +1,4 @@
-"""Questions to the client: what is asked, what the client must be able to do, and how its answers read."""
+"""Requests to the client (elicitation, sampling, roots): parameters, needed capabilities, answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ANSWER_TIMEOUT_S: Final = 300.0
 
 
 class Question(msgspec.Struct, frozen=True):
-    """One request to the client; `key` tells it apart from the others of its call."""
+    """One request to the client; `key` distinguishes it from others of the same call."""
 
     method: str
     params: dict[str, Any]
@@ -28,18 +28,21 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class InputNeeded(BaseException):
-    """Ends a run of a handler that asked something; no handler is meant to catch it."""
+    """Ends the run of a handler that asked a stateless client; the handler runs again when the answer has arrived.
+
+    A `BaseException`, so that `except Exception` in a handler does not catch it.
+    """
 
 
 def is_input_needed(error: BaseException) -> bool:
-    """Whether a run ended because it asked, possibly from several tasks at once."""
+    """Whether a run ended because it asked, also from several tasks at once (an exception group)."""
     if isinstance(error, BaseExceptionGroup):
         return any(is_input_needed(inner) for inner in error.exceptions)
     return isinstance(error, InputNeeded)
 
 
 class SamplingAnswer(msgspec.Struct, frozen=True, rename="camel"):
-    """What the client's model said."""
+    """The answer of the client's model."""
 
     role: str
     content: Any
@@ -54,14 +57,14 @@ class SamplingAnswer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Root(msgspec.Struct, frozen=True):
-    """A place the client works in."""
+    """A root of the client: a place it works in."""
 
     uri: str
     name: str | None = None
 
 
 def check_supported(capabilities: Mapping[str, Any], needs: Mapping[str, Any]) -> None:
-    """Refuse to ask what the client did not say it can answer."""
+    """Raise `CapabilityNotSupported` for a request that the client did not declare it can answer."""
     for name, inner in needs.items():
         offered = capabilities.get(name)
         if offered is None or (name == "elicitation" and not _offers_mode(offered, inner)):
@@ -71,18 +74,18 @@ def check_supported(capabilities: Mapping[str, Any], needs: Mapping[str, Any]) -
 
 
 def _offers_mode(offered: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether a client shows that kind of elicitation; one that names no kind shows forms."""
+    """Whether a client supports these modes of elicitation; one that declares none supports forms."""
     return all(mode in offered or (mode == "form" and not offered) for mode in wanted)
 
 
 def form_question(message: str, schema: dict[str, Any], key: str | None, within: float) -> Question:
-    """Ask a person to fill in a form."""
+    """A request that the user fills in a form."""
     params = {"mode": "form", "message": message, "requestedSchema": schema}
     return Question("elicitation/create", params, {"elicitation": {"form": {}}}, key, within)
 
 
 def url_question(message: str, url: str, key: str | None, within: float) -> Question:
-    """Ask a person to open a page."""
+    """A request that the user opens a page."""
     params = {"mode": "url", "message": message, "url": url}
     return Question("elicitation/create", params, {"elicitation": {"url": {}}}, key, within)
 
@@ -90,7 +93,7 @@ def url_question(message: str, url: str, key: str | None, within: float) -> Ques
 def sampling_question(
     messages: Any, options: Mapping[str, Any], max_tokens: int, key: str | None, within: float
 ) -> Question:
-    """Ask the client's model."""
+    """A request to the client's model."""
     params: dict[str, Any] = {"messages": as_sampling_messages(messages), "maxTokens": max_tokens}
     params |= {_SAMPLING[name]: value for name, value in options.items() if value is not None}
     needs: dict[str, Any] = {"sampling": {"tools": {}} if params.get("tools") else {}}
@@ -98,7 +101,7 @@ def sampling_question(
 
 
 def roots_question(key: str | None, within: float) -> Question:
-    """Ask where the client works."""
+    """A request for the client's roots."""
     return Question("roots/list", {}, {"roots": {}}, key, within)
 
 
@@ -115,7 +118,7 @@ _SAMPLING: Final = {
 
 
 def as_sampling_messages(messages: Any) -> list[dict[str, Any]]:
-    """Messages for a model from text, content blocks, or messages with a role."""
+    """Sampling messages from text, content blocks, or messages with a role."""
     parts = messages if isinstance(messages, Sequence) and not isinstance(messages, str) else [messages]
     return [_sampling_message(part) for part in parts]
 
@@ -131,7 +134,7 @@ def _sampling_message(part: Any) -> dict[str, Any]:
 
 
 def parse_sampling_answer(result: Any) -> SamplingAnswer:
-    """What the model said, with content as blocks where they are known."""
+    """The answer of a sampling request, its content as blocks where their type is known."""
     try:
         given = msgspec.convert(result, SamplingAnswer)
         content = [_block(part) for part in given.content] if isinstance(given.content, list) else _block(given.content)
@@ -147,7 +150,7 @@ def _block(part: Any) -> Any:
 
 
 def parse_roots(result: Any) -> list[Root]:
-    """The client's roots."""
+    """The answer of a roots request."""
     try:
         return msgspec.convert(result, _Roots).roots
     except msgspec.ValidationError as error:
@@ -171,19 +174,19 @@ _ROOT: Final = frozenset({"type", "properties", "required", "title", "descriptio
 
 
 class ElicitationAnswer(msgspec.Struct, frozen=True):
-    """What the person did: accept with the content of the form, decline, or cancel."""
+    """The user's answer: accept with the content of the form, decline, or cancel."""
 
     action: str
     content: dict[str, Any] | None = None
 
     @property
     def accepted(self) -> bool:
-        """Whether the person agreed."""
+        """Whether the user accepted."""
         return self.action == "accept"
 
 
 def to_form(schema: Any) -> dict[str, Any]:
-    """The schema of a form, written raw or in the data form; what no client can show is `SchemaNotAllowed`."""
+    """The JSON Schema of a form, given raw or in the data form; `SchemaNotAllowed` for what MCP forms do not allow."""
     if not isinstance(schema, dict):
         raise SchemaNotAllowed("The schema of a form must be a mapping.")
     raw: dict[str, Any] = schema if is_raw(schema) or isinstance(schema.get("type"), str) else parse(schema).schema
@@ -254,7 +257,7 @@ def _only(part: Mapping[str, Any], allowed: frozenset[str], name: str) -> None:
 
 
 def to_older_form(schema: dict[str, Any], version: str) -> dict[str, Any]:
-    """The form as a client of `version` can show it."""
+    """The form for a client of `version`: those before 2025-11-25 know no multiple choice, titles or most defaults."""
     if at_least(version, V2025_11_25):
         return schema
     return schema | {"properties": {name: _older(name, part) for name, part in schema["properties"].items()}}
@@ -273,7 +276,7 @@ def _older(name: str, part: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse_elicitation_answer(result: Any, schema: dict[str, Any] | None) -> ElicitationAnswer:
-    """The person's answer: only one that accepts a form has content, and that fits the form or is `InvalidAnswer`."""
+    """The answer of an elicitation; `InvalidAnswer` when it is malformed or its content does not match the form."""
     try:
         given = msgspec.convert(result, ElicitationAnswer)
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""The one registry: everything an agent can reach, by kind and name, and who wants to know when it changes."""
+"""The registry: all capabilities by kind and name, and the listeners of their changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from waypost.suggestions import did_you_mean, preselect
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One mutation of the registry: which lists look different now, and what came, went or looks different in them."""
+    """One mutation of the registry: the lists that changed, and the capabilities added, removed or replaced in them."""
 
     kinds: frozenset[Kind]
     rows: tuple[Capability, ...] = ()
@@ -28,13 +28,13 @@ Rows: TypeAlias = dict[tuple[Kind, str], Capability]
 """Capabilities by kind and name."""
 
 REMEMBERED: Final = 10_000
-"""How many changes a table can tell one by one, at least."""
+"""How many changes a table keeps one by one, at least."""
 PREFIXES: Final = {"skill:": "skill", "workflow:": "workflow"}
-"""How the names of tools begin that are something else as well, and what they are."""
+"""Prefixes of names of tools that stand for something else, and what that is called in errors."""
 
 
 class Table:
-    """The capabilities of one kind, in the order of their names."""
+    """The capabilities of one kind, sorted by name."""
 
     def __init__(self) -> None:
         self.revision = 0
@@ -58,7 +58,7 @@ class Table:
         return key in self._rows
 
     def after(self, key: str | None) -> Iterator[Capability]:
-        """The rows whose key sorts behind `key`, which itself need not exist any more."""
+        """The rows whose key sorts after `key`, which need not exist."""
         start = 0 if key is None else bisect_right(self._order, key)
         return (self._rows[name] for name in self._order[start:])
 
@@ -74,7 +74,7 @@ class Table:
         self._note(capability.id)
 
     def pop(self, key: str) -> Capability | None:
-        """Take a row out."""
+        """Remove a row."""
         row = self._rows.pop(key, None)
         if row is not None:
             del self._order[bisect_left(self._order, key)]
@@ -85,7 +85,7 @@ class Table:
         return row
 
     def changed_since(self, revision: int) -> list[str] | None:
-        """The keys of rows that came, went or were exchanged since then; `None` where that is forgotten."""
+        """The keys of rows added, removed or replaced since a revision; `None` when that is not kept any longer."""
         first, keys = self._changed
         return None if revision < first else keys[revision - first :]
 
@@ -106,7 +106,7 @@ class Registry:
         self._portable: dict[str, str] = {}
         self._portable_of: dict[str, str] = {}
         self._waiting: Rows = {}
-        """Those that wait for their names, which are others' now."""
+        """Capabilities that wait until a name becomes free."""
         self._listeners: list[Listener] = []
         self._settling: list[Callable[[], None]] = []
         self._held: list[Capability] | None = None
@@ -115,12 +115,12 @@ class Registry:
         return self.tables[kind]
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Have `listener` called after each change, until the returned function is called."""
+        """Call `listener` after each change, until the returned function is called."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     def settle(self, arrange: Callable[[], None]) -> None:
-        """Have `arrange` called after each change and before it is told; what it changes is told with it."""
+        """Call `arrange` after each change and before it is published; what it changes is published with it."""
         self._settling.append(arrange)
 
     def add(self, capabilities: Iterable[Capability]) -> None:
@@ -128,11 +128,11 @@ class Registry:
         self.replace((), capabilities)
 
     def remove(self, capabilities: Iterable[Capability]) -> None:
-        """Take capabilities out again."""
+        """Remove capabilities."""
         self.replace(capabilities, ())
 
     def replace(self, old: Iterable[Capability], new: Iterable[Capability]) -> None:
-        """Exchange capabilities in one step, seen from outside as one change.
+        """Replace capabilities in one step, which listeners see as one change.
 
         Of two with one name, one that yields makes room for one that does not, whichever came first.
         """
@@ -153,7 +153,7 @@ class Registry:
         self._publish(_different(leaving, arriving) + respelled)
 
     def is_taken(self, kind: Kind, name: str) -> bool:
-        """Whether something has a name that makes room for nobody."""
+        """Whether a capability that does not give up its name has it."""
         found = self.tables[kind].get(name)
         return found is not None and found.yields is None
 
@@ -210,7 +210,7 @@ class Registry:
 
     def _publish_portable(self, name: str) -> Capability | None:
         if is_portable(name):
-            # A name that is portable by itself keeps it; whoever borrowed it moves aside.
+            # A name that is portable by itself keeps it; a tool that borrowed it gets another spelling.
             borrower = self._portable.get(name)
             self._claim(name, name)
             if borrower is not None and borrower != name:
@@ -225,7 +225,7 @@ class Registry:
         self._portable_of[name] = spelled
 
     def _free(self, name: str) -> str:
-        """A portable spelling of `name` that is nobody else's."""
+        """A portable spelling of `name` that no other tool has."""
         plain = spelled = to_portable(name)
         for attempt in itertools.count():
             if self._portable.get(spelled, name) == name and spelled not in self.tools:
@@ -235,7 +235,7 @@ class Registry:
 
     @contextmanager
     def as_one_change(self) -> Iterator[None]:
-        """Have everything that changes inside told as one change, when it is over."""
+        """Publish everything that changes inside as one change at the end."""
         if self._held is not None:
             yield
             return
@@ -318,13 +318,13 @@ def _key(row: Capability) -> tuple[Kind, str]:
 
 
 def _spellings(row: Capability) -> Iterable[tuple[Kind, str]]:
-    """Every name that a row is called by."""
+    """Every name that a row can be called by."""
     names = {row.id, to_portable(row.id)} if row.kind is Kind.TOOL else {row.id}
     return [(row.kind, name) for name in names]
 
 
 def _different(old: Rows, new: Rows) -> list[Capability]:
-    """What makes lists look different after an exchange: rows as they were, and as they are."""
+    """The rows that differ in lists after a replacement, before and after."""
     before, after = _listed(old), _listed(new)
     return [
         row

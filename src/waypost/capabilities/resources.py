@@ -33,7 +33,7 @@ _EXPRESSION: Final = re.compile(r"\{([^{}]*)\}")
 _VARIABLE: Final = re.compile(r"([+#]?)([A-Za-z_][A-Za-z0-9_]*)")
 _CHARACTER: Final = {"": "[^/?#]", "+": ".", "#": "."}
 _RESERVED: Final = "-._~:/?#[]@!$&'()*+,;="
-_KEPT: Final = {"": "-._~", "+": _RESERVED, "#": _RESERVED}
+_UNQUOTED: Final = {"": "-._~", "+": _RESERVED, "#": _RESERVED}
 MAX_URI_CHARACTERS: Final = 8192
 """A longer URI matches no template."""
 
@@ -65,7 +65,7 @@ class UriTemplate:
             raise DefinitionError(f"URI template {template!r} uses a variable twice.")
 
     def _regex(self) -> str:
-        """A pattern that hardly ever has to try twice: only one value may hold what comes behind it."""
+        """A pattern that hardly backtracks: only the last reserved variable may contain the literal that follows it."""
         greedy = max((index for index, (_, operator, _) in enumerate(self._parts) if operator), default=-1)
         following = [re.escape(literal) or operator for literal, operator, _ in self._parts[1:]]
         pattern = ""
@@ -118,7 +118,7 @@ class UriTemplate:
         """The URI for these values."""
         filled = []
         for literal, operator, name in self._parts:
-            value = quote(variables.get(name, ""), safe=_KEPT[operator])
+            value = quote(variables.get(name, ""), safe=_UNQUOTED[operator])
             if operator:
                 value = _ENCODED_TWICE.sub(r"%\1", value)
             filled.append(literal + ("#" if operator == "#" and value else "") + value)
@@ -184,7 +184,9 @@ def _resource(
         raise DefinitionError("give it either a uri or a uri_template.")
     template = None if options.uri_template is None else UriTemplate(options.uri_template)
     if template is not None:
-        _check_variables(template, arguments.schema)
+        missing = set(arguments.schema.get("required", ())) - set(template.variables)
+        if missing:
+            raise DefinitionError(f"{template.template} does not give {', '.join(sorted(missing))}.")
     common = options.definition(description) | {
         "mime_type": options.mime_type or UNSET,
         "annotations": UNSET if options.annotations is None else _annotations(options.annotations),
@@ -212,7 +214,7 @@ def _resource(
 
 
 def _annotations(given: Mapping[str, Any]) -> Annotations:
-    """Annotations from their names here or on the wire."""
+    """Annotations by their Python names or their wire names."""
     for key in given:
         if key not in _WIRE_NAMES and key not in _WIRE_NAMES.values():
             raise DefinitionError(f"unknown annotation {key!r}{did_you_mean(key, _WIRE_NAMES, ', ') or '.'}")
@@ -230,14 +232,8 @@ def _annotations(given: Mapping[str, Any]) -> Annotations:
 _WIRE_NAMES: Final = dict(zip(Annotations.__struct_fields__, Annotations.__struct_encode_fields__, strict=True))
 
 
-def _check_variables(template: UriTemplate, schema: Mapping[str, Any]) -> None:
-    missing = set(schema.get("required", ())) - set(template.variables)
-    if missing:
-        raise DefinitionError(f"{template.template} does not give {', '.join(sorted(missing))}.")
-
-
 def to_contents(value: Any, uri: str, mime_type: str | None) -> list[Contents]:
-    """The contents for whatever a resource returned; an `EmbeddedResource` is ready-made contents."""
+    """The contents for the value that a resource returned; an `EmbeddedResource` is used as it is."""
     parts = list(value) if isinstance(value, (list, tuple)) else [value]
     if parts and all(isinstance(part, (TextContents, BlobContents, EmbeddedResource)) for part in parts):
         return [part.block().resource if isinstance(part, EmbeddedResource) else part for part in parts]

@@ -16,7 +16,7 @@ LISTS: Final[tuple[str, ...]] = get_args(ListKind)
 
 
 class Session(ABC):
-    """One client and what the hub remembers about it."""
+    """One client and the values that handlers keep for it."""
 
     __slots__ = ("_assigns", "client_capabilities", "client_info", "id")
 
@@ -30,7 +30,7 @@ class Session(ABC):
 
     @property
     def assigns(self) -> Mapping[str, Any]:
-        """What was `put` here so far, to read."""
+        """The values that were `put` here, read-only."""
         return MappingProxyType(self._assigns)
 
     async def put(self, key: str, value: Any) -> None:
@@ -39,11 +39,11 @@ class Session(ABC):
 
     @abstractmethod
     async def notify_changed(self, kind: ListKind) -> None:
-        """Tell this client alone that one of its lists changed."""
+        """Notify only this client that one of its lists changed."""
 
     @abstractmethod
     async def send_log(self, level: str, message: str, data: Mapping[str, Any] | None = None) -> None:
-        """Send a log message, if the client wants that level."""
+        """Send a log message, if the client asked for that level."""
 
     @abstractmethod
     async def send_progress(
@@ -53,18 +53,18 @@ class Session(ABC):
 
     @abstractmethod
     async def send_resource_updated(self, uri: str, timestamp: Any = None) -> None:
-        """Tell the client that a resource it subscribed to changed."""
+        """Notify the client that a resource it subscribed to changed."""
 
     @abstractmethod
     async def send_task_status(self, task_id: str) -> None:
-        """Tell the client how one of its tasks stands."""
+        """Notify the client of the status of one of its tasks."""
 
-    async def send_elicitation_complete(self, elicitation_id: str) -> None:  # noqa: B027  # others are not told
-        """Tell the client that what a person was to do on a page is done; only sessions of 2025-11-25 know of that."""
+    async def send_elicitation_complete(self, elicitation_id: str) -> None:  # noqa: B027  # other versions have no such notification
+        """Notify the client that a URL elicitation is complete; only sessions of 2025-11-25 have that notification."""
 
     async def send_elicitation(self, message: str, schema: Any, timeout: float = 30.0) -> str:  # noqa: ASYNC109
-        """Ask the person behind the client and go on; the answer arrives at the hook `on_elicitation`."""
-        raise self._unheard({"elicitation": {"form": {}}}, "elicit")
+        """Ask the user of the client without waiting; the answer arrives at the hook `on_elicitation`."""
+        raise self._no_request_error({"elicitation": {"form": {}}}, "elicit")
 
     async def send_sampling(
         self,
@@ -74,20 +74,20 @@ class Session(ABC):
         timeout: float = 30.0,  # noqa: ASYNC109
         **options: Any,
     ) -> str:
-        """Ask the client's model and go on; the answer arrives at the hook `on_sampling`."""
-        raise self._unheard({"sampling": {}}, "sample")
+        """Ask the client's model without waiting; the answer arrives at the hook `on_sampling`."""
+        raise self._no_request_error({"sampling": {}}, "sample")
 
     async def send_roots(self, timeout: float = 30.0) -> str:  # noqa: ASYNC109
-        """Ask where the client works and go on; the answer arrives at the hook `on_roots`."""
-        raise self._unheard({"roots": {}}, "roots")
+        """Ask for the client's roots without waiting; the answer arrives at the hook `on_roots`."""
+        raise self._no_request_error({"roots": {}}, "roots")
 
-    def _unheard(self, needs: Mapping[str, Any], instead: str) -> NoAnswer:
-        """Why nothing can be asked beside a request; a client that could not be asked in one either is told so."""
+    def _no_request_error(self, needs: Mapping[str, Any], instead: str) -> NoAnswer:
+        """The error of a client that can be asked only within a request; `CapabilityNotSupported` if not even then."""
         check_supported(self.client_capabilities, needs)
         return NoAnswer(f"A stateless client is asked nothing beside a request; use await ctx.{instead}() in it.")
 
 
 def check_list(kind: str) -> None:
-    """Refuse the name of a list that no client has."""
+    """Raise `ValueError` for a list that MCP does not have."""
     if kind not in LISTS:
         raise ValueError(f"There is no list {kind!r} that could change; there are {', '.join(LISTS)}.")

@@ -1,4 +1,4 @@
-"""`Tool`: one class, one tool."""
+"""Tools from functions, classes (`Tool`) and toolkits (`Toolkit`, `@tool`), and the expansion of what is registered."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ class Blueprint:
     capability: Capability
     shape: Shape
 
-    def bound(self, function: Callable[..., Any]) -> Capability:
-        """The tool around `function`, a bound method."""
+    def bind(self, function: Callable[..., Any]) -> Capability:
+        """The tool with `function`, a bound method, as its handler."""
         return replace(self.capability, handler=self.shape.handler(function))
 
 
 def declared_input(options: ToolOptions) -> Arguments | None:
-    """The input the options declare; `input_schema` is asked before `input`."""
+    """The input that the options declare; `input_schema` wins over `input`."""
     if options.input_schema is not UNSET:
         return forms.declared(options.input_schema, raw=True)
     return None if options.input is UNSET else forms.declared(options.input, raw=False)
 
 
 def declared_output(options: ToolOptions) -> Validator | None:
-    """The output schema the options declare; `output_schema` is asked before `output`."""
+    """The output schema that the options declare; `output_schema` wins over `output`."""
     if options.output_schema is not UNSET:
         return forms.output(options.output_schema, raw=True)
     return None if options.output is UNSET else forms.output(options.output, raw=False)
@@ -74,7 +74,7 @@ def tool_from_function(
     owner: str | None = None,
     in_class: bool = False,
 ) -> Blueprint:
-    """The tool that `function` is; one found in a class has yet to be bound to an instance."""
+    """The tool of a function; one of a class still has to be bound to an instance."""
     whole = unwrap_partial(function)
     raw_name = getattr(whole, "__name__", type(whole).__name__)
     name = raw_name if options.name is UNSET else options.name
@@ -107,13 +107,13 @@ def tool_from_function(
 
 
 def derived_output(returns: Any) -> Validator | None:
-    """The output check that a return annotation promises, if it promises one."""
+    """The output check that follows from a return annotation, if any."""
     described = None if returns is inspect.Signature.empty else signatures.returns(returns, opaque=_OPAQUE)
     return None if described is None else Validator.deferred(described.schema)
 
 
 def bare_type(options: ToolOptions, returns: Any) -> type | None:
-    """The plain type a function promises to return, whose values fit the schema derived from it by themselves."""
+    """The return type, if its values always match the derived schema, so that the pipeline can skip the check."""
     declared = options.output is not UNSET or options.output_schema is not UNSET
     return returns if not declared and returns in (bool, int, float) else None
 
@@ -132,7 +132,7 @@ def make_tool(
     owner: str | None = None,
     returns: type | None = None,
 ) -> Capability:
-    """Put a tool together from its checked parts."""
+    """A tool from its checked parts."""
     return Capability(
         kind=Kind.TOOL,
         id=name,
@@ -188,7 +188,7 @@ _MARK: Final = "__waypost_tool__"
 
 
 class _Decorator:
-    """`@tool(...)` before it meets its function."""
+    """`@tool(...)` before it is applied to its function."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.options = options
@@ -199,15 +199,15 @@ class _Decorator:
         if not callable(target) or isinstance(target, type):
             raise DefinitionError(f"@tool needs a function, not {name}; its options go by keyword.")
         parse_options(self.options, f"Tool {name!r}", ToolOptions)
-        _check_first(name, target)
-        # Decorators apply from the function outwards, so what is there already was written nearer and wins.
+        _check_unique(name, target)
+        # Decorators apply from the function outwards: options that exist already were written nearer and win.
         merged = {**self.options, **getattr(target, _MARK, {})}
         setattr(target, _MARK, merged)
         return function
 
 
-def _check_first(name: str, target: object) -> None:
-    """Refuse a second tool of one name in a class body, which would take the place of the first without a word."""
+def _check_unique(name: str, target: object) -> None:
+    """Refuse a second tool of one name in a class body, where Python would silently replace the first."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals is globals():
         frame = frame.f_back
@@ -233,8 +233,8 @@ def tool_options(function: object) -> Mapping[str, Any] | None:
     return marked
 
 
-def _inside(member: object) -> object:
-    """The function a property keeps to itself."""
+def _wrapped_function(member: object) -> object:
+    """The function of a property or cached property."""
     return getattr(member, "fget", None) or getattr(member, "func", None)
 
 
@@ -250,20 +250,20 @@ class Toolkit:
             raise DefinitionError(f"Toolkit {cls.__name__}: unknown option {next(iter(unknown))!r}; it takes category.")
         if category is not None:
             cls.category = category
-        cls._blueprints = dict(cls._marked())
+        cls._blueprints = dict(cls._find_marked())
         names = [blueprint.capability.id for blueprint in cls._blueprints.values()]
         if len(set(names)) != len(names):
             twice = ", ".join(sorted({name for name in names if names.count(name) > 1}))
             raise DefinitionError(f"Toolkit {cls.__name__}: two tools share one name: {twice}.")
 
     @classmethod
-    def _marked(cls) -> list[tuple[str, Blueprint]]:
+    def _find_marked(cls) -> list[tuple[str, Blueprint]]:
         members: dict[str, Any] = {}
         for base in reversed(cls.__mro__):
             members.update(vars(base))
         found = []
         for attribute, member in members.items():
-            if isinstance(member, _Decorator) or tool_options(_inside(member)) is not None:
+            if isinstance(member, _Decorator) or tool_options(_wrapped_function(member)) is not None:
                 raise DefinitionError(f"Toolkit {cls.__name__}: {attribute} is a @tool without a function to call.")
             options = tool_options(member)
             if options is not None:
@@ -282,8 +282,8 @@ class Toolkit:
         )
 
     def capabilities(self) -> list[Capability]:
-        """One tool per marked function, in the order they are written."""
-        return [blueprint.bound(getattr(self, attribute)) for attribute, blueprint in self._blueprints.items()]
+        """One tool per marked function, in the order of definition."""
+        return [blueprint.bind(getattr(self, attribute)) for attribute, blueprint in self._blueprints.items()]
 
 
 def expand(
@@ -295,14 +295,14 @@ def expand(
     hidden: bool | None = None,
     visible: bool | None = None,
 ) -> list[Capability]:
-    """The capabilities of a toolkit, component, function or list of those, in the order they are written."""
+    """The capabilities of a toolkit, component, function or list of those, in the order of definition."""
     for option, value in {"hidden": hidden, "visible": visible}.items():
         if value is not None and not isinstance(value, bool):
             raise DefinitionError(f"{option} must be True or False, not {value!r}.")
     found = _capabilities(source, name)
     if len(found) != 1 and (name is not None or description is not None):
         raise DefinitionError(
-            f"One name or description for {len(found)} tools of {_called(source)} is ambiguous; set it tool by tool."
+            f"One name or description for {len(found)} tools of {_name_of(source)} is ambiguous; set it tool by tool."
         )
     if name is not None:
         check_name(name)
@@ -315,13 +315,13 @@ def expand(
 
 
 def instantiate(source: Any, config: Mapping[str, Any] | None = None) -> list[Any]:
-    """What can be registered out of `source`, classes replaced by instances; `config` is for a toolkit's `__init__`."""
+    """`source` as a list, classes replaced by instances; `config` goes to the `__init__` of a toolkit."""
     if isinstance(source, (list, tuple)):
         return [one for part in source for one in instantiate(part, config)]
     if isinstance(source, type) and issubclass(source, (Component, Toolkit)):
         return [source(**config) if config else source()]
     if config:
-        raise DefinitionError(f"{_called(source)} is no toolkit class, so it takes no config.")
+        raise DefinitionError(f"{_name_of(source)} is no toolkit class, so it takes no config.")
     return [source]
 
 
@@ -336,10 +336,10 @@ def _capabilities(source: Any, name: str | None = None) -> list[Capability]:
         return [capability for part in source for capability in _capabilities(part)]
     if callable(source) and not isinstance(source, type):
         given = {**(tool_options(source) or {}), **({} if name is None else {"name": name})}
-        options = parse_options(given, f"Tool {_called(source)!r}", ToolOptions)
+        options = parse_options(given, f"Tool {_name_of(source)!r}", ToolOptions)
         return [tool_from_function(source, options).capability]
-    raise DefinitionError(f"{_called(source)} is no tool, toolkit, resource or prompt.")
+    raise DefinitionError(f"{_name_of(source)} is no tool, toolkit, resource or prompt.")
 
 
-def _called(source: Any) -> str:
+def _name_of(source: Any) -> str:
     return str(getattr(source, "__name__", type(source).__name__))

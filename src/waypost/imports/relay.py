@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from waypost.capabilities.context import Context, hand_on
+from waypost.capabilities.context import Context, ask_client
 from waypost.capabilities.questions import ANSWER_TIMEOUT_S, Question, check_supported, to_older_form
 from waypost.errors import CapabilityNotSupported, ProtocolError, RemoteError, WaypostError
 from waypost.imports.reports import Remarks
@@ -72,7 +72,7 @@ async def asked(ctx: Context, method: str, params: Mapping[str, Any], key: str |
     if method not in SERVER_REQUESTS:
         raise RemoteError(f"Method not found: {method}", -32601)
     try:
-        return await hand_on(ctx, question_of(ctx, method, params, key))
+        return await ask_client(ctx, question_of(ctx, method, params, key))
     except RemoteError:
         raise
     except ProtocolError as error:
