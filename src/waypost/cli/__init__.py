@@ -1,4 +1,4 @@
-"""The `waypost` command: one file for each group of commands."""
+"""The `waypost` command: one file for each command, named like it."""
 
 from waypost.cli.main import main
 
