@@ -176,7 +176,7 @@ def test_a_changed_toolkit_is_served_and_a_broken_one_is_not(folder: Path) -> No
     with served(*command, folder=folder, ready=r"ready at (http://127\.0\.0\.1:\d+)/mcp$") as (process, address):
         assert process.stderr is not None
         toolkit.write_text(text.replace('f"Hello', 'f"Good day'))
-        wait_for(process.stderr, r'"logger": "waypost\.configured", "message": "the configuration was reloaded"')
+        wait_for(process.stderr, r'"message": "the configuration was reloaded"')
         assert call(address, "hello", '{"name": "Ada"}', folder) == "Good day, Ada.\n"
         toolkit.write_text("this is no Python")
         wait_for(process.stderr, r'"level": "error", .*"message": "the configuration was not reloaded: .*\[CFG042\]"')
