@@ -22,6 +22,7 @@ HOUSE = (
     {"imports", "search"},
     {"workflows"},
     {"skills"},
+    {"documents"},
     {"worker"},
     {"workers"},
     {"upstreams", "policy.key_ring"},

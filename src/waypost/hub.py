@@ -40,6 +40,8 @@ from waypost.wire.definitions import Implementation
 
 if TYPE_CHECKING:
     from waypost.config.workflows import Workflow
+    from waypost.documents.documents import Content
+    from waypost.documents.folders.folders import SkillFolders
     from waypost.execution.counters import Counters
     from waypost.gateway.gateway import Gateway
     from waypost.imports.imports import Imports
@@ -47,8 +49,6 @@ if TYPE_CHECKING:
     from waypost.policy.guard import PolicyGuard
     from waypost.policy.key_ring import KeyRing
     from waypost.protocol.engine import Engine
-    from waypost.skills.content.content import Content
-    from waypost.skills.folders.folders import SkillFolders
     from waypost.skills.skill_set import SkillSet
     from waypost.transports.http.app import HttpApp
     from waypost.workers.workers import Workers

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.documents.folders.library import put
 from tests.protocol.conftest import asynchronous, until
-from tests.skills.folders.library import put
 from tests.worker.engine import failure, settled, working
 from tests.workers.wire import at_work
 from waypost import Hub

@@ -14,8 +14,8 @@ from tests.protocol.conftest import asynchronous, until
 from waypost import Hub
 from waypost.capabilities.capability import Kind
 from waypost.config.workflows import State, Workflow
+from waypost.documents.access import OPERATOR
 from waypost.runtime import runtime as runtime_module
-from waypost.skills.content.owning import OPERATOR
 from waypost.testing import connect
 
 SKILL = "def run(args):\n    return 'hi'\n"

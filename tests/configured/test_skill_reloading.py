@@ -14,7 +14,7 @@ from tests.protocol.conftest import asynchronous, until
 from tests.skills.core.calling import serving
 from waypost import Hub
 from waypost.capabilities.capability import Kind
-from waypost.skills.refusals import SkillRefused
+from waypost.skills.files import SkillRefused
 from waypost.testing import TestClient
 
 ECHO = "def run(args):\n    return args['input']\n"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.contract.conftest import asynchronous
+from tests.documents.folders.library import BODY, put, skill, text
 from tests.gateway.hubs import told
-from tests.skills.folders.library import BODY, put, skill, text
 from waypost import Hub
 from waypost.policy.rules import Rule
 from waypost.testing import TestClient, connect

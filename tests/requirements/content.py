@@ -16,8 +16,8 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         "Thirteen functions and two kinds of trigger are listed with the schemas that workers know.",
         (
             f"{INTERFACE}::test_thirteen_functions_and_two_kinds_of_trigger_are_listed_with_their_schemas",
-            "skills/content/test_functions.py::test_the_functions_are_declared_as_workers_know_them",
-            "skills/content/test_functions.py::test_answers_fit_the_schemas_that_are_declared",
+            "documents/test_functions.py::test_the_functions_are_declared_as_workers_know_them",
+            "documents/test_functions.py::test_answers_fit_the_schemas_that_are_declared",
         ),
     ),
     "S2": (
@@ -48,7 +48,7 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         "A body has up to 262144 bytes of UTF-8.",
         (
             f"{INTERFACE}::test_a_body_is_measured_in_bytes",
-            "skills/content/test_ids.py::test_a_body_of_up_to_262144_bytes_is_accepted",
+            "documents/test_ids.py::test_a_body_of_up_to_262144_bytes_is_accepted",
         ),
     ),
     "S5": (
@@ -78,15 +78,15 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         (
             f"{READING}::test_internal_functions_back_neither_a_section_nor_a_prompt",
             f"{READING}::test_functions_with_a_dot_cannot_be_written_as_a_section",
-            "skills/content/test_uris.py::test_infra_namespaces_are_hard_floored",
-            "skills/content/test_uris.py::test_ordinary_namespaces_are_not",
+            "documents/test_uris.py::test_infra_namespaces_are_hard_floored",
+            "documents/test_uris.py::test_ordinary_namespaces_are_not",
         ),
     ),
     "S9": (
         "A description in the index is cut after 140 characters, whatever their bytes.",
         (
             f"{READING}::test_descriptions_of_the_index_are_cut_between_characters",
-            "skills/content/test_rendering.py::test_a_text_is_cut_between_characters_whatever_their_bytes",
+            "documents/test_rendering.py::test_a_text_is_cut_between_characters_whatever_their_bytes",
         ),
     ),
     "S10": (
@@ -132,8 +132,8 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         (
             f"{BRIDGE}::test_resources_list_read_and_templates_delegate",
             f"{BRIDGE}::test_prompts_list_and_get_delegate",
-            "skills/content/test_content.py::test_clients_see_what_the_functions_answer",
-            "skills/content/test_delegating.py::test_clients_see_what_the_functions_of_the_worker_answer",
+            "documents/test_content.py::test_clients_see_what_the_functions_answer",
+            "documents/test_delegating.py::test_clients_see_what_the_functions_of_the_worker_answer",
         ),
     ),
     "M4": (

@@ -11,8 +11,8 @@ import pytest
 from tests.contract.conftest import asynchronous
 from tests.skills.workbench import ECHO, Workbench, workbench
 from waypost.errors import RemoteError, StaleVersion, StoreError
+from waypost.skills.files import SkillRefused
 from waypost.skills.records import MOST_KEPT
-from waypost.skills.refusals import SkillRefused
 from waypost.stores.records import Documents
 
 

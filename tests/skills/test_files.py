@@ -10,8 +10,7 @@ import pytest
 
 from tests.skills.workbench import ECHO
 from waypost.skills import files
-from waypost.skills.files import exchanged, read, source
-from waypost.skills.refusals import SkillRefused
+from waypost.skills.files import SkillRefused, exchanged, read, source
 
 SECRET = "PASSWORD = 'hunter2'\n"
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from waypost.capabilities.registry import Registry
 from waypost.skills import files
 from waypost.skills.declarations import PERMISSIONS, examined
-from waypost.skills.limits import Limits
-from waypost.skills.refusals import SkillRefused
+from waypost.skills.files import Limits, SkillRefused
 from waypost.skills.skill_set import SkillSet
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store

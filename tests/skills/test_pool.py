@@ -12,7 +12,7 @@ import pytest
 
 from tests.contract.conftest import DEADLINE, asynchronous
 from tests.skills.workbench import is_running, until, workbench
-from waypost.skills.limits import Limits
+from waypost.skills.files import Limits
 
 PID = "import os\ndef run(args):\n    return os.getpid()\n"
 

@@ -9,8 +9,7 @@ import pytest
 from tests.contract.conftest import asynchronous
 from tests.skills.workbench import ECHO, workbench
 from waypost.errors import DefinitionError, UnknownCapability
-from waypost.skills.limits import LARGEST_FILE, Limits
-from waypost.skills.refusals import SkillRefused
+from waypost.skills.files import LARGEST_FILE, Limits, SkillRefused
 
 RUN = "\ndef run(args):\n    return 1\n"
 

@@ -11,8 +11,8 @@ import pytest
 from tests.contract.conftest import asynchronous
 from waypost import Hub
 from waypost.config import SkillLimits, Skills
-from waypost.skills.limits import Limits
-from waypost.skills.section import _limits
+from waypost.skills.files import Limits
+from waypost.skills.skills import _limits
 from waypost.testing import TestClient, connect
 
 

@@ -10,12 +10,10 @@ from msgspec import UNSET, Meta
 
 from waypost.api.routing import ManagedHub, Skills
 from waypost.capabilities.capability import Capability, Kind
+from waypost.documents.access import OPERATOR
+from waypost.documents.documents import Content
+from waypost.documents.uris import check_new_id, did_you_mean, skill_uri
 from waypost.errors import InvalidParams, InvocationFailed, UnknownCapability
-from waypost.skills.content.content import Content
-from waypost.skills.content.hints import did_you_mean
-from waypost.skills.content.ids import check_new_id
-from waypost.skills.content.owning import OPERATOR
-from waypost.skills.content.uris import skill_uri
 from waypost.wire.definitions import PromptDefinition
 from waypost.workers.builtins import about
 

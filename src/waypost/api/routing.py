@@ -12,12 +12,12 @@ from urllib.parse import unquote
 import msgspec
 
 from waypost.capabilities.principals import Principal
+from waypost.documents.documents import Content
 from waypost.imports.imports import Imports
 from waypost.policy import Authentication
 from waypost.policy.key_ring import KeyRing
 from waypost.policy.vault import Vault
 from waypost.runtime.core import Core
-from waypost.skills.content.content import Content
 from waypost.upstreams.pool import Upstreams
 from waypost.workers.workers import Workers
 from waypost.workflows.workflows import Workflows

@@ -238,7 +238,7 @@ def _unserved(loaded: config.Loaded, built: Built) -> list[config.Finding]:
     settings = loaded.config.skills
     if settings is None or not (settings.folders or settings.prompts):
         return []
-    from waypost.skills.folders.checking import problems
+    from waypost.documents.folders.folders import problems
 
     workers = loaded.config.workers
     found = problems(

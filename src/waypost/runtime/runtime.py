@@ -27,17 +27,17 @@ from waypost.wire.hosts import is_loopback
 
 if TYPE_CHECKING:
     from waypost.api import Api
+    from waypost.documents.delegation import Delegation
+    from waypost.documents.documents import Content
+    from waypost.documents.folders.folders import SkillFolders
     from waypost.gateway.gateway import Gateway
     from waypost.imports.imports import Imports
     from waypost.policy import Authentication
     from waypost.policy.key_ring import KeyRing
     from waypost.policy.vault import Vault
     from waypost.runtime.configuration import Configuration
-    from waypost.skills.content.content import Content
-    from waypost.skills.content.delegating import Delegation
-    from waypost.skills.folders.folders import SkillFolders
-    from waypost.skills.live_section import LiveSection
     from waypost.skills.skill_set import SkillSet
+    from waypost.skills.skills import LiveSection
     from waypost.transports.http.app import OperatorAnswer, OperatorRequest
     from waypost.upstreams.pool import Upstreams
     from waypost.workers.workers import Workers
@@ -391,7 +391,7 @@ class Runtime:
     @property
     def content(self) -> Content:
         """Markdown skills and prompts that workers and people publish."""
-        from waypost.skills.content.hosting import hosted_content
+        from waypost.documents.documents import hosted_content
 
         core = self.core
         return self._get(
@@ -410,7 +410,7 @@ class Runtime:
     @property
     def delegation(self) -> Delegation:
         """Markdown skills and prompts of a registry that is a worker."""
-        from waypost.skills.content.delegating import Delegation
+        from waypost.documents.delegation import Delegation
 
         core = self.core
         return self._get(
@@ -420,7 +420,7 @@ class Runtime:
     @property
     def folders(self) -> SkillFolders:
         """The folders that skills and prompts are read from."""
-        from waypost.skills.folders.folders import SkillFolders
+        from waypost.documents.folders.folders import SkillFolders
 
         core = self.core
         return self._get(
@@ -440,7 +440,7 @@ class Runtime:
     @property
     def executable_skills(self) -> LiveSection:
         """Core skills and the skills of a directory."""
-        from waypost.skills.live_section import LiveSection
+        from waypost.skills.skills import LiveSection
 
         core = self.core
         return self._get(

@@ -1,4 +1,4 @@
-"""Skill files: which may be named, how they are read, made and put back."""
+"""The files of a skills directory, the limits of their processes, and why one is refused."""
 
 from __future__ import annotations
 
@@ -7,17 +7,54 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from waypost.errors import shorten
-from waypost.skills.directories import LinkMet, beginning, opened
-from waypost.skills.limits import LARGEST_FILE
-from waypost.skills.refusals import SkillRefused
+from waypost.documents.folders.files import LinkMet, beginning, opened
+from waypost.errors import DefinitionError, UnknownCapability, shorten
+from waypost.suggestions import did_you_mean
+
+
+class SkillRefused(DefinitionError):
+    """The skill is refused."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class SkillNotFound(SkillRefused, UnknownCapability):
+    """There is no such skill."""
+
+    def __init__(self, name: str, known: Iterable[str] = ()) -> None:
+        hint = did_you_mean(name, known, "; ") or "."
+        super().__init__("not_found", f"There is no dynamic skill {shorten(name)}{hint}")
+
+
+MIB: Final = 1024 * 1024
+
+LARGEST_FILE: Final = MIB
+"""The most bytes of a skill's file."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What the processes of all dynamic skills, one process, and one call may take; times are seconds, sizes bytes."""
+
+    processes: int = 16
+    waiting: int = 10_000
+    idle: float = 60.0
+    start: float = 10.0
+    cpu: int = 60
+    memory: int = 512 * MIB
+    files: int = 64
+    file_size: int = 64 * MIB
+    result: int = 64 * MIB
+    output: int = MIB // 16
+
 
 SUFFIX: Final = ".py"
 _NO_FILE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ENXIO)

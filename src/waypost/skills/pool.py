@@ -1,17 +1,49 @@
-"""Warm processes for dynamic skills: bounded in number, kept for a while, oldest let go first."""
+"""The processes of all skills, and the calls that run on them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from typing import Final
+from typing import Any, Final
 
+from waypost.capabilities.context import Context, Handler
 from waypost.errors import Busy
-from waypost.loops import running_loop
-from waypost.skills.limits import Limits
+from waypost.loops import maybe_await, running_loop
+from waypost.skills.files import Limits
 from waypost.skills.process import ImportFailed, Process, Program
+
+
+class Calls:
+    """How many calls of some handlers run."""
+
+    def __init__(self) -> None:
+        self._running = 0
+        self._over: Callable[[], None] | None = None
+
+    def counted(self, run: Handler) -> Handler:
+        """A handler whose calls count."""
+
+        async def counted(arguments: Any, ctx: Context) -> Any:
+            self._running += 1
+            try:
+                return await maybe_await(run(arguments, ctx))
+            finally:
+                self._running -= 1
+                self._tell()
+
+        return counted
+
+    def when_over(self, over: Callable[[], None]) -> None:
+        """Have something done when no call runs, and again after each that was let in before and begins only then."""
+        self._over = over
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._over is not None and not self._running:
+            self._over()
+
 
 _depth: Final = ContextVar("waypost_skill_depth", default=0)
 

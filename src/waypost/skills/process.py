@@ -1,8 +1,9 @@
-"""One process of a dynamic skill, as the hub sees it."""
+"""A process that runs one skill: started, called over a socket, watched, and killed with its tree."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import signal
@@ -10,18 +11,223 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
+import msgspec
+
+from waypost.errors import ToolError
 from waypost.loops import running_loop
-from waypost.skills.child.messages import Ask, Call, Done, Failed, Ready, Reply, Start
-from waypost.skills.connection import Connection
-from waypost.skills.crashes import ProcessEnded, crash, ended
-from waypost.skills.limits import Limits
-from waypost.skills.output import Output
+from waypost.skills.child.messages import (
+    HEAD,
+    SLACK,
+    Ask,
+    Call,
+    Done,
+    Failed,
+    FromChild,
+    FromHub,
+    Ready,
+    Reply,
+    Start,
+    encode,
+    framed,
+)
+from waypost.skills.files import Limits
+
+_log: Final = logging.getLogger(__name__)
+
+
+class ProcessEnded(RuntimeError):
+    """The skill's process ended before it answered."""
+
+
+class SkillCrash(RuntimeError):
+    """A skill raised something; subclasses bear the name of what it was."""
+
+    is_refusal = False
+    """Whether the skill was not allowed something: its caller's affair, and no fault that others should feel."""
+
+
+def crash(name: str, failed: Failed) -> Exception:
+    """The exception that stands for one in a skill's process, whose traceback goes to the log."""
+    if failed.told:
+        return ToolError(failed.message)
+    _log.error("skill %s failed\n%s", name, failed.traceback.rstrip())
+    return _named(failed.kind[:100])(failed.message)
+
+
+@lru_cache(maxsize=256)
+def _named(kind: str) -> type[SkillCrash]:
+    return type(kind, (SkillCrash,), {"is_refusal": kind == PermissionError.__name__})
+
+
+def ended(code: int, cpu: int) -> ProcessEnded:
+    """What the end of a process says: a positive code is its own, a negative one a signal's."""
+    if code >= 0:
+        return ProcessEnded(f"the skill's process ended: exit code {code}")
+    if -code == signal.SIGXCPU:
+        return ProcessEnded(f"the skill's process ended: it used up its CPU time of {cpu} s")
+    try:
+        named = signal.Signals(-code).name
+    except ValueError:
+        named = f"signal {-code}"
+    return ProcessEnded(f"the skill's process ended: killed by {named}")
+
+
+_CHUNK: Final = 64 * 1024
+
+
+class Output:
+    """The hub's end of the pipe that a skill's process has as stdout and stderr."""
+
+    def __init__(self, name: str, number: int, most: int) -> None:
+        self._name = name
+        self._number = number
+        self._most = most
+        self._left = most
+        self._line = b""
+        os.set_blocking(number, False)
+        self._loop = running_loop()
+        self._loop.add_reader(number, self._read)
+
+    def renew(self) -> None:
+        """A new call may print as much as the one before."""
+        self._left = self._most
+
+    def close(self) -> None:
+        """Take what is left, and no more."""
+        self._loop.remove_reader(self._number)
+        while self._take():
+            pass
+        if self._line:
+            self._write(self._line)
+        os.close(self._number)
+
+    def _read(self) -> None:
+        if not self._take():
+            self._loop.remove_reader(self._number)
+
+    def _take(self) -> bool:
+        try:
+            data = os.read(self._number, _CHUNK)
+        except BlockingIOError:
+            return False
+        if data and self._left > 0:
+            kept = data[: self._left]
+            *lines, self._line = (self._line + kept).split(b"\n")
+            for line in lines:
+                self._write(line)
+        if 0 < self._left <= len(data):
+            _log.warning("skill %s prints more than %d bytes; the rest is dropped", self._name, self._most)
+        self._left -= len(data)
+        return bool(data)
+
+    def _write(self, line: bytes) -> None:
+        _log.info("skill %s: %s", self._name, line.decode(errors="replace").rstrip("\r"))
+
+
+_MOST_UNREAD: Final = 64
+_decoder: Final[msgspec.json.Decoder[FromChild]] = msgspec.json.Decoder(FromChild)
+
+
+class Connection(asyncio.Protocol):
+    """Messages out and in; one at a time waits for the next."""
+
+    def __init__(self, largest: int) -> None:
+        self._largest = largest + SLACK
+        self._buffer = bytearray()
+        self._inbox: deque[FromChild] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._error: BaseException | None = None
+        self._transport: asyncio.Transport | None = None
+        self._is_paused = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Remember where to write."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Take messages out of what came; nonsense ends the connection."""
+        self._buffer += data
+        try:
+            while (body := self._next_body()) is not None:
+                self._inbox.append(_decoder.decode(body))
+        except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+            self.close(ProcessEnded(f"the skill's process sent a message that cannot be read: {error}"))
+        if len(self._inbox) > _MOST_UNREAD and self._transport is not None and not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+        self._wake()
+
+    def _next_body(self) -> bytes | None:
+        if len(self._buffer) < HEAD:
+            return None
+        size = int.from_bytes(self._buffer[:HEAD], "big")
+        if size > self._largest:
+            raise ValueError(f"it has {size} bytes")
+        if len(self._buffer) < HEAD + size:
+            return None
+        body = bytes(self._buffer[HEAD : HEAD + size])
+        del self._buffer[: HEAD + size]
+        return body
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The process is gone, or has closed its end."""
+        self.fail(exc or EOFError())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the process can be talked to."""
+        return self._error is None
+
+    def send(self, message: FromHub) -> None:
+        """Send a message."""
+        if self._error is None and self._transport is not None:
+            self._transport.write(framed(encode(message)))
+
+    async def receive(self) -> FromChild:
+        """The next message; raises what the connection failed with when there is none."""
+        while not self._inbox:
+            if self._error is not None:
+                raise self._error
+            self._waiter = running_loop().create_future()
+            await self._waiter
+        message = self._inbox.popleft()
+        self._read_on()
+        return message
+
+    def forget(self) -> None:
+        """Drop messages that came when nobody waited for any."""
+        self._inbox.clear()
+        self._read_on()
+
+    def _read_on(self) -> None:
+        if self._is_paused and self._transport is not None and len(self._inbox) <= _MOST_UNREAD:
+            self._is_paused = False
+            self._transport.resume_reading()
+
+    def fail(self, error: BaseException) -> None:
+        """Let whoever waits for a message have this instead."""
+        if self._error is None:
+            self._error = error
+        self._wake()
+
+    def close(self, error: BaseException) -> None:
+        """End the connection."""
+        self.fail(error)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
 
 _PROGRAM: Final = Path(__file__).parent / "child" / "__main__.py"
 _INHERITED: Final = ("PATH", "LANG", "LC_ALL", "TZ")

@@ -1,4 +1,4 @@
-"""What the store keeps of a skill: the version that serves, and those before it."""
+"""Skills as the store keeps them, and as they are listed."""
 
 from __future__ import annotations
 
@@ -100,3 +100,47 @@ async def keep(documents: Documents, name: str, changed: Record, revision: int) 
 
 def _record(value: Any) -> Record:
     return msgspec.convert(value, Record)
+
+
+class SkillInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A skill, core or dynamic; `status` is `serving`, `unloaded`, or `refused` for a `reason`."""
+
+    name: str
+    type: str
+    status: str = "serving"
+    reason: str = ""
+    description: str = ""
+    file: str = ""
+    version: str = ""
+    sha256: str = ""
+    permissions: tuple[str, ...] = ()
+    routes: tuple[str, ...] = ()
+    external: bool = False
+    revision: int = 0
+    previous: tuple[str, ...] = ()
+
+
+def core_info(name: str) -> SkillInfo:
+    """A skill that ships with the hub."""
+    return SkillInfo(name=name, type="core")
+
+
+def dynamic_info(kept: Kept, *, is_serving: bool, reason: str = "") -> SkillInfo:
+    """A skill on record; its earlier versions are named by the start of their sha256, latest last."""
+    record = kept.record
+    status = "serving" if is_serving else "refused" if record.enabled else "unloaded"
+    return SkillInfo(
+        name=kept.name,
+        type="dynamic",
+        status=status,
+        reason=reason if status == "refused" else "",
+        description=record.description,
+        file=record.file,
+        version=record.version,
+        sha256=record.sha256,
+        permissions=record.permissions,
+        routes=record.routes,
+        external=record.external,
+        revision=kept.revision,
+        previous=tuple(version.sha256[:12] for version in record.previous),
+    )

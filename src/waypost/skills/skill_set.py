@@ -1,4 +1,4 @@
-"""The dynamic skills of a hub: loaded, exchanged and taken out while it serves, and back after a restart."""
+"""The dynamic skills of a directory: loaded, tried, versioned, unloaded and rolled back while the hub runs."""
 
 from __future__ import annotations
 
@@ -17,21 +17,41 @@ from waypost.config.watching import changes
 from waypost.errors import StaleVersion
 from waypost.skills import files, records
 from waypost.skills.answers import Answers, ReadResource
-from waypost.skills.calls import Calls
-from waypost.skills.declarations import PERMISSIONS, Declaration, examined
-from waypost.skills.files import Source
-from waypost.skills.limits import Limits
-from waypost.skills.listing import SkillInfo, core_info, dynamic_info
-from waypost.skills.pool import Pool
-from waypost.skills.process import Program
-from waypost.skills.records import Kept
-from waypost.skills.refusals import SkillNotFound, SkillRefused
-from waypost.skills.sanitising import cleaning
-from waypost.skills.tools import dynamic_tool, handler, tool_name
-from waypost.skills.trial import tried
+from waypost.skills.declarations import PERMISSIONS, Declaration, agree, examined
+from waypost.skills.files import Limits, SkillNotFound, SkillRefused, Source
+from waypost.skills.pool import Calls, Pool
+from waypost.skills.process import ImportFailed, Process, ProcessEnded, Program
+from waypost.skills.records import Kept, SkillInfo, core_info, dynamic_info
+from waypost.skills.tools import cleaning, dynamic_tool, handler, tool_name
 from waypost.stores import schema
 from waypost.stores.records import Documents
 from waypost.stores.store import Store
+
+
+async def tried(source: Source, program: Program, limits: Limits) -> Process:
+    """A process that has imported the skill, ready for its first call; anything against it is `SkillRefused`."""
+    try:
+        process = await Process.started(program, limits)
+    except ImportFailed as error:
+        raise _trial_refusal(source, error) from None
+    except ProcessEnded as error:
+        raise SkillRefused("import_failed", f"{source.file} cannot be imported: {error}.") from None
+    try:
+        await asyncio.to_thread(agree, source, process.ready)
+    except BaseException:
+        process.kill()
+        raise
+    return process
+
+
+def _trial_refusal(source: Source, error: ImportFailed) -> SkillRefused:
+    failed = error.failed
+    if failed.kind == "MissingRun":
+        return SkillRefused("missing_run", f"{source.file} cannot be run: {failed.message}.")
+    if failed.line is not None:
+        return SkillRefused("compilation_error", f"{source.file}, line {failed.line}: {failed.message}.")
+    return SkillRefused("import_failed", f"{source.file} cannot be imported: {failed.kind}: {failed.message}.")
+
 
 _log: Final = logging.getLogger(__name__)
 _KIND: Final = schema.EXECUTABLES.name

@@ -1,8 +1,12 @@
-"""A dynamic skill as a tool: what clients see, and how a call reaches its process."""
+"""Skills as tools of the registry: core skills, dynamic skills, and results cleaned of invisible characters."""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Collection
+from typing import Any, Final
+
+import msgspec
 
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.context import Context, Handler
@@ -10,12 +14,71 @@ from waypost.capabilities.names import check_name
 from waypost.capabilities.options import ToolOptions
 from waypost.capabilities.results import Result, to_result
 from waypost.capabilities.tools import make_tool
+from waypost.loops import maybe_await
 from waypost.skills.answers import Answers, is_granted
 from waypost.skills.child.messages import Done, Failed
-from waypost.skills.crashes import crash
+from waypost.skills.core import CORE, CoreSkill
+from waypost.skills.core.settings import CoreSettings
 from waypost.skills.declarations import Declaration
-from waypost.skills.pool import Pool
-from waypost.skills.process import Program
+from waypost.skills.pool import Calls, Pool
+from waypost.skills.process import Program, crash
+from waypost.wire.content import Text
+
+LONGEST: Final = 100_000
+"""Characters of one text that are kept."""
+
+_UNSEEN: Final = re.compile(
+    "[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f"  # controls, but for tab and new lines
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e"  # soft hyphens and fillers
+    "\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff"  # of no width, and those that turn the direction
+    "\ufff9-\ufffb\U000e0000-\U000e0fff]"  # annotations, tags and selectors of plane 14
+)
+
+
+def cleaning(run: Handler) -> Handler:
+    """A handler whose results are cleaned."""
+
+    async def clean(arguments: Any, ctx: Context) -> Result:
+        result = to_result(await maybe_await(run(arguments, ctx)))
+        content = [_block(block) for block in result.content]
+        return msgspec.structs.replace(result, content=content, structured=_cleaned(result.structured))
+
+    return clean
+
+
+def sanitised(text: str) -> str:
+    """A text without what is not there to be seen; what is cut off is said."""
+    clean = _uncommented(_UNSEEN.sub("", text))
+    if len(clean) <= LONGEST:
+        return clean
+    return f"{clean[:LONGEST]}\n[{len(clean) - LONGEST} more characters were cut off]"
+
+
+def _uncommented(text: str) -> str:
+    """The text without comments of HTML; one that does not end takes the rest."""
+    kept, start = [], 0
+    while (found := text.find("<!--", start)) >= 0:
+        kept.append(text[start:found])
+        end = text.find("-->", found)
+        if end < 0:
+            return "".join(kept)
+        start = end + 3
+    return text if not kept else "".join([*kept, text[start:]])
+
+
+def _block(block: Any) -> Any:
+    return msgspec.structs.replace(block, text=sanitised(block.text)) if isinstance(block, Text) else block
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return sanitised(value)
+    if isinstance(value, dict):
+        return {_cleaned(key): _cleaned(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_cleaned(one) for one in value]
+    return value
+
 
 OWNER = "dynamic"
 BRANCH = "waypost/branch"
@@ -79,3 +142,54 @@ def _result(name: str, outcome: Done | Failed) -> Result:
     if outcome.branch is not None:
         result.meta = {BRANCH: outcome.branch}
     return result
+
+
+CORE_OWNER = "core"
+
+
+def core_tools(
+    names: Collection[str] | None,
+    settings: CoreSettings,
+    timeout: float | None,
+    calls: Calls,
+    *,
+    sanitize: bool = False,
+) -> list[Capability]:
+    """The tools of the skills that are wanted: those named, else all but the shell."""
+    wanted = {skill.name for skill in CORE} - {"shell"} if names is None else set(names)
+    return [_tool(skill, settings, timeout, calls, sanitize) for skill in CORE if skill.name in wanted]
+
+
+def _tool(skill: CoreSkill, settings: CoreSettings, timeout: float | None, calls: Calls, sanitize: bool) -> Capability:
+    run = calls.counted(_handler(skill, settings))
+    declared = Declaration(
+        description=skill.description,
+        version=skill.version,
+        permissions=skill.permissions,
+        routes=skill.routes,
+        external=skill.external,
+        input_schema=dict(skill.input_schema),
+    )
+    return make_tool(
+        tool_name(skill.name),
+        ToolOptions(timeout=timeout, permissions=skill.permissions),
+        arguments=declared.arguments,
+        output=None,
+        handler=cleaning(run) if sanitize and skill.external else run,
+        arity=2,
+        asynchronous=True,
+        description=skill.description,
+        owner=CORE_OWNER,
+    )
+
+
+def _handler(skill: CoreSkill, settings: CoreSettings) -> Handler:
+    run = skill.make(settings)
+
+    async def handler(arguments: dict[str, Any], ctx: Context) -> Result:
+        value = await run(skill_args(arguments), ctx)
+        result = to_result(value)
+        result.meta = {BRANCH: skill.branch(value)}
+        return result
+
+    return handler

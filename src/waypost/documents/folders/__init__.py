@@ -1,0 +1,1 @@
+"""Folders of skills and prompts, read and followed."""

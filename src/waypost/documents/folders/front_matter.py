@@ -1,0 +1,131 @@
+"""Front matter: the block of YAML that a Markdown file begins with, read strictly."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Final, NamedTuple
+
+import yaml
+
+from waypost.config.composing import Composer
+from waypost.config.findings import Finding, KeyPath
+from waypost.config.nodes import Node, Refused
+from waypost.config.source import events
+from waypost.documents.folders.files import Unfit
+
+LONGEST: Final = 65_536
+"""How many characters a front matter may have."""
+LONGEST_NAME: Final = 64
+LONGEST_DESCRIPTION: Final = 1024
+LONGEST_COMPATIBILITY: Final = 500
+RESERVED: Final = "io.modelcontextprotocol/"
+_LARGEST_NUMBER: Final = 2**53
+_BLOCK: Final = re.compile(
+    r"\ufeff?---[ \t]*\r?\n(?P<yaml>.*?)^---[ \t]*(?:\r?\n|\Z)(?P<body>.*)", re.DOTALL | re.MULTILINE
+)
+_NAME: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+
+
+class Parts(NamedTuple):
+    """A Markdown file: its front matter as data, and the text behind it."""
+
+    fields: dict[str, Any]
+    body: str
+
+
+class _Strict(Composer):
+    """Builds nodes of a document that says everything once and where it stands."""
+
+    def alias(self, event: yaml.AliasEvent, path: KeyPath, depth: int) -> Node:
+        raise self.refusal(event, path, "an alias cannot be used in front matter; write the value out", "CFG009")
+
+
+def split(data: bytes) -> Parts:
+    """A Markdown file in its two parts."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise Unfit("is not UTF-8 text") from None
+    found = _BLOCK.fullmatch(text)
+    if found is None:
+        raise Unfit("does not begin with front matter: a line `---`, YAML, and another line `---`")
+    if len(found["yaml"]) > LONGEST:
+        raise Unfit(f"has a front matter of more than {LONGEST:,} characters")
+    # The line of the opening `---` is kept, so that lines are counted as an editor counts them.
+    root = _parsed("\n" + found["yaml"])
+    if not isinstance(root.value, dict):
+        raise Unfit("has a front matter that is not a mapping; give it at least `name` and `description`")
+    return Parts({key: _plain(child, key) for key, child in root.value.items()}, found["body"])
+
+
+def _parsed(text: str) -> Node:
+    findings: list[Finding] = []
+    try:
+        root = _Strict("", findings).document(events(text, ""))
+    except Refused as refused:
+        findings.append(refused.found)
+    if findings:
+        raise Unfit(f"has a mistake in line {findings[0].line} of its front matter: {findings[0].message}")
+    return root
+
+
+def _plain(node: Node, place: str) -> Any:
+    """A node as data that JSON can carry without loss."""
+    value = node.value
+    if isinstance(value, dict):
+        return {key: _plain(child, f"{place}.{key}") for key, child in value.items()}
+    if isinstance(value, list):
+        return [_plain(child, place) for child in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise Unfit(f"has a number in its front matter that is not finite: `{place}`")
+    if isinstance(value, int) and abs(value) > _LARGEST_NUMBER:
+        raise Unfit(f"has a number in its front matter that is too large: `{place}`; put it in quotes")
+    if isinstance(value, str):
+        _check_text(value, place)
+    return value
+
+
+def _check_text(text: str, place: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Unfit(f"has half a character in its front matter: `{place}`") from None
+
+
+def check_name(fields: dict[str, Any], expected: str) -> str:
+    """The name, if it may be one and is the one that is expected."""
+    name = fields.get("name")
+    if not isinstance(name, str) or len(name) > LONGEST_NAME or not _NAME.fullmatch(name):
+        raise Unfit(f"needs a `name` of 1 to {LONGEST_NAME} letters a-z, digits and single hyphens between them")
+    if name != expected:
+        raise Unfit(f"has the name `{name}`, which must be `{expected}`, as the folder or file is called")
+    return name
+
+
+def check_description(fields: dict[str, Any]) -> str:
+    """The description, if there is one that is not too long."""
+    description = fields.get("description")
+    if not isinstance(description, str) or not description.strip() or len(description) > LONGEST_DESCRIPTION:
+        raise Unfit(f"needs a `description` of 1 to {LONGEST_DESCRIPTION} characters")
+    return description
+
+
+def check_skill(fields: dict[str, Any], directory: str) -> None:
+    """Refuse what the Agent Skills format does not allow; fields that it does not know are let through."""
+    check_name(fields, directory)
+    check_description(fields)
+    for field in ("license", "allowed-tools"):
+        if field in fields and not isinstance(fields[field], str):
+            raise Unfit(f"has a `{field}` that is not text")
+    compatibility = fields.get("compatibility", "any")
+    if not isinstance(compatibility, str) or not 1 <= len(compatibility) <= LONGEST_COMPATIBILITY:
+        raise Unfit(f"has a `compatibility` that is not text of 1 to {LONGEST_COMPATIBILITY} characters")
+    metadata = fields.get("metadata", {})
+    if not isinstance(metadata, dict):
+        raise Unfit("has a `metadata` that is not a mapping")
+    for key, value in metadata.items():
+        if not isinstance(value, str):
+            raise Unfit(f"has a `metadata.{key}` that is not text; put it in quotes")
+        if key.startswith(RESERVED):
+            raise Unfit(f"has a `metadata.{key}`, but names that begin with `{RESERVED}` are reserved")

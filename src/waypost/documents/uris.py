@@ -1,0 +1,233 @@
+"""Ids and URIs of documents: parsing, links between documents, and hints for unknown ids."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, NamedTuple, TypeAlias
+
+from waypost.capabilities.resources import MAX_URI_CHARACTERS
+from waypost.documents.ports import NotThere, quoted, refused, size
+from waypost.errors import InvocationFailed, shorten
+from waypost.suggestions import MAX_COMPARED_CHARACTERS, find_nearest, preselect
+from waypost.workers.functions import is_internal
+
+LONGEST_ID: Final = 1024
+LONGEST_SEGMENT: Final = 64
+LARGEST_BODY: Final = 256 * 1024
+SECTION: Final = "fn"
+"""The first segment of URIs that run a function."""
+INDEX: Final = "skills"
+"""The id that the index of all skills is read at."""
+_ALLOWED: Final = re.compile(r"[a-z0-9_-]+")
+_RULE: Final = "may only contain lowercase ASCII letters, digits, '-' and '_'"
+
+
+def check_id(skill_id: str) -> None:
+    """Refuse what cannot be the id of a skill."""
+    if not skill_id:
+        raise refused("id must be non-empty")
+    if skill_id.startswith("/") or skill_id.endswith("/"):
+        raise refused(f"id may not have a leading or trailing '/': {quoted(skill_id)}")
+    if size(skill_id) > LONGEST_ID:
+        raise refused(f"id too long ({size(skill_id)} chars; max {LONGEST_ID}): {quoted(skill_id)}")
+    segments = skill_id.split("/")
+    for place, segment in enumerate(segments, 1):
+        if problem := segment_problem(segment):
+            raise refused(f"invalid id (segment {place} of {quoted(skill_id)}): {problem}")
+    if segments[0] == SECTION:
+        raise refused(
+            f'id may not have "fn" as its first segment (reserved as the iii://fn/ section-URI marker): '
+            f"{quoted(skill_id)}"
+        )
+
+
+def check_new_id(skill_id: str) -> None:
+    """Refuse what cannot be the id of a skill, or could never be read."""
+    check_id(skill_id)
+    if skill_id == INDEX:
+        raise refused('id may not be "skills", because iii://skills is the index of all skills')
+
+
+def segment_problem(segment: str) -> str:
+    """What is wrong with a segment, if anything is."""
+    if not segment:
+        return "segment must be non-empty"
+    if size(segment) > LONGEST_SEGMENT:
+        return f"segment too long ({size(segment)} chars; max {LONGEST_SEGMENT}): {quoted(segment)}"
+    if not _ALLOWED.fullmatch(segment):
+        return f"segment {_RULE}: {quoted(segment)}"
+    return ""
+
+
+def check_body(body: str) -> None:
+    """Refuse what cannot be the text of a skill."""
+    if not body:
+        raise refused("skill must be non-empty")
+    if size(body) > LARGEST_BODY:
+        raise refused(f"skill body too large ({size(body)} bytes; max {LARGEST_BODY})")
+
+
+def check_name(name: str) -> None:
+    """Refuse what cannot be the name of a prompt."""
+    if not name:
+        raise refused("name must be non-empty")
+    if size(name) > LONGEST_SEGMENT:
+        raise refused(f"name too long ({size(name)} chars; max {LONGEST_SEGMENT})")
+    if not _ALLOWED.fullmatch(name):
+        raise refused(f"name {_RULE}: {quoted(name)}")
+
+
+def check_arguments(names: Iterable[str]) -> None:
+    """Refuse arguments without a name, or two with one."""
+    seen: set[str] = set()
+    for name in names:
+        if not name.strip():
+            raise refused("argument name must be non-empty")
+        if name in seen:
+            raise refused(f"duplicate argument name: {shorten(name)}")
+        seen.add(name)
+
+
+SCHEME: Final = "iii://"
+INDEX_URI: Final = f"{SCHEME}{INDEX}"
+_SECTIONS: Final = f"{SCHEME}{SECTION}/"
+
+
+class Index(NamedTuple):
+    """The list of all skills."""
+
+
+class Skill(NamedTuple):
+    """A skill by its id, which need not be one."""
+
+    id: str
+
+
+class Section(NamedTuple):
+    """What a function answers."""
+
+    function_id: str
+
+
+Target: TypeAlias = Index | Skill | Section
+
+
+def parse(uri: str) -> Target:
+    """Return what a URI points at."""
+    if len(uri) > MAX_URI_CHARACTERS:
+        raise NotThere(f"Resource URI too long ({len(uri)} chars; max {MAX_URI_CHARACTERS}): {shorten(uri)}")
+    if not uri.startswith(SCHEME):
+        raise refused(f"Resource URI must start with iii://: {shorten(uri)}")
+    rest = uri.removeprefix(SCHEME)
+    if not rest:
+        raise NotThere(f"Empty resource id: {uri}")
+    if uri == INDEX_URI:
+        return Index()
+    segments = rest.split("/")
+    if not all(segments):
+        raise NotThere(
+            f"Resource URI may not contain empty segments (no leading, trailing, or doubled '/'): {shorten(uri)}"
+        )
+    return _section(uri, segments[1:]) if segments[0] == SECTION else Skill(rest)
+
+
+def _section(uri: str, segments: list[str]) -> Section:
+    if not segments:
+        raise NotThere(f"Section URI 'iii://fn' is missing a function path: expected iii://fn/{{a}}/{{b}}/...: {uri}")
+    for segment in segments:
+        if problem := segment_problem(segment):
+            raise NotThere(f"invalid section URI segment {quoted(segment)}: {problem}{_today(segments)}")
+    return Section("::".join(segments))
+
+
+def _today(segments: list[str]) -> str:
+    meant = section_uri("::".join(segments))
+    return f"; did you mean {meant}?" if meant else ""
+
+
+def section_uri(function_id: str) -> str:
+    """Where the answer of a function is read; nothing where it cannot be."""
+    segments = function_id.split("::")
+    return "" if any(map(segment_problem, segments)) else _SECTIONS + "/".join(segments)
+
+
+def skill_uri(skill_id: str) -> str:
+    """Where a skill is read."""
+    return SCHEME + skill_id
+
+
+def check_readable(skill_id: str) -> None:
+    """Refuse an id that no skill has; the form that functions were read at long ago gets the one of today."""
+    try:
+        check_id(skill_id)
+    except InvocationFailed as error:
+        if "::" not in skill_id:
+            raise NotThere(error.message) from None
+        raise NotThere(f"Skill not found: {shorten(skill_id)}{_successor(skill_id)}; {error.message}") from None
+
+
+def _successor(skill_id: str) -> str:
+    function_id = skill_id.rpartition("/")[2]
+    uri = section_uri(function_id)
+    if not uri:
+        return ""
+    if is_internal(function_id):
+        return f"; functions are read at URIs like {uri} now, but {function_id} is internal and cannot be"
+    return f"; functions are read at URIs of another form now: {uri}"
+
+
+_LINK: Final = re.compile(r"iii://[^\s()\[\]<>\"'`|\\]+")
+_PLACEHOLDER: Final = re.compile(r"[{}*…]|\.\.\.")
+_PUNCTUATION: Final = ".,;:!?"
+_MOST: Final = 50
+"""Links of one text that are looked at."""
+
+
+def links(body: str) -> list[str]:
+    """The `iii://` URIs of a text, each once; patterns such as `iii://{id}` are none."""
+    found = (link.rstrip(_PUNCTUATION) for link in _LINK.findall(body) if not _PLACEHOLDER.search(link))
+    return list(dict.fromkeys(found))
+
+
+async def dead_links(skill_id: str, body: str, is_known: Callable[[str], Awaitable[bool]]) -> list[str]:
+    """One sentence for each link that leads nowhere."""
+    return [
+        f"{link}: {problem}" for link in links(body)[:_MOST] if (problem := await _problem(link, skill_id, is_known))
+    ]
+
+
+async def _problem(link: str, own: str, is_known: Callable[[str], Awaitable[bool]]) -> str:
+    try:
+        target = parse(link)
+        if isinstance(target, Skill):
+            check_readable(target.id)
+    except InvocationFailed as error:
+        return error.message
+    if isinstance(target, Section) and is_internal(target.function_id):
+        return f"{target.function_id} is in an internal namespace and cannot be read"
+    if isinstance(target, Skill) and target.id != own and not await is_known(target.id):
+        return "no skill is registered under this id yet"
+    return ""
+
+
+MAX_SUGGESTIONS: Final = 3
+
+
+def did_you_mean(wanted: str, known: Iterable[str]) -> str:
+    """Return the end of a sentence that suggests up to three known ids; empty if none is similar."""
+    near = find_similar(wanted, known)
+    if not near:
+        return ""
+    *others, last = map(quoted, near)
+    return f"; did you mean {', '.join(others)} or {last}?" if others else f"; did you mean {last}?"
+
+
+def find_similar(wanted: str, known: Iterable[str]) -> list[str]:
+    """Return up to three known ids: the most similar ones, then those with the same last segment."""
+    wanted = wanted[:MAX_COMPARED_CHARACTERS].lower()
+    candidates = preselect(wanted, known)
+    last = wanted.rpartition("/")[2]
+    alike = find_nearest(wanted, candidates, limit=MAX_SUGGESTIONS)
+    same = sorted(one for one in candidates if one.rpartition("/")[2] == last or one.rpartition("/")[0] == wanted)
+    return list(dict.fromkeys([*alike, *(one for one in same if wanted)]))[:MAX_SUGGESTIONS]

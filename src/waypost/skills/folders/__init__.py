@@ -1,1 +1,0 @@
-"""Folders of skills in the Agent Skills format, and folders of prompts."""

@@ -1,0 +1,140 @@
+"""Skills that stand elsewhere, such as in folders, beside those that were registered."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from tests.contract.conftest import asynchronous
+from tests.documents.desk import desk
+from waypost.capabilities.registry import Registry
+
+
+class Document(NamedTuple):
+    """A file of a folder."""
+
+    id: str
+    body: str
+    owner: str = "folder:/docs"
+    uri: str = "skill://docs/SKILL.md"
+
+
+class Folder:
+    """A source whose documents a test changes."""
+
+    def __init__(self, *documents: Document) -> None:
+        self.found = list(documents)
+
+    def documents(self) -> list[Document]:
+        """What is there now."""
+        return self.found
+
+
+@asynchronous
+async def test_skills_of_folders_are_listed_read_and_fetched_like_all_others() -> None:
+    async with desk(sources=[Folder(Document("pdf", "# PDF\n\nForms."), Document("skills", "# No"))]) as it:
+        await it.skill("mine", "# Mine iii://pdf")
+
+        rows = (await it.call("skills::list"))["skills"]
+        assert [(row["id"], row["owner"], row["stale"]) for row in rows] == [
+            ("mine", "operator", False),
+            ("pdf", "folder:/docs", False),
+        ]
+        assert await it.read("iii://pdf") == ("text/markdown", "# PDF\n\nForms.")
+        assert "- [`pdf`](iii://pdf) — PDF — Forms.\n" in (await it.read("iii://skills"))[1]
+        assert await it.call("skill::fetch", {"uri": "iii://pdf"}) == "# iii://pdf\n\n# PDF\n\nForms."
+        assert '"pdf"' in await it.unread("iii://pdfs")
+        assert {"uri": "iii://pdf", "name": "PDF", "mimeType": "text/markdown"} in (
+            await it.call("skills::resources-list")
+        )["resources"]
+
+
+@asynchronous
+async def test_a_worker_may_not_take_the_place_of_a_folders_skill_but_an_operator_may() -> None:
+    async with desk(sources=[Folder(Document("pdf", "# PDF"))]) as it:
+        other = {"id": "pdf", "skill": "# Other"}
+        assert "belongs to folder:/docs" in await it.refusal("skills::register", other, "bob")
+        assert "belongs to folder:/docs" in await it.refusal("skills::unregister", {"id": "pdf"}, "bob")
+
+        await it.call("skills::register", other)
+        assert (await it.read("iii://pdf"))[1] == "# Other"
+        assert (await it.call("skills::unregister", {"id": "pdf"}))["removed"] is True
+        assert (await it.read("iii://pdf"))[1] == "# PDF"
+        assert (await it.call("skills::unregister", {"id": "pdf"}))["removed"] is False
+
+
+@asynchronous
+async def test_a_folders_skill_comes_before_a_workers_whoever_was_first(caplog: pytest.LogCaptureFixture) -> None:
+    folder, registry = Folder(), Registry()
+    async with desk(sources=[folder], registry=registry) as it:
+        await it.content.load()
+        it.connected.add("bob")
+        await it.call("skills::register", {"id": "pdf", "skill": "# Bob's"}, "bob")
+        assert registry.resource("iii://pdf").id == "iii://pdf"
+
+        folder.found = [Document("pdf", "# PDF")]
+        await it.content.load()
+        assert (await it.read("iii://pdf"))[1] == "# PDF"
+        assert [row["owner"] for row in (await it.call("skills::list"))["skills"]] == ["folder:/docs"]
+        assert registry.resource("iii://pdf").id == "iii://{skill_id}"
+        assert "belongs to folder:/docs" in await it.refusal("skills::register", {"id": "pdf", "skill": "# 2"}, "bob")
+        told = [line for line in caplog.messages if "is left out" in line]
+        assert told == ["skills: pdf is left out as long as the hub itself has another of that name"]
+
+        folder.found = []
+        await it.content.load()
+        assert (await it.read("iii://pdf"))[1] == "# Bob's"
+        assert registry.resource("iii://pdf").id == "iii://pdf"
+
+
+@asynchronous
+async def test_a_worker_may_take_back_what_is_left_out_and_nobody_hears_of_it() -> None:
+    folder = Folder()
+    async with desk(sources=[folder], registry=Registry()) as it:
+        await it.content.load()
+        it.connected.add("bob")
+        await it.call("skills::register", {"id": "pdf", "skill": "# Bob's"}, "bob")
+        folder.found = [Document("pdf", "# PDF")]
+        await it.content.load()
+        it.changes.clear()
+
+        assert "belongs to" in await it.refusal("skills::unregister", {"id": "pdf"}, "eve")
+        assert (await it.call("skills::unregister", {"id": "pdf"}, "bob"))["removed"] is True
+        assert (await it.read("iii://pdf"))[1] == "# PDF"
+        assert it.changes == []
+
+
+@asynchronous
+async def test_changes_of_folders_are_told_when_they_are_loaded_again() -> None:
+    folder, registry = Folder(Document("pdf", "# PDF")), Registry()
+    async with desk(sources=[folder], registry=registry) as it:
+        await it.content.load()
+        await it.content.load()
+        assert it.changes == []
+
+        folder.found = [Document("pdf", "# New"), Document("more", "# More")]
+        await it.content.load()
+        assert sorted(it.changes) == [("skills", "register", "more"), ("skills", "register", "pdf")]
+        assert sorted(it.updates) == ["iii://more", "iii://pdf", "iii://skills"]
+        folder.found = []
+        await it.content.load()
+        assert sorted(it.changes[2:]) == [("skills", "unregister", "more"), ("skills", "unregister", "pdf")]
+
+
+@asynchronous
+async def test_skills_of_folders_are_no_second_resources_of_the_hub() -> None:
+    registry = Registry()
+    async with desk(sources=[Folder(Document("pdf", "# PDF"))], registry=registry) as it:
+        await it.content.load()
+
+        assert registry.resource("iii://pdf").id == "iii://{skill_id}"
+
+
+@asynchronous
+async def test_a_folders_skill_is_hinted_at_again_when_what_stood_in_its_place_is_gone() -> None:
+    async with desk(sources=[Folder(Document("again", "# Again"))]) as it:
+        assert '"again"' in await it.unread("iii://agian")
+        await it.skill("again", "# Over")
+        await it.call("skills::unregister", {"id": "again"})
+        assert await it.unread("iii://agian") == 'Skill not found: agian; did you mean "again"?'

@@ -1,0 +1,274 @@
+"""A hub that keeps no skills and prompts itself shows those that a worker keeps."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.documents.test_standalone import registry, without_registry
+from tests.protocol.conftest import asynchronous, until
+from tests.worker.engine import settled, working
+from tests.workers.wire import at_work, hub_for_workers, wired
+from waypost import Hub, RemoteError
+from waypost.capabilities.capability import Kind
+from waypost.capabilities.registry import Change
+from waypost.documents import delegation
+from waypost.documents.documents import HUB
+from waypost.documents.standalone import Settings
+from waypost.policy import Rule
+from waypost.testing import TestClient, connect
+from waypost.wire.versions import V2025_11_25
+from waypost.worker import Bound, InvocationFailed, Worker
+
+LISTS = ("skills::resources-list", "skills::resources-templates", "prompts::mcp-list")
+
+
+def listed(hub: Hub) -> set[str]:
+    """What clients find of skills and prompts."""
+    return {row.id for kind in (Kind.RESOURCE, Kind.TEMPLATE, Kind.PROMPT) for row in hub.registry[kind]}
+
+
+@asynccontextmanager
+async def delegated(hub: Hub | None = None) -> AsyncIterator[tuple[Hub, TestClient, Worker]]:
+    """A hub without a registry, a registry, and a worker that has published something."""
+    hub = hub or without_registry()
+    async with at_work(hub) as client, registry(hub), working(hub, "mailer") as worker:
+        worker.register_function("mail::write", lambda given: f"Write to {given.get('to', 'all')}.")
+        worker.register_function("mail::health", lambda: {"content": "# Fine"})
+        await worker.publish_skill("mail", "# Mail\n\nSends it.")
+        arguments = [{"name": "to", "description": "Whom", "required": True}]
+        await worker.publish_prompt("send", "Write an email.", arguments, function_id="mail::write")
+        await until(lambda: {"iii://mail", "send"} <= listed(hub))
+        yield hub, client, worker
+
+
+async def refusal(answer: Any) -> RemoteError:
+    """How a request fails."""
+    with pytest.raises(RemoteError) as caught:
+        await answer
+    return caught.value
+
+
+@asynchronous
+async def test_clients_see_what_the_functions_of_the_worker_answer() -> None:
+    async with delegated() as (_, client, worker):
+        told = {name: await worker.trigger(name) for name in LISTS}
+        assert await client.list_resources() == told["skills::resources-list"]["resources"][::-1]
+        templates = await client.list_resource_templates()
+        assert sorted(templates, key=str) == sorted(told["skills::resources-templates"]["resourceTemplates"], key=str)
+        assert await client.list_prompts() == told["prompts::mcp-list"]["prompts"]
+        for uri in ("iii://mail", "iii://skills", "iii://fn/mail/health"):
+            read = await worker.trigger("skills::resources-read", {"uri": uri})
+            assert (await client.read_resource(uri))["contents"] == read["contents"]
+        got = await client.get_prompt("send", {"to": "Ada"})
+        said = await worker.trigger("prompts::mcp-get", {"name": "send", "arguments": {"to": "Ada"}})
+        assert (got["description"], got["messages"]) == (said["description"], said["messages"])
+
+
+@asynchronous
+async def test_it_is_told_which_function_did_not_answer() -> None:
+    hub = hub_for_workers(workers={"port": 0, "registry": False, "state_timeout": 0.2})
+    async with at_work(hub) as client, registry(hub, Settings(state_timeout_ms=400)), wired(hub) as worker:
+        await worker.offer("h::hang")
+        prompt = {"name": "hang", "description": "Hangs.", "function_id": "h::hang"}
+        await worker.result("prompts::register", prompt)
+        await until(lambda: "hang" in listed(hub))
+        refused = await refusal(client.get_prompt("hang"))
+        assert "trigger h::hang: it did not answer within 0.4 s" in str(refused)
+
+
+@asynchronous
+async def test_what_is_not_there_is_unknown_and_told_as_the_worker_tells_it() -> None:
+    async with delegated() as (hub, client, worker):
+        unknown = await refusal(client.read_resource("iii://mial"))
+        assert "Skill not found: mial; did you mean" in str(unknown)
+        assert await refusal(client.read_resource("iii://fn/state/get")) != unknown
+        await worker.trigger("prompts::unregister", {"name": "send"})
+        await until(lambda: "send" not in listed(hub))
+        assert "Unknown prompt: send" in str(await refusal(client.get_prompt("send")))
+
+
+@asynchronous
+async def test_changes_of_the_worker_reach_clients() -> None:
+    hub = without_registry()
+    try:
+        async with (
+            connect(hub, V2025_11_25) as client,
+            registry(hub),
+            working(hub, "mailer") as worker,
+        ):
+            await until(lambda: "iii://skills" in listed(hub))
+            await client.subscribe("iii://mail")
+            await client.subscribe("iii://skills")
+            client.notifications.clear()
+            await worker.publish_skill("mail", "# Mail")
+            for uri in ("iii://mail", "iii://skills"):
+                await client.assert_notification("resources/updated", uri=uri)
+            await client.assert_notification("resources/list_changed")
+            await worker.publish_prompt("send", "Write.", function_id="mail::write")
+            await client.assert_notification("prompts/list_changed")
+            await worker.trigger("skills::unregister", {"id": "mail"})
+            await until(lambda: "iii://mail" not in listed(hub))
+    finally:
+        await hub.stop()
+
+
+@asynchronous
+async def test_lists_are_empty_without_a_registry_and_when_it_has_left() -> None:
+    hub = without_registry()
+    async with at_work(hub) as client:
+        assert (await client.list_prompts(), await client.list_resources()) == ([], [])
+        async with registry(hub):
+            await until(lambda: "iii://skills" in listed(hub))
+        await until(lambda: not listed(hub))
+        assert (await client.list_prompts(), await client.list_resources()) == ([], [])
+    assert not listed(hub)
+
+
+@asynchronous
+async def test_a_registry_that_takes_over_is_asked_anew() -> None:
+    hub = without_registry()
+    async with at_work(hub), working(hub, "second") as second:
+        async with registry(hub) as first:
+            await first.trigger("skills::register", {"id": "kept", "skill": "# Kept"})
+            await until(lambda: "iii://kept" in listed(hub))
+            second.register_function("skills::resources-list", lambda: {"resources": [{"uri": "x:1", "name": "one"}]})
+            await settled(second)
+            assert "x:1" not in listed(hub)
+        await until(lambda: listed(hub) == {"x:1"})
+        assert hub.registry.resource("x:1").owner == "worker:second"
+
+
+@asynchronous
+async def test_what_makes_no_sense_is_left_out_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    hub = without_registry()
+    async with at_work(hub) as client, working(hub) as worker:
+        worker.register_function("prompts::mcp-list", lambda: {"prompts": [{"name": 5}, {"name": "fine"}]})
+        worker.register_function("skills::resources-list", lambda: "nothing")
+        worker.register_function("skills::resources-templates", lambda: {"resourceTemplates": None})
+        worker.register_function("prompts::mcp-get", lambda: "not as it should be")
+        await until(lambda: listed(hub) == {"fine"})
+        assert "prompts::mcp-list lists something that is left out" in caplog.text
+        assert (await client.get_prompt("fine"))["messages"][0]["content"]["text"] == "not as it should be"
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [("text", "has no contents"), ({"contents": [{"uri": 5}]}, "contents that cannot be used")],
+)
+def test_contents_that_cannot_be_used_are_an_error(answer: Any, says: str) -> None:
+    @asynchronous
+    async def scenario() -> None:
+        hub = without_registry()
+        async with at_work(hub) as client, working(hub) as worker:
+            worker.register_function("skills::resources-read", lambda: answer)
+            worker.register_function("skills::resources-list", lambda: {"resources": [{"uri": "x:1", "name": "one"}]})
+            await until(lambda: "x:1" in listed(hub))
+            assert says in str(await refusal(client.read_resource("x:1")))
+
+    scenario()
+
+
+@asynchronous
+async def test_a_registry_that_does_not_answer_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(delegation, "_PAUSE", 0.01)
+    hub = without_registry()
+    async with at_work(hub), working(hub) as worker:
+        times = 0
+
+        def lists() -> Any:
+            nonlocal times
+            times += 1
+            if times < 4:
+                raise ValueError("not yet")
+            return {"prompts": [{"name": "late"}]}
+
+        worker.register_function("prompts::mcp-list", lists)
+        await until(lambda: "late" in listed(hub))
+        assert caplog.text.count("the skills and prompts of a worker are not known: not yet") == 1
+
+
+@asynchronous
+async def test_a_burst_of_changes_is_followed_by_few_questions() -> None:
+    async with delegated() as (hub, _, worker):
+        seen: list[Change] = []
+        hub.registry.subscribe(seen.append)
+        for number in range(30):
+            await worker.trigger("skills::register", {"id": f"s{number}", "skill": "# S"})
+        await until(lambda: "iii://s29" in listed(hub))
+        assert len(seen) <= 30
+
+
+@asynchronous
+async def test_rules_about_uris_and_prompts_hold_for_what_a_worker_keeps() -> None:
+    rule = Rule(name="no-mail", type="mcp_restriction", config={"tool_pattern": "mail"}, hide=True)
+    hub = hub_for_workers(workers={"port": 0, "registry": False}, policies=[rule])
+    async with delegated(hub) as (_, client, _worker):
+        assert [one["uri"] for one in await client.list_resources()] == ["iii://skills"]
+        assert "blocked by pattern 'mail'" in str(await refusal(client.read_resource("iii://mail")))
+
+
+@asynchronous
+async def test_what_the_hub_has_itself_comes_first() -> None:
+    hub = without_registry()
+
+    @hub.prompt
+    def send() -> str:
+        return "the hub's"
+
+    async with at_work(hub) as client, registry(hub), working(hub) as worker:
+        await worker.publish_prompt("send", "Write.", function_id="mail::write")
+        await worker.publish_prompt("other", "Write.", function_id="mail::write")
+        await until(lambda: "other" in listed(hub))
+        assert (await client.get_prompt("send"))["messages"][0]["content"]["text"] == "the hub's"
+        hub.remove("send", kind=Kind.PROMPT)
+        assert hub.registry.prompt("send").owner == "worker:skills"
+
+
+@asynchronous
+async def test_what_an_earlier_process_left_in_the_store_does_not_bring_the_registry_of_the_hub_back(
+    tmp_path: Path,
+) -> None:
+    store = f"sqlite:///{tmp_path / 'hub.db'}"
+    before = hub_for_workers(store=store)
+    async with at_work(before), working(before) as worker:
+        await worker.publish_skill("old", "# Old")
+    hub = hub_for_workers(store=store, workers={"port": 0, "registry": False})
+    async with at_work(hub), registry(hub):
+        await until(lambda: "iii://skills" in listed(hub))
+        assert "iii://old" not in listed(hub)
+
+
+@asynchronous
+async def test_a_registry_that_does_not_say_when_something_changes_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(_: Bound) -> None:
+        raise InvocationFailed("Nobody is told anything.")
+
+    hub = without_registry()
+    async with at_work(hub), working(hub) as worker:
+        worker.register_trigger_type("skills::on-change", on_bind=refuse)
+        said = "changes of skills::on-change are not heard of: Nobody is told anything."
+        await until(lambda: said in caplog.text)
+
+
+@asynchronous
+async def test_a_registry_whose_changes_are_observed_is_heard_of_on_behalf_of_the_hub() -> None:
+    hub = without_registry()
+    async with at_work(hub), wired(hub) as wire:
+        await wire.send("registerfunction", id="skills::changed", observe={"legacy_trigger_type": "skills::on-change"})
+        await wire.offer("prompts::mcp-list")
+        await wire.serve("prompts::mcp-list", {"prompts": []})
+        called = await wire.ask("skills::changed", {"op": "register", "id": "mail"})
+        await wire.serve("skills::changed", None)
+        await wire.next("invocationresult", invocation_id=called)
+        await wire.serve("prompts::mcp-list", {"prompts": [{"name": "heard"}]})
+        await until(lambda: "heard" in listed(hub))
+        (bound,) = [one for one in hub.workers.triggers.bindings if one.type == "skills::on-change"]
+        assert (bound.maker.name, bound.maker.caller, bound.is_active) == ("waypost", HUB, True)
+    assert not list(hub.workers.triggers.bindings)

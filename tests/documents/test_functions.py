@@ -1,0 +1,103 @@
+"""The thirteen functions and the two kinds of trigger, as workers know them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.contract.conftest import asynchronous
+from tests.documents.desk import desk, fuzzed
+from waypost.capabilities.schemas.validators import Validator
+from waypost.documents.functions import TRIGGER_TYPES, told_on_change
+from waypost.documents.records import Field, arguments, fields, optional, text, texts
+from waypost.errors import InvocationFailed
+
+INTERFACE: dict[str, Any] = json.loads((Path(__file__).parent / "interface.json").read_text())
+KNOWN = {
+    "text": Field(text),
+    "texts": Field(optional(texts), None),
+    "arguments": Field(arguments, ()),
+}
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from([*KNOWN, "name", "required"]), inner),
+)
+
+
+@asynchronous
+async def test_the_functions_are_declared_as_workers_know_them() -> None:
+    async with desk() as it:
+        declared = [
+            {
+                "name": function.id,
+                "description": function.description,
+                "metadata": function.metadata,
+                "request_schema": function.request_format,
+                "response_schema": function.response_format,
+            }
+            for function in it.functions.values()
+        ]
+
+        assert len(declared) == 13
+        assert sorted(declared, key=lambda one: one["name"]) == sorted(
+            INTERFACE["functions"], key=lambda one: one["name"]
+        )
+
+
+def test_the_kinds_of_trigger_are_declared_as_workers_know_them() -> None:
+    assert {(kind.id, kind.description) for kind in TRIGGER_TYPES.values()} == {
+        (kind["name"], kind["description"]) for kind in INTERFACE["triggers"]
+    }
+    assert told_on_change("skills", "register", "a") == {"op": "register", "id": "a"}
+    assert told_on_change("prompts", "unregister", "a") == {"op": "unregister", "name": "a"}
+
+
+@asynchronous
+async def test_answers_fit_the_schemas_that_are_declared() -> None:
+    async with desk() as it:
+        it.engine.functions["demo::write"] = lambda _: "Hi"
+        given: dict[str, Any] = {
+            "skills::register": {"id": "a", "skill": "# A iii://gone"},
+            "skills::list": {},
+            "skills::resources-list": {},
+            "skills::resources-templates": {},
+            "skills::resources-read": {"uri": "iii://a"},
+            "skill::fetch": {"uri": "iii://a"},
+            "skills::fetch_skill": {"uris": ["iii://skills"]},
+            "prompts::register": {"name": "p", "description": "P.", "function_id": "demo::write"},
+            "prompts::list": {},
+            "prompts::mcp-list": {},
+            "prompts::mcp-get": {"name": "p"},
+            "skills::unregister": {"id": "a"},
+            "prompts::unregister": {"name": "p"},
+        }
+        for function_id, payload in given.items():
+            function = it.functions[function_id]
+            assert Validator(function.request_format).is_valid(payload)
+            assert Validator(function.response_format).is_valid(await it.call(function_id, payload)), function_id
+
+
+@pytest.mark.parametrize(
+    "function_id",
+    ["skills::list", "skills::resources-list", "skills::resources-templates", "prompts::list", "prompts::mcp-list"],
+)
+@pytest.mark.parametrize("payload", [None, {}, {"more": 1}, []])
+@asynchronous
+async def test_functions_without_fields_take_anything(function_id: str, payload: Any) -> None:
+    async with desk() as it:
+        assert isinstance(await it.call(function_id, payload), dict)
+
+
+@fuzzed
+@given(VALUES)
+def test_any_payload_is_read_or_refused_in_one_line(payload: Any) -> None:
+    try:
+        assert set(fields(payload, "Sample", KNOWN)) == set(KNOWN)
+    except InvocationFailed as error:
+        assert error.message.startswith(("missing field `", "invalid type: "))
+        assert "\n" not in error.message

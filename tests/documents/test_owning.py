@@ -1,0 +1,86 @@
+"""Who may change what, and whose owner is gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.contract.conftest import asynchronous
+from tests.documents.desk import SHELVES, Desk, desk
+
+REGISTER: dict[str, Any] = {"id": "a", "skill": "# Other"}
+PROMPT: dict[str, Any] = {"name": "p", "description": "Other.", "function_id": "b::p"}
+
+
+async def owned(it: Desk) -> None:
+    """A skill and a prompt of a worker that is connected."""
+    it.connected.add("ann")
+    await it.skill("a", "# Mine", sender="ann")
+    await it.prompt("p", sender="ann")
+    it.changes.clear()
+
+
+@pytest.mark.parametrize("shelf", SHELVES)
+@asynchronous
+async def test_a_worker_may_not_touch_what_belongs_to_another_that_is_there(shelf: str) -> None:
+    async with desk(shelf) as it:
+        await owned(it)
+
+        assert 'The skill "a" belongs to worker:ann' in await it.refusal("skills::register", REGISTER, "bob")
+        assert "belongs to worker:ann" in await it.refusal("skills::unregister", {"id": "a"}, "bob")
+        assert 'The prompt "p" belongs to worker:ann' in await it.refusal("prompts::register", PROMPT, "bob")
+        assert "belongs to worker:ann" in await it.refusal("prompts::unregister", {"name": "p"}, "bob")
+        assert (await it.read("iii://a"))[1] == "# Mine"
+        assert it.changes == []
+
+
+@asynchronous
+async def test_the_owner_and_an_operator_may() -> None:
+    async with desk() as it:
+        await owned(it)
+
+        await it.skill("a", "# Newer", sender="ann")
+        assert await it.call("skills::unregister", {"id": "a"}) == {"id": "a", "removed": True}
+        await it.prompt("p")
+        [row] = (await it.call("prompts::list"))["prompts"]
+        assert (row["owner"], row["stale"]) == ("operator", False)
+        assert "belongs to operator" in await it.refusal("prompts::register", PROMPT, "ann")
+
+
+@asynchronous
+async def test_what_belongs_to_somebody_who_is_gone_is_stale_and_may_be_taken_over() -> None:
+    async with desk() as it:
+        await owned(it)
+        [row] = (await it.call("skills::list"))["skills"]
+        assert (row["owner"], row["stale"]) == ("worker:ann", False)
+
+        it.connected = {"bob"}
+        [row] = (await it.call("skills::list"))["skills"]
+        assert (row["owner"], row["stale"]) == ("worker:ann", True)
+        [prompt] = (await it.call("prompts::list"))["prompts"]
+        assert (prompt["owner"], prompt["stale"]) == ("worker:ann", True)
+
+        await it.skill("a", sender="bob")
+        [row] = (await it.call("skills::list"))["skills"]
+        assert (row["owner"], row["stale"]) == ("worker:bob", False)
+
+
+@asynchronous
+async def test_everybody_may_where_sharing_is_allowed() -> None:
+    async with desk(share=True) as it:
+        await owned(it)
+
+        await it.call("skills::register", REGISTER, "bob")
+        assert await it.call("prompts::unregister", {"name": "p"}, "bob") == {"name": "p", "removed": True}
+
+
+@asynchronous
+async def test_what_nobody_is_known_to_own_belongs_to_everybody() -> None:
+    async with desk("state") as it:
+        it.engine.state["skills", "a"] = {"id": "a", "skill": "# Old", "registered_at": "2026-01-01T00:00:00+00:00"}
+
+        assert (await it.call("skills::list"))["skills"] == [
+            {"id": "a", "bytes": 5, "registered_at": "2026-01-01T00:00:00+00:00", "owner": None, "stale": False}
+        ]
+        await it.skill("a", sender="bob")
