@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from waypost.imports.exposures import Exposures
     from waypost.policy import Authentication
     from waypost.runtime.runtime import Runtime
+    from waypost.workflows.workflows import Workflows
 
 _log: Final = logging.getLogger(__name__)
 _ONLY_AT_START: Final = ("server", "store", "bus", "audit", "workers")
@@ -93,10 +94,14 @@ class Configuration(Component):
         if settings.connections:
             runtime.upstreams.connections = settings.connections
         if settings.workflows:
-            runtime.workflows.define(settings.workflows, settings.capabilities)
-            runtime.workflows.show_settings(lambda: self.loaded.config)
+            _ = runtime.workflows  # which asks `configure_workflows`, whenever it is built
         if _imports(settings):
             runtime.make_imports().configure(settings.proxy.imports, settings.connections)
+
+    def configure_workflows(self, workflows: Workflows) -> None:
+        """Give a workflow engine that was just built the workflows, actions and settings of the file."""
+        workflows.show_settings(lambda: self.loaded.config)
+        workflows.define(self.loaded.config.workflows, self.loaded.config.capabilities)
 
     def build_rows(self, built: Built) -> list[Capability]:
         """The capabilities of toolkits and prompts, and the tools of the section `proxy`."""

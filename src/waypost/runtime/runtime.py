@@ -323,19 +323,18 @@ class Runtime:
     @property
     def workflows(self) -> Workflows:
         """The workflow engine and its definitions."""
+        known = "workflows" in self._components
+        workflows = self._get("workflows", self._build_workflows)
+        if not known and self.configuration is not None:
+            self.configuration.configure_workflows(workflows)
+        return workflows
+
+    def _build_workflows(self) -> Workflows:
         from waypost.workflows.workflows import Workflows
 
         core = self.core
-        return self._get(
-            "workflows",
-            lambda: Workflows(
-                core.registry,
-                core.pipeline,
-                core.guard,
-                core.store,
-                self.upstreams,
-                resume_runs=self.launch.resume_runs,
-            ),
+        return Workflows(
+            core.registry, core.pipeline, core.guard, core.store, self.upstreams, resume_runs=self.launch.resume_runs
         )
 
     @property
