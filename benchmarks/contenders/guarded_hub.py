@@ -1,4 +1,4 @@
-"""The same hub with everything on guard: rules, places, breakers, and every call on record in the store."""
+"""The same hub with everything on guard: rules, slots, breakers, and every call on record in the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What it costs to stand guard: the same calls with rules, places, breakers and the audit, and without."""
+"""What it costs to stand guard: the same calls with rules, slots, breakers and the audit, and without."""
 
 from __future__ import annotations
 

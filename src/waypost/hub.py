@@ -107,6 +107,7 @@ class Hub:
         self.registry = Registry()
         self.components: list[Component] = []
         self.hooks = Hooks(self._overridden)
+        self.hook = self.hooks.get  # without a method of its own, since each request looks up two hooks
         self.lifespan = lifespan
         self.auth = auth
         self._instructions = instructions
@@ -245,10 +246,6 @@ class Hub:
             return function
 
         return register
-
-    def hook(self, name: str) -> Hook | None:
-        """What runs a hook, if anything was written for it."""
-        return self.hooks.get(name)
 
     def _overridden(self, name: str) -> Hook | None:
         method = f"on_{name}"

@@ -57,7 +57,7 @@ class _ToolResult(msgspec.Struct, rename="camel", omit_defaults=True):
 
 async def call_tool(engine: Engine, given: params.CallTool, exchange: Exchange) -> Answer:
     """`tools/call`"""
-    tool = engine.registry.find_tool(given.name) if engine.profile.has_task_tools else None
+    tool = engine.registry.find_tool(given.name) if engine.registry.tools.tasked else None
     if tool is not None and may_be_task(engine, tool, given, exchange):
         return await call_as_task(engine, tool, given, exchange, partial(_call_for_task, engine, given))
     try:
