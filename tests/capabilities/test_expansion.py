@@ -65,7 +65,7 @@ def test_everything_registrable_becomes_capabilities_in_the_order_written() -> N
     ],
 )
 def test_a_registration_hides_and_shows_over_the_definition(options: dict[str, Any], hidden: list[bool]) -> None:
-    assert [c.hidden for c in expand(Kit, **options)] == hidden
+    assert [c.metadata.hidden for c in expand(Kit, **options)] == hidden
 
 
 @pytest.mark.parametrize("option", [{"hidden": 1}, {"hidden": "no"}, {"visible": 0}])
@@ -76,9 +76,9 @@ def test_a_registration_is_hidden_by_true_and_false_only(option: dict[str, Any])
 
 def test_overrides_leave_the_class_as_it_was() -> None:
     hub = new_hub().add(Kit, category="Admin", hidden=False)
-    assert {c.category for c in hub.expand()} == {"Admin"}
-    assert [c.category for c in expand(Kit)] == ["Kit", "Own"]
-    assert [c.hidden for c in expand(Kit)] == [False, True]
+    assert {c.metadata.category for c in hub.expand()} == {"Admin"}
+    assert [c.metadata.category for c in expand(Kit)] == ["Kit", "Own"]
+    assert [c.metadata.hidden for c in expand(Kit)] == [False, True]
 
 
 @pytest.mark.parametrize("option", [{"name": "x"}, {"description": "x"}])
@@ -108,7 +108,7 @@ def test_what_cannot_be_registered_is_refused(source: Any) -> None:
 
 def test_a_hub_gives_its_flat_records_for_filters_of_ones_own() -> None:
     hub = new_hub(Kit).add(Lone, hidden=False, category="Solo")
-    assert [(c.id, c.hidden, c.category) for c in hub.expand()] == [
+    assert [(c.id, c.metadata.hidden, c.metadata.category) for c in hub.expand()] == [
         ("lone", False, "Solo"),
         ("one", False, "Kit"),
         ("two", True, "Own"),

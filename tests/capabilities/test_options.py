@@ -8,6 +8,7 @@ from msgspec import UNSET
 
 from waypost import Hub
 from waypost.capabilities.options import (
+    Metadata,
     Options,
     ResourceOptions,
     ToolOptions,
@@ -23,15 +24,7 @@ from waypost.errors import DefinitionError
 def test_options_that_are_not_given_say_nothing() -> None:
     options = parse_options({}, "Tool 'x'", ToolOptions)
     assert options.definition(None) == {"title": UNSET, "description": UNSET, "icons": UNSET, "meta": UNSET}
-    assert options.traits() == {
-        "hidden": False,
-        "category": None,
-        "tags": (),
-        "aliases": (),
-        "timeout": None,
-        "scopes": (),
-        "permissions": (),
-    }
+    assert options.traits(2) == {"metadata": Metadata(), "timeout": None, "scopes": (), "permissions": ()}
 
 
 @pytest.mark.parametrize(
@@ -94,9 +87,9 @@ def test_a_category_stands_in_meta_beside_other_keys_and_leaves_the_original_alo
 
 
 def test_an_explicit_category_of_none_refuses_the_default() -> None:
-    assert parse_options({}, "x", Options).traits("Kit")["category"] == "Kit"
-    assert parse_options({"category": None}, "x", Options).traits("Kit")["category"] is None
-    assert parse_options({"category": "Own"}, "x", Options).traits("Kit")["category"] == "Own"
+    assert parse_options({}, "x", Options).traits(2, "Kit")["metadata"].category == "Kit"
+    assert parse_options({"category": None}, "x", Options).traits(2, "Kit")["metadata"].category is None
+    assert parse_options({"category": "Own"}, "x", Options).traits(2, "Kit")["metadata"].category == "Own"
 
 
 def test_annotations_are_translated_to_wire_names() -> None:

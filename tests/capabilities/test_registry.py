@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.capabilities.client import connected, listed, new_hub, request
 from waypost import DefinitionError, Hub, InvalidParams, UnknownPrompt, UnknownTool
 from waypost.capabilities import registry as registry_module
-from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.capability import Capability, Kind, McpFeatures
+from waypost.capabilities.options import Metadata
 from waypost.capabilities.registry import Change, Registry
 from waypost.capabilities.resources import UriTemplate
 from waypost.errors import UnknownResource
@@ -26,7 +27,14 @@ def nothing(args: object, ctx: object) -> None: ...
 
 def a_tool(name: str, *, hidden: bool = False, title: str = "") -> Capability:
     definition = ToolDefinition(name, title=title) if title else ToolDefinition(name)
-    return Capability(kind=Kind.TOOL, id=name, definition=definition, handler=nothing, is_async=False, hidden=hidden)
+    return Capability(
+        kind=Kind.TOOL,
+        id=name,
+        definition=definition,
+        handler=nothing,
+        is_async=False,
+        metadata=Metadata(hidden=hidden),
+    )
 
 
 def a_prompt(name: str) -> Capability:
@@ -40,7 +48,7 @@ def a_template(uri: str, name: str) -> Capability:
         definition=TemplateDefinition(uri, name),
         handler=nothing,
         is_async=False,
-        template=UriTemplate(uri),
+        mcp=McpFeatures(template=UriTemplate(uri)),
     )
 
 
@@ -178,7 +186,9 @@ def test_an_unknown_prompt_or_resource_is_named() -> None:
 
 def test_an_unknown_prompt_is_told_with_the_nearest_that_is_shown() -> None:
     registry = Registry()
-    registry.add([a_prompt("hello"), a_prompt("held"), replace(a_prompt("helo-hidden"), hidden=True)])
+    registry.add(
+        [a_prompt("hello"), a_prompt("held"), replace(a_prompt("helo-hidden"), metadata=Metadata(hidden=True))]
+    )
     with pytest.raises(UnknownPrompt, match=r'^Unknown prompt: helo; did you mean "hello"\?$'):
         registry.prompt("helo", lambda row: True)
     with pytest.raises(UnknownPrompt, match=r'^Unknown prompt: helo; did you mean "held"\?$'):

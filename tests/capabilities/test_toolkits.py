@@ -58,7 +58,7 @@ def test_stacked_marks_add_up_and_the_nearest_to_the_function_wins() -> None:
 
     (weekly,) = Kit().capabilities()
     assert weekly.id == "last"
-    assert weekly.category == "Middle"
+    assert weekly.metadata.category == "Middle"
     assert weekly.definition.title == "Kept"
     assert weekly.definition.description == "The middle one"
     assert weekly.arguments.schema == OBJECT
@@ -70,7 +70,7 @@ def test_marks_are_merged_before_hidden_and_visible_are_weighed() -> None:
         @tool(visible=False)
         def shown(self) -> None: ...
 
-    assert [capability.hidden for capability in Kit().capabilities()] == [False]
+    assert [capability.metadata.hidden for capability in Kit().capabilities()] == [False]
 
 
 def test_every_option_may_be_given() -> None:
@@ -99,7 +99,12 @@ def test_every_option_may_be_given() -> None:
         def everything(self, args: dict[str, Any], ctx: Context) -> None: ...
 
     (made,) = Kit().capabilities()
-    assert (made.tags, made.aliases, made.timeout, made.task) == (("x",), ("everything",), 2.5, "optional")
+    assert (made.metadata.tags, made.metadata.aliases, made.timeout, made.mcp.task) == (
+        ("x",),
+        ("everything",),
+        2.5,
+        "optional",
+    )
     assert (made.scopes, made.permissions) == (("s",), ("p",))
     row = msgspec.to_builtins(made.definition)
     row.pop("execution", None)
@@ -140,7 +145,7 @@ def test_a_docstring_is_the_description_unless_one_is_given() -> None:
 
 
 def test_a_tools_category_beats_its_toolkits() -> None:
-    assert [capability.category for capability in Files().capabilities()] == ["Files", "Utility", "Utility"]
+    assert [capability.metadata.category for capability in Files().capabilities()] == ["Files", "Utility", "Utility"]
 
 
 def test_a_category_of_none_takes_the_toolkits_away() -> None:
@@ -149,7 +154,7 @@ def test_a_category_of_none_takes_the_toolkits_away() -> None:
         def loose(self) -> None: ...
 
     (loose,) = Kit().capabilities()
-    assert loose.category is None
+    assert loose.metadata.category is None
     assert "_meta" not in listed(new_hub(Kit))["loose"]
 
 
@@ -186,7 +191,7 @@ def test_hidden_wins_over_visible_where_a_tool_is_defined() -> None:
         @tool(hidden=False, visible=False)
         def b(self) -> None: ...
 
-    assert [capability.hidden for capability in Kit().capabilities()] == [True, False]
+    assert [capability.metadata.hidden for capability in Kit().capabilities()] == [True, False]
 
 
 def test_instances_keep_their_state() -> None:
@@ -328,11 +333,11 @@ def test_annotations_are_translated_and_wire_names_pass() -> None:
 
 def test_a_tool_is_described_by_one_normalised_record() -> None:
     read, time, lookup = Files().capabilities()
-    assert [c.arity for c in (read, time, lookup)] == [2, 0, 1]
+    assert [c.metadata.arity for c in (read, time, lookup)] == [2, 0, 1]
     assert {c.owner for c in (read, time, lookup)} == {"Files"}
     assert read.cast_plan is not None
     assert (time.cast_plan, lookup.cast_plan) == (None, None)
-    assert [c.hidden for c in (read, time, lookup)] == [False, False, True]
+    assert [c.metadata.hidden for c in (read, time, lookup)] == [False, False, True]
     assert read.output_schema is None
 
 

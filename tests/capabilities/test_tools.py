@@ -48,7 +48,7 @@ def test_fields_are_attributes_while_it_runs() -> None:
 
 def test_a_component_takes_the_options_of_a_tool() -> None:
     (weather,) = GetWeather().capabilities()
-    assert (weather.category, weather.hidden) == ("Docs", True)
+    assert (weather.metadata.category, weather.metadata.hidden) == ("Docs", True)
     assert text(call(new_hub(GetWeather), "get_weather")) == "sunny"
 
 
@@ -58,7 +58,7 @@ def test_a_component_is_one_record_that_takes_args_and_ctx() -> None:
             return {"got": args, "as": ctx.principal.id}
 
     (raw,) = Raw().capabilities()
-    assert (raw.arity, raw.cast_plan, raw.output_schema) == (2, None, {"type": "object"})
+    assert (raw.metadata.arity, raw.cast_plan, raw.output_schema) == (2, None, {"type": "object"})
     assert call(new_hub(Raw), "raw", q=1, more=2)["structuredContent"] == {
         "got": {"q": 1, "more": 2},
         "as": "anonymous",

@@ -133,7 +133,7 @@ async def test_folders_of_skills_and_prompts_come_and_go_with_the_file(folder: F
 
 async def found(desk: Reloading) -> tuple[list[str], list[str]]:
     """The documents and prompts that are listed."""
-    uris = sorted(row.id for row in desk.hub.registry[Kind.RESOURCE] if not row.hidden)
+    uris = sorted(row.id for row in desk.hub.registry[Kind.RESOURCE] if not row.metadata.hidden)
     return uris, [row.id for row in desk.hub.registry[Kind.PROMPT]]
 
 

@@ -89,7 +89,12 @@ def test_a_toolkit_can_be_used_with_options(folder: Folder) -> None:
     )
     (row,) = folder.hub().expand("tools")
 
-    assert (row.id, row.category, row.hidden, row.definition.description) == ("utter", "Admin", True, "Say it")
+    assert (row.id, row.metadata.category, row.metadata.hidden, row.definition.description) == (
+        "utter",
+        "Admin",
+        True,
+        "Say it",
+    )
     assert run(folder, TestClient.list_tools) == []
     assert run(folder, lambda client: client.call_tool("utter")).text == "one"
 

@@ -56,7 +56,7 @@ async def exercise_components(client: TestClient, _hub: Hub) -> None:
 @of("toolkits.py")
 async def exercise_toolkits(client: TestClient, hub: Hub) -> None:
     assert await names(client) == ["notes.count", "notes.read", "notes.write"]
-    categories = {tool.id: tool.category for tool in hub.expand()}
+    categories = {tool.id: tool.metadata.category for tool in hub.expand()}
     assert categories["notes.count"] == "Statistics"
     assert categories["notes.read"] == "Notes"
     await client.call_tool("notes.write", {"name": "a", "text": "b"})

@@ -14,6 +14,7 @@ from tests.gateway.conftest import RELEASE, office
 from waypost import Hub
 from waypost.capabilities import registry
 from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.options import Metadata
 from waypost.capabilities.registry import Table
 from waypost.config.workflows import Workflow
 from waypost.gateway.directory import Directory, Item
@@ -127,7 +128,7 @@ def test_a_change_costs_a_look_at_what_changed_however_much_there_is(monkeypatch
     hub.tool(name="newcomer")(lambda: "x")
     hub.remove("t7")
     row = hub.registry.tool("t8")
-    hub.registry.replace([row], [replace(row, tags=("new",))])
+    hub.registry.replace([row], [replace(row, metadata=Metadata(tags=("new",)))])
     assert directory.get("newcomer") is not None
     assert directory.get("t7") is None
     found = directory.get("t8")

@@ -76,9 +76,9 @@ async def test_a_tool_says_what_its_entry_says(tmp_path: Path) -> None:
         assert (echo["title"], echo["description"]) == ("Echo", "Say it again\n\nFor example: say hello to somebody")
         assert echo["inputSchema"]["examples"] == [{"word": "hi"}]
         row = hub.registry.tool("push")
-        assert (row.owner, row.tags, row.aliases) == ("exposed", ("git", "prod", "careful"), ())
-        assert hub.registry.tool("git.push").aliases == ("upload",)
-        assert hub.registry.tool("hello.echo").category == "Words"
+        assert (row.owner, row.metadata.tags, row.metadata.aliases) == ("exposed", ("git", "prod", "careful"), ())
+        assert hub.registry.tool("git.push").metadata.aliases == ("upload",)
+        assert hub.registry.tool("hello.echo").metadata.category == "Words"
         assert tools["nothing"]["inputSchema"] == {"type": "object", "properties": {}, "additionalProperties": False}
 
 

@@ -50,7 +50,7 @@ def test_the_tools_of_an_official_and_a_fast_server_are_offered_under_their_pref
         async with running(file, version=version) as (hub, client):
             assert await names(client) == ["quick.add", "sdk.add"]
             row = hub.registry.tool("sdk.add")
-            assert (row.owner, row.tags) == ("upstream:sdk", ("sums",))
+            assert (row.owner, row.metadata.tags) == ("upstream:sdk", ("sums",))
             listed = {found["name"]: found for found in await client.list_tools()}
             assert listed["quick.add"]["inputSchema"]["required"] == ["a", "b"]
             assert listed["quick.add"]["outputSchema"]["properties"] == {"result": {"type": "integer"}}

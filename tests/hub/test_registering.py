@@ -121,7 +121,7 @@ def test_what_the_registration_says_wins() -> None:
     hub.add(Shout, name="loud", description="LOUD", category="Voice", hidden=True)
 
     (found,) = hub.expand("tools")
-    assert (found.id, found.category, found.hidden) == ("loud", "Voice", True)
+    assert (found.id, found.metadata.category, found.metadata.hidden) == ("loud", "Voice", True)
     assert (found.definition.name, found.definition.description) == ("loud", "LOUD")
     assert found.definition.meta == {"category": "Voice"}
 
@@ -135,15 +135,15 @@ def test_the_same_component_can_be_added_under_two_names() -> None:
 def test_a_kit_takes_category_and_visibility_for_all_its_tools() -> None:
     hub = empty().add(Arithmetic, category="Admin", visible=True)
 
-    assert {(row.category, row.hidden) for row in hub.expand()} == {("Admin", False)}
+    assert {(row.metadata.category, row.metadata.hidden) for row in hub.expand()} == {("Admin", False)}
 
 
 def test_a_kit_without_overrides_keeps_what_it_says_itself() -> None:
     hub = empty().add(Arithmetic)
 
     assert ids(hub) == ["add", "divide", "maths.power", "multiply", "subtract"]
-    assert {row.category for row in hub.expand()} == {"Maths"}
-    assert [row.id for row in hub.expand() if row.hidden] == ["divide"]
+    assert {row.metadata.category for row in hub.expand()} == {"Maths"}
+    assert [row.id for row in hub.expand() if row.metadata.hidden] == ["divide"]
 
 
 def test_one_name_for_a_kit_of_many_tools_is_refused() -> None:

@@ -59,7 +59,7 @@ async def test_a_tool_says_what_its_skill_says(tmp_path: Path) -> None:
         f"{said} Possible output branches: on_items, on_empty."
     )
     assert "required" not in full["inputSchema"]
-    assert (row.owner, row.permissions, row.task) == ("dynamic", ("web_read", "llm"), "forbidden")
+    assert (row.owner, row.permissions, row.mcp.task) == ("dynamic", ("web_read", "llm"), "forbidden")
 
 
 @asynchronous

@@ -134,7 +134,7 @@ def rows(hub: Hub) -> dict[str, int]:
     return {
         "workers": len(workers.connected),
         "functions": sum(one.owner is not None for one in workers.functions),
-        "tools": sum(1 for tool in hub.registry.tools if tool.category == "Workers" and tool.owner != None),  # noqa: E711
+        "tools": sum(1 for tool in hub.registry.tools if tool.metadata.category == "Workers" and tool.owner != None),  # noqa: E711
         "kinds": sum(kind.worker is not None for kind in workers.triggers.kinds),
         "bindings": len(list(workers.triggers.bindings)),
         "channels": len(workers.channels),

@@ -35,7 +35,9 @@ class ToolRows(msgspec.Struct, frozen=True):
 
 async def list_tools(hub: ManagedHub) -> ToolRows:
     """List all tools, hidden ones too."""
-    return ToolRows([ToolRow(row.id, row.owner, row.category, row.hidden) for row in hub.core.registry.tools])
+    return ToolRows(
+        [ToolRow(row.id, row.owner, row.metadata.category, row.metadata.hidden) for row in hub.core.registry.tools]
+    )
 
 
 class SkillFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -141,7 +141,7 @@ def _count_workflows(hub: ManagedHub, total: int) -> Workflows:
 def _count_tools(hub: ManagedHub, principal: Principal) -> int:
     only = hub.core.engine.settings.only_tools
     rows = (row for row in hub.core.registry[Kind.TOOL] if only is None or row.id in only)
-    return sum(not row.hidden and hub.core.engine.can_see(principal, row) for row in rows)
+    return sum(not row.metadata.hidden and hub.core.engine.can_see(principal, row) for row in rows)
 
 
 def _count_skills(hub: ManagedHub) -> SkillCounts:

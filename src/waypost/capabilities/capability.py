@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
 from waypost.capabilities.context import Handler
-from waypost.capabilities.options import with_category
+from waypost.capabilities.options import Metadata, with_category
 from waypost.capabilities.schemas.forms import OPEN, Arguments
 from waypost.errors import DefinitionError
 from waypost.wire.definitions import Definition
@@ -40,11 +40,30 @@ class Kind(Enum):
     TEMPLATE = "resource_templates"
 
 
+class McpFeatures(msgspec.Struct, frozen=True, kw_only=True):
+    """Features of the protocol that only some kinds of capabilities have."""
+
+    task: str = "forbidden"
+    """Whether a tool may, must or must not be called as a task."""
+    headers: tuple[HeaderParameter, ...] = ()
+    template: UriTemplate | None = None
+    subscribable: bool = False
+    choices: Mapping[str, tuple[str, ...]] = {}
+    """The values to complete arguments of prompts and templates with."""
+    completer: Handler | None = None
+    """Completes the values of an argument that are not declared in `choices`."""
+
+
+_NO_METADATA: Final = Metadata()
+_NO_FEATURES: Final = McpFeatures()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Capability:
     """A tool, prompt, resource or resource template, ready to run.
 
-    The pipeline reads handler, arguments, output, timeout, scopes and permissions for every call.
+    What the pipeline reads for every call is an attribute of its own; what only lists, the search or the protocol read
+    is grouped in `metadata` and `mcp`.
     """
 
     kind: Kind
@@ -52,27 +71,15 @@ class Capability:
     definition: Definition
     handler: Handler
     is_async: bool
-    arity: int = 2
     arguments: Arguments = OPEN
     output: Validator | None = None
     returns: type | None = None
-    hidden: bool = False
     owner: str | None = None
-    about: str = ""
-    """Text for the search, where the definition does not say what it is about."""
-    category: str | None = None
-    tags: tuple[str, ...] = ()
-    aliases: tuple[str, ...] = ()
     timeout: float | None = None
-    task: str = "forbidden"
     scopes: tuple[str, ...] = ()
     permissions: tuple[str, ...] = ()
-    headers: tuple[HeaderParameter, ...] = ()
-    template: UriTemplate | None = None
-    subscribable: bool = False
-    choices: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    completer: Handler | None = None
-    """Completes the values of an argument that are not declared in `choices`."""
+    metadata: Metadata = _NO_METADATA
+    mcp: McpFeatures = _NO_FEATURES
     yields: Yields | None = None
     """For a capability that gives up its name to others: the capability to use instead, `None` to wait for the name."""
 
@@ -110,8 +117,11 @@ class Capability:
             self,
             id=name if name is not None and self.kind in (Kind.TOOL, Kind.PROMPT) else self.id,
             definition=msgspec.structs.replace(self.definition, **changes),
-            category=category if category is not None else self.category,
-            hidden=self.hidden if hidden is None else hidden,
+            metadata=msgspec.structs.replace(
+                self.metadata,
+                category=self.metadata.category if category is None else category,
+                hidden=self.metadata.hidden if hidden is None else hidden,
+            ),
         )
 
 

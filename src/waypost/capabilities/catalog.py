@@ -31,13 +31,13 @@ class Catalog(Tool, name="catalog", annotations={"read_only_hint": True}):
         return sections if self.type == "all" else {self.type: sections[self.type]}
 
     def _shows(self, row: Capability) -> bool:
-        if row.hidden and not self.include_hidden:
+        if row.metadata.hidden and not self.include_hidden:
             return False
         if not any(self.query.casefold() in text.casefold() for text in _texts(row)):
             return False
         if self.category is None:
             return True
-        return row.category is not None and row.category.casefold() == self.category.casefold()
+        return row.metadata.category is not None and row.metadata.category.casefold() == self.category.casefold()
 
 
 def list_everything(
@@ -53,7 +53,7 @@ def _texts(row: Capability) -> list[str]:
 
 def _entry(row: Capability) -> dict[str, Any]:
     entry: dict[str, Any] = msgspec.to_builtins(row.definition)
-    entry["hidden"] = row.hidden
-    if row.kind is Kind.TOOL and row.category is not None:
-        entry["category"] = row.category
+    entry["hidden"] = row.metadata.hidden
+    if row.kind is Kind.TOOL and row.metadata.category is not None:
+        entry["category"] = row.metadata.category
     return entry

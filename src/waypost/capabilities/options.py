@@ -15,6 +15,19 @@ from waypost.suggestions import did_you_mean
 from waypost.wire.definitions import ToolAnnotations
 
 
+class Metadata(msgspec.Struct, frozen=True, kw_only=True):
+    """What describes a capability: lists, search and inspection read it, calls do not."""
+
+    hidden: bool = False
+    about: str = ""
+    """Text for the search, where the definition does not say what it is about."""
+    category: str | None = None
+    tags: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    arity: int = 2
+    """How many of the arguments and the context the function takes."""
+
+
 class Options(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """The options of any capability."""
 
@@ -41,13 +54,16 @@ class Options(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
             "meta": with_category(UNSET if self.meta is None else self.meta, self._category(default_category)),
         }
 
-    def traits(self, default_category: str | None = None) -> dict[str, Any]:
-        """The fields of a `Capability` that are taken from its options as they are."""
+    def traits(self, arity: int, default_category: str | None = None) -> dict[str, Any]:
+        """The fields of a `Capability` that follow from its options."""
         return {
-            "hidden": resolve_hidden(self.hidden, self.visible) is True,
-            "category": self._category(default_category),
-            "tags": self.tags,
-            "aliases": self.aliases,
+            "metadata": Metadata(
+                hidden=resolve_hidden(self.hidden, self.visible) is True,
+                category=self._category(default_category),
+                tags=self.tags,
+                aliases=self.aliases,
+                arity=arity,
+            ),
             "timeout": self.timeout,
             "scopes": self.scopes,
             "permissions": self.permissions,

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 from msgspec import UNSET
 
-from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.capability import Capability, Kind, McpFeatures
 from waypost.capabilities.components import (
     Component,
     TextArguments,
@@ -119,11 +119,12 @@ def _prompt(
         definition=PromptDefinition(name, arguments=listed or UNSET, **options.definition(description)),
         handler=handler,
         is_async=asynchronous,
-        arity=arity,
         arguments=OPEN if not fields else TextArguments(arguments),
         owner=owner,
-        choices={field: offered for field, annotation, _ in fields if (offered := list_choices(annotation))},
-        **options.traits(),
+        mcp=McpFeatures(
+            choices={field: offered for field, annotation, _ in fields if (offered := list_choices(annotation))}
+        ),
+        **options.traits(arity),
     )
 
 

@@ -69,8 +69,8 @@ class Table:
         insort(self._order, capability.id)
         self._rows[capability.id] = capability
         self.scoped += bool(capability.scopes)
-        self.tasked += capability.task != "forbidden"
-        self.headed += bool(capability.headers)
+        self.tasked += capability.mcp.task != "forbidden"
+        self.headed += bool(capability.mcp.headers)
         self._note(capability.id)
 
     def pop(self, key: str) -> Capability | None:
@@ -79,8 +79,8 @@ class Table:
         if row is not None:
             del self._order[bisect_left(self._order, key)]
             self.scoped -= bool(row.scopes)
-            self.tasked -= row.task != "forbidden"
-            self.headed -= bool(row.headers)
+            self.tasked -= row.mcp.task != "forbidden"
+            self.headed -= bool(row.mcp.headers)
             self._note(key)
         return row
 
@@ -149,7 +149,7 @@ class Registry:
         for kind, name in leaving:
             self._drop(kind, name)
         moved = [self._put(row) for row in arriving.values()]
-        respelled = [row for row in moved if row is not None and not row.hidden]
+        respelled = [row for row in moved if row is not None and not row.metadata.hidden]
         self._publish(_different(leaving, arriving) + respelled)
 
     def is_taken(self, kind: Kind, name: str) -> bool:
@@ -289,7 +289,7 @@ class Registry:
         """Return the prompt called `name`; an `UnknownPrompt` suggests the nearest one for which `shows` is true."""
         found = self.tables[Kind.PROMPT].get(name)
         if found is None:
-            known = {row.id: row for row in self.tables[Kind.PROMPT] if not row.hidden}
+            known = {row.id: row for row in self.tables[Kind.PROMPT] if not row.metadata.hidden}
             # `shows` asks the policy, which costs too much to be done for every prompt.
             shown = (one for one in preselect(name, known) if shows(known[one]))
             hint = did_you_mean(name, shown, "; ", quote=lambda one: f'"{one}"')
@@ -302,7 +302,7 @@ class Registry:
         if fixed is not None:
             yield fixed, {}
         for capability in sorted(self.tables[Kind.TEMPLATE], key=lambda found: found.definition.name):
-            variables = capability.template.match(uri) if capability.template else None
+            variables = capability.mcp.template.match(uri) if capability.mcp.template else None
             if variables is not None:
                 yield capability, variables
 
@@ -336,4 +336,4 @@ def _different(old: Rows, new: Rows) -> list[Capability]:
 
 
 def _listed(rows: Rows) -> Rows:
-    return {key: row for key, row in rows.items() if not row.hidden}
+    return {key: row for key, row in rows.items() if not row.metadata.hidden}

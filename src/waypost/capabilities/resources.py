@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote_to_bytes
 import msgspec
 from msgspec import UNSET
 
-from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.capability import Capability, Kind, McpFeatures
 from waypost.capabilities.components import (
     Component,
     TextArguments,
@@ -203,13 +203,10 @@ def _resource(
         definition=definition,
         handler=handler,
         is_async=asynchronous,
-        arity=arity,
         arguments=TextArguments(arguments),
         owner=owner,
-        template=template,
-        subscribable=options.subscribable,
-        choices=offered or {},
-        **options.traits(),
+        mcp=McpFeatures(template=template, subscribable=options.subscribable, choices=offered or {}),
+        **options.traits(arity),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, TypeVar, cast, overload
 
 from msgspec import UNSET
 
-from waypost.capabilities.capability import Capability, Kind, read_header_parameters
+from waypost.capabilities.capability import Capability, Kind, McpFeatures, read_header_parameters
 from waypost.capabilities.components import (
     Component,
     Shape,
@@ -146,14 +146,12 @@ def make_tool(
         ),
         handler=handler,
         is_async=asynchronous,
-        arity=arity,
         arguments=arguments,
         output=output,
         returns=returns,
         owner=owner,
-        task=options.task,
-        headers=read_header_parameters(arguments.schema),
-        **options.traits(default_category),
+        mcp=McpFeatures(task=options.task, headers=read_header_parameters(arguments.schema)),
+        **options.traits(arity, default_category),
     )
 
 

@@ -9,8 +9,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
-from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.capability import Capability, Kind, McpFeatures
 from waypost.capabilities.context import Context
+from waypost.capabilities.options import Metadata
 from waypost.capabilities.resources import MAX_URI_CHARACTERS, UriTemplate
 from waypost.documents import markdown
 from waypost.documents.markdown import INDEX_ENTRY, TEMPLATES, Skills, entry
@@ -53,7 +54,7 @@ def skill_row(skill: Skill, skills: Skills) -> Capability:
     """A skill as a resource."""
     row = _resource(entry(skill), skills, skill.owner)
     about = markdown.cut(markdown.description(skill.skill) or "", _FOUND_BY)
-    return replace(row, about=about)
+    return replace(row, metadata=Metadata(about=about))
 
 
 def prompt_row(prompt: Prompt, prompts: Prompts) -> Capability:
@@ -97,7 +98,7 @@ def _resource(told: Data, skills: Skills, owner: str | None = None) -> Capabilit
         handler=read,
         is_async=True,
         owner=owner,
-        subscribable=True,
+        mcp=McpFeatures(subscribable=True),
     )
 
 
@@ -111,8 +112,7 @@ def _template(told: Data, skills: Skills, fits: Callable[[str], bool]) -> Capabi
         definition=msgspec.convert(told, TemplateDefinition),
         handler=read,
         is_async=True,
-        template=Whole(told["uriTemplate"], fits),
-        subscribable=True,
+        mcp=McpFeatures(template=Whole(told["uriTemplate"], fits), subscribable=True),
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from waypost.capabilities.capability import Capability, IsTaken, Kind
+from waypost.capabilities.capability import Capability, IsTaken, Kind, McpFeatures
 from waypost.capabilities.context import Caller, Context
 from waypost.capabilities.registry import Registry, Rows
 from waypost.documents.capabilities import Whole
@@ -67,7 +67,12 @@ def _resource(told: Any, ask: Ask) -> Capability:
         return await _contents(definition.uri, ask, context.caller)
 
     return Capability(
-        kind=Kind.RESOURCE, id=definition.uri, definition=definition, handler=read, is_async=True, subscribable=True
+        kind=Kind.RESOURCE,
+        id=definition.uri,
+        definition=definition,
+        handler=read,
+        is_async=True,
+        mcp=McpFeatures(subscribable=True),
     )
 
 
@@ -85,8 +90,7 @@ def _template(told: Any, ask: Ask) -> Capability:
         definition=definition,
         handler=read,
         is_async=True,
-        template=Whole(template, lambda uri: uri.startswith(beginning)),
-        subscribable=True,
+        mcp=McpFeatures(template=Whole(template, lambda uri: uri.startswith(beginning)), subscribable=True),
     )
 
 

@@ -51,7 +51,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     @property
     def category(self) -> str:
         """The category it is counted under."""
-        return self.row.category or "none"
+        return self.row.metadata.category or "none"
 
     def told(self, *further: Data) -> Data:
         """As lists show it, with further calls that use it."""
@@ -78,7 +78,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 def item_of(row: Capability, workflow: Callable[[str], Workflow | None]) -> Item | None:
     """A row of the registry as an item; nothing where it is not for agents to find."""
-    if row.hidden:
+    if row.metadata.hidden:
         return None
     if row.kind is Kind.PROMPT:
         link = {"rel": "get", "method": "prompts/get", "args": {"name": row.id, "arguments": {}}}
@@ -122,9 +122,9 @@ def _item(item_id: str, kind: ItemKind, row: Capability, link: Data, text: str, 
         id=item_id,
         kind=kind,
         title=unnamed if title is UNSET or not title else title,
-        description=row.about if description is UNSET else description or "",
-        tags=row.tags,
-        aliases=row.aliases,
+        description=row.metadata.about if description is UNSET else description or "",
+        tags=row.metadata.tags,
+        aliases=row.metadata.aliases,
         text=text,
         link=link,
         schema=schema,

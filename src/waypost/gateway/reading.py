@@ -34,7 +34,7 @@ class Reading:
         if item.kind != "document":
             return []
         tool = find(self._registry, _FETCH)
-        if tool is None or tool.hidden or not self._may(tool, tool.id, ctx):
+        if tool is None or tool.metadata.hidden or not self._may(tool, tool.id, ctx):
             return []
         uri = self._uri(item.row, ctx)
         return [] if uri is None else [start_link(tool.id, arguments={"uri": uri})]

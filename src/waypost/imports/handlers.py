@@ -132,7 +132,7 @@ class Handlers:
             raise ToolError(f"{name} is gone: its server no longer offers it.")
         if row.owner != f"{FOREIGN}{source.name}":
             raise ToolError(f"{name} is another server's by now; look at it again.")
-        if row.hidden:
+        if row.metadata.hidden:
             raise ToolError(source.held_back(key_of(_NOUNS[kind], own), name))
 
     async def _sent(self, source: Source, method: str, params: Data, ctx: Context) -> Data:

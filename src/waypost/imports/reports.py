@@ -176,7 +176,7 @@ def _with_tools(row: UpstreamRow, source: Source) -> UpstreamRow:
 
 
 def _shown(source: Source, *kinds: Kind) -> list[str]:
-    return sorted(one.id for one in source.rows if one.kind in kinds and not one.hidden)
+    return sorted(one.id for one in source.rows if one.kind in kinds and not one.metadata.hidden)
 
 
 def told_of(manifest: Manifest) -> str:

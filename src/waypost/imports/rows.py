@@ -9,9 +9,10 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 import msgspec
 from msgspec import UNSET
 
-from waypost.capabilities.capability import Capability, HeaderParameter, Kind, read_header_parameters
+from waypost.capabilities.capability import Capability, HeaderParameter, Kind, McpFeatures, read_header_parameters
 from waypost.capabilities.context import Handler
 from waypost.capabilities.names import GATEWAY_TOOLS, check_name
+from waypost.capabilities.options import Metadata
 from waypost.capabilities.registry import Registry
 from waypost.capabilities.resources import MAX_URI_CHARACTERS, UriTemplate
 from waypost.capabilities.schemas.forms import OpenForm
@@ -151,8 +152,8 @@ class Taken:
         for row in rows:
             if row.kind is Kind.RESOURCE:
                 self._uris.add(row.id)
-            elif row.template is not None:
-                self._templates.append(row.template)
+            elif row.mcp.template is not None:
+                self._templates.append(row.mcp.template)
             elif row.kind in self._names:
                 self._names[row.kind][folded(row.id)] = row.id
                 note = self._yielding.discard if row.yields is None else self._yielding.add
@@ -234,9 +235,9 @@ def _chosen(portion: Portion, listed: Mapping[str, list[Data]], noun: str) -> li
 
 def _same(old: Capability | None, new: Capability) -> Capability:
     """The row that is there already, where it is no other; whoever remembers it need not learn it again."""
-    if old is None or old.hidden != new.hidden or old.tags != new.tags or old.definition != new.definition:
+    if old is None or old.metadata != new.metadata or old.definition != new.definition:
         return new
-    return old if old.subscribable == new.subscribable else new
+    return old if old.mcp.subscribable == new.mcp.subscribable else new
 
 
 def _row(
@@ -260,15 +261,16 @@ def _row(
         id=name,
         definition=shown,
         handler=handlers[0],
-        completer=handlers[1],
         is_async=True,
         arguments=form,
-        hidden=is_out,
         owner=f"{FOREIGN}{source.name}",
-        tags=tuple(settings.tags),
-        headers=headers,
-        template=template,
-        subscribable=bool(source.manifest and source.manifest.is_subscribable) and noun in ("resource", "template"),
+        metadata=Metadata(hidden=is_out, tags=tuple(settings.tags)),
+        mcp=McpFeatures(
+            headers=headers,
+            template=template,
+            subscribable=bool(source.manifest and source.manifest.is_subscribable) and noun in ("resource", "template"),
+            completer=handlers[1],
+        ),
     )
 
 

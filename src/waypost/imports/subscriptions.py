@@ -91,7 +91,7 @@ class Subscriptions:
 
     def _owner(self, uri: str) -> str:
         row: Capability | None = next((row for row, _ in self._registry.resources(uri)), None)
-        return "" if row is None or row.hidden or not row.subscribable else row.owner or ""
+        return "" if row is None or row.metadata.hidden or not row.mcp.subscribable else row.owner or ""
 
     async def _work(self, source: Source) -> None:
         try:

@@ -71,7 +71,7 @@ class Lists:
         items: list[Capability] = []
         only = self._only if kind is Kind.TOOL and not include_hidden else None
         for capability in self._after(kind, decode_cursor(cursor)):
-            if (capability.hidden and not include_hidden) or not (shows is None or shows(capability)):
+            if (capability.metadata.hidden and not include_hidden) or not (shows is None or shows(capability)):
                 continue
             if only is not None and capability.id not in only:
                 continue

@@ -215,9 +215,9 @@ async def complete_argument(
 ) -> dict[str, Any]:
     """Values for an argument being typed: from the target's completer, else the declared ones."""
     target = engine.registry[Kind.PROMPT].get(subject) or engine.registry[Kind.TEMPLATE].get(subject)
-    if target is None or target.completer is None:
+    if target is None or target.mcp.completer is None:
         return _to_completion(find_choices(engine, subject, argument))
-    completer = replace(target, handler=target.completer, is_async=True)
+    completer = replace(target, handler=target.mcp.completer, is_async=True)
     found: dict[str, Any] = await engine.pipeline.use(completer, argument, caller, engine.pipeline.timeout, "complete")
     return found
 
@@ -244,7 +244,7 @@ def _find_reference(engine: Engine, ref: params.Reference, *, must_exist: bool =
 def find_choices(engine: Engine, subject: str, argument: Mapping[str, Any]) -> list[str]:
     """The declared values of an argument that begin with what was typed."""
     target = engine.registry[Kind.PROMPT].get(subject) or engine.registry[Kind.TEMPLATE].get(subject)
-    offered = () if target is None else target.choices.get(argument["name"], ())
+    offered = () if target is None else target.mcp.choices.get(argument["name"], ())
     typed = str(argument["value"]).casefold()
     return [value for value in offered if value.casefold().startswith(typed)]
 

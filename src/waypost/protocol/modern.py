@@ -126,7 +126,7 @@ def admit(engine: Engine, message: Message, headers: Mapping[bytes, bytes] | Non
         )
     if headers is not None and engine.registry.tools.headed and name == "tools/call" and problem is None:
         tool = engine.registry.find_tool(given.name)
-        if tool is not None and tool.headers:
+        if tool is not None and tool.mcp.headers:
             check_parameter_headers(headers, tool, given.arguments or {})
     if method is not None and not (method.capability is None or engine.profile.offers(method.capability)):
         method = None
@@ -193,7 +193,7 @@ def check_headers(headers: Mapping[bytes, bytes], version: str, method: str, nam
 
 def check_parameter_headers(headers: Mapping[bytes, bytes], tool: Capability, arguments: Mapping[str, Any]) -> None:
     """Refuse a call whose `Mcp-Param-*` headers differ from its arguments."""
-    for parameter in tool.headers:
+    for parameter in tool.mcp.headers:
         header = PARAMETER + parameter.header.encode()
         expected = _find_argument(arguments, parameter)
         given = headers.get(header)

@@ -160,7 +160,7 @@ class ServerProfile:
         derived: dict[str, Any] = {"logging": {}, "tools": {"listChanged": True}}
         if self.offers("resources"):
             derived["resources"] = {"listChanged": True}
-            if any(row.subscribable for kind in (Kind.RESOURCE, Kind.TEMPLATE) for row in self._registry[kind]):
+            if any(row.mcp.subscribable for kind in (Kind.RESOURCE, Kind.TEMPLATE) for row in self._registry[kind]):
                 derived["resources"]["subscribe"] = True
         if self.offers("prompts"):
             derived["prompts"] = {"listChanged": True}

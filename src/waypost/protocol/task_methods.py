@@ -124,7 +124,7 @@ async def _wait_for_any(*events: asyncio.Event) -> None:
 
 def may_be_task(engine: Engine, tool: Capability | None, given: params.CallTool, exchange: Exchange) -> bool:
     """Whether this call may become a task; an error where it has to and cannot, or is asked to and cannot."""
-    mode = "forbidden" if tool is None else tool.task
+    mode = "forbidden" if tool is None else tool.mcp.task
     if versions.is_modern(exchange.version):
         declared = TASKS_EXTENSION in exchange.client_capabilities.get("extensions", {})
         if mode == "required" and not declared:
@@ -147,7 +147,7 @@ async def call_as_task(
         return await _start_in_session(engine, given, exchange, call)
     asker = TaskAsker(exchange.asker)
     exchange.asker = asker
-    if tool.task == "required":
+    if tool.mcp.task == "required":
         asker.task = await engine.tasks.start(exchange.principal, exchange.version)
     work = asyncio.get_running_loop().create_task(call(exchange, _MAX_SECONDS))
     if asker.task is None:

@@ -301,7 +301,7 @@ class _Access(Change):
         """What clients find in a list, where no rule hides anything."""
         only = self._runtime.core.engine.settings.only_tools if kind is Kind.TOOL else None
         rows = self._runtime.core.registry[kind]
-        return (row for row in rows if not row.hidden and (only is None or row.id in only))
+        return (row for row in rows if not row.metadata.hidden and (only is None or row.id in only))
 
 
 async def _roll_back(changes: Sequence[Change]) -> None:

@@ -14,6 +14,7 @@ from msgspec import UNSET, Raw
 from waypost.capabilities.capability import Capability, IsTaken, Kind, Yields
 from waypost.capabilities.context import Context, Handler
 from waypost.capabilities.names import disambiguate, is_wire_name, to_portable
+from waypost.capabilities.options import Metadata
 from waypost.capabilities.registry import PREFIXES, Registry
 from waypost.capabilities.schemas.forms import OPEN, require
 from waypost.capabilities.schemas.validators import Validator
@@ -109,8 +110,8 @@ def inner(function: Function) -> Capability:
         handler=runner(function),
         is_async=True,
         arguments=OPEN,
-        hidden=True,
         owner="hub",
+        metadata=Metadata(hidden=True),
     )
 
 
@@ -230,7 +231,7 @@ def find(registry: Registry, function_id: str, namespace: str = DEFAULT) -> Capa
 
 def _stands_for(tool: Capability, function_id: str, namespace: str) -> bool:
     return (
-        tool.category == CATEGORY
+        tool.metadata.category == CATEGORY
         and (tool.definition.title or tool.id) == function_id
         and (tool.definition.meta or {}).get(_NAMESPACE, DEFAULT) == namespace
     )
@@ -264,10 +265,12 @@ def _tool(function: Function, name: str, yields: Yields) -> Capability:
         handler=runner(function),
         is_async=True,
         arguments=OPEN if schema == OPEN.schema else _Form(function.id, schema),
-        hidden=metadata.get("internal") is True,
         owner=None if function.owner is None else function.owner.owner,
-        category=CATEGORY,
-        aliases=() if name == function.id else (function.id,),
+        metadata=Metadata(
+            hidden=metadata.get("internal") is True,
+            category=CATEGORY,
+            aliases=() if name == function.id else (function.id,),
+        ),
         yields=yields,
     )
     if returns is None:

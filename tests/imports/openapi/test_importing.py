@@ -143,7 +143,7 @@ async def test_include_exclude_prefix_and_tags_choose_and_name(tmp_path: Path) -
     async with pets(tmp_path, more=more) as (hub, client):
         names = {tool["name"] for tool in await client.list_tools() if "." in tool["name"]}
         assert {name for name in names if name.startswith("shop.")} == {"shop.listPets", "shop.get_pets_petId"}
-        assert hub.registry.tool("shop.listPets").tags == ("pets", "outside")
+        assert hub.registry.tool("shop.listPets").metadata.tags == ("pets", "outside")
 
 
 @asynchronous

@@ -10,8 +10,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.capability import Capability, Kind, McpFeatures
 from waypost.capabilities.context import Context
+from waypost.capabilities.options import Metadata
 from waypost.documents.folders.files import (
     LARGEST,
     MIB,
@@ -300,7 +301,7 @@ def _row(definition: ResourceDefinition, data: bytes, *, hidden: bool) -> Capabi
         definition=definition,
         handler=read,
         is_async=True,
-        hidden=hidden,
-        subscribable=True,
         owner="skills",
+        metadata=Metadata(hidden=hidden),
+        mcp=McpFeatures(subscribable=True),
     )
