@@ -138,7 +138,7 @@ async def list_workflows(hub: ManagedHub) -> WorkflowRows:
 async def show_workflow(hub: ManagedHub, id: str) -> dict[str, Any]:
     """Show a workflow: its states, its transitions and its input."""
     found = _find_definition(hub, id)
-    return {**msgspec.to_builtins(_row(hub, found)), **explanations.definition(found)}
+    return {**msgspec.to_builtins(_row(hub, found)), **explanations.describe_definition(found)}
 
 
 async def draw_workflow(hub: ManagedHub, id: str, query: GraphQuery) -> Drawing:

@@ -79,12 +79,12 @@ class Proxies:
     def explain(self, transition: str, caller: Caller) -> Answer:
         """Tell what it is for any capability, or what its transition does with one."""
         if not transition:
-            return Answer(explanations.definition(self._engine.library.compiled(PROXY, ANY)))
+            return Answer(explanations.describe_definition(self._engine.library.compiled(PROXY, ANY)))
         try:
             tool = self._tool(transition, caller, steady=True)
         except WorkflowRefused as error:
             return _refusal(error, transition)
-        return Answer(explanations.transition(self._definition(tool), tool.id))
+        return Answer(explanations.describe_transition(self._definition(tool), tool.id))
 
     def _tool(self, name: Any, caller: Caller, *, steady: bool = False) -> Capability:
         """A capability that the caller may use: now, or by the rules that always say the same."""

@@ -11,7 +11,7 @@ import msgspec
 from waypost.capabilities.principals import Principal
 from waypost.errors import WorkflowRefused, shorten
 from waypost.workflows.definition import TransitionPlan
-from waypost.workflows.live import ADMIN, SYSTEM, Live
+from waypost.workflows.live import Live, is_system
 from waypost.workflows.records import RESUME, Held
 from waypost.workflows.scope import MISSING
 
@@ -200,11 +200,6 @@ def _is_shown(live: Live, plan: TransitionPlan, principal: Principal) -> bool:
     if actor == "deterministic" or (actor == "system" and not is_system(principal)):
         return False
     return not live.state.links_by_guards or plan.guards.holds(live.scope(principal, {}))
-
-
-def is_system(principal: Principal) -> bool:
-    """Whether somebody acts for the system."""
-    return SYSTEM in principal.roles or ADMIN in principal.roles
 
 
 def _prefilled(live: Live, plan: TransitionPlan, principal: Principal) -> Data:

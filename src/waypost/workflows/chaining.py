@@ -8,7 +8,7 @@ import msgspec
 
 from waypost.capabilities.context import Caller
 from waypost.errors import StaleVersion
-from waypost.workflows.definition import TransitionPlan
+from waypost.workflows.landing import chosen
 from waypost.workflows.live import Live
 from waypost.workflows.moves import Moves, Taken
 from waypost.workflows.records import ENTER, Held
@@ -76,24 +76,3 @@ class Chains:
     async def _halt(self, live: Live, caller: Caller, error: Data) -> Taken:
         held = Held(kind="executing", move="", by=caller.principal, key="", chained=True)
         return await self._moves.settle(live, held, error, outcome="halted")
-
-
-def chosen(live: Live, caller: Caller) -> str | Data:
-    """The one deterministic transition that can be taken: a guarded one that holds, else the one without guards."""
-    scope = live.scope(caller.principal, {})
-    guarded = [plan for plan in live.state.chained if plan.guard_texts]
-    holding = [plan for plan in guarded if plan.guards.holds(scope)]
-    if not holding:
-        holding = [plan for plan in live.state.chained if not plan.guard_texts]
-    if len(holding) == 1:
-        return holding[0].name
-    return {
-        "code": "CHAIN_FAILED",
-        "message": f"{'None' if not holding else 'More than one'} of the transitions out of {live.state.name} can be "
-        f"taken by itself: {_names(holding or live.state.chained)}.",
-        "candidates": [plan.name for plan in holding],
-    }
-
-
-def _names(plans: list[TransitionPlan] | tuple[TransitionPlan, ...]) -> str:
-    return ", ".join(plan.name for plan in plans)

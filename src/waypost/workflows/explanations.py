@@ -18,7 +18,7 @@ from waypost.workflows.live import Live
 Data = dict[str, Any]
 
 
-def definition(found: Definition) -> Data:
+def describe_definition(found: Definition) -> Data:
     """A workflow as a whole."""
     model = found.model
     states: Data = {}
@@ -41,7 +41,7 @@ def definition(found: Definition) -> Data:
     }
 
 
-def transition(found: Definition, name: str) -> Data:
+def describe_transition(found: Definition, name: str) -> Data:
     """One transition; several where states share its name."""
     rows = []
     for state in found.names:
@@ -54,8 +54,8 @@ def transition(found: Definition, name: str) -> Data:
             f"{found.id} has no transition {shorten(name)!r}; it has {', '.join(known)}.", "INVALID_TRANSITION"
         )
     if len(rows) == 1:
-        return {"definitionId": found.id, "transition": name, **rows[0]}
-    return {"definitionId": found.id, "transition": name, "transitions": rows}
+        return {"definitionId": found.id, "describe_transition": name, **rows[0]}
+    return {"definitionId": found.id, "describe_transition": name, "transitions": rows}
 
 
 def _describe_transition(name: str, model: Transition) -> Data:
@@ -110,7 +110,7 @@ def check_instance(live: Live, definition_id: str) -> None:
         raise WorkflowRefused(message, "DEFINITION_MISMATCH", nearest=[own])
 
 
-def allowed(live: Live, principal: Principal, check: Callable[[TransitionPlan], None]) -> Data:
+def list_allowed(live: Live, principal: Principal, check: Callable[[TransitionPlan], None]) -> Data:
     """What a caller could do in an instance now, and the reasons against the rest; `check` raises what rules refuse."""
     rows = []
     for name, plan in live.state.transitions.items():
@@ -124,5 +124,5 @@ def allowed(live: Live, principal: Principal, check: Callable[[TransitionPlan], 
             submitting.check_guards(live, plan, principal, {})
         except WorkflowRefused as refused:
             reasons = [{"code": refused.code, "message": refused.message, **refused.details}]
-        rows.append({"transition": name, "allowed": not reasons, "reasons": reasons})
-    return {"workflowId": live.id, "state": live.state.name, "version": live.version, "allowed": rows}
+        rows.append({"describe_transition": name, "list_allowed": not reasons, "reasons": reasons})
+    return {"workflowId": live.id, "state": live.state.name, "version": live.version, "list_allowed": rows}

@@ -9,11 +9,12 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from waypost.capabilities.context import Caller
 from waypost.capabilities.principals import Principal
-from waypost.workflows.definition import Action, Definition
+from waypost.workflows.definition import Action, Definition, TransitionPlan
 from waypost.workflows.live import Live, settled_status
-from waypost.workflows.records import ENTER, WAITING, Body, Held, Parent, Pending, digest
-from waypost.workflows.scope import Proof
+from waypost.workflows.records import ENTER, WAITING, Approval, Body, Held, Parent, Pending, digest
+from waypost.workflows.scope import MISSING, Proof
 
 GRACE: Final = 5.0
 """Seconds after which somebody else looks whether a chain goes on."""
@@ -170,3 +171,49 @@ def hop(before: Live, held: Held, after: Live) -> Data:
         "toState": after.state.name,
         "version": after.version,
     }
+
+
+def chosen(live: Live, caller: Caller) -> str | Data:
+    """The one deterministic transition that can be taken: a guarded one that holds, else the one without guards."""
+    scope = live.scope(caller.principal, {})
+    guarded = [plan for plan in live.state.chained if plan.guard_texts]
+    holding = [plan for plan in guarded if plan.guards.holds(scope)]
+    if not holding:
+        holding = [plan for plan in live.state.chained if not plan.guard_texts]
+    if len(holding) == 1:
+        return holding[0].name
+    return {
+        "code": "CHAIN_FAILED",
+        "message": f"{'None' if not holding else 'More than one'} of the transitions out of {live.state.name} can be "
+        f"taken by itself: {_names(holding or live.state.chained)}.",
+        "candidates": [plan.name for plan in holding],
+    }
+
+
+def _names(plans: list[TransitionPlan] | tuple[TransitionPlan, ...]) -> str:
+    return ", ".join(plan.name for plan in plans)
+
+
+def asked(live: Live, action: Action, held: Held) -> Approval:
+    """The question to people that a move stops at."""
+    model = action.human
+    assert model is not None
+    plan = live.plan(held.move)
+    presents: Any = {"arguments": held.arguments, "context": live.body.context}
+    if action.presents is not None:
+        filled = action.presents.fill(live.scope(held.by, held.arguments))
+        presents = None if filled is MISSING else filled
+    prompt = model.prompt or (plan.title if plan is not None else f"Enter {live.state.name}")
+    shown = [live.id, live.version, held.move, prompt, presents]
+    now = time.time()
+    return Approval(
+        id=f"ap_{live.id.removeprefix('wf_')}_{secrets.token_hex(6)}",
+        role=model.role,
+        queue=model.queue,
+        needed=model.approvals,
+        prompt=prompt,
+        presents=presents,
+        digest=f"sha256:{digest(shown)}",
+        requested_at=now,
+        expires_at=now + model.expires_ms / 1000,
+    )

@@ -108,3 +108,8 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
 def settled_status(state: StatePlan) -> str:
     """The status of an instance that has come to a state."""
     return (state.model.outcome or "succeeded") if state.model.terminal else WAITING
+
+
+def is_system(principal: Principal) -> bool:
+    """Whether somebody acts for the system."""
+    return SYSTEM in principal.roles or ADMIN in principal.roles

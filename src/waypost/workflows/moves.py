@@ -22,12 +22,11 @@ from waypost.stores.instances import Reservation
 from waypost.stores.store import Store
 from waypost.stores.tasks import RequestRecord
 from waypost.workflows import answers, landing
-from waypost.workflows.approvals import asked
 from waypost.workflows.callers import for_workflow
 from waypost.workflows.definition import Action
 from waypost.workflows.executors.kind import Run
 from waypost.workflows.executors.reliability import AttemptsFailed
-from waypost.workflows.landing import Landing
+from waypost.workflows.landing import Landing, asked
 from waypost.workflows.live import Live
 from waypost.workflows.recording import Recorder
 from waypost.workflows.records import CANCEL, TIMEOUT, Held, canonical

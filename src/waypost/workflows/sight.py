@@ -48,11 +48,11 @@ class Sight:
     def definition(self, found: Definition) -> Data:
         """A workflow as a whole, and why it would not be started now."""
         reason = self._rights.against(tool_name(found.id), self._caller)
-        return explanations.definition(found) | _denial(reason)
+        return explanations.describe_definition(found) | _denial(reason)
 
     def transition(self, found: Definition, name: str) -> Data:
         """One transition, without what it runs where that is kept from them, and why it would not be taken now."""
-        told = explanations.transition(found, name)
+        told = explanations.describe_transition(found, name)
         for one in told.get("transitions", [told]):
             reason = self._against(found, found.state(one["state"]).transitions[name], one["state"])
             one |= {"executor": self.masked(one["executor"]), **_denial(reason)}
@@ -65,7 +65,7 @@ class Sight:
             if reason := self._against(live.definition, plan, live.state.name, live.id):
                 raise WorkflowRefused(reason, DENIED)
 
-        return explanations.allowed(live, self._caller.principal, check)
+        return explanations.list_allowed(live, self._caller.principal, check)
 
     def masked(self, told: Any) -> Any:
         """Executors and steps without those whose capability they do not find."""

@@ -17,7 +17,6 @@ from waypost.errors import ExecutorFailed, WorkflowRefused
 from waypost.kinds import ExecutorModel, GuardModel
 from waypost.workflows import landing, submitting
 from waypost.workflows.callers import absent
-from waypost.workflows.chaining import chosen
 from waypost.workflows.definition import Action, Definition, TransitionPlan
 from waypost.workflows.executors import build
 from waypost.workflows.executors.human import Human
@@ -27,6 +26,7 @@ from waypost.workflows.guards.any_of import AnyOf
 from waypost.workflows.guards.not_ import Not
 from waypost.workflows.guards.permission import PermissionGuard
 from waypost.workflows.guards.role import RoleGuard
+from waypost.workflows.landing import chosen
 from waypost.workflows.live import HUMAN, SYSTEM, Live
 from waypost.workflows.records import ENTER, TIMEOUT, Approval, Held
 from waypost.workflows.samples import Interests, own_root

@@ -7,9 +7,8 @@ from typing import Any
 from waypost.capabilities.principals import Principal
 from waypost.errors import WorkflowRefused, shorten
 from waypost.stores.records import MAX_KEY_BYTES, is_key
-from waypost.workflows.answers import is_system
 from waypost.workflows.definition import TransitionPlan, with_defaults
-from waypost.workflows.live import HUMAN, Live
+from waypost.workflows.live import HUMAN, Live, is_system
 
 Data = dict[str, Any]
 

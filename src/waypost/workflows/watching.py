@@ -12,8 +12,8 @@ from waypost.errors import StaleVersion, StoreError
 from waypost.stores.instances import Instance
 from waypost.stores.store import Store
 from waypost.workflows.callers import absent
-from waypost.workflows.chaining import chosen
 from waypost.workflows.engine import Engine
+from waypost.workflows.landing import chosen
 from waypost.workflows.live import Live
 from waypost.workflows.moves import LEASE, Taken
 from waypost.workflows.records import ENTER
