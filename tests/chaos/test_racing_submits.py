@@ -19,7 +19,7 @@ from tests.chaos.visitor import eventually
 from waypost import Hub
 from waypost.config.workflows import Workflow
 from waypost.stores.instances import HistoryEntry, Reservation
-from waypost.workflows import landing
+from waypost.workflows import transitions
 from waypost.workflows.records import Held
 
 T = TypeVar("T")
@@ -311,6 +311,6 @@ async def interrupted(hub: Hub, definition: str) -> str:
     found = engine.library.get(definition)
     assert found is not None
     await engine.library.pin(found)
-    live, due_at = landing.begin(found, {}, ADA.principal)
+    live, due_at = transitions.begin(found, {}, ADA.principal)
     await hub.store.instances.start(live.stored(due_at), time.time(), {"transition": "$start"})
     return live.id

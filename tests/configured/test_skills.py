@@ -9,7 +9,7 @@ import pytest
 from tests.configured.conftest import CONFIG, Folder, names, run, using
 from tests.protocol.conftest import asynchronous
 from waypost import Hub
-from waypost.workflows.watching import Watch
+from waypost.workflows.maintenance import Watch
 
 CORE = ["api_request", "llm_transform", "rss_collector", "send_to_workflow", "system_info", "web_browse", "web_search"]
 

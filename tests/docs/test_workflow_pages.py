@@ -28,7 +28,7 @@ from waypost.kinds import BY_MARKER, ExecutorModel
 from waypost.kinds import EXECUTORS as EXECUTOR_MODELS
 from waypost.kinds import GUARDS as GUARD_MODELS
 from waypost.testing import connect
-from waypost.workflows import Child, JoinSome, Parallel, State, Transition, Workflow, live
+from waypost.workflows import Child, JoinSome, Parallel, State, Transition, Workflow, instance
 from waypost.workflows.expressions import compile_expression
 from waypost.workflows.records import WAITING, body_of
 from waypost.workflows.scope import GUARD_ROOTS, NESTED_ROOTS, OUTPUT_ROOTS, Scope, compile_mapping
@@ -175,9 +175,9 @@ def codes(tree: ast.AST) -> Iterator[str]:
 
 
 def test_every_status_is_in_the_table_and_no_other() -> None:
-    waiting = {WAITING, "chain_failed", "going_on", *live._STATUS.values()}
-    assert set(table(ANSWERS, "Status")) == waiting | live.ENDED
-    assert '"chain_failed"' in (SOURCE / "landing.py").read_text()
+    waiting = {WAITING, "chain_failed", "going_on", *instance._STATUS.values()}
+    assert set(table(ANSWERS, "Status")) == waiting | instance.ENDED
+    assert '"chain_failed"' in (SOURCE / "transitions.py").read_text()
 
 
 def test_every_relation_of_a_link_is_in_the_table_and_no_other() -> None:

@@ -15,7 +15,7 @@ from waypost.config import Finding
 from waypost.runtime.assembly import check
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import V2026_07_28
-from waypost.workflows.callers import absent
+from waypost.workflows.instance import absent
 
 HEAD = 'version: "1"\nserver: {name: demo, surface: both}\nstore: {url: "sqlite://"}\naudit: {sink: none}\n'
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import ANN, WORK, Bench, Json, Told, bench, flow, later
-from waypost.workflows.children import DEEPEST
+from waypost.workflows.runner import DEEPEST
 
 DONE: Json = {"terminal": True}
 

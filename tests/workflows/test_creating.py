@@ -17,7 +17,7 @@ from waypost.config.workflows import Workflow
 from waypost.errors import RemoteError, WorkflowRefused
 from waypost.stores.store import Store
 from waypost.testing import connect
-from waypost.workflows.creating import Creating
+from waypost.workflows.stored_definitions import Creating
 
 FLOW = flow({"open": {"transitions": {"close": {"target": "done"}}}, "done": {"terminal": True}})
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from waypost.workflows.definition import with_defaults
+from waypost.workflows.definitions import with_defaults
 
 
 def properties(**given: Any) -> dict[str, Any]:

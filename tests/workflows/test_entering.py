@@ -12,10 +12,9 @@ import pytest
 from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import ANN, WORK, Bench, Json, Told, bench, flow, later
 from waypost.capabilities.principals import ANONYMOUS
-from waypost.workflows import landing
-from waypost.workflows.callers import absent
-from waypost.workflows.live import Live
-from waypost.workflows.moves import Taken
+from waypost.workflows import transitions
+from waypost.workflows.instance import Live, absent
+from waypost.workflows.runner import Taken
 
 DONE: Json = {"terminal": True}
 
@@ -106,7 +105,7 @@ async def committed(b: Bench) -> Live:
     definition = b.engine.library.get("flow")
     assert definition is not None
     await b.engine.library.pin(definition)
-    live, due_at = landing.begin(definition, {}, ANONYMOUS)
+    live, due_at = transitions.begin(definition, {}, ANONYMOUS)
     await b.hub.store.instances.start(live.stored(due_at), time.time(), {"transition": "$start", "to": "a"})
     b.engine.shelf.keep(live)
     return live

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.workflows.conftest import flow, model
 from waypost.config.workflows import Workflow
 from waypost.errors import WorkflowRefused
-from waypost.workflows.exchange import duplicated, exported, imported
+from waypost.workflows.stored_definitions import duplicated, exported, imported
 
 NO_DOCUMENTS: list[Any] = [{}, [], None, "x", 1]
 STEPS = {

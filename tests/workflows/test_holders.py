@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from waypost.workflows.holders import is_gone, this_process
+from waypost.workflows.instance import is_gone, this_process
 
 
 def named(pid: int, began: str = "1") -> str:
@@ -27,7 +27,7 @@ def test_two_engines_of_one_process_have_two_names() -> None:
 
 def test_a_process_that_ended_is_gone() -> None:
     running = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    code = "import os; from waypost.workflows.holders import this_process; print(this_process())"
+    code = "import os; from waypost.workflows.instance import this_process; print(this_process())"
     name = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
     assert is_gone(name)
     running.communicate(b"\n")

@@ -7,9 +7,8 @@ import pytest
 from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import WORK, Bench, Json, bench, flow
 from tests.workflows.test_unknown_outcomes import crash
-from waypost.workflows import recovery
-from waypost.workflows.chaining import Chains, Outcome
-from waypost.workflows.moves import Taken
+from waypost.workflows import maintenance
+from waypost.workflows.runner import Chains, Outcome, Taken
 
 LATE: Json = {**WORK, "capability": "late", "idempotent": True}
 DONE: Json = {"terminal": True}
@@ -85,7 +84,7 @@ async def test_what_never_comes_is_not_waited_for_without_end(monkeypatch: pytes
         told = await b.start()
         await crash(b, told)
         assert (await b.get(told))["status"] == "executing"
-        monkeypatch.setattr(recovery, "PATIENCE", 0.0)
+        monkeypatch.setattr(maintenance, "PATIENCE", 0.0)
         b.engine.recovery.begin()
         seen = await b.once(told, lambda seen: "lastError" in seen.data)
         assert seen["lastError"]["message"] == "Unknown tool: late"

@@ -8,8 +8,7 @@ from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import Json, bench, flow, model
 from waypost import Hub
 from waypost.errors import DefinitionError
-from waypost.workflows.definition import Definition
-from waypost.workflows.library import Library
+from waypost.workflows.definitions import Definition, Library
 
 DONE: Json = {"terminal": True}
 ONE = flow({"a": {"transitions": {"go": {"target": "done"}}}, "done": DONE})

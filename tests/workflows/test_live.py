@@ -11,10 +11,10 @@ from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import ANN, OPERATOR, STRANGER, Json, bench, flow, model
 from waypost import Hub
 from waypost.capabilities.principals import Principal
-from waypost.workflows import landing
-from waypost.workflows.landing import new_id
-from waypost.workflows.live import Live
+from waypost.workflows import transitions
+from waypost.workflows.instance import Live
 from waypost.workflows.records import Approval, Held, body_of, digest, held_of
+from waypost.workflows.transitions import new_id
 
 DONE: Json = {"terminal": True}
 OWNER = Principal("owner", claims={"sub": "owner"})
@@ -29,7 +29,7 @@ def begun(**more: Any) -> Live:
     hub = Hub("one", version="1").workflow("flow", model(flow(STATES, **more)))
     definition = hub.workflows.engine.library.get("flow")
     assert definition is not None
-    return landing.begin(definition, {}, OWNER)[0]
+    return transitions.begin(definition, {}, OWNER)[0]
 
 
 def held(kind: Any, **more: Any) -> Held:
@@ -75,27 +75,27 @@ def test_what_is_kept_of_its_owner_are_rights_and_no_claims() -> None:
 def test_where_a_move_leads_is_known_without_doing_it() -> None:
     live = begun(timeoutMs=1000)
     move = held("executing", arguments={"n": 5})
-    found = landing.land(live, move, live.action("go"), None, 100.0)
+    found = transitions.land(live, move, live.action("go"), None, 100.0)
     assert (live.version, live.state.name, live.body.context) == (1, "a", {})
     assert (found.live.version, found.live.state.name, found.live.body.context) == (2, "b", {"n": 5})
     assert found.live.body.pending == "enter"
-    assert found.due_at == 100.0 + landing.GRACE
+    assert found.due_at == 100.0 + transitions.GRACE
     entering = Held(kind="executing", move="$enter", by=OWNER, key="k", chained=True)
-    entered = landing.land(found.live, entering, found.live.action("$enter"), {}, 101.0)
+    entered = transitions.land(found.live, entering, found.live.action("$enter"), {}, 101.0)
     assert (entered.live.version, entered.live.state.name, entered.live.body.pending) == (3, "b", "")
     assert entered.due_at == live.body.deadline
 
 
 def test_an_end_without_a_state_is_one_where_it_stands() -> None:
     live = begun()
-    ended = landing.divert(live, None, "$cancel", "ann", "cancelled", 5.0).live
+    ended = transitions.divert(live, None, "$cancel", "ann", "cancelled", 5.0).live
     assert (ended.is_over, ended.status, ended.body.outcome, ended.body.ended_at) == (
         True,
         "cancelled",
         "cancelled",
         5.0,
     )
-    over = landing.divert(live, None, "$timeout", "ann", "timed_out", 5.0).live
+    over = transitions.divert(live, None, "$timeout", "ann", "timed_out", 5.0).live
     assert (over.is_over, over.status, over.body.outcome) == (True, "timed_out", "failed")
 
 

@@ -10,8 +10,8 @@ import pytest
 from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import ANN, OPERATOR, Bench, Json, bench, flow, model
 from waypost.errors import WaypostError
-from waypost.workflows.callers import absent
-from waypost.workflows.definition import Definition
+from waypost.workflows.definitions import Definition
+from waypost.workflows.instance import absent
 from waypost.workflows.replaying import Replay, recorded, replay
 from waypost.workflows.runs import Runs
 from waypost.workflows.simulation import ISOLATED

@@ -9,7 +9,7 @@ from typing import Any
 from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import ANN, OPERATOR, STRANGER, Bench, Told, bench, flow
 from waypost.capabilities.principals import Principal
-from waypost.workflows.callers import absent
+from waypost.workflows.instance import absent
 from waypost.workflows.runs import MOST_HISTORY, Runs, shown
 
 LOOP = flow(

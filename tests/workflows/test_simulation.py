@@ -11,7 +11,7 @@ import pytest
 
 from tests.workflows.conftest import flow, model
 from waypost.capabilities.schemas.validators import Validator
-from waypost.workflows.definition import Definition
+from waypost.workflows.definitions import Definition
 from waypost.workflows.samples import Interests, Maker, sampled
 from waypost.workflows.simulation import ISOLATED, Report, simulate
 

@@ -16,9 +16,8 @@ from tests.workflows.conftest import Bench, Told, bench
 from tests.workflows.stepping import Data, Stepping, play, stepping
 from waypost.capabilities.principals import ANONYMOUS
 from waypost.runtime.assembly import check
-from waypost.workflows import landing
-from waypost.workflows.callers import absent
-from waypost.workflows.holders import this_process
+from waypost.workflows import transitions
+from waypost.workflows.instance import absent, this_process
 
 HANG = """
     def run(args):
@@ -311,7 +310,7 @@ async def test_a_run_that_stopped_between_two_steps_goes_on_by_itself(tmp_path: 
         found = desk.engine.library.get("flow")
         assert found is not None
         await desk.engine.library.pin(found)
-        live, due_at = landing.begin(found, {"input": "in"}, ANONYMOUS)
+        live, due_at = transitions.begin(found, {"input": "in"}, ANONYMOUS)
         await desk.hub.store.instances.start(live.stored(due_at), time.time(), {"to": "one"})
     async with bench(definition, store=where) as desk:
         seen = await ended(desk, live.id)

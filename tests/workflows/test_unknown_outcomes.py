@@ -16,7 +16,7 @@ from tests.workflows.conftest import STRANGER, WORK, Bench, Json, Told, bench, f
 from waypost.capabilities.context import DetachedCaller
 from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE
 from waypost.stores.instances import Reservation
-from waypost.workflows.holders import this_process
+from waypost.workflows.instance import this_process
 from waypost.workflows.records import Held, digest
 
 DONE: Json = {"terminal": True}

@@ -17,15 +17,15 @@ from waypost.config.workflows import Workflow
 from waypost.errors import InvalidParams, WorkflowRefused
 from waypost.kinds import convert
 from waypost.redaction import cleared, secrets_of
-from waypost.workflows import explanations, graph
+from waypost.workflows import graph, views
 from waypost.workflows.answers import Answer, moment
 from waypost.workflows.approvals import workflow_of
-from waypost.workflows.chaining import Outcome
-from waypost.workflows.creating import Created
-from waypost.workflows.definition import Definition
+from waypost.workflows.definitions import Definition
 from waypost.workflows.engine import Engine
-from waypost.workflows.live import ADMIN, Live
+from waypost.workflows.instance import ADMIN, Live
+from waypost.workflows.runner import Outcome
 from waypost.workflows.runs import MOST_HISTORY, Page, Runs, shown
+from waypost.workflows.stored_definitions import Created
 
 Format = Literal["mermaid", "dot", "svg"]
 Text = Annotated[str, Meta(max_length=2000)]
@@ -138,7 +138,7 @@ async def list_workflows(hub: ManagedHub) -> WorkflowRows:
 async def show_workflow(hub: ManagedHub, id: str) -> dict[str, Any]:
     """Show a workflow: its states, its transitions and its input."""
     found = _find_definition(hub, id)
-    return {**msgspec.to_builtins(_row(hub, found)), **explanations.describe_definition(found)}
+    return {**msgspec.to_builtins(_row(hub, found)), **views.describe_definition(found)}
 
 
 async def draw_workflow(hub: ManagedHub, id: str, query: GraphQuery) -> Drawing:

@@ -14,7 +14,7 @@ from waypost.cli.output import Output
 from waypost.cli.target import load_workflow
 
 if TYPE_CHECKING:
-    from waypost.workflows.definition import Definition
+    from waypost.workflows.definitions import Definition
     from waypost.workflows.simulation import Report, Trouble
 
 
@@ -29,7 +29,7 @@ def run(args: Namespace) -> Output:
 
 def load_definition(file: str, name: str) -> Definition:
     """A workflow of a configuration file, compiled with executors that reach nothing outside."""
-    from waypost.workflows.definition import Definition
+    from waypost.workflows.definitions import Definition
     from waypost.workflows.resolution import resolve
     from waypost.workflows.simulation import ISOLATED
 

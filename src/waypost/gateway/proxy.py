@@ -19,9 +19,9 @@ from waypost.errors import InvalidArguments, PolicyDenied, WorkflowRefused, shor
 from waypost.gateway.directory import Directory, Item
 from waypost.imports.exposures import Exposed
 from waypost.policy.guard import PolicyGuard
-from waypost.workflows import explanations
+from waypost.workflows import views
 from waypost.workflows.answers import Answer, nowhere, standing
-from waypost.workflows.definition import Definition
+from waypost.workflows.definitions import Definition
 from waypost.workflows.engine import Engine
 from waypost.workflows.executors.capability import CapabilityCall
 from waypost.workflows.records import PROXY
@@ -79,12 +79,12 @@ class Proxies:
     def explain(self, transition: str, caller: Caller) -> Answer:
         """Tell what it is for any capability, or what its transition does with one."""
         if not transition:
-            return Answer(explanations.describe_definition(self._engine.library.compiled(PROXY, ANY)))
+            return Answer(views.describe_definition(self._engine.library.compiled(PROXY, ANY)))
         try:
             tool = self._tool(transition, caller, steady=True)
         except WorkflowRefused as error:
             return _refusal(error, transition)
-        return Answer(explanations.describe_transition(self._definition(tool), tool.id))
+        return Answer(views.describe_transition(self._definition(tool), tool.id))
 
     def _tool(self, name: Any, caller: Caller, *, steady: bool = False) -> Capability:
         """A capability that the caller may use: now, or by the rules that always say the same."""

@@ -13,10 +13,9 @@ from waypost.kinds import ExecutorModel
 from waypost.policy.guard import PolicyGuard
 from waypost.skills.tools import tool_name as skill_name
 from waypost.wire.definitions import ToolDefinition
-from waypost.workflows.definition import Definition
+from waypost.workflows.definitions import Definition, tool_name
 from waypost.workflows.executors.kind import Reference, names_in, names_in_data, walk
-from waypost.workflows.library import tool_name
-from waypost.workflows.live import Live
+from waypost.workflows.instance import Live
 from waypost.workflows.records import ENTER, PROXY
 
 _GONE: Final = Capability(

@@ -10,8 +10,8 @@ import msgspec
 
 from waypost.capabilities.principals import Principal
 from waypost.errors import WorkflowRefused, shorten
-from waypost.workflows.definition import TransitionPlan
-from waypost.workflows.live import Live, is_system
+from waypost.workflows.definitions import TransitionPlan
+from waypost.workflows.instance import Live, is_system
 from waypost.workflows.records import RESUME, Held
 from waypost.workflows.scope import MISSING
 

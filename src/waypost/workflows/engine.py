@@ -1,8 +1,7 @@
-"""The engine: start, get, submit, cancel. Every way to a workflow ends here.
+"""The workflow engine: start, get, submit, explain and cancel instances.
 
-transport -> protocol -> a tool (`tools.py`), the HTTP API or a step -> `Engine` -> `Moves` -> store and executors.
-`Moves` takes one move, `Chains` lets an instance go on by itself, `Gates` lets people decide, `Children` waits for
-other workflows, `Watch` (`watching.py`) looks after what is due: timeouts, expiries, moves whose process is gone.
+Every way to a workflow ends here: MCP tools (`tools`), the HTTP API, and steps of other workflows. The engine checks
+a request with `transitions`, runs it with `runner` and answers with `answers`.
 """
 
 from __future__ import annotations
@@ -23,25 +22,18 @@ from waypost.errors import ExecutorFailed, PolicyDenied, StaleVersion, WorkflowR
 from waypost.policy.audit import AuditLog
 from waypost.stores.store import Store
 from waypost.stores.tasks import RequestRecord
-from waypost.workflows import answers, explanations, landing, submitting
+from waypost.workflows import answers, transitions, views
 from waypost.workflows.access import Dependencies, Rights
 from waypost.workflows.answers import Answer
-from waypost.workflows.chaining import Chains, Outcome
-from waypost.workflows.children import Children
-from waypost.workflows.definition import Definition, with_defaults
-from waypost.workflows.ending import PATIENCE, Ending
+from waypost.workflows.approvals import Gates
+from waypost.workflows.audit import Recorder
+from waypost.workflows.definitions import CANONICAL, Definition, Library, tool_name, with_defaults
 from waypost.workflows.executors.kind import ExecutorContext
-from waypost.workflows.finding import Finding
-from waypost.workflows.gates import Gates
-from waypost.workflows.holders import this_process
-from waypost.workflows.library import Library, tool_name
-from waypost.workflows.live import Live
-from waypost.workflows.moves import Moves, Request, Taken
-from waypost.workflows.recording import Recorder
+from waypost.workflows.instance import Live, Shelf, this_process
+from waypost.workflows.maintenance import Recovery
 from waypost.workflows.records import PROXY, RESUME, START, Parent, digest
-from waypost.workflows.recovery import Recovery
-from waypost.workflows.shelf import Shelf
-from waypost.workflows.sight import Sight
+from waypost.workflows.runner import PATIENCE, Chains, Children, Ending, Moves, Outcome, Request, Taken
+from waypost.workflows.views import Sight
 
 _log: Final = logging.getLogger(__name__)
 _REPEATS: Final = 4
@@ -153,7 +145,7 @@ class Engine:
                 problems=problems,
             )
         await self.library.pin(definition)
-        live, due_at = landing.begin(definition, filled, caller.principal, **more)
+        live, due_at = transitions.begin(definition, filled, caller.principal, **more)
         entry: Data = {"transition": START, "from": None, "to": live.state.name, "by": caller.principal.id}
         entry |= {"argumentsDigest": digest(filled), "delta": live.body.context}
         self.chains.busy.add(live.id)
@@ -235,7 +227,7 @@ class Engine:
         request = Request(request_id, digest(asked)) if request_id else None
         try:
             if request is not None:
-                submitting.check_request_id(request.id)
+                transitions.check_request_id(request.id)
             for _ in range(_REPEATS):
                 live = await self.seen(workflow_id, principal, expected)
                 if live.held is not None or live.body.deadline:
@@ -259,18 +251,18 @@ class Engine:
     async def _take(
         self, live: Live, expected: int, transition: str, arguments: Data, caller: Caller, request: Request | None
     ) -> Outcome:
-        submitting.check_version(live, expected)
+        transitions.check_version(live, expected)
         if transition == RESUME:
             if live.body.halted is None:
                 raise WorkflowRefused("There is nothing to resume.", "INVALID_TRANSITION")
             self.check_policy(tool_name(live.definition.id), caller)
-            return await self._goes_on(Taken(landing.resumed(live)), caller, request)
-        submitting.check_entered(live)
-        plan = submitting.found(live, transition)
-        submitting.check_actor(plan, caller.principal)
+            return await self._goes_on(Taken(transitions.resumed(live)), caller, request)
+        transitions.check_entered(live)
+        plan = transitions.found(live, transition)
+        transitions.check_actor(plan, caller.principal)
         self.check_policy(tool_name(live.definition.id), caller)
-        arguments = submitting.admitted(plan, arguments)
-        submitting.check_guards(live, plan, caller.principal, arguments)
+        arguments = transitions.admitted(plan, arguments)
+        transitions.check_guards(live, plan, caller.principal, arguments)
         taken = await self.moves.take(live, transition, arguments, caller, request=request)
         if not taken.live.body.pending:
             return Outcome(taken.live, [], taken.error)
@@ -297,7 +289,7 @@ class Engine:
         request: Request | None,
     ) -> Outcome:
         if live.version != expected:
-            raise submitting.stale(live, expected)
+            raise transitions.stale(live, expected)
         held = live.held
         if held is None or held.kind != "unknown" or held.move != transition:
             which = f" of {shorten(transition)}" if transition else ""
@@ -323,7 +315,7 @@ class Engine:
         if held is not None and held.request == request.id:
             _check_same(held.request_digest, request)
             if held.kind == "unknown":
-                submitting.check_version(live, live.version)
+                transitions.check_version(live, live.version)
             return Answer(answers.standing(live, principal))
         found = await self._store.requests.get(live.id, request.id)
         if found is None:
@@ -339,7 +331,7 @@ class Engine:
         if live is None or not live.is_open_to(caller.principal):
             return answers.nowhere(_unknown(workflow_id), *self.leads, workflowId=workflow_id)
         if live.version != expected and error.code != "REQUEST_ID_REUSED":  # it was looked at in memory, and is older
-            error = submitting.stale(live, expected)
+            error = transitions.stale(live, expected)
         self.recorder.refused(live, caller, transition, error)
         return answers.refusal(
             live, caller.principal, error.code, error.message, attemptedTransition=transition, **error.details
@@ -354,7 +346,7 @@ class Engine:
         try:
             if workflow_id:
                 live = await self.seen(workflow_id, caller.principal)
-                explanations.check_instance(live, self.finding.id_of(definition_id))
+                views.check_instance(live, self.finding.id_of(definition_id))
                 definition, told = live.definition, sight.allowed(live)
                 if not sight.finds(definition):
                     return Answer({"definitionId": definition.id, **told})
@@ -394,3 +386,32 @@ def _check_same(known: str, request: Request) -> None:
         raise WorkflowRefused(
             f"The request id {request.id!r} was used for another call; take a new one.", "REQUEST_ID_REUSED"
         )
+
+
+class Finding:
+    """Finds definitions that can be started."""
+
+    def __init__(self, library: Library, rights: Rights) -> None:
+        self._library = library
+        self._rights = rights
+
+    def id_of(self, name: str) -> str:
+        """The id of a definition that is called by it, or like its tool, whose name may be the portable one."""
+        if self._library.get(name) is not None:
+            return name
+        short = name.removeprefix(CANONICAL)
+        if self._library.get(short) is not None:
+            return short
+        return self._rights.canonical(name).removeprefix(CANONICAL)
+
+    def find(self, name: str, caller: Caller | None = None) -> Definition:
+        """A definition by one of its names; what is kept from a caller is as unknown as what never was."""
+        found = self._library.get(self.id_of(name))
+        if found is not None and (caller is None or not self._rights.is_hidden(tool_name(found.id), caller)):
+            return found
+        near = [one for one in self._library.find_nearest(name.removeprefix(CANONICAL)) if self._is_told(one, caller)]
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise WorkflowRefused(f"Unknown workflow {shorten(name)!r}.{hint}", "UNKNOWN_ID", nearest=near)
+
+    def _is_told(self, name: str, caller: Caller | None) -> bool:
+        return caller is None or self._rights.finds(tool_name(name), caller)

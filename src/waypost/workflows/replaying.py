@@ -15,7 +15,7 @@ from waypost.capabilities.principals import Principal
 from waypost.errors import WaypostError
 from waypost.kinds import GuardModel
 from waypost.redaction import HIDDEN
-from waypost.workflows.definition import Definition, TransitionPlan, with_defaults
+from waypost.workflows.definitions import Definition, TransitionPlan, with_defaults
 from waypost.workflows.guards import CompiledGuard, compile_guard
 from waypost.workflows.guards.all_of import AllOf
 from waypost.workflows.guards.any_of import AnyOf

@@ -22,8 +22,8 @@ from waypost.redaction import HIDDEN, is_secret_name, redacted
 from waypost.stores.store import Store
 from waypost.workflows.answers import moment
 from waypost.workflows.engine import Engine
-from waypost.workflows.explanations import hidden
-from waypost.workflows.live import Live
+from waypost.workflows.instance import Live
+from waypost.workflows.views import hidden
 
 LIST: Final = "list"
 _MOST: Final = 50

@@ -12,8 +12,8 @@ from waypost.stores.instances import HistoryEntry, Instance, Note
 from waypost.stores.store import Store
 from waypost.workflows.answers import Answer, moment
 from waypost.workflows.engine import Engine
-from waypost.workflows.explanations import hidden
-from waypost.workflows.live import Live
+from waypost.workflows.instance import Live
+from waypost.workflows.views import hidden
 
 MOST_HISTORY: Final = 10_000
 """How many commits are shown at a time."""

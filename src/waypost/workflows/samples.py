@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Final
 
 from waypost.capabilities.schemas.validators import Validator
-from waypost.workflows.definition import Definition
+from waypost.workflows.definitions import Definition
 from waypost.workflows.expressions import And, Compare, Literal, Node, Not, Or
 from waypost.workflows.guards import CompiledGuard
 from waypost.workflows.records import ENTER

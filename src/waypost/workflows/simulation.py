@@ -15,9 +15,8 @@ import msgspec
 from waypost.capabilities.principals import Principal
 from waypost.errors import ExecutorFailed, WorkflowRefused
 from waypost.kinds import ExecutorModel, GuardModel
-from waypost.workflows import landing, submitting
-from waypost.workflows.callers import absent
-from waypost.workflows.definition import Action, Definition, TransitionPlan
+from waypost.workflows import transitions
+from waypost.workflows.definitions import Action, Definition, TransitionPlan
 from waypost.workflows.executors import build
 from waypost.workflows.executors.human import Human
 from waypost.workflows.executors.kind import ExecutorContext
@@ -26,11 +25,11 @@ from waypost.workflows.guards.any_of import AnyOf
 from waypost.workflows.guards.not_ import Not
 from waypost.workflows.guards.permission import PermissionGuard
 from waypost.workflows.guards.role import RoleGuard
-from waypost.workflows.landing import chosen
-from waypost.workflows.live import HUMAN, SYSTEM, Live
+from waypost.workflows.instance import HUMAN, SYSTEM, Live, absent
 from waypost.workflows.records import ENTER, TIMEOUT, Approval, Held
 from waypost.workflows.samples import Interests, own_root
 from waypost.workflows.steps import ON_ERROR, ON_SUCCESS, Done
+from waypost.workflows.transitions import chosen
 
 WALKS: Final = 200
 STEPS: Final = 50
@@ -127,7 +126,7 @@ class Simulation:
         """Walk once, from the start."""
         self._trail = []
         given = self._interests.fitting(self._definition.input_schema, "input", self._chance)
-        live, _ = landing.begin(self._definition, given or {}, self._cast.anybody(self._chance), "wf_simulated")
+        live, _ = transitions.begin(self._definition, given or {}, self._cast.anybody(self._chance), "wf_simulated")
         self._states[live.state.name] += 1
         for _ in range(steps):
             settled = self._settled(live)
@@ -196,7 +195,7 @@ class Simulation:
         if leads is None or not (surely or self._chance.random() < _TIMES_OUT):
             return None
         self._arrived(live, TIMEOUT, leads.target)
-        return landing.divert(live, leads.target, TIMEOUT, "", "timed_out", 0.0).live
+        return transitions.divert(live, leads.target, TIMEOUT, "", "timed_out", 0.0).live
 
     def _decided(self, live: Live, tries: int = _TRIES) -> Live | None:
         """The instance after somebody took a transition; none when no transition can be taken."""
@@ -220,13 +219,13 @@ class Simulation:
         return plans
 
     def _allowed(self, live: Live, plan: TransitionPlan, by: Principal) -> Data:
-        submitting.check_actor(plan, by)
+        transitions.check_actor(plan, by)
         root = own_root("arguments", live.state.name, plan.name)
         made = self._interests.fitting(plan.model.input_schema, root, self._chance)
         if made is None:
             raise WorkflowRefused(f"No arguments could be made up that fit the schema of {plan.name}.")
-        arguments = submitting.admitted(plan, made)
-        submitting.check_guards(live, plan, by, arguments)
+        arguments = transitions.admitted(plan, made)
+        transitions.check_guards(live, plan, by, arguments)
         return arguments
 
     def _taken_by(self, live: Live, move: str, arguments: Data, by: Principal, *, chained: bool = False) -> Live:
@@ -240,7 +239,7 @@ class Simulation:
             held = msgspec.structs.replace(held, approval=_approved(action.human))
         output = self._output(live, move, action)
         proof = None if action.runs is None else self._cast.proof(live, move)
-        after = landing.land(live, held, action, output, 0.0, proof).live
+        after = transitions.land(live, held, action, output, 0.0, proof).live
         self._arrived(live, move, after.state.name, arguments)
         return after
 

@@ -1,20 +1,32 @@
-"""The four MCP tools that every workflow is driven by."""
+"""The MCP tools of workflows: `workflow.start`, `.get`, `.submit`, `.explain`, and one tool for each definition.
+
+Where a submit stops at an approval that its own caller may give, the client is asked at once (elicitation).
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
+
+import msgspec
 
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.context import Context
 from waypost.capabilities.options import ToolOptions
-from waypost.capabilities.results import Result, encode_json
+from waypost.capabilities.principals import Principal
+from waypost.capabilities.results import Result, encode_json, failure
 from waypost.capabilities.schemas.forms import RawForm
 from waypost.capabilities.tools import make_tool
+from waypost.errors import CallError, CapabilityNotSupported, WorkflowRefused
 from waypost.wire.content import Text
+from waypost.workflows import answers
 from waypost.workflows.answers import Answer
-from waypost.workflows.approving import offer
+from waypost.workflows.definitions import Definition, tool_name
 from waypost.workflows.engine import Engine
+from waypost.workflows.runner import Outcome
+from waypost.workflows.steps import GIVEN
+from waypost.workflows.transitions import new_id
 
 OWNER: Final = "workflow"
 DAY: Final = 86_400.0
@@ -173,3 +185,107 @@ def told(answer: Answer) -> Result:
     """An answer as a tool's result: structured, and the same as text."""
     text = Text(encode_json(answer.data).decode())
     return Result([text], structured=answer.data, is_error=answer.refused)
+
+
+_FORM: Final = {
+    "type": "object",
+    "properties": {
+        "decision": {"type": "string", "enum": ["approve", "reject"], "description": "Your decision"},
+        "reason": {"type": "string", "description": "Why"},
+    },
+    "required": ["decision"],
+}
+_SHOWN: Final = 4000
+
+
+async def offer(engine: Engine, ctx: Context, call: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Make a call, and if it stops at people of whom the caller is one, ask them."""
+    if not ctx.principal.roles or "elicitation" not in ctx.caller.client_capabilities:
+        return await call()
+
+    async def once() -> list[Any]:
+        answer = await call()
+        return [answer.data, answer.refused]
+
+    data, refused = await ctx.once("workflow", once)
+    approval = data.get("approval")
+    if refused or approval is None or approval["role"] not in ctx.principal.roles:
+        return Answer(data, refused)
+    try:
+        said = await ctx.elicit(_question(data["workflowId"], approval), _FORM)
+    except (CapabilityNotSupported, CallError):
+        return Answer(data)
+    if said.action != "accept" or not said.content:
+        return Answer(data)
+    decide = engine.gates.approve if said.content["decision"] == "approve" else engine.gates.reject
+    try:
+        outcome = await decide(
+            approval["id"], ctx.principal, "elicitation", said.content.get("reason", ""), approval["digest"]
+        )
+    except WorkflowRefused as error:
+        live = await engine.seen(data["workflowId"], ctx.principal)
+        return answers.refusal(live, ctx.principal, error.code, error.message)
+    return answers.outcome(outcome.live, ctx.principal, outcome.error, outcome.chain)
+
+
+def _question(workflow_id: str, approval: dict[str, Any]) -> str:
+    shown = msgspec.json.format(msgspec.json.encode(approval["presents"]).decode(), indent=2)
+    cut = f"\n... ({len(shown) - _SHOWN} characters more)" if len(shown) > _SHOWN else ""
+    return f"{approval['prompt']}\n\n{shown[:_SHOWN]}{cut}\n\nWorkflow {workflow_id}, {approval['digest']}"
+
+
+def run_tool(engine: Engine, definition: Definition) -> Capability:
+    """The tool that runs a workflow."""
+    model, name = definition.model, definition.id
+    given: Data = GIVEN if model.steps else model.input_schema or {"type": "object"}
+
+    async def run(args: Data, ctx: Context) -> Result:
+        if not model.enabled:
+            return failure(f"Workflow {name} is disabled")
+        value = args.get("input")
+        if model.steps:
+            value = {} if value is None else {"input": value}
+        elif "input" not in args:
+            value = args
+        workflow_id = new_id()
+        try:
+            outcome = await engine.begin(name, value or {}, ctx.caller, authorised=True, workflow_id=workflow_id)
+        except WorkflowRefused as error:
+            return failure(error.message)
+        except asyncio.CancelledError:
+            await asyncio.shield(engine.spawn(engine.ending.abandon(workflow_id, "nobody waits for it any more")))
+            raise
+        return told(run_answer(outcome, ctx.principal))
+
+    return make_tool(
+        tool_name(name),
+        ToolOptions(
+            task="optional",
+            title=model.title,
+            tags=tuple(model.tags),
+            aliases=tuple(model.aliases),
+            hidden=not model.enabled,
+        ),
+        arguments=RawForm({"type": "object", "properties": {"input": given}}),
+        output=None,
+        handler=run,
+        arity=2,
+        asynchronous=True,
+        description=model.description or f"Run the {name} workflow",
+        owner=OWNER,
+    )
+
+
+def run_answer(outcome: Outcome, principal: Principal) -> Answer:
+    """What running a workflow came to: its result, or what has to be decided."""
+    live = outcome.live
+    standing = answers.outcome(live, principal, outcome.error, outcome.chain)
+    data: Data = {"run_id": live.id, **standing.data}
+    if not live.is_over:
+        return Answer(data, standing.refused)
+    context = live.body.context
+    data["status"] = "completed" if live.body.outcome == "succeeded" else live.settled
+    data["result"] = context.get("result") if live.definition.model.steps else context
+    if live.definition.model.steps and context.get("error"):
+        data["error"] = context["error"]
+    return Answer(data, refused=live.body.outcome == "failed")

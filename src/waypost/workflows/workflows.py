@@ -22,22 +22,21 @@ from waypost.settings import Settings
 from waypost.stores.store import Store
 from waypost.upstreams.pool import Upstreams
 from waypost.workflows.access import Rights
-from waypost.workflows.creating import Creating, load_safely
+from waypost.workflows.definitions import tool_name
 from waypost.workflows.engine import Engine
 from waypost.workflows.executors.kind import IDEMPOTENCY_KEY, ExecutorContext
-from waypost.workflows.library import tool_name
+from waypost.workflows.maintenance import Watch
 from waypost.workflows.records import PROXY
 from waypost.workflows.resolution import resolve
 from waypost.workflows.resources import config_resource, workflow_resources
-from waypost.workflows.running import run_tool
-from waypost.workflows.step_running import WITHIN
-from waypost.workflows.tools import workflow_tools
-from waypost.workflows.watching import Watch
+from waypost.workflows.steps import WITHIN
+from waypost.workflows.stored_definitions import Creating, load_safely
+from waypost.workflows.tools import run_tool, workflow_tools
 
 if TYPE_CHECKING:
     from waypost.runtime.core import Core
     from waypost.upstreams.egress import Egress
-    from waypost.workflows.definition import Definition
+    from waypost.workflows.definitions import Definition
 
 Source = Literal["configured", "given", "created"]
 """Where a workflow comes from: the configuration, the program, or somebody who made it while the hub ran."""

@@ -1,10 +1,14 @@
-"""Workflows that people make while the hub runs: kept in the store, and there again when it starts."""
+"""Workflow definitions that are created while the hub runs, and their exchange as documents.
+
+They are kept in the store, checked like those of the configuration, and loaded again at the next start.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,10 +23,10 @@ from waypost.kinds import convert
 from waypost.stores import schema
 from waypost.stores.records import Document, is_key
 from waypost.stores.store import WORKFLOW_PREFIX, Store
-from waypost.workflows import exchange
 
 if TYPE_CHECKING:
     from waypost.workflows.workflows import Workflows
+
 
 _PAGE: Final = 200
 _KIND: Final = schema.DEFINITIONS.name
@@ -157,7 +161,7 @@ class Creating:
 
     def export(self, name: str) -> dict[str, Any]:
         """Any workflow of the hub as a document."""
-        return exchange.exported(name, self._model(name))
+        return exported(name, self._model(name))
 
     def _model(self, name: str) -> Workflow:
         known = self._created.get(name)
@@ -169,12 +173,12 @@ class Creating:
     async def take_in(self, data: Any) -> Created:
         """Make the workflow of a document, under a name that is free."""
         async with self._changing:
-            return await self._create(*exchange.imported(data, self._workflows.by_name))
+            return await self._create(*imported(data, self._workflows.by_name))
 
     async def duplicate(self, name: str) -> Created:
         """Make a copy of any workflow of the hub, disabled."""
         async with self._changing:
-            return await self._create(*exchange.duplicated(name, self._model(name), self._workflows.by_name))
+            return await self._create(*duplicated(name, self._model(name), self._workflows.by_name))
 
     def _check(self, name: str, model: Workflow, beside: Mapping[str, Workflow] | None = None) -> None:
         """Refuse a workflow that cannot work; `beside` are others while not everything is there yet."""
@@ -251,3 +255,68 @@ def _stale(name: str) -> WorkflowRefused:
     return WorkflowRefused(
         f"Workflow {name} was changed by somebody else since it was read; read it again.", "STALE_WORKFLOW_VERSION"
     )
+
+
+VERSION: Final = 1
+_OF_STEPS: Final = ("on_circuit_open", "fallback_skill", "on_missing_skill", "timeout_ms")
+"""What other hubs write into the `config` of a step."""
+
+Data = dict[str, Any]
+
+
+def exported(name: str, model: Workflow) -> Data:
+    """A workflow as a document: `{"version": 1, "workflow": {...}, "steps": [...]}`."""
+    written: Data = msgspec.to_builtins(model)
+    steps = written.pop("steps")
+    return {"version": VERSION, "workflow": {"name": name, **written}, "steps": steps}
+
+
+def imported(data: Any, taken: Collection[str] = ()) -> tuple[str, Workflow]:
+    """The workflow of a document, under a name that is free; what Waypost does not know of it is left out."""
+    if not isinstance(data, Mapping) or data.get("version") != VERSION or data["version"] is True:
+        raise _refused(f"Unsupported or missing version: this hub reads version {VERSION}")
+    written = data.get("workflow")
+    name = written.get("name") if isinstance(written, Mapping) else None
+    if not isinstance(written, Mapping) or not isinstance(name, str) or not name.strip():
+        raise _refused("Workflow name is required")
+    steps = data.get("steps")
+    if not isinstance(steps, list) or not all(isinstance(step, Mapping) for step in steps):
+        raise _refused('Missing or invalid "steps" field')
+    model = {key: value for key, value in written.items() if key != "name"}
+    return free_name(name.strip(), "imported", taken), _model({**model, "steps": [_step(step) for step in steps]})
+
+
+def duplicated(name: str, model: Workflow, taken: Collection[str] = ()) -> tuple[str, Workflow]:
+    """A copy of a workflow, under a name of its own, which nobody can start yet."""
+    copy = f"{name} (copy)"
+    return copy if copy not in taken else free_name(name, "copy", taken, 2), msgspec.structs.replace(
+        model, enabled=False
+    )
+
+
+def free_name(name: str, word: str, taken: Collection[str], first: int = 1) -> str:
+    """The name, or the first like `name (imported 1)` that nobody has."""
+    if name not in taken:
+        return name
+    return next(other for n in itertools.count(first) if (other := f"{name} ({word} {n})") not in taken)
+
+
+def _model(written: Data) -> Workflow:
+    try:
+        return convert(written, Workflow)
+    except msgspec.ValidationError as error:
+        raise _refused(f"The workflow cannot be read: {error}") from None
+
+
+def _step(written: Mapping[str, Any]) -> Data:
+    step = dict(written)
+    config = step.get("config")
+    if isinstance(config, Mapping):
+        moved = {key: config[key] for key in _OF_STEPS if key in config and key not in step}
+        step |= moved
+        step["config"] = {key: value for key, value in config.items() if key not in moved}
+    return {key: value for key, value in step.items() if value is not None}
+
+
+def _refused(message: str) -> WorkflowRefused:
+    return WorkflowRefused(message, "INVALID_DEFINITION")

@@ -1,30 +1,37 @@
-"""A definition made ready to run: expressions compiled, schemas compiled, executors built, once for all instances.
+"""Workflow definitions: compiled once, looked up by id, and pinned by digest for running instances.
 
-`Definition` is made from the model (`config.workflows.Workflow`) whose references are resolved; the model itself is
-what is pinned into the store, so that an instance goes on by the definition it started with.
+An instance keeps the definition that it was started with, even when the configuration changes; the library loads
+pinned definitions from the store by their digest.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Protocol
 
+import msgspec
+
 from waypost.capabilities.schemas.validators import Validator
 from waypost.config import workflows as models
-from waypost.errors import DefinitionError
-from waypost.kinds import GuardModel
-from waypost.workflows.executors import ExecutorContext, is_idempotent, supervise
+from waypost.config.workflows import Workflow
+from waypost.errors import DefinitionError, StaleVersion, StoreDamaged
+from waypost.kinds import GuardModel, convert
+from waypost.stores.store import Store
+from waypost.suggestions import find_nearest
+from waypost.workflows.executors import is_idempotent, supervise
 from waypost.workflows.executors.human import Human
-from waypost.workflows.executors.kind import ApprovalPlan, ChildPlan, NoWork, kind_of
+from waypost.workflows.executors.kind import ApprovalPlan, ChildPlan, ExecutorContext, NoWork, kind_of
 from waypost.workflows.executors.reliability import Supervised
 from waypost.workflows.guards import CompiledGuard, Guards, compile_guard, compile_guards, record_of
 from waypost.workflows.guards.evidence import EvidenceGuard
 from waypost.workflows.records import ENTER, digest
 from waypost.workflows.scope import GUARD_ROOTS, OUTPUT_ROOTS, Scope, Template, compile_mapping, compile_template
-from waypost.workflows.step_running import supervised_step
-from waypost.workflows.steps import COMPLETED, FAILED, RUN, Walk, Written, input_schema, leads
+from waypost.workflows.steps import COMPLETED, FAILED, RUN, Walk, Written, input_schema, leads, supervised_step
 
 
 def with_defaults(schema: dict[str, Any] | None, value: Any) -> Any:
@@ -279,3 +286,90 @@ def _plan_action(definition: Definition, where: str, model: models.Transition | 
         evidence=provided,
         key=executor.idempotency_key if isinstance(executor.idempotency_key, str) else KEY,
     )
+
+
+_MOST_PINNED: Final = 1000
+CANONICAL: Final = "workflow:"
+"""What the name of a workflow's tool begins with; the rest is the id of its definition."""
+
+
+def tool_name(definition_id: str) -> str:
+    """The name of the tool that runs a workflow."""
+    return f"{CANONICAL}{definition_id}"
+
+
+class Pinned(msgspec.Struct, frozen=True):
+    """A definition as the store keeps it."""
+
+    id: str
+    model: Workflow
+
+
+class Library:
+    """All definitions of a hub."""
+
+    def __init__(self, store: Store, surroundings: ExecutorContext) -> None:
+        self._store = store
+        self.surroundings = surroundings
+        self._current: dict[str, Definition] = {}
+        self._pinned: OrderedDict[str, Definition] = OrderedDict()
+        self._stored: set[tuple[int, str]] = set()
+
+    def compile_all(self, models: Mapping[str, Workflow]) -> dict[str, Definition]:
+        """Definitions out of their models, those that stay the same as they are; a mistake is a `DefinitionError`."""
+        compiled = {}
+        for name, model in models.items():
+            known = self._current.get(name)
+            compiled[name] = known if known is not None and known.model == model else self.compiled(name, model)
+        return compiled
+
+    def replace(self, definitions: Mapping[str, Definition]) -> None:
+        """Have exactly these definitions from now on."""
+        self._current = dict(definitions)
+
+    def compiled(self, name: str, model: Workflow) -> Definition:
+        """A definition out of its model, ready to run."""
+        definition = Definition(name, model, self.surroundings)
+        definition.compile()
+        return definition
+
+    def __iter__(self) -> Iterator[Definition]:
+        return iter(self._current.values())
+
+    def get(self, name: str) -> Definition | None:
+        """The definition that would be started under a name."""
+        return self._current.get(name)
+
+    def find_nearest(self, name: str) -> list[str]:
+        """Return up to three names of definitions that are similar to an unknown one."""
+        return find_nearest(name, self._current, limit=3, cutoff=0.5)
+
+    async def pin(self, definition: Definition) -> None:
+        """Make sure that instances will find a definition again."""
+        store = self._store
+        place = (id(store), definition.digest)
+        if place not in self._stored:
+            with suppress(StaleVersion):
+                await store.definitions.put(definition.digest, Pinned(definition.id, definition.model))
+            self._stored.add(place)
+        self._keep(definition)
+
+    async def pinned(self, digest: str) -> Definition:
+        """The definition that an instance started with."""
+        found = self._pinned.get(digest)
+        if found is not None:
+            self._pinned.move_to_end(digest)
+            return found
+        document = await self._store.definitions.get(digest)
+        if document is None:
+            raise StoreDamaged(f"The definition {digest[:12]} that an instance started with is not in the store.")
+        kept = convert(document.value, Pinned)
+        definition = Definition(kept.id, kept.model, self.surroundings)
+        self._keep(definition)
+        return definition
+
+    def _keep(self, definition: Definition) -> None:
+        self._pinned[definition.digest] = definition
+        self._pinned.move_to_end(definition.digest)
+        while len(self._pinned) > _MOST_PINNED:
+            self._pinned.popitem(last=False)

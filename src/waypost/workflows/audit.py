@@ -1,4 +1,4 @@
-"""What workflows put on record: every move, every move that came to nothing, and what people decided."""
+"""Audit records of workflows: every transition, failed move, refusal and approval decision."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from waypost.capabilities.context import Caller
 from waypost.errors import PolicyDenied, WorkflowRefused
 from waypost.policy.audit import AuditLog, Record
-from waypost.workflows.landing import Landing
-from waypost.workflows.library import tool_name
-from waypost.workflows.live import Live
+from waypost.workflows.definitions import tool_name
+from waypost.workflows.instance import Live
+from waypost.workflows.transitions import Landing
 
 
 class Recorder:

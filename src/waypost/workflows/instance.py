@@ -1,0 +1,269 @@
+"""A workflow instance in memory: its state at one version, the caller it acts for, and the cache of instances.
+
+An instance never changes without its version or its reservation changing, and every write is fenced by both. A cached
+copy may therefore be used to try a move: if the copy is stale, the write fails and the instance is read again.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections import OrderedDict
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from waypost.capabilities.context import Caller, DetachedCaller
+from waypost.capabilities.principals import Chain, Principal
+from waypost.capabilities.session import Session
+from waypost.stores.instances import Instance
+from waypost.stores.store import Store
+from waypost.wire.versions import is_modern
+from waypost.workflows.definitions import Action, Definition, Library, StatePlan, TransitionPlan
+from waypost.workflows.records import ENTER, PROXY, WAITING, Body, Held, body_of, held_of
+from waypost.workflows.scope import Scope
+
+HUMAN: Final = "human"
+ADMIN: Final = "admin"
+SYSTEM: Final = "system"
+ENDED: Final = frozenset({"succeeded", "failed", "cancelled", "timed_out"})
+
+_STATUS: Final = {
+    "executing": "executing",
+    "approval": "waiting_for_approval",
+    "child": "waiting_for_workflow",
+    "unknown": "unknown_outcome",
+}
+
+
+class Live(msgspec.Struct, frozen=True, kw_only=True):
+    """An instance as it stands, or as it will stand once a commit holds."""
+
+    id: str
+    version: int
+    definition: Definition
+    state: StatePlan
+    settled: str
+    """Its status when no move is on its way."""
+    body: Body
+    held: Held | None = None
+    token: str = ""
+    until: float = 0.0
+
+    @property
+    def status(self) -> str:
+        """What it is doing or waiting for."""
+        if self.held is not None:
+            return _STATUS[self.held.kind]
+        return "going_on" if self.goes_on else self.settled
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether something happens next that nobody has to ask for."""
+        return bool(self.body.pending) and self.body.halted is None and not self.is_over and self.held is None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self.settled in ENDED
+
+    def scope(self, principal: Principal, arguments: dict[str, Any], output: Any = None) -> Scope:
+        """What its guards and mappings look at."""
+        body = self.body
+        return Scope(
+            body.context,
+            arguments,
+            body.input,
+            id=self.id,
+            state=self.state.name,
+            version=self.version,
+            principal=principal,
+            evidence=body.evidence,
+            output=output,
+        )
+
+    def plan(self, move: str) -> TransitionPlan | None:
+        """The transition of that name out of its state; none for entering the state."""
+        return None if move == ENTER else self.state.transitions[move]
+
+    def action(self, move: str) -> Action:
+        """What a move of that name does here."""
+        plan = self.plan(move)
+        if plan is not None:
+            return plan.action
+        assert self.state.enter is not None
+        return self.state.enter
+
+    def stored(self, due_at: float, version: int = 0) -> Instance:
+        """As the store takes it; `version` is the one it moves on from, where it moves."""
+        return Instance(
+            id=self.id,
+            version=version or self.version,
+            definition=self.definition.id,
+            principal=self.body.owner.id,
+            state=self.state.name,
+            status=self.settled,
+            due_at=due_at,
+            value=self.body,
+        )
+
+    def is_open_to(self, principal: Principal) -> bool:
+        """Whether somebody may see it and act in it: who started it, operators, and people where people are needed."""
+        if principal.id == self.body.owner.id or ADMIN in principal.roles:
+            return True
+        if self.held is not None and self.held.approval is not None:
+            return self.held.approval.role in principal.roles
+        return HUMAN in principal.roles and any(plan.model.actor == "human" for plan in self.state.transitions.values())
+
+
+def settled_status(state: StatePlan) -> str:
+    """The status of an instance that has come to a state."""
+    return (state.model.outcome or "succeeded") if state.model.terminal else WAITING
+
+
+def is_system(principal: Principal) -> bool:
+    """Whether somebody acts for the system."""
+    return SYSTEM in principal.roles or ADMIN in principal.roles
+
+
+_PROC: Final = Path("/proc")
+
+
+@cache
+def _machine() -> str:
+    """What tells this machine, since it was booted, from all others; nothing where that cannot be known."""
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{os.readlink(_PROC / 'self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+def _began(pid: int) -> str | None:
+    """When a process began, in the words of the kernel; nothing when there is no such process."""
+    try:
+        fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in ("Z", "X") else fields[19]
+
+
+def this_process() -> str:
+    """The name of this process, and of nothing that comes after it."""
+    return f"{_machine()}|{os.getpid()}|{_began(os.getpid()) or ''}|{secrets.token_hex(4)}"
+
+
+def is_gone(holder: str) -> bool:
+    """Whether a process is known to have ended; false when that cannot be known from here."""
+    machine, _, rest = holder.partition("|")
+    pid, _, more = rest.partition("|")
+    began = more.partition("|")[0]
+    if not machine or machine != _machine() or not pid.isdecimal() or not began:
+        return False
+    return _began(int(pid)) != began
+
+
+class Unasked(DetachedCaller):
+    """A client that can be told something but asked nothing: it would have to make its whole request again."""
+
+    def __init__(self, client: Caller, chain: Chain) -> None:
+        super().__init__(client.principal, chain)
+        self._client = client
+        self.version = client.version
+        self.request_id = client.request_id
+        self.client_info = client.client_info
+        self.wants_progress = client.wants_progress
+
+    @property
+    def session(self) -> Session:
+        """The session of the client."""
+        return self._client.session
+
+    async def progress(self, value: float, total: float | None, message: str | None) -> None:
+        """Tell the client how far it is."""
+        await self._client.progress(value, total, message)
+
+    async def log(self, level: str, message: str, data: Mapping[str, Any] | None) -> None:
+        """Tell the client something."""
+        await self._client.log(level, message, data)
+
+    def behind(self, chain: Chain) -> Caller:
+        """The same client, of a call that stands behind others."""
+        return Unasked(self._client, chain)
+
+
+def absent(principal: Principal, run: str) -> Caller:
+    """Somebody on whose behalf an instance goes on by itself."""
+    return DetachedCaller(principal, Chain("workflow", "workflow", 0, run))
+
+
+def for_workflow(caller: Caller, definition: str, run: str) -> Caller:
+    """Whoever acts in an instance, as the capabilities that it calls see it."""
+    if definition == PROXY:  # the call is the client's own: rules about what clients call are about it
+        chain = msgspec.structs.replace(caller.chain, depth=caller.chain.depth + 1, run=run)
+    else:
+        chain = Chain(f"workflow:{definition}", "workflow", caller.chain.depth + 1, run, caller.chain.token)
+    return Unasked(caller, chain) if is_modern(caller.version) else caller.with_chain(chain)
+
+
+_MOST: Final = 10_000
+
+
+class Shelf:
+    """The instances that were used lately."""
+
+    def __init__(self, store: Store, library: Library) -> None:
+        self._store = store
+        self._library = library
+        self._kept: OrderedDict[str, Live] = OrderedDict()
+
+    async def get(self, workflow_id: str) -> Live | None:
+        """The instance as the store has it now."""
+        instance = await self._store.instances.get(workflow_id)
+        if instance is None:
+            return None
+        live = await self.live(instance)
+        self.keep(live)
+        return live
+
+    async def at(self, workflow_id: str, version: int) -> Live | None:
+        """The instance, from memory if that has the version and nothing on its way.
+
+        What goes on by itself halts and is resumed within one version, maybe elsewhere.
+        """
+        kept = self._kept.get(workflow_id)
+        if kept is not None and kept.version == version and kept.held is None and not kept.body.pending:
+            return kept
+        return await self.get(workflow_id)
+
+    async def live(self, instance: Instance) -> Live:
+        """A stored instance, with its definition."""
+        body = body_of(instance)
+        definition = await self._library.pinned(body.digest)
+        reservation = instance.reservation
+        return Live(
+            id=instance.id,
+            version=instance.version,
+            definition=definition,
+            state=definition.state(instance.state),
+            settled=instance.status,
+            body=body,
+            held=held_of(instance),
+            token="" if reservation is None else reservation.token,
+            until=0.0 if reservation is None else reservation.until,
+        )
+
+    def keep(self, live: Live) -> None:
+        """Remember how an instance stands."""
+        kept = self._kept
+        kept[live.id] = live
+        kept.move_to_end(live.id)
+        if len(kept) > _MOST:
+            kept.popitem(last=False)
+
+    def drop(self, workflow_id: str) -> None:
+        """Forget an instance that somebody else moved."""
+        self._kept.pop(workflow_id, None)

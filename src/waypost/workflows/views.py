@@ -1,0 +1,209 @@
+"""What a caller may see of a workflow: explanations of definitions, transitions and allowed moves.
+
+Capabilities that are hidden from the caller are masked; the policy's reasons for a denial are included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from waypost.capabilities.context import Caller
+from waypost.capabilities.principals import Principal
+from waypost.config.workflows import Transition
+from waypost.errors import WorkflowRefused, shorten
+from waypost.redaction import HIDDEN, is_secret_name
+from waypost.workflows import transitions
+from waypost.workflows.access import Dependencies, Rights, step_tools
+from waypost.workflows.definitions import Definition, TransitionPlan, tool_name
+from waypost.workflows.instance import Live, for_workflow
+from waypost.workflows.records import PROXY
+
+Data = dict[str, Any]
+
+
+def describe_definition(found: Definition) -> Data:
+    """A workflow as a whole."""
+    model = found.model
+    states: Data = {}
+    for name in found.names:
+        state = found.state(name)
+        shown: Data = {"terminal": True} if state.model.terminal else {"transitions": list(state.transitions)}
+        if state.model.terminal and state.model.outcome:
+            shown["outcome"] = state.model.outcome
+        if state.model.description:
+            shown["description"] = state.model.description
+        states[name] = shown
+    return {
+        "definitionId": found.id,
+        "definitionVersion": model.version,
+        "title": found.title,
+        "description": model.description,
+        "initialState": found.initial,
+        "inputSchema": found.input_schema,
+        "states": states,
+    }
+
+
+def describe_transition(found: Definition, name: str) -> Data:
+    """One transition; several where states share its name."""
+    rows = []
+    for state in found.names:
+        plan = found.state(state).transitions.get(name)
+        if plan is not None:
+            rows.append({"state": state, "from": state, **_describe_transition(plan.name, plan.model)})
+    if not rows:
+        known = sorted({key for state in found.names for key in found.state(state).transitions})
+        raise WorkflowRefused(
+            f"{found.id} has no transition {shorten(name)!r}; it has {', '.join(known)}.", "INVALID_TRANSITION"
+        )
+    if len(rows) == 1:
+        return {"definitionId": found.id, "transition": name, **rows[0]}
+    return {"definitionId": found.id, "transition": name, "transitions": rows}
+
+
+def _describe_transition(name: str, model: Transition) -> Data:
+    return {
+        "title": model.title or name,
+        "description": model.description,
+        "target": model.target,
+        "actor": model.actor,
+        "guards": msgspec.to_builtins(model.guards),
+        "inputSchema": model.input_schema,
+        "executor": hidden(plain(model.executor)),
+        "branches": msgspec.to_builtins(model.branches),
+    }
+
+
+def plain(executor: Any) -> Any:
+    """An executor without what it does not say."""
+    if executor is None:
+        return None
+    model = type(executor)
+    given = {
+        field.encode_name: getattr(executor, field.name)
+        for field in msgspec.structs.fields(model)
+        if field.required or getattr(executor, field.name) != field.default
+        if not (field.default_factory is not msgspec.NODEFAULT and not getattr(executor, field.name))
+    }
+    return {"kind": model.__struct_config__.tag, **msgspec.to_builtins(given)}
+
+
+def hidden(value: Any, key: str = "") -> Any:
+    """A value without the secrets in it: environments, headers, and whatever is called like one."""
+    if isinstance(value, dict):
+        inside = key in ("env", "headers") or is_secret_name(key)
+        return {
+            name: HIDDEN if inside or _is_secret(name, item) else hidden(item, name) for name, item in value.items()
+        }
+    if isinstance(value, list):
+        return [HIDDEN if _is_secret(key, item) else hidden(item, key) for item in value]
+    return value
+
+
+def _is_secret(name: str, value: Any) -> bool:
+    is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return is_plain and is_secret_name(name) and name != "idempotencyKey"
+
+
+def check_instance(live: Live, definition_id: str) -> None:
+    """Refuse to explain an instance by a definition that is not its own; without one it is."""
+    own = live.definition.id
+    if definition_id and definition_id != own:
+        message = f"{live.id} is an instance of {own}, not of {shorten(definition_id)}; leave out one of the two."
+        raise WorkflowRefused(message, "DEFINITION_MISMATCH", nearest=[own])
+
+
+def list_allowed(live: Live, principal: Principal, check: Callable[[TransitionPlan], None]) -> Data:
+    """What a caller could do in an instance now, and the reasons against the rest; `check` raises what rules refuse."""
+    rows = []
+    for name, plan in live.state.transitions.items():
+        reasons: list[Any] = []
+        try:
+            transitions.check_version(live, live.version)
+            transitions.check_entered(live)
+            transitions.found(live, name)
+            transitions.check_actor(plan, principal)
+            check(plan)
+            transitions.check_guards(live, plan, principal, {})
+        except WorkflowRefused as refused:
+            reasons = [{"code": refused.code, "message": refused.message, **refused.details}]
+        rows.append({"transition": name, "allowed": not reasons, "reasons": reasons})
+    return {"workflowId": live.id, "state": live.state.name, "version": live.version, "allowed": rows}
+
+
+DENIED: Final = "POLICY_DENIED"
+
+
+class Sight:
+    """Workflows as one caller may see them."""
+
+    def __init__(self, rights: Rights, caller: Caller, needs: Dependencies) -> None:
+        self._rights = rights
+        self._caller = caller
+        self._needs = needs
+
+    def finds(self, definition: Definition) -> bool:
+        """Whether they find a workflow, as lists and searches do; that of a single capability is found with it."""
+        return all(self._rights.finds(name, self._caller) for name in self._names(definition))
+
+    def _names(self, definition: Definition) -> Iterator[str]:
+        if definition.id != PROXY:
+            yield tool_name(definition.id)
+            return
+        for plan in definition.state(definition.initial).transitions.values():
+            yield from self._needs.of(plan.model.executor)
+
+    def check(self, definition: Definition) -> None:
+        """Refuse a workflow that rules are always against."""
+        if reason := self._rights.against(tool_name(definition.id), self._caller, steady=True):
+            raise WorkflowRefused(reason, DENIED, nearest=[])
+
+    def definition(self, found: Definition) -> Data:
+        """A workflow as a whole, and why it would not be started now."""
+        reason = self._rights.against(tool_name(found.id), self._caller)
+        return describe_definition(found) | _denial(reason)
+
+    def transition(self, found: Definition, name: str) -> Data:
+        """One transition, without what it runs where that is kept from them, and why it would not be taken now."""
+        told = describe_transition(found, name)
+        for one in told.get("transitions", [told]):
+            reason = self._against(found, found.state(one["state"]).transitions[name], one["state"])
+            one |= {"executor": self.masked(one["executor"]), **_denial(reason)}
+        return told
+
+    def allowed(self, live: Live) -> Data:
+        """What they could do in an instance now, and what is against the rest."""
+
+        def check(plan: TransitionPlan) -> None:
+            if reason := self._against(live.definition, plan, live.state.name, live.id):
+                raise WorkflowRefused(reason, DENIED)
+
+        return list_allowed(live, self._caller.principal, check)
+
+    def masked(self, told: Any) -> Any:
+        """Executors and steps without those whose capability they do not find."""
+        if isinstance(told, list):
+            return [self.masked(one) for one in told]
+        if not isinstance(told, dict):
+            return told
+        if not all(self._rights.finds(name, self._caller) for name in self._needs.own(told)):
+            return {key: value if key in ("kind", "position") else HIDDEN for key, value in told.items()}
+        return {key: self.masked(value) for key, value in told.items()}
+
+    def _against(self, definition: Definition, plan: TransitionPlan, state: str, run: str = "") -> str:
+        """Why rules would not let a transition be taken: what they say of the workflow, or of what it runs."""
+        if definition.id != PROXY and (reason := self._rights.against(tool_name(definition.id), self._caller)):
+            return reason
+        inside = for_workflow(self._caller, definition.id, run)
+        for used in (*self._needs.of(plan.model.executor), *step_tools(definition, state)):
+            if reason := self._rights.against(used, inside):
+                is_found = self._rights.finds(used, self._caller)
+                return reason if is_found else "a rule is against what it runs"
+        return ""
+
+
+def _denial(reason: str) -> Data:
+    return {"denied": {"code": DENIED, "message": reason}} if reason else {}
