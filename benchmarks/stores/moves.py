@@ -12,7 +12,7 @@ from typing import Final, Protocol
 import msgspec
 
 from waypost.stores import sqlite
-from waypost.stores.instances import Instance
+from waypost.stores.instances import InstanceRecord
 from waypost.stores.store import Store
 
 INSTANCES: Final = 4_000
@@ -79,7 +79,7 @@ def run_move(connection: sqlite3.Connection, instance: str, version: int) -> Non
 
 async def commit(store: Store, instance: str, version: int) -> None:
     """The same through Waypost's store, which raises `StaleVersion` by itself."""
-    moved = Instance(
+    moved = InstanceRecord(
         id=instance,
         version=version,
         definition=DEFINITION,

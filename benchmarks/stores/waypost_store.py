@@ -8,7 +8,7 @@ from typing import Final
 
 from benchmarks.stores import moves
 from waypost.stores.database import Database
-from waypost.stores.instances import Instance
+from waypost.stores.instances import InstanceRecord
 from waypost.stores.store import Store
 
 _TOGETHER: Final = 500
@@ -28,7 +28,7 @@ class WaypostStore:
             await asyncio.gather(*(self._start(moves.name_of(number)) for number in numbers))
 
     async def _start(self, name: str) -> None:
-        instance = Instance(
+        instance = InstanceRecord(
             id=name,
             version=1,
             definition=moves.DEFINITION,

@@ -11,7 +11,7 @@ from waypost import ToolError
 from waypost.capabilities.principals import Principal
 from waypost.config.workflows import Workflow
 from waypost.kinds import convert
-from waypost.workflows.records import FOREVER, Held
+from waypost.workflows.records import FOREVER, PendingMove
 
 RELEASE: dict[str, Any] = {
     "title": "Release",
@@ -82,9 +82,11 @@ class Releases(Operator):
         """A run of which nobody knows whether a move was done."""
         run = await self.start()
         engine = self.hub.workflows.engine
-        live = await engine.shelf.get(run)
+        live = await engine.cache.get(run)
         assert live is not None
-        held = Held(kind="unknown", move=move, by=Principal("agent", ("agent",)), key="k-1", arguments={"tests": True})
+        held = PendingMove(
+            kind="unknown", move=move, by=Principal("agent", ("agent",)), key="k-1", arguments={"tests": True}
+        )
         await engine.moves.reserve(live, held, FOREVER)
         return run
 

@@ -204,7 +204,7 @@ async def test_a_retry_that_fails_is_told_with_its_error() -> None:
         async def broken(*given: object, **more: object) -> None:
             raise RuntimeError("the disk is full")
 
-        live = await hub.hub.workflows.engine.shelf.get(run)
+        live = await hub.hub.workflows.engine.cache.get(run)
         assert live is not None
         runs = live.action("build").runs
         assert runs is not None

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any, Final, Literal, NamedTuple
 
 from waypost.errors import StaleVersion, StoreUnavailable
-from waypost.stores.instances import Instance, Reservation
+from waypost.stores.instances import InstanceRecord, Reservation
 from waypost.stores.store import Store
 from waypost.stores.tasks import RequestRecord
 
@@ -94,7 +94,7 @@ class Load:
         if await self._store.instances.reserve(key, found.version, mine, held.token if held else ""):
             await self._move(found, mine.token)
 
-    async def _move(self, found: Instance, token: str = "") -> None:
+    async def _move(self, found: InstanceRecord, token: str = "") -> None:
         mark = self._mark()
         version = await self._store.instances.commit(found, time.time(), mark, token)
         self._note("instance", found.id, version, mark)
@@ -117,5 +117,5 @@ class Load:
             self._note("removed", f"{queue}/{leased.id}", 0, "")
 
 
-def _instance(key: str, version: int = 0) -> Instance:
-    return Instance(id=key, version=version, definition="chaos", principal="load", state="on", status="running")
+def _instance(key: str, version: int = 0) -> InstanceRecord:
+    return InstanceRecord(id=key, version=version, definition="chaos", principal="load", state="on", status="running")

@@ -112,7 +112,7 @@ async def submitted(hub: Hub, orders: Orders, request_id: str) -> Json:
 async def approved(hub: Hub, orders: Orders, person: str) -> Json:
     """Whether somebody's approval counted."""
     try:
-        await hub.workflows.engine.gates.approve(orders.about, Principal(person, ("human",)), "cli")
+        await hub.workflows.engine.approvals.approve(orders.about, Principal(person, ("human",)), "cli")
     except WorkflowRefused as error:
         return {"by": person, "error": {"code": error.code}}
     return {"by": person}

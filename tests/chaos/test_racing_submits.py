@@ -20,7 +20,7 @@ from waypost import Hub
 from waypost.config.workflows import Workflow
 from waypost.stores.instances import HistoryEntry, Reservation
 from waypost.workflows import transitions
-from waypost.workflows.records import Held
+from waypost.workflows.records import PendingMove
 
 T = TypeVar("T")
 
@@ -261,7 +261,7 @@ def test_what_recovery_takes_up_keeps_nothing_else_waiting(tmp_path: Path) -> No
         define(hub, "parent", {"here": {"transitions": {"go": goes}}, "end": end})
         define(hub, "stopped", {"here": {"transitions": {"on": on}}, "end": end})
         parent = await interrupted(hub, "parent")
-        held = Held(kind="child", move="go", by=ADA.principal, key="k", child="wf_0123456789abcdef01234567")
+        held = PendingMove(kind="child", move="go", by=ADA.principal, key="k", child="wf_0123456789abcdef01234567")
         assert await hub.store.instances.reserve(parent, 1, Reservation("t", time.time() + 60, held))
         stopped = await interrupted(hub, "stopped")
 
@@ -311,6 +311,6 @@ async def interrupted(hub: Hub, definition: str) -> str:
     found = engine.library.get(definition)
     assert found is not None
     await engine.library.pin(found)
-    live, due_at = transitions.begin(found, {}, ADA.principal)
+    live, due_at = transitions.create_instance(found, {}, ADA.principal)
     await hub.store.instances.start(live.stored(due_at), time.time(), {"transition": "$start"})
     return live.id

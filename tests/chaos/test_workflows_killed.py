@@ -22,7 +22,7 @@ from tests.chaos.test_hub_killed import kill
 from tests.chaos.verdict import Effect, Evidence, Told, wrong_with
 from tests.chaos.visitor import eventually, visiting
 from tests.cli.shell import Serving, serving
-from waypost.stores.instances import HistoryEntry, Instance, Reservation
+from waypost.stores.instances import HistoryEntry, InstanceRecord, Reservation
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
 
@@ -70,7 +70,7 @@ async def brought_to_rest(mill: Mill, data: Path, chance: random.Random) -> None
         mill.closes()
 
 
-async def kept(data: Path) -> dict[str, tuple[Instance, list[HistoryEntry]]]:
+async def kept(data: Path) -> dict[str, tuple[InstanceRecord, list[HistoryEntry]]]:
     """Every instance in a store that nothing is wrong with, and its history."""
     store = Store(SqliteDatabase(data / "waypost.db"))
     try:
@@ -194,7 +194,7 @@ KEY: Final = "wf_1.go.0"
 def sound() -> Evidence:
     """An instance that was moved by something unsafe, as it should be."""
     body = {"digest": "d", "owner": {"id": "ada"}}
-    one = Instance(
+    one = InstanceRecord(
         id="wf_1",
         version=2,
         definition="unsafe",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from waypost.stores.instances import HistoryEntry, Instance
+from waypost.stores.instances import HistoryEntry, InstanceRecord
 
 AT_REST: Final = frozenset({"waiting_for_action", "succeeded"})
 RUNS: Final = frozenset({"capability", "cli"})
@@ -38,7 +38,7 @@ class Evidence:
     allowed: Counter[str] = field(default_factory=Counter)
     """How often somebody asked for something to be done again, by ticket."""
     effects: list[Effect] = field(default_factory=list)
-    instances: dict[str, Instance] = field(default_factory=dict)
+    instances: dict[str, InstanceRecord] = field(default_factory=dict)
     histories: dict[str, Sequence[HistoryEntry]] = field(default_factory=dict)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from waypost.stores import urls
-from waypost.stores.instances import Instance
+from waypost.stores.instances import InstanceRecord
 from waypost.stores.sessions import SessionRecord
 from waypost.stores.store import Store
 from waypost.stores.tasks import TaskRecord
@@ -24,7 +24,7 @@ def fill(file: Path, old: int = 0) -> None:
 
     async def scenario() -> None:
         store = Store(urls.create_database(f"sqlite:///{file}", Path("/")))
-        instance = Instance(id="i", version=1, definition="d", principal="p", state="s", status="running")
+        instance = InstanceRecord(id="i", version=1, definition="d", principal="p", state="s", status="running")
         await store.instances.start(instance, time.time(), {})
         for number in range(2):
             await store.tasks.save(task(f"new-{number}", time.time() + 600))

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from waypost.stores.audit import AuditEntry
-from waypost.stores.instances import Instance
+from waypost.stores.instances import InstanceRecord
 from waypost.stores.sessions import SessionRecord, StoredEvent
 from waypost.stores.tasks import TaskRecord
 
@@ -86,7 +86,7 @@ TASK: Final = TaskRecord(
     expires_at=NOW,
     holder="hub-1",
 )
-INSTANCE: Final = Instance(
+INSTANCE: Final = InstanceRecord(
     id="i1", version=1, definition="order", principal="ada", state="new", status="open", value={"n": 0}
 )
 ENTRY: Final = AuditEntry(
@@ -111,7 +111,7 @@ def task(**changes: Any) -> TaskRecord:
     return msgspec.structs.replace(TASK, **changes)
 
 
-def instance(**changes: Any) -> Instance:
+def instance(**changes: Any) -> InstanceRecord:
     """The instance with something else."""
     return msgspec.structs.replace(INSTANCE, **changes)
 

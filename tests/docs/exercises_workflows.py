@@ -15,7 +15,7 @@ from waypost.capabilities.names import GATEWAY_TOOLS
 from waypost.capabilities.principals import Principal
 from waypost.testing import TestClient
 from waypost.workflows.engine import Engine
-from waypost.workflows.records import Held
+from waypost.workflows.records import PendingMove
 
 Data = dict[str, Any]
 ADA: Final = Principal("ada", ("human",))
@@ -54,7 +54,7 @@ def engine(hub: Hub) -> Engine:
 async def exercise_smallest(client: TestClient, hub: Hub) -> None:
     draft = await start(client, "publish")
     waiting = await follow(client, await follow(client, draft, "submit", arguments={"text": "Hello"}), "approve")
-    await engine(hub).gates.approve(waiting["approval"]["id"], ADA, "cli")
+    await engine(hub).approvals.approve(waiting["approval"]["id"], ADA, "cli")
     ended = await call(client, "workflow.get", workflowId=draft["workflowId"])
     assert (ended["state"], ended["status"], ended["context"]) == ("published", "succeeded", {"text": "Hello"})
 
@@ -105,9 +105,11 @@ async def exercise_executors(client: TestClient, hub: Hub) -> None:
 async def exercise_crash(client: TestClient, hub: Hub) -> None:
     """Leave behind what a process leaves that was killed while it deployed."""
     ready = await follow(client, await start(client, service="payments"), "run_lint", "run_tests")
-    live = await engine(hub).shelf.get(ready["workflowId"])
+    live = await engine(hub).cache.get(ready["workflowId"])
     assert live is not None
-    held = Held(kind="executing", move="deploy", by=live.body.owner, key="a key", holder=gone(hub), began=time.time())
+    held = PendingMove(
+        kind="executing", move="deploy", by=live.body.owner, key="a key", holder=gone(hub), began=time.time()
+    )
     await engine(hub).moves.reserve(live, held)
     unknown = await call(client, "workflow.get", workflowId=live.id)
     assert unknown["status"] == "unknown_outcome"
@@ -133,11 +135,11 @@ async def exercise_gate(client: TestClient, hub: Hub) -> None:
     waiting = await follow(client, ready, "ask")
     args = {"workflowId": ready["workflowId"], "expectedVersion": 3, "transition": "abort", "arguments": {}}
     assert (await call(client, "workflow.submit", **args))["error"]["code"] == "APPROVAL_PENDING"
-    await engine(hub).gates.reject(waiting["approval"]["id"], ADA, "cli", "not on a Friday")
+    await engine(hub).approvals.reject(waiting["approval"]["id"], ADA, "cli", "not on a Friday")
     still = await call(client, "workflow.get", workflowId=ready["workflowId"])
     assert (still["state"], still["version"], still["status"]) == ("ready_to_deploy", 3, "waiting_for_action")
     waiting = await follow(client, still, "ask")
-    await engine(hub).gates.approve(waiting["approval"]["id"], ADA, "cli", digest=waiting["approval"]["digest"])
+    await engine(hub).approvals.approve(waiting["approval"]["id"], ADA, "cli", digest=waiting["approval"]["digest"])
     approved = await call(client, "workflow.get", workflowId=ready["workflowId"])
     assert (await follow(client, approved, "deploy"))["context"]["deploymentId"] == "dep_payments"
 
@@ -180,7 +182,7 @@ async def exercise_capabilities(client: TestClient, hub: Hub) -> None:
     assert refused["error"]["guards"][0]["operands"] == {"human_approval": 0}
     waiting = await follow(client, fixed, "ask")
     for person in (ADA, Principal("ben", ("human",))):
-        await engine(hub).gates.approve(waiting["approval"]["id"], person, "cli")
+        await engine(hub).approvals.approve(waiting["approval"]["id"], person, "cli")
     approved = await call(client, "workflow.get", workflowId=fixed["workflowId"])
     ended = await follow(client, approved, "deploy", arguments={"service": "payments"})
     assert (ended["status"], ended["context"]) == ("succeeded", {"deploymentId": "dep_payments"})
@@ -190,7 +192,7 @@ async def exercise_capabilities(client: TestClient, hub: Hub) -> None:
 async def exercise_pipeline(client: TestClient, hub: Hub) -> None:
     ready = await start(client, service="payments")
     waiting = await follow(client, ready, "ask")
-    await engine(hub).gates.approve(waiting["approval"]["id"], ADA, "cli")
+    await engine(hub).approvals.approve(waiting["approval"]["id"], ADA, "cli")
     approved = await call(client, "workflow.get", workflowId=ready["workflowId"])
     assert (await follow(client, approved, "deploy"))["context"]["deploymentId"] == "dep_payments"
     broken = await start(client, service="broken")

@@ -30,7 +30,7 @@ from waypost.kinds import GUARDS as GUARD_MODELS
 from waypost.testing import connect
 from waypost.workflows import Child, JoinSome, Parallel, State, Transition, Workflow, instance
 from waypost.workflows.expressions import compile_expression
-from waypost.workflows.records import WAITING, body_of
+from waypost.workflows.records import WAITING, read_body
 from waypost.workflows.scope import GUARD_ROOTS, NESTED_ROOTS, OUTPUT_ROOTS, Scope, compile_mapping
 from waypost.workflows.tools import workflow_tools
 
@@ -329,7 +329,7 @@ def test_workflows_wait_for_each_other_no_deeper_than_the_page_says() -> None:
         try:
             async with connect(hub) as client:
                 await exercises_workflows.start(client, "endless")
-            found = [body_of(instance) for instance in await hub.store.instances.latest("", 100)]
+            found = [read_body(instance) for instance in await hub.store.instances.latest("", 100)]
             return [(body.halted or {}).get("message", "") for body in sorted(found, key=lambda body: body.depth)]
         finally:
             await hub.stop()

@@ -15,7 +15,7 @@ from waypost.config import Finding
 from waypost.runtime.assembly import check
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import V2026_07_28
-from waypost.workflows.instance import absent
+from waypost.workflows.instance import detached_caller
 
 HEAD = 'version: "1"\nserver: {name: demo, surface: both}\nstore: {url: "sqlite://"}\naudit: {sink: none}\n'
 
@@ -40,7 +40,7 @@ async def using(folder: Path, text: str, version: str = V2026_07_28) -> AsyncIte
 
 async def called(hub: Hub, name: str, by: Principal = ANONYMOUS, /, **arguments: Any) -> Result:
     """What a tool answers somebody."""
-    return await hub.invoke(name, arguments, absent(by, ""))
+    return await hub.invoke(name, arguments, detached_caller(by, ""))
 
 
 async def told(client: TestClient, tool: str, **arguments: Any) -> dict[str, Any]:

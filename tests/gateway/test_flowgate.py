@@ -97,7 +97,7 @@ async def test_a_governed_workflow_goes_on_once_a_person_agreed(tmp_path: Path) 
         at = {"workflowId": here["workflowId"], "expectedVersion": here["version"]}
         here = await told(client, "workflow.submit", transition="ask", arguments={}, **at)
         assert here["status"] == "waiting_for_approval"
-        await hub.workflows.engine.gates.approve(here["approval"]["id"], ANN, "cli", "fine")
+        await hub.workflows.engine.approvals.approve(here["approval"]["id"], ANN, "cli", "fine")
         here = await told(client, "workflow.get", workflowId=here["workflowId"])
         at = {"workflowId": here["workflowId"], "expectedVersion": here["version"]}
         refused = await told(client, "workflow.submit", transition="post", arguments={}, **at)

@@ -63,8 +63,8 @@ async def test_a_yes_moves_it_on_and_the_history_tells_whose(store: str) -> None
     output = {"who": "$.output.approvers", "why": "$.output.reason", "yes": "$.output.approved"}
     async with bench(gate(output), store=store) as b:
         told = await parked(b)
-        outcome = await b.engine.gates.approve(told["approval"]["id"], ANN, "cli", "fine")
-        assert outcome.live.state.name == "done"
+        outcome = await b.engine.approvals.approve(told["approval"]["id"], ANN, "cli", "fine")
+        assert outcome.instance.state.name == "done"
         seen = await b.get(told)
         assert seen.at == ("done", 2, {"coverage": 90, "who": ["ann"], "why": "fine", "yes": True})
         assert seen["evidence"] == [{"kind": "human_approval", "by": "ann", "version": 2}]
@@ -78,7 +78,7 @@ async def test_a_yes_moves_it_on_and_the_history_tells_whose(store: str) -> None
 async def test_a_no_leaves_the_instance_and_is_noted() -> None:
     async with bench(gate()) as b:
         told = await parked(b)
-        await b.engine.gates.reject(told["approval"]["id"], ANN, "cli", "too early")
+        await b.engine.approvals.reject(told["approval"]["id"], ANN, "cli", "too early")
         seen = await b.get(told)
         assert seen.at == ("a", 1, {"coverage": 90})
         assert (seen["status"], seen.names, seen.code) == ("waiting_for_action", ["ask", "other"], None)
@@ -105,13 +105,13 @@ async def test_what_is_settled_cannot_be_decided_again() -> None:
     async with bench(gate()) as b:
         told = await parked(b)
         number = told["approval"]["id"]
-        await b.engine.gates.reject(number, ANN, "cli")
-        settled = [await refusal(b.engine.gates.approve(number, BOB, "cli"))]
+        await b.engine.approvals.reject(number, ANN, "cli")
+        settled = [await refusal(b.engine.approvals.approve(number, BOB, "cli"))]
         again = await b.submit(told, "ask")
         assert again["approval"]["id"] != number
-        settled.append(await refusal(b.engine.gates.approve(number, BOB, "cli")))
-        await b.engine.gates.approve(again["approval"]["id"], BOB, "cli")
-        settled.append(await refusal(b.engine.gates.reject(again["approval"]["id"], ANN, "cli")))
+        settled.append(await refusal(b.engine.approvals.approve(number, BOB, "cli")))
+        await b.engine.approvals.approve(again["approval"]["id"], BOB, "cli")
+        settled.append(await refusal(b.engine.approvals.reject(again["approval"]["id"], ANN, "cli")))
         assert {error.code for error in settled} == {"APPROVAL_SETTLED"}
         seen = await b.get(told)
         assert (seen["state"], "lastError" in seen.data) == ("done", False)
@@ -121,7 +121,7 @@ async def test_what_is_settled_cannot_be_decided_again() -> None:
 @asynchronous
 async def test_an_approval_that_never_was_cannot_be_decided(number: str) -> None:
     async with bench(gate()) as b:
-        for decide in (b.engine.gates.approve, b.engine.gates.reject):
+        for decide in (b.engine.approvals.approve, b.engine.approvals.reject):
             assert (await refusal(decide(number, ANN, "cli"))).code == "UNKNOWN_APPROVAL"
 
 
@@ -130,9 +130,9 @@ async def test_it_takes_the_role() -> None:
     async with bench(gate(role="lead")) as b:
         told = await parked(b)
         for person in (ANN, STRANGER):
-            for decide in (b.engine.gates.approve, b.engine.gates.reject):
+            for decide in (b.engine.approvals.approve, b.engine.approvals.reject):
                 assert (await refusal(decide(told["approval"]["id"], person, "cli"))).code == "POLICY_DENIED"
-        await b.engine.gates.approve(told["approval"]["id"], CAROL, "cli")
+        await b.engine.approvals.approve(told["approval"]["id"], CAROL, "cli")
         assert (await b.get(told))["terminal"]
 
 
@@ -141,12 +141,12 @@ async def test_a_quorum_is_of_different_people(store: str) -> None:
     async with bench(gate({"who": "$.output.approvers"}, approvals=2), store=store) as b:
         told = await parked(b)
         number = told["approval"]["id"]
-        await b.engine.gates.approve(number, ANN, "cli")
+        await b.engine.approvals.approve(number, ANN, "cli")
         seen = await b.get(told)
         assert (seen["status"], seen["version"], seen["approval"]["given"]) == ("waiting_for_approval", 1, 1)
-        again = await refusal(b.engine.gates.approve(number, ANN, "http"))
+        again = await refusal(b.engine.approvals.approve(number, ANN, "http"))
         assert ("already" in again.message, again.code) == (True, "APPROVAL_GIVEN")
-        await b.engine.gates.approve(number, BOB, "http")
+        await b.engine.approvals.approve(number, BOB, "http")
         seen = await b.get(told)
         assert seen.at == ("done", 2, {"coverage": 90, "who": ["ann", "bob"]})
         assert [(proof["kind"], proof["by"]) for proof in seen["evidence"]] == [
@@ -161,7 +161,7 @@ async def test_people_who_approve_at_once_are_all_counted_once() -> None:
     async with bench(gate({"who": "$.output.approvers"}, approvals=5)) as b:
         told = await parked(b)
         number = told["approval"]["id"]
-        await asyncio.gather(*(b.engine.gates.approve(number, person, "cli") for person in people))
+        await asyncio.gather(*(b.engine.approvals.approve(number, person, "cli") for person in people))
         seen = await b.get(told)
         assert (seen["version"], sorted(seen["context"]["who"])) == (2, [person.id for person in people])
 
@@ -170,8 +170,8 @@ async def test_people_who_approve_at_once_are_all_counted_once() -> None:
 async def test_a_no_ends_a_quorum() -> None:
     async with bench(gate(approvals=2)) as b:
         told = await parked(b)
-        await b.engine.gates.approve(told["approval"]["id"], ANN, "cli")
-        await b.engine.gates.reject(told["approval"]["id"], BOB, "cli")
+        await b.engine.approvals.approve(told["approval"]["id"], ANN, "cli")
+        await b.engine.approvals.reject(told["approval"]["id"], BOB, "cli")
         assert (await b.get(told))["status"] == "waiting_for_action"
 
 
@@ -184,9 +184,9 @@ async def test_it_is_bound_to_what_was_shown() -> None:
         assert approval["digest"].startswith("sha256:")
         other = (await parked(b))["approval"]["digest"]
         assert other != approval["digest"]
-        for decide in (b.engine.gates.approve, b.engine.gates.reject):
+        for decide in (b.engine.approvals.approve, b.engine.approvals.reject):
             assert (await refusal(decide(approval["id"], ANN, "cli", "", other))).code == "APPROVAL_CHANGED"
-        await b.engine.gates.approve(approval["id"], ANN, "cli", "", approval["digest"])
+        await b.engine.approvals.approve(approval["id"], ANN, "cli", "", approval["digest"])
         assert (await b.get(told))["terminal"]
 
 
@@ -199,7 +199,7 @@ async def test_it_expires(who_looks: str) -> None:
         if who_looks == "watch":
             await b.hub.workflows.watch.look()
         elif who_looks == "approver":
-            expired = await refusal(b.engine.gates.approve(told["approval"]["id"], ANN, "cli"))
+            expired = await refusal(b.engine.approvals.approve(told["approval"]["id"], ANN, "cli"))
             assert ("expired" in expired.message, expired.code) == (True, "APPROVAL_EXPIRED")
         elif who_looks == "submitter":
             assert (await b.submit(told, "other"))["terminal"]
@@ -209,14 +209,14 @@ async def test_it_expires(who_looks: str) -> None:
         assert (seen["lastError"]["code"], seen["lastError"]["attemptedTransition"]) == ("APPROVAL_EXPIRED", "ask")
         (note,) = await b.notes(told)
         assert note["outcome"] == "expired"
-        assert await b.engine.gates.waiting() == []
+        assert await b.engine.approvals.waiting() == []
 
 
 @asynchronous
 async def test_everything_that_waits_is_listed_the_oldest_first() -> None:
     async with bench(gate(queue="prod")) as b:
         told = [await parked(b) for _ in range(3)]
-        waiting = await b.engine.gates.waiting()
+        waiting = await b.engine.approvals.waiting()
         assert [one["id"] for one in waiting] == [one["approval"]["id"] for one in told]
         assert (waiting[0]["queue"], waiting[0]["workflowId"], waiting[0]["transition"], waiting[0]["requestedBy"]) == (
             "prod",
@@ -224,8 +224,8 @@ async def test_everything_that_waits_is_listed_the_oldest_first() -> None:
             "ask",
             "anonymous",
         )
-        await b.engine.gates.approve(told[1]["approval"]["id"], OPERATOR, "cli")
-        assert len(await b.engine.gates.waiting()) == 2
+        await b.engine.approvals.approve(told[1]["approval"]["id"], OPERATOR, "cli")
+        assert len(await b.engine.approvals.waiting()) == 2
 
 
 @asynchronous
@@ -233,7 +233,7 @@ async def test_the_audit_tells_a_person_from_an_argument() -> None:
     async with bench(gate(), options={"audit": "store"}) as b:
         told = await b.submit(await b.start(), "ask", {"approved": True, "approver": "ann"})
         assert told["status"] == "waiting_for_approval"
-        await b.engine.gates.approve(told["approval"]["id"], ANN, "cli", "looks good")
+        await b.engine.approvals.approve(told["approval"]["id"], ANN, "cli", "looks good")
         rows = [row for row in await b.audited() if row.get("run") == told.id]
         asked, approved = (
             [row for row in rows if row["action"] == f"approval.{word}"] for word in ("requested", "approved")
@@ -255,13 +255,13 @@ async def test_a_chain_goes_on_after_a_yes_and_stops_after_a_no() -> None:
     async with bench(flow(states)) as b:
         told = await b.follow(await b.start(), "go")
         assert (told["status"], told["state"], told["version"]) == ("waiting_for_approval", "gate", 2)
-        await b.engine.gates.reject(told["approval"]["id"], ANN, "cli", "no")
+        await b.engine.approvals.reject(told["approval"]["id"], ANN, "cli", "no")
         seen = await b.get(told)
         assert (seen.code, seen["version"], seen.names) == ("CHAIN_FAILED", 2, ["$resume"])
         assert (seen["error"]["decidedBy"], seen["error"]["reason"]) == ("ann", "no")
         again = await b.follow(seen, "$resume")
         assert again["status"] == "waiting_for_approval"
-        await b.engine.gates.approve(again["approval"]["id"], ANN, "cli")
+        await b.engine.approvals.approve(again["approval"]["id"], ANN, "cli")
         assert (await b.get(told)).at == ("done", 4, {})
 
 
@@ -277,7 +277,7 @@ async def test_entering_a_state_may_wait_for_people() -> None:
     async with bench(flow(states)) as b:
         told = await b.start()
         assert (told.refused, told["status"], told["version"]) == (False, "waiting_for_approval", 1)
-        await b.engine.gates.approve(told["approval"]["id"], ANN, "cli")
+        await b.engine.approvals.approve(told["approval"]["id"], ANN, "cli")
         seen = await b.get(told)
         assert (seen.at, seen.names) == (("a", 2, {"who": ["ann"]}), ["go"])
 
@@ -289,6 +289,6 @@ async def test_a_yes_after_the_time_of_the_workflow_is_too_late() -> None:
         await b.hub.workflows.watch.stop()
         told = await parked(b)
         await later(time.time() + 0.06)
-        late = await refusal(b.engine.gates.approve(told["approval"]["id"], ANN, "cli"))
+        late = await refusal(b.engine.approvals.approve(told["approval"]["id"], ANN, "cli"))
         seen = await b.get(told)
         assert (late.code, seen["status"], seen["state"]) == ("APPROVAL_EXPIRED", "timed_out", "a")

@@ -85,7 +85,7 @@ async def test_what_waits_for_people_waits_no_more() -> None:
     async with bench(flow(STATES)) as b:
         told = await b.follow(await b.start(), "ask")
         assert (await cancel(b, told))["status"] == "cancelled"
-        assert await b.engine.gates.waiting() == []
+        assert await b.engine.approvals.waiting() == []
 
 
 @asynchronous

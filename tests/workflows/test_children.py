@@ -9,7 +9,7 @@ import pytest
 
 from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import ANN, WORK, Bench, Json, Told, bench, flow, later
-from waypost.workflows.runner import DEEPEST
+from waypost.workflows.runner import MAX_CHILD_DEPTH
 
 DONE: Json = {"terminal": True}
 
@@ -168,7 +168,7 @@ async def test_workflows_do_not_wait_for_themselves_for_ever() -> None:
         told = await b.start()
         assert told["status"] == "waiting_for_workflow"
         instances = await b.hub.store.instances.page()
-        assert len(instances) == DEEPEST + 1
+        assert len(instances) == MAX_CHILD_DEPTH + 1
         assert [one.status for one in instances].count("chain_failed") == 1
 
 

@@ -133,7 +133,7 @@ async def test_one_person_is_not_a_quorum(version: str) -> None:
         async with as_somebody(url, "ann", version, Person(says("approve"))) as client:
             told = await asks(client)
             assert (told["status"], told["approval"]["given"]) == ("waiting_for_approval", 1)
-        await hub.workflows.engine.gates.approve(told["approval"]["id"], BOB, "cli")
+        await hub.workflows.engine.approvals.approve(told["approval"]["id"], BOB, "cli")
         kept = await hub.store.instances.get(told["workflowId"])
         assert kept is not None
         assert kept.state == "done"

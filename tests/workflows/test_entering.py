@@ -13,8 +13,8 @@ from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import ANN, WORK, Bench, Json, Told, bench, flow, later
 from waypost.capabilities.principals import ANONYMOUS
 from waypost.workflows import transitions
-from waypost.workflows.instance import Live, absent
-from waypost.workflows.runner import Taken
+from waypost.workflows.instance import Instance, detached_caller
+from waypost.workflows.runner import MoveResult
 
 DONE: Json = {"terminal": True}
 
@@ -29,7 +29,7 @@ async def turned_down(b: Bench, how: str) -> Told:
     """An instance whose entry came to nothing."""
     told = await b.start()
     if how == "rejected":
-        await b.engine.gates.reject(told["approval"]["id"], ANN, "cli", "no")
+        await b.engine.approvals.reject(told["approval"]["id"], ANN, "cli", "no")
     elif how == "expired":
         await later(time.time() + 0.002)
     return await b.get(told)
@@ -64,7 +64,7 @@ async def test_once_it_is_entered_the_state_is_open() -> None:
     async with bench(entering({"kind": "human"})) as b:
         told = await b.follow(await turned_down(b, "rejected"), "$resume")
         assert told["status"] == "waiting_for_approval"
-        await b.engine.gates.approve(told["approval"]["id"], ANN, "cli")
+        await b.engine.approvals.approve(told["approval"]["id"], ANN, "cli")
         seen = await b.get(told)
         assert (seen.at, seen.names) == (("a", 2, {"in": True}), ["go", "other"])
         assert (await b.follow(seen, "go")).at == ("done", 3, {"in": True})
@@ -100,14 +100,14 @@ async def test_while_the_entry_runs_nobody_else_moves_it() -> None:
         assert (await running).at == ("a", 2, {"in": True})
 
 
-async def committed(b: Bench) -> Live:
+async def committed(b: Bench) -> Instance:
     """An instance between the commit that led into a state and the entry into it."""
     definition = b.engine.library.get("flow")
     assert definition is not None
     await b.engine.library.pin(definition)
-    live, due_at = transitions.begin(definition, {}, ANONYMOUS)
+    live, due_at = transitions.create_instance(definition, {}, ANONYMOUS)
     await b.hub.store.instances.start(live.stored(due_at), time.time(), {"transition": "$start", "to": "a"})
-    b.engine.shelf.keep(live)
+    b.engine.cache.keep(live)
     return live
 
 
@@ -133,9 +133,9 @@ async def test_an_entry_that_failed_at_another_hub_is_told_here_too(tmp_path: Pa
         for hub in (one, other):
             await hub.hub.workflows.watch.stop()
         live = await committed(one)
-        seen = await other.engine.shelf.get(live.id)
+        seen = await other.engine.cache.get(live.id)
         assert seen is not None
         other.work.fails = 1
-        await other.engine.chains.go_on(Taken(seen), absent(ANONYMOUS, live.id))
+        await other.engine.chains.go_on(MoveResult(seen), detached_caller(ANONYMOUS, live.id))
         submitted = {"workflowId": live.id, "expectedVersion": 1, "transition": "go", "arguments": {}}
         assert (await one.call("workflow.submit", **submitted)).code == "CHAIN_FAILED"

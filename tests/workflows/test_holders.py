@@ -8,30 +8,30 @@ import sys
 
 import pytest
 
-from waypost.workflows.instance import is_gone, this_process
+from waypost.workflows.instance import has_exited, identify_process
 
 
 def named(pid: int, began: str = "1") -> str:
     """A process of this machine."""
-    machine, _, _, token = this_process().split("|")
+    machine, _, _, token = identify_process().split("|")
     return f"{machine}|{pid}|{began}|{token}"
 
 
 def test_this_process_is_there() -> None:
-    assert not is_gone(this_process())
+    assert not has_exited(identify_process())
 
 
 def test_two_engines_of_one_process_have_two_names() -> None:
-    assert this_process() != this_process()
+    assert identify_process() != identify_process()
 
 
 def test_a_process_that_ended_is_gone() -> None:
     running = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    code = "import os; from waypost.workflows.instance import this_process; print(this_process())"
+    code = "import os; from waypost.workflows.instance import identify_process; print(identify_process())"
     name = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
-    assert is_gone(name)
+    assert has_exited(name)
     running.communicate(b"\n")
-    assert is_gone(named(running.pid))
+    assert has_exited(named(running.pid))
 
 
 def test_a_zombie_is_gone() -> None:
@@ -39,21 +39,21 @@ def test_a_zombie_is_gone() -> None:
     assert ended.stdout is not None
     ended.stdout.read()
     os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
-    assert is_gone(named(ended.pid))
+    assert has_exited(named(ended.pid))
     ended.wait()
     ended.stdout.close()
 
 
 def test_another_process_with_the_same_number_is_not_taken_for_it() -> None:
-    assert is_gone(named(os.getpid(), "1"))
+    assert has_exited(named(os.getpid(), "1"))
 
 
 @pytest.mark.parametrize("holder", ["", "|", "|||", "elsewhere|1|1|x", "nonsense", "|12|3|x"])
 def test_of_what_cannot_be_known_nobody_says_that_it_is_gone(holder: str) -> None:
-    assert not is_gone(holder)
+    assert not has_exited(holder)
 
 
 def test_a_name_of_this_machine_without_a_number_says_nothing() -> None:
-    machine = this_process().split("|")[0]
+    machine = identify_process().split("|")[0]
     for rest in ("", "|", "|x|1|t", "|12||t"):
-        assert not is_gone(machine + rest)
+        assert not has_exited(machine + rest)

@@ -8,7 +8,7 @@ from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import WORK, Bench, Json, bench, flow
 from tests.workflows.test_unknown_outcomes import crash
 from waypost.workflows import maintenance
-from waypost.workflows.runner import Chains, Outcome, Taken
+from waypost.workflows.runner import Chains, MoveResult, Outcome
 
 LATE: Json = {**WORK, "capability": "late", "idempotent": True}
 DONE: Json = {"terminal": True}
@@ -62,8 +62,8 @@ async def test_a_move_waits_for_what_it_calls(executor: Json) -> None:
 
 @asynchronous
 async def test_what_goes_on_by_itself_waits_for_what_it_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def stop(_: Chains, taken: Taken, __: object) -> Outcome:
-        return Outcome(taken.live, [])
+    async def stop(_: Chains, taken: MoveResult, __: object) -> Outcome:
+        return Outcome(taken.instance, [])
 
     async with bench(definition(LATE)) as b:
         with monkeypatch.context() as patched:
@@ -84,7 +84,7 @@ async def test_what_never_comes_is_not_waited_for_without_end(monkeypatch: pytes
         told = await b.start()
         await crash(b, told)
         assert (await b.get(told))["status"] == "executing"
-        monkeypatch.setattr(maintenance, "PATIENCE", 0.0)
+        monkeypatch.setattr(maintenance, "STARTUP_GRACE_S", 0.0)
         b.engine.recovery.begin()
         seen = await b.once(told, lambda seen: "lastError" in seen.data)
         assert seen["lastError"]["message"] == "Unknown tool: late"

@@ -12,8 +12,8 @@ from tests.workflows.conftest import ANN, OPERATOR, STRANGER, Json, bench, flow,
 from waypost import Hub
 from waypost.capabilities.principals import Principal
 from waypost.workflows import transitions
-from waypost.workflows.instance import Live
-from waypost.workflows.records import Approval, Held, body_of, digest, held_of
+from waypost.workflows.instance import Instance
+from waypost.workflows.records import Approval, PendingMove, digest, read_body, read_pending_move
 from waypost.workflows.transitions import new_id
 
 DONE: Json = {"terminal": True}
@@ -25,15 +25,15 @@ STATES: Json = {
 }
 
 
-def begun(**more: Any) -> Live:
+def begun(**more: Any) -> Instance:
     hub = Hub("one", version="1").workflow("flow", model(flow(STATES, **more)))
     definition = hub.workflows.engine.library.get("flow")
     assert definition is not None
-    return transitions.begin(definition, {}, OWNER)[0]
+    return transitions.create_instance(definition, {}, OWNER)[0]
 
 
-def held(kind: Any, **more: Any) -> Held:
-    return Held(kind=kind, move="go", by=OWNER, key="k", **more)
+def held(kind: Any, **more: Any) -> PendingMove:
+    return PendingMove(kind=kind, move="go", by=OWNER, key="k", **more)
 
 
 def approval(role: str = "lead") -> Approval:
@@ -53,7 +53,7 @@ def approval(role: str = "lead") -> Approval:
 )
 def test_a_move_on_its_way_is_its_status(kind: str, status: str) -> None:
     assert begun().status == "waiting_for_action"
-    assert replace(begun(), held=held(kind)).status == status
+    assert replace(begun(), pending_move=held(kind)).status == status
 
 
 def test_it_is_open_to_its_owner_operators_and_people_where_they_are_needed() -> None:
@@ -63,7 +63,7 @@ def test_it_is_open_to_its_owner_operators_and_people_where_they_are_needed() ->
     assert not live.is_open_to(ANN)
     assert not live.is_open_to(STRANGER)
     assert replace(live, state=live.definition.state("b")).is_open_to(ANN)
-    waiting = replace(live, held=held("approval", approval=approval()))
+    waiting = replace(live, pending_move=held("approval", approval=approval()))
     assert waiting.is_open_to(Principal("x", ("lead",)))
     assert not waiting.is_open_to(ANN)
 
@@ -75,27 +75,27 @@ def test_what_is_kept_of_its_owner_are_rights_and_no_claims() -> None:
 def test_where_a_move_leads_is_known_without_doing_it() -> None:
     live = begun(timeoutMs=1000)
     move = held("executing", arguments={"n": 5})
-    found = transitions.land(live, move, live.action("go"), None, 100.0)
+    found = transitions.apply_transition(live, move, live.action("go"), None, 100.0)
     assert (live.version, live.state.name, live.body.context) == (1, "a", {})
-    assert (found.live.version, found.live.state.name, found.live.body.context) == (2, "b", {"n": 5})
-    assert found.live.body.pending == "enter"
-    assert found.due_at == 100.0 + transitions.GRACE
-    entering = Held(kind="executing", move="$enter", by=OWNER, key="k", chained=True)
-    entered = transitions.land(found.live, entering, found.live.action("$enter"), {}, 101.0)
-    assert (entered.live.version, entered.live.state.name, entered.live.body.pending) == (3, "b", "")
+    assert (found.instance.version, found.instance.state.name, found.instance.body.context) == (2, "b", {"n": 5})
+    assert found.instance.body.pending == "enter"
+    assert found.due_at == 100.0 + transitions.CHAIN_GRACE_S
+    entering = PendingMove(kind="executing", move="$enter", by=OWNER, key="k", chained=True)
+    entered = transitions.apply_transition(found.instance, entering, found.instance.action("$enter"), {}, 101.0)
+    assert (entered.instance.version, entered.instance.state.name, entered.instance.body.pending) == (3, "b", "")
     assert entered.due_at == live.body.deadline
 
 
 def test_an_end_without_a_state_is_one_where_it_stands() -> None:
     live = begun()
-    ended = transitions.divert(live, None, "$cancel", "ann", "cancelled", 5.0).live
+    ended = transitions.interrupt(live, None, "$cancel", "ann", "cancelled", 5.0).instance
     assert (ended.is_over, ended.status, ended.body.outcome, ended.body.ended_at) == (
         True,
         "cancelled",
         "cancelled",
         5.0,
     )
-    over = transitions.divert(live, None, "$timeout", "ann", "timed_out", 5.0).live
+    over = transitions.interrupt(live, None, "$timeout", "ann", "timed_out", 5.0).instance
     assert (over.is_over, over.status, over.body.outcome) == (True, "timed_out", "failed")
 
 
@@ -114,23 +114,23 @@ def test_a_digest_does_not_depend_on_the_order_of_keys() -> None:
 async def test_it_is_the_same_out_of_the_store(store: str) -> None:
     async with bench(flow(STATES), store=store) as b:
         told = await b.start(by=ANN)
-        live = await b.engine.shelf.get(told.id)
+        live = await b.engine.cache.get(told.id)
         assert live is not None
         kept = await b.hub.store.instances.get(told.id)
         assert kept is not None
-        assert body_of(kept) == live.body
-        assert held_of(kept) is None
+        assert read_body(kept) == live.body
+        assert read_pending_move(kept) is None
         reserved = await b.engine.moves.reserve(live, held("executing", arguments={"n": [1, {"x": None}]}))
-        again = await b.engine.shelf.get(told.id)
+        again = await b.engine.cache.get(told.id)
         assert again is not None
-        assert (again.held, again.token, again.body) == (reserved.held, reserved.token, live.body)
+        assert (again.pending_move, again.token, again.body) == (reserved.pending_move, reserved.token, live.body)
 
 
 @asynchronous
 async def test_memory_is_used_for_the_version_it_has_and_nothing_else() -> None:
     async with bench(flow(STATES)) as b:
         told = await b.start()
-        shelf = b.engine.shelf
+        shelf = b.engine.cache
         kept = await shelf.at(told.id, 1)
         assert await shelf.at(told.id, 1) is kept
         assert await shelf.at(told.id, 2) is not kept

@@ -130,8 +130,8 @@ async def walk(definition: Json, data: st.DataObject) -> None:
 async def step(b: Bench, seen: Told, data: st.DataObject) -> Told:
     """Follow a link, or decide where people are asked."""
     if "approval" in seen.data:
-        gates, number = b.engine.gates, seen["approval"]["id"]
-        await (gates.approve if data.draw(st.booleans()) else gates.reject)(number, ANN, "cli")
+        approvals, number = b.engine.approvals, seen["approval"]["id"]
+        await (approvals.approve if data.draw(st.booleans()) else approvals.reject)(number, ANN, "cli")
         return await b.get(seen)
     link = data.draw(st.sampled_from(seen["links"]))
     b.work.fails = data.draw(st.sampled_from([0, 0, 0, 1]))

@@ -11,7 +11,7 @@ from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import ANN, OPERATOR, Bench, Json, bench, flow, model
 from waypost.errors import WaypostError
 from waypost.workflows.definitions import Definition
-from waypost.workflows.instance import absent
+from waypost.workflows.instance import detached_caller
 from waypost.workflows.replaying import Replay, recorded, replay
 from waypost.workflows.runs import Runs
 from waypost.workflows.simulation import ISOLATED
@@ -54,10 +54,10 @@ async def history(found: Bench, size: int = 12) -> Json:
     told = await found.start(by=ANN, given={"name": "x"})
     told = await found.submit(told, "measure", {"size": size, "key": "wp_secret"}, by=ANN)
     told = await found.submit(told, "ask", by=ANN)
-    await found.engine.gates.reject(told["approval"]["id"], OPERATOR, "cli")
+    await found.engine.approvals.reject(told["approval"]["id"], OPERATOR, "cli")
     told = await found.submit(await found.get(told, ANN), "ask", by=ANN)
-    await found.engine.gates.approve(told["approval"]["id"], OPERATOR, "cli")
-    answer = await Runs(found.engine, found.hub.store).show(told.id, absent(OPERATOR, told.id))
+    await found.engine.approvals.approve(told["approval"]["id"], OPERATOR, "cli")
+    answer = await Runs(found.engine, found.hub.store).show(told.id, detached_caller(OPERATOR, told.id))
     return answer.data
 
 
@@ -261,12 +261,12 @@ async def test_the_end_by_somebody_and_by_time_are_held_against_the_definition_t
         while (await found.get(told, ANN))["status"] != "succeeded":
             pass
         runs = Runs(found.engine, found.hub.store)
-        data = (await runs.show(told.id, absent(ANN, told.id))).data
+        data = (await runs.show(told.id, detached_caller(ANN, told.id))).data
         assert verdicts(data, timed) == {"$start": "allowed", "$timeout": "allowed"}
         assert verdicts(data, FLOW)["$timeout"] == "refused"
         other = await found.start("plain", by=ANN)
-        await found.engine.cancel(other.id, absent(ANN, other.id))
-        data = (await runs.show(other.id, absent(ANN, other.id))).data
+        await found.engine.cancel(other.id, detached_caller(ANN, other.id))
+        data = (await runs.show(other.id, detached_caller(ANN, other.id))).data
         assert verdicts(data, FLOW) == {"$start": "allowed", "$cancel": "allowed"}
 
 

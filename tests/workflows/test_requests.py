@@ -163,7 +163,7 @@ async def test_while_people_decide_the_same_request_shows_the_same_question() ->
         first = await b.submit(told, "ask", requestId="r")
         again = await b.submit(told, "ask", requestId="r")
         assert again.data == first.data
-        await b.engine.gates.approve(first["approval"]["id"], ANN, "cli")
+        await b.engine.approvals.approve(first["approval"]["id"], ANN, "cli")
         decided = await b.submit(told, "ask", requestId="r")
         assert decided.at == ("b", 2, {"yes": True})
         assert len(await b.history(told)) == 2
@@ -174,10 +174,10 @@ async def test_after_a_no_the_same_request_asks_nobody_again() -> None:
     async with bench(flow(STATES)) as b:
         told = await b.start()
         first = await b.submit(told, "ask", requestId="r")
-        await b.engine.gates.reject(first["approval"]["id"], ANN, "cli", "no")
+        await b.engine.approvals.reject(first["approval"]["id"], ANN, "cli", "no")
         again = await b.submit(told, "ask", requestId="r")
         assert (again.refused, again.code, again["status"]) == (True, "APPROVAL_REJECTED", "waiting_for_action")
-        assert await b.engine.gates.waiting() == []
+        assert await b.engine.approvals.waiting() == []
         assert (await b.submit(told, "ask", requestId="next"))["status"] == "waiting_for_approval"
 
 
@@ -206,7 +206,7 @@ async def test_when_the_time_is_over_the_same_request_is_told_so(leads: Json, st
         assert (again.refused, again.code, again["state"]) == (True, "EXECUTOR_FAILED", state)
         assert again["error"]["message"] == f"The time of {told.id} was over before ask ended."
         assert again["error"]["errorClass"] == "timeout"
-        assert await b.engine.gates.waiting() == []
+        assert await b.engine.approvals.waiting() == []
 
 
 @asynchronous

@@ -9,7 +9,7 @@ from typing import Any
 from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import ANN, OPERATOR, STRANGER, Bench, Told, bench, flow
 from waypost.capabilities.principals import Principal
-from waypost.workflows.instance import absent
+from waypost.workflows.instance import detached_caller
 from waypost.workflows.runs import MOST_HISTORY, Runs, shown
 
 LOOP = flow(
@@ -30,7 +30,7 @@ def runs_of(found: Bench) -> Runs:
 
 
 async def show(found: Bench, about: Told, by: Principal = OPERATOR, **more: Any) -> dict[str, Any]:
-    answer = await runs_of(found).show(about.id, absent(by, about.id), **more)
+    answer = await runs_of(found).show(about.id, detached_caller(by, about.id), **more)
     assert not answer.refused
     return answer.data
 
@@ -53,7 +53,7 @@ async def test_a_history_has_one_row_for_each_version() -> None:
 async def test_a_history_longer_than_a_page_of_the_store_is_whole() -> None:
     async with bench(LOOP) as found:
         told = await found.start(by=ANN)
-        live = await found.engine.shelf.get(told.id)
+        live = await found.engine.cache.get(told.id)
         assert live is not None
         for version in range(1, 1101):
             stored = live.stored(0.0)
@@ -96,8 +96,8 @@ async def test_an_approval_that_nobody_decided_about_is_in_the_history() -> None
 async def test_somebody_elses_run_is_as_unknown_as_one_that_never_was() -> None:
     async with bench(LOOP) as found:
         told = await found.start(by=ANN)
-        other = await runs_of(found).show(told.id, absent(STRANGER, told.id))
-        never = await runs_of(found).show("wf_never", absent(STRANGER, "wf_never"))
+        other = await runs_of(found).show(told.id, detached_caller(STRANGER, told.id))
+        never = await runs_of(found).show("wf_never", detached_caller(STRANGER, "wf_never"))
         for answer, name in ((other, told.id), (never, "wf_never")):
             assert answer.refused
             assert answer.data["error"] == {
@@ -110,7 +110,7 @@ async def test_somebody_elses_run_is_as_unknown_as_one_that_never_was() -> None:
 async def test_a_status_that_few_are_in_is_found_behind_many_others() -> None:
     async with bench(LOOP) as found:
         first = await found.start(by=ANN)
-        await found.engine.cancel(first.id, absent(ANN, first.id))
+        await found.engine.cancel(first.id, detached_caller(ANN, first.id))
         for _ in range(30):
             await found.start(by=ANN)
         page = await runs_of(found).list(status="cancelled", limit=5)

@@ -17,7 +17,7 @@ from tests.workflows.stepping import Data, Stepping, play, stepping
 from waypost.capabilities.principals import ANONYMOUS
 from waypost.runtime.assembly import check
 from waypost.workflows import transitions
-from waypost.workflows.instance import absent, this_process
+from waypost.workflows.instance import detached_caller, identify_process
 
 HANG = """
     def run(args):
@@ -233,7 +233,7 @@ async def test_a_run_is_cancelled_where_it_stands() -> None:
         running = asyncio.ensure_future(desk.client.call_tool("workflow:flow", {}))
         await desk.work.began.wait()
         (instance,) = await desk.hub.store.instances.page()
-        cancelled = await desk.engine.cancel(instance.id, absent(ANONYMOUS, ""))
+        cancelled = await desk.engine.cancel(instance.id, detached_caller(ANONYMOUS, ""))
         answer = (await running)["structuredContent"]
         kept = await desk.hub.store.instances.get(instance.id)
 
@@ -248,7 +248,7 @@ def _gone() -> str:
     """The name of a process that has ended."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    machine, _, rest = this_process().partition("|")
+    machine, _, rest = identify_process().partition("|")
     return f"{machine}|{ended.pid}|{rest.split('|')[1]}|x"
 
 
@@ -310,7 +310,7 @@ async def test_a_run_that_stopped_between_two_steps_goes_on_by_itself(tmp_path: 
         found = desk.engine.library.get("flow")
         assert found is not None
         await desk.engine.library.pin(found)
-        live, due_at = transitions.begin(found, {"input": "in"}, ANONYMOUS)
+        live, due_at = transitions.create_instance(found, {"input": "in"}, ANONYMOUS)
         await desk.hub.store.instances.start(live.stored(due_at), time.time(), {"to": "one"})
     async with bench(definition, store=where) as desk:
         seen = await ended(desk, live.id)

@@ -102,7 +102,7 @@ async def test_a_timeout_ends_what_waits_for_people() -> None:
         await b.hub.workflows.watch.look()
         assert (await b.get(told)).at == ("expired", 2, {})
         with pytest.raises(WorkflowRefused):
-            await b.engine.gates.approve(parked["approval"]["id"], ANN, "cli")
+            await b.engine.approvals.approve(parked["approval"]["id"], ANN, "cli")
 
 
 @asynchronous

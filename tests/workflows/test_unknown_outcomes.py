@@ -16,8 +16,8 @@ from tests.workflows.conftest import STRANGER, WORK, Bench, Json, Told, bench, f
 from waypost.capabilities.context import DetachedCaller
 from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE
 from waypost.stores.instances import Reservation
-from waypost.workflows.instance import this_process
-from waypost.workflows.records import Held, digest
+from waypost.workflows.instance import identify_process
+from waypost.workflows.records import PendingMove, digest
 
 DONE: Json = {"terminal": True}
 AGAIN: Json = {**WORK, "idempotent": True}
@@ -43,13 +43,13 @@ def gone() -> str:
     """The name of a process of this machine that has ended."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    machine, _, began, token = this_process().split("|")
+    machine, _, began, token = identify_process().split("|")
     return f"{machine}|{ended.pid}|{began}|{token}"
 
 
 async def crash(b: Bench, told: Told, *, move: str = "go", until: float | None = None, **more: Any) -> None:
     """Leave a move as a process leaves it that was killed while it ran."""
-    held = Held(kind="executing", move=move, by=ANONYMOUS, key=KEY, **({"arguments": {"value": 4}} | more))
+    held = PendingMove(kind="executing", move=move, by=ANONYMOUS, key=KEY, **({"arguments": {"value": 4}} | more))
     if not held.holder:
         held = msgspec.structs.replace(held, holder=gone())
     reservation = Reservation("token", time.time() + 30 if until is None else until, held)
@@ -196,7 +196,7 @@ async def test_a_hub_that_starts_finds_what_an_earlier_one_left(tmp_path: object
 async def test_what_a_process_runs_that_is_there_is_left_to_it() -> None:
     async with bench(definition(AGAIN)) as b:
         told = await b.start()
-        await crash(b, told, holder=this_process())
+        await crash(b, told, holder=identify_process())
         await b.hub.workflows.watch.recover()
         assert (await b.get(told))["status"] == "executing"
         assert b.work.calls == []
@@ -217,7 +217,7 @@ async def test_a_process_of_another_machine_has_until_its_time_is_over() -> None
 async def test_a_chain_that_stopped_between_two_moves_goes_on() -> None:
     async with bench(definition()) as b:
         told = await b.start()
-        live = await b.engine.shelf.get(told.id)
+        live = await b.engine.cache.get(told.id)
         assert live is not None
         await b.engine.moves.take(live, "go", {"value": 4}, DetachedCaller(ANONYMOUS, FROM_OUTSIDE))
         assert (await b.get(told))["state"] == "b"

@@ -18,11 +18,11 @@ from waypost.errors import InvalidParams, WorkflowRefused
 from waypost.kinds import convert
 from waypost.redaction import cleared, secrets_of
 from waypost.workflows import graph, views
-from waypost.workflows.answers import Answer, moment
-from waypost.workflows.approvals import workflow_of
+from waypost.workflows.answers import Answer, format_time
+from waypost.workflows.approvals import instance_id_of
 from waypost.workflows.definitions import Definition
 from waypost.workflows.engine import Engine
-from waypost.workflows.instance import ADMIN, Live
+from waypost.workflows.instance import ADMIN, Instance
 from waypost.workflows.runner import Outcome
 from waypost.workflows.runs import MOST_HISTORY, Page, Runs, shown
 from waypost.workflows.stored_definitions import Created
@@ -304,10 +304,10 @@ async def resolve_run(hub: ManagedHub, id: str, body: Resolution, by: Operator) 
         raise InvalidParams("`output` is only for `succeeded`.")
     engine, caller = hub.workflows.engine, _to_caller(by, id)
     _to_run(hub, await engine.get(id, caller))
-    live = await engine.seen(id, by.principal)
-    move = "" if live.held is None else live.held.move
+    instance = await engine.seen(id, by.principal)
+    move = "" if instance.pending_move is None else instance.pending_move.move
     answer = await _run_detached(
-        engine, engine.submit(id, live.version, move, {}, caller, resolve=body.how, output=body.output)
+        engine, engine.submit(id, instance.version, move, {}, caller, resolve=body.how, output=body.output)
     )
     if answer is None:
         answer = await engine.get(id, caller)
@@ -392,21 +392,23 @@ class Decided(msgspec.Struct, frozen=True, rename="camel"):
 async def list_approvals(hub: ManagedHub, by: Operator) -> Approvals:
     """List what waits for approval by a role of the operator; the role admin sees all."""
     roles = by.principal.roles
-    waiting = await hub.workflows.engine.gates.waiting()
+    waiting = await hub.workflows.engine.approvals.waiting()
     rows = [one for one in waiting if one["role"] in roles or ADMIN in roles]
-    return Approvals([{**one, "given": [{**vote, "at": moment(vote["at"])} for vote in one["given"]]} for one in rows])
+    return Approvals(
+        [{**one, "given": [{**vote, "at": format_time(vote["at"])} for vote in one["given"]]} for one in rows]
+    )
 
 
 async def approve(hub: ManagedHub, id: str, body: Decision, by: Operator) -> Decided:
     """Approve a transition that waits for people."""
-    gates = hub.workflows.engine.gates
-    return await _decide(hub, id, "approved", gates.approve(id, by.principal, by.via, body.reason, body.digest))
+    approvals = hub.workflows.engine.approvals
+    return await _decide(hub, id, "approved", approvals.approve(id, by.principal, by.via, body.reason, body.digest))
 
 
 async def reject(hub: ManagedHub, id: str, body: Decision, by: Operator) -> Decided:
     """Reject a transition that waits for people."""
-    gates = hub.workflows.engine.gates
-    return await _decide(hub, id, "rejected", gates.reject(id, by.principal, by.via, body.reason, body.digest))
+    approvals = hub.workflows.engine.approvals
+    return await _decide(hub, id, "rejected", approvals.reject(id, by.principal, by.via, body.reason, body.digest))
 
 
 async def _decide(
@@ -414,10 +416,10 @@ async def _decide(
 ) -> Decided:
     engine = hub.workflows.engine
     outcome = await _run_detached(engine, work)
-    live: Live | None = outcome.live if outcome is not None else await engine.shelf.get(workflow_of(id))
-    assert live is not None
+    instance: Instance | None = outcome.instance if outcome is not None else await engine.cache.get(instance_id_of(id))
+    assert instance is not None
     failure = None if outcome is None or word == "rejected" else outcome.error
-    return Decided(id, word, live.id, live.state.name, live.version, live.status, failure)
+    return Decided(id, word, instance.id, instance.state.name, instance.version, instance.status, failure)
 
 
 # Examples for the OpenAPI document

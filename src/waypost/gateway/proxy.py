@@ -20,7 +20,7 @@ from waypost.gateway.directory import Directory, Item
 from waypost.imports.exposures import Exposed
 from waypost.policy.guard import PolicyGuard
 from waypost.workflows import views
-from waypost.workflows.answers import Answer, nowhere, standing
+from waypost.workflows.answers import Answer, describe_instance, no_instance_error
 from waypost.workflows.definitions import Definition
 from waypost.workflows.engine import Engine
 from waypost.workflows.executors.capability import CapabilityCall
@@ -71,10 +71,10 @@ class Proxies:
             begun = await self._engine.begin_by(self._definition(tool), {"capability": tool.id}, caller)
         except WorkflowRefused as error:
             return _refusal(error, given.get("capability"))
-        live = begun.live
+        instance = begun.instance
         if arguments is None:
-            return Answer(standing(live, caller.principal))
-        return await self._engine.submit(live.id, live.version, tool.id, arguments, caller)
+            return Answer(describe_instance(instance, caller.principal))
+        return await self._engine.submit(instance.id, instance.version, tool.id, arguments, caller)
 
     def explain(self, transition: str, caller: Caller) -> Answer:
         """Tell what it is for any capability, or what its transition does with one."""
@@ -135,7 +135,7 @@ def _refusal(error: WorkflowRefused, name: Any) -> Answer:
     near = error.details.get("nearest", [named] if named and error.code == "INPUT_SCHEMA_VIOLATION" else [])
     links = [{"rel": "describe", "method": "gateway.describe", "args": {"id": one}} for one in near]
     links.append({"rel": "search", "method": "gateway.search", "args": {"query": shorten(named)}})
-    return Answer({**nowhere(error, definitionId=PROXY).data, "links": links}, refused=True)
+    return Answer({**no_instance_error(error, definitionId=PROXY).data, "links": links}, refused=True)
 
 
 def _check(tool: Capability, arguments: Any) -> None:

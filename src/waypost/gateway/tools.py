@@ -14,8 +14,8 @@ from waypost.capabilities.tools import make_tool
 from waypost.errors import InvalidParams, WorkflowRefused, shorten
 from waypost.gateway.directory import PAGE, Allowed, Directory, Item
 from waypost.wire.params import decode_cursor, encode_cursor
-from waypost.workflows.answers import Answer, nowhere
-from waypost.workflows.tools import Forgiving, told
+from waypost.workflows.answers import Answer, no_instance_error
+from waypost.workflows.tools import DefaultingForm, to_result
 
 OWNER: Final = "gateway"
 MOST: Final = 100
@@ -61,22 +61,22 @@ def gateway_tools(directory: Directory, allows: Allows, further: Further) -> lis
         try:
             after = decode_cursor(args.get("cursor"))
         except InvalidParams as error:
-            return told(nowhere(WorkflowRefused(error.message, "INVALID_CURSOR"), TO_HOME))
+            return to_result(no_instance_error(WorkflowRefused(error.message, "INVALID_CURSOR"), TO_HOME))
         page = _page(directory, after, allowed(ctx), lambda item: item.told(*further(item, ctx)))
         directory.index_later()  # whoever looks around will search next
-        return told(Answer(page))
+        return to_result(Answer(page))
 
     async def search(args: Data, ctx: Context) -> Result:
         limit = max(1, min(int(args.get("limit", 10)), MOST))
         ranking, found = directory.search(args["query"], args.get("kind"), limit, allowed(ctx))
         results = [{"score": score, "item": item.told(*further(item, ctx))} for score, item in found]
-        return told(Answer({"results": results, "ranking": ranking, "links": [TO_HOME]}))
+        return to_result(Answer({"results": results, "ranking": ranking, "links": [TO_HOME]}))
 
     async def describe(args: Data, ctx: Context) -> Result:
         item = directory.get(args["id"])
         if item is not None and allows(item, ctx):
-            return told(Answer(item.described(*further(item, ctx))))
-        return told(_unknown(directory, args["id"], allowed(ctx)))
+            return to_result(Answer(item.described(*further(item, ctx))))
+        return to_result(_unknown(directory, args["id"], allowed(ctx)))
 
     return [
         _tool(
@@ -90,7 +90,7 @@ def gateway_tools(directory: Directory, allows: Allows, further: Further) -> lis
             "gateway.search",
             "Find what can do a task: search all tools, skills, workflows and prompts behind this server by a few "
             "words or a whole sentence. Every result carries the link that uses it.",
-            Forgiving(_SEARCH, query=""),
+            DefaultingForm(_SEARCH, query=""),
             search,
         ),
         _tool(
@@ -135,7 +135,7 @@ def _unknown(directory: Directory, item_id: str, allowed: Allowed) -> Answer:
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     item_id = shorten(item_id)
     message = f"There is nothing called {item_id!r}.{hint}"
-    answer = nowhere(WorkflowRefused(message, "UNKNOWN_ID", nearest=near), id=item_id)
+    answer = no_instance_error(WorkflowRefused(message, "UNKNOWN_ID", nearest=near), id=item_id)
     links = [{"rel": "describe", "method": "gateway.describe", "args": {"id": name}} for name in near]
     links.append({"rel": "search", "method": "gateway.search", "args": {"query": item_id}})
     return Answer({**answer.data, "links": links}, refused=True)

@@ -33,7 +33,7 @@ from waypost.workflows.executors.noop import Noop
 from waypost.workflows.executors.reliability import Supervised
 from waypost.workflows.executors.rest import Rest
 from waypost.workflows.guards import Reason, compile_guards
-from waypost.workflows.instance import Unasked
+from waypost.workflows.instance import NonInteractiveCaller
 from waypost.workflows.resolution import Capabilities, resolve_capability
 from waypost.workflows.scope import Scope
 
@@ -210,7 +210,7 @@ def _behind(caller: Caller, name: str) -> Caller:
     before = caller.chain
     chain = Chain(name, "core", before.depth + 1, before.run, before.token)
     # To be asked, a client of today would have to make its call again, and what ran so far would run twice.
-    return Unasked(caller, chain) if is_modern(caller.version) else caller.with_chain(chain)
+    return NonInteractiveCaller(caller, chain) if is_modern(caller.version) else caller.with_chain(chain)
 
 
 def _rejected(name: str, reasons: list[Reason]) -> Result:

@@ -31,7 +31,7 @@ class Reservation(msgspec.Struct, frozen=True):
     value: Any = None
 
 
-class Instance(msgspec.Struct, frozen=True, kw_only=True):
+class InstanceRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The state of an instance; `due_at` is when maintenance has to look at it next, 0 for never."""
 
     id: str
@@ -109,7 +109,9 @@ class Instances:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def start(self, instance: Instance, at: float, entry: Any, request: RequestRecord | None = None) -> None:
+    async def start(
+        self, instance: InstanceRecord, at: float, entry: Any, request: RequestRecord | None = None
+    ) -> None:
         """Create an instance at version 1 with its first history entry; `StaleVersion` when the id exists."""
         row = (
             check_key(instance.id),
@@ -130,7 +132,7 @@ class Instances:
         if not await write:
             raise StaleVersion(f"There is already an instance {instance.id}.")
 
-    async def get(self, instance_id: str) -> Instance | None:
+    async def get(self, instance_id: str) -> InstanceRecord | None:
         """The instance with that id, if there is one."""
         rows = await self._database.read(_GET, instance_id) if is_key(instance_id) else ()
         return _instance(rows[0]) if rows else None
@@ -152,7 +154,7 @@ class Instances:
         return bool(token) and bool(await self._database.write(_RELEASE, (instance_id, token)))
 
     async def commit(
-        self, moved: Instance, at: float, entry: Any, token: str = "", request: RequestRecord | None = None
+        self, moved: InstanceRecord, at: float, entry: Any, token: str = "", request: RequestRecord | None = None
     ) -> int:
         """Write the state after a transition from `moved.version`, under the reservation `token`; the new version.
 
@@ -170,7 +172,7 @@ class Instances:
         return version
 
     async def settle(
-        self, settled: Instance, at: float, note: Any, token: str = "", request: RequestRecord | None = None
+        self, settled: InstanceRecord, at: float, note: Any, token: str = "", request: RequestRecord | None = None
     ) -> None:
         """End a transition without effect, under the reservation `token`; version and state stay.
 
@@ -187,7 +189,7 @@ class Instances:
 
     async def page(
         self, after: str = "", limit: int = 100, *, principal: str | None = None, definition: str | None = None
-    ) -> list[Instance]:
+    ) -> list[InstanceRecord]:
         """Instances sorted by id, starting after `after`; all, or those of a principal or of a definition."""
         if principal is not None:
             rows = await self._database.read(_PAGE_OF_PRINCIPAL, principal, after, limit)
@@ -199,7 +201,7 @@ class Instances:
 
     async def latest(
         self, before: str = "", limit: int = 100, *, principal: str | None = None, definition: str | None = None
-    ) -> list[Instance]:
+    ) -> list[InstanceRecord]:
         """Instances sorted by id in descending order, the newest first, starting before `before`."""
         given = {"principal": principal, "definition": definition}
         where = {column: value for column, value in given.items() if value is not None}
@@ -218,27 +220,27 @@ class Instances:
         rows = await self._database.read(_NOTES, instance_id, limit) if is_key(instance_id) else ()
         return [Note(row[0], from_json(row[1])) for row in rows]
 
-    async def reserved(self, after: str = "", limit: int = 100) -> list[Instance]:
+    async def reserved(self, after: str = "", limit: int = 100) -> list[InstanceRecord]:
         """Instances with a reservation, sorted by id."""
         return [_instance(row) for row in await self._database.read(_RESERVATIONS, after, limit)]
 
-    async def due(self, now: float, limit: int = 100) -> list[Instance]:
+    async def due(self, now: float, limit: int = 100) -> list[InstanceRecord]:
         """Instances without a reservation that are due, the longest due first."""
         return [_instance(row) for row in await self._database.read(_DUE, now, limit)]
 
-    async def abandoned(self, now: float, limit: int = 100) -> list[Instance]:
+    async def abandoned(self, now: float, limit: int = 100) -> list[InstanceRecord]:
         """Instances whose reservation has expired, the longest expired first."""
         return [_instance(row) for row in await self._database.read(_ABANDONED, now, limit)]
 
 
-def _stale(instance: Instance) -> StaleVersion:
+def _stale(instance: InstanceRecord) -> StaleVersion:
     return StaleVersion(
         f"Instance {instance.id} is not at version {instance.version} any more, or is reserved by another transition."
     )
 
 
-def _instance(row: Any) -> Instance:
-    return Instance(
+def _instance(row: Any) -> InstanceRecord:
+    return InstanceRecord(
         id=row[0],
         version=row[1],
         reservation=Reservation(row[2], row[3], from_json(row[4])) if row[2] else None,

@@ -15,7 +15,7 @@ from waypost.skills.tools import tool_name as skill_name
 from waypost.wire.definitions import ToolDefinition
 from waypost.workflows.definitions import Definition, tool_name
 from waypost.workflows.executors.kind import Reference, names_in, names_in_data, walk
-from waypost.workflows.instance import Live
+from waypost.workflows.instance import Instance
 from waypost.workflows.records import ENTER, PROXY
 
 _GONE: Final = Capability(
@@ -86,10 +86,13 @@ class Dependencies:
         self._rights = rights
         self._function = function
 
-    def are_met(self, live: Live, move: str) -> bool:
+    def are_met(self, instance: Instance, move: str) -> bool:
         """Whether everything is there that a move calls."""
-        model = live.state.model.on_enter if move == ENTER else live.state.transitions[move].model
-        called = (*self.of(None if model is None else model.executor), *step_tools(live.definition, live.state.name))
+        model = instance.state.model.on_enter if move == ENTER else instance.state.transitions[move].model
+        called = (
+            *self.of(None if model is None else model.executor),
+            *step_tools(instance.definition, instance.state.name),
+        )
         return all(map(self._rights.is_there, called))
 
     def of(self, executor: ExecutorModel | None) -> Iterator[str]:

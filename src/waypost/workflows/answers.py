@@ -11,8 +11,8 @@ import msgspec
 from waypost.capabilities.principals import Principal
 from waypost.errors import WorkflowRefused, shorten
 from waypost.workflows.definitions import TransitionPlan
-from waypost.workflows.instance import Live, is_system
-from waypost.workflows.records import RESUME, Held
+from waypost.workflows.instance import Instance, is_system
+from waypost.workflows.records import RESUME, PendingMove
 from waypost.workflows.scope import MISSING
 
 Data = dict[str, Any]
@@ -31,45 +31,45 @@ class Answer(msgspec.Struct, frozen=True):
     refused: bool = False
 
 
-def standing(live: Live, principal: Principal, chain: Sequence[Data] = ()) -> Data:
+def describe_instance(instance: Instance, principal: Principal, chain: Sequence[Data] = ()) -> Data:
     """How an instance stands, and what can be done next."""
-    definition, body = live.definition, live.body
+    definition, body = instance.definition, instance.body
     answer: Data = {
-        "workflowId": live.id,
+        "workflowId": instance.id,
         "definitionId": definition.id,
         "definitionVersion": definition.model.version,
-        "state": live.state.name,
-        "version": live.version,
-        "status": live.status,
+        "state": instance.state.name,
+        "version": instance.version,
+        "status": instance.status,
         "context": body.context,
     }
-    if live.is_over:
+    if instance.is_over:
         answer["terminal"] = True
         answer["outcome"] = body.outcome
-    elif live.state.guidance is not None:
-        answer["guidance"] = live.state.guidance
+    elif instance.state.guidance is not None:
+        answer["guidance"] = instance.state.guidance
     if body.evidence:
         answer["evidence"] = [{"kind": proof.kind, "by": proof.by, "version": proof.version} for proof in body.evidence]
     if chain:
         answer["chain"] = list(chain)
-    if live.held is not None:
-        answer |= _on_its_way(live.held)
-    elif not live.is_over:
+    if instance.pending_move is not None:
+        answer |= _describe_pending(instance.pending_move)
+    elif not instance.is_over:
         if body.halted is not None:
             answer["error"] = body.halted
         if body.failure is not None:
             answer["lastError"] = body.failure
-    answer["links"] = links(live, principal)
+    answer["links"] = links(instance, principal)
     return answer
 
 
-def _on_its_way(held: Held) -> Data:
-    told: Data = {"transition": held.move}
-    if held.approval is not None:
-        approval = held.approval
+def _describe_pending(pending_move: PendingMove) -> Data:
+    told: Data = {"transition": pending_move.move}
+    if pending_move.approval is not None:
+        approval = pending_move.approval
         told["approval"] = {
             "id": approval.id,
-            "expiresAt": moment(approval.expires_at),
+            "expiresAt": format_time(approval.expires_at),
             "role": approval.role,
             "needed": approval.needed,
             "given": len(approval.given),
@@ -77,34 +77,35 @@ def _on_its_way(held: Held) -> Data:
             "presents": approval.presents,
             "digest": approval.digest,
         }
-    if held.child:
-        told["child"] = {"workflowId": held.child}
-    if held.kind == "unknown":
+    if pending_move.child:
+        told["child"] = {"workflowId": pending_move.child}
+    if pending_move.kind == "unknown":
         told["error"] = {
             "code": "UNKNOWN_OUTCOME",
-            "message": f"Nobody knows whether {held.move} was done: the hub stopped while it ran. Follow a link.",
-            "attemptedTransition": held.move,
-            "idempotencyKey": held.key,
+            "message": f"Nobody knows whether {pending_move.move} was done: "
+            "the hub stopped while it ran. Follow a link.",
+            "attemptedTransition": pending_move.move,
+            "idempotencyKey": pending_move.key,
         }
     return told
 
 
-def refusal(live: Live, principal: Principal, code: str, message: str, **details: Any) -> Answer:
+def refusal_answer(instance: Instance, principal: Principal, code: str, message: str, **details: Any) -> Answer:
     """That something was not done, and where to go from here."""
     return Answer(
         {
-            "workflowId": live.id,
-            "definitionId": live.definition.id,
-            "state": live.state.name,
-            "version": live.version,
+            "workflowId": instance.id,
+            "definitionId": instance.definition.id,
+            "state": instance.state.name,
+            "version": instance.version,
             "error": {"code": code, "message": message, **details},
-            "links": _with_self(live, links(live, principal)),
+            "links": _with_self(instance, links(instance, principal)),
         },
         refused=True,
     )
 
 
-def nowhere(error: WorkflowRefused, *leads: Data, **about: Any) -> Answer:
+def no_instance_error(error: WorkflowRefused, *leads: Data, **about: Any) -> Answer:
     """Return the refusal of a call without an instance; `about` repeats its ids, `leads` are links to go on with."""
     about = {key: shorten(value) if isinstance(value, str) else value for key, value in about.items()}
     named = about.get("definitionId")
@@ -117,93 +118,102 @@ def nowhere(error: WorkflowRefused, *leads: Data, **about: Any) -> Answer:
     )
 
 
-def outcome(live: Live, principal: Principal, error: Data | None, chain: Sequence[Data]) -> Answer:
+def answer_outcome(instance: Instance, principal: Principal, error: Data | None, chain: Sequence[Data]) -> Answer:
     """How far a move and what followed it came."""
-    return Answer(standing(live, principal, chain)) if error is None else failed(live, principal, error, chain)
+    return (
+        Answer(describe_instance(instance, principal, chain))
+        if error is None
+        else failure_answer(instance, principal, error, chain)
+    )
 
 
-def failed(live: Live, principal: Principal, error: Data, chain: Sequence[Data] = ()) -> Answer:
+def failure_answer(instance: Instance, principal: Principal, error: Data, chain: Sequence[Data] = ()) -> Answer:
     """That something went wrong on the way, with how far it came."""
-    answer = standing(live, principal, chain)
+    answer = describe_instance(instance, principal, chain)
     answer.pop("lastError", None)
     answer["error"] = error
-    answer["links"] = _with_self(live, answer["links"])
+    answer["links"] = _with_self(instance, answer["links"])
     return Answer(answer, refused=True)
 
 
-def moment(at: float) -> str:
+def format_time(at: float) -> str:
     """A time as answers tell it."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def to_self(workflow_id: str) -> Data:
+def self_link(workflow_id: str) -> Data:
     """The link to an instance itself."""
     return {"rel": "self", "method": "workflow.get", "args": {"workflowId": workflow_id}}
 
 
-def _with_self(live: Live, found: list[Data]) -> list[Data]:
-    return found if any(link["rel"] == "self" for link in found) else [to_self(live.id), *found]
+def _with_self(instance: Instance, found: list[Data]) -> list[Data]:
+    return found if any(link["rel"] == "self" for link in found) else [self_link(instance.id), *found]
 
 
-def links(live: Live, principal: Principal) -> list[Data]:
+def links(instance: Instance, principal: Principal) -> list[Data]:
     """What can be done next, each a call that can be made as it is."""
-    if live.is_over:
+    if instance.is_over:
         return []
-    if live.held is not None:
-        return _ways_out(live, live.held)
-    if live.goes_on:
-        return [to_self(live.id)]
-    found = [resume(live)] if live.body.halted else []
-    if live.body.pending == "enter":  # nothing else can be done before the state is entered
+    if instance.pending_move is not None:
+        return _pending_links(instance, instance.pending_move)
+    if instance.goes_on:
+        return [self_link(instance.id)]
+    found = [resume_link(instance)] if instance.body.halted else []
+    if instance.body.pending == "enter":  # nothing else can be done before the state is entered
         return found
     found += [
-        {**plan.link, "args": _submit(live, plan.name, _prefilled(live, plan, principal))}
-        for plan in live.state.transitions.values()
-        if _is_shown(live, plan, principal)
+        {**plan.link, "args": _submit_arguments(instance, plan.name, _prefill(instance, plan, principal))}
+        for plan in instance.state.transitions.values()
+        if _is_shown(instance, plan, principal)
     ]
     return found
 
 
-def _ways_out(live: Live, held: Held) -> list[Data]:
-    if held.kind != "unknown":
-        found = [to_self(live.id)]
-        if held.child:
-            found.append({"rel": "child", "method": "workflow.get", "args": {"workflowId": held.child}})
+def _pending_links(instance: Instance, pending_move: PendingMove) -> list[Data]:
+    if pending_move.kind != "unknown":
+        found = [self_link(instance.id)]
+        if pending_move.child:
+            found.append({"rel": "child", "method": "workflow.get", "args": {"workflowId": pending_move.child}})
         return found
     return [
         {
             "rel": "resolve",
             "title": title,
             "method": "workflow.submit",
-            "args": _submit(live, held.move, held.arguments) | {"resolve": resolution},
+            "args": _submit_arguments(instance, pending_move.move, pending_move.arguments) | {"resolve": resolution},
         }
         for resolution, title in RESOLUTIONS.items()
     ]
 
 
-def resume(live: Live) -> Data:
+def resume_link(instance: Instance) -> Data:
     """The link that lets a chain go on."""
     return {
         "rel": "resume",
         "title": "Go on from here",
         "method": "workflow.submit",
-        "args": _submit(live, RESUME, {}),
+        "args": _submit_arguments(instance, RESUME, {}),
     }
 
 
-def _submit(live: Live, transition: str, arguments: Data) -> Data:
-    return {"workflowId": live.id, "expectedVersion": live.version, "transition": transition, "arguments": arguments}
+def _submit_arguments(instance: Instance, transition: str, arguments: Data) -> Data:
+    return {
+        "workflowId": instance.id,
+        "expectedVersion": instance.version,
+        "transition": transition,
+        "arguments": arguments,
+    }
 
 
-def _is_shown(live: Live, plan: TransitionPlan, principal: Principal) -> bool:
+def _is_shown(instance: Instance, plan: TransitionPlan, principal: Principal) -> bool:
     actor = plan.model.actor
     if actor == "deterministic" or (actor == "system" and not is_system(principal)):
         return False
-    return not live.state.links_by_guards or plan.guards.holds(live.scope(principal, {}))
+    return not instance.state.links_by_guards or plan.guards.holds(instance.scope(principal, {}))
 
 
-def _prefilled(live: Live, plan: TransitionPlan, principal: Principal) -> Data:
+def _prefill(instance: Instance, plan: TransitionPlan, principal: Principal) -> Data:
     if plan.prefill is None:
         return {}
-    filled = plan.prefill.fill(live.scope(principal, {}))
+    filled = plan.prefill.fill(instance.scope(principal, {}))
     return {} if filled is MISSING else filled

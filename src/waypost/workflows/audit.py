@@ -10,8 +10,8 @@ from waypost.capabilities.context import Caller
 from waypost.errors import PolicyDenied, WorkflowRefused
 from waypost.policy.audit import AuditLog, Record
 from waypost.workflows.definitions import tool_name
-from waypost.workflows.instance import Live
-from waypost.workflows.transitions import Landing
+from waypost.workflows.instance import Instance
+from waypost.workflows.transitions import AppliedTransition
 
 
 class Recorder:
@@ -22,14 +22,14 @@ class Recorder:
         self.ended: Counter[str] = Counter()
         """How many instances ended here, by outcome."""
 
-    def started(self, live: Live, caller: Caller) -> None:
+    def started(self, instance: Instance, caller: Caller) -> None:
         """An instance was started."""
-        self._add(live, caller.principal.id, caller.chain.type, "workflow.started", live.state.name, "ok")
+        self._add(instance, caller.principal.id, caller.chain.type, "workflow.started", instance.state.name, "ok")
 
-    def moved(self, live: Live, found: Landing) -> None:
+    def moved(self, instance: Instance, found: AppliedTransition) -> None:
         """An instance moved on."""
-        if found.live.is_over:
-            self.ended[found.live.body.outcome] += 1
+        if found.instance.is_over:
+            self.ended[found.instance.body.outcome] += 1
         if self._audit is None:
             return
         entry = found.entry
@@ -38,22 +38,29 @@ class Recorder:
         )
         told = f"{entry['transition']}: {entry['from']} -> {entry['to']}"
         by_itself = entry.get("chained") or action == "workflow.timed_out"
-        self._add(live, entry["by"], "workflow" if by_itself else "mcp", action, told, "ok")
-        if found.live.is_over:
-            self._add(live, entry["by"], "workflow", "workflow.completed", found.live.settled, found.live.body.outcome)
+        self._add(instance, entry["by"], "workflow" if by_itself else "mcp", action, told, "ok")
+        if found.instance.is_over:
+            self._add(
+                instance,
+                entry["by"],
+                "workflow",
+                "workflow.completed",
+                found.instance.settled,
+                found.instance.body.outcome,
+            )
 
-    def settled(self, live: Live, note: dict[str, Any]) -> None:
+    def settled(self, instance: Instance, note: dict[str, Any]) -> None:
         """A move came to nothing."""
         error = note.get("error") or {}
         told = f"{note['transition']}: {error.get('message') or note['outcome']}"
-        self._add(live, note["by"], "workflow", f"transition.{note['outcome']}", told, "error")
+        self._add(instance, note["by"], "workflow", f"transition.{note['outcome']}", told, "error")
 
-    def refused(self, live: Live, caller: Caller, transition: str, error: WorkflowRefused) -> None:
+    def refused(self, instance: Instance, caller: Caller, transition: str, error: WorkflowRefused) -> None:
         """Somebody tried what is not allowed."""
         told, cause = f"{transition}: {error.code}: {error.message}", error.__cause__
         rule = cause.rule if isinstance(cause, PolicyDenied) else ""
         who, by = caller.principal.id, caller.chain.type
-        self._add(live, who, by, "transition.rejected", told, "denied", "deny", rule)
+        self._add(instance, who, by, "transition.rejected", told, "denied", "deny", rule)
 
     def denied(self, name: str, caller: Caller, error: PolicyDenied) -> None:
         """A rule was against something before there was an instance."""
@@ -75,18 +82,18 @@ class Recorder:
                 )
             )
 
-    def note(self, live: Live, caller: Caller, action: str, reason: str) -> None:
+    def note(self, instance: Instance, caller: Caller, action: str, reason: str) -> None:
         """Anything else that somebody did."""
-        self._add(live, caller.principal.id, caller.chain.type, action, reason, "ok")
+        self._add(instance, caller.principal.id, caller.chain.type, action, reason, "ok")
 
-    def decided(self, live: Live, person: str, via: str, action: str, reason: str) -> None:
+    def decided(self, instance: Instance, person: str, via: str, action: str, reason: str) -> None:
         """A person decided; `via` tells that it was one, and where."""
         caller_type = "mcp" if via == "elicitation" else "console"
-        self._add(live, person, caller_type, action, f"a person, by {via}: {reason}", "ok")
+        self._add(instance, person, caller_type, action, f"a person, by {via}: {reason}", "ok")
 
     def _add(
         self,
-        live: Live,
+        instance: Instance,
         principal: str,
         caller_type: str,
         action: str,
@@ -97,9 +104,18 @@ class Recorder:
     ) -> None:
         audit = self._audit
         if audit is not None:
-            name, told = tool_name(live.definition.id), reason[:500]
+            name, told = tool_name(instance.definition.id), reason[:500]
             audit.add(
                 Record(
-                    time.time(), principal, caller_type, name, word, action, told, rule, run=live.id, outcome=outcome
+                    time.time(),
+                    principal,
+                    caller_type,
+                    name,
+                    word,
+                    action,
+                    told,
+                    rule,
+                    run=instance.id,
+                    outcome=outcome,
                 )
             )

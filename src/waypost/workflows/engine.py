@@ -25,18 +25,18 @@ from waypost.stores.tasks import RequestRecord
 from waypost.workflows import answers, transitions, views
 from waypost.workflows.access import Dependencies, Rights
 from waypost.workflows.answers import Answer
-from waypost.workflows.approvals import Gates
+from waypost.workflows.approvals import Approvals
 from waypost.workflows.audit import Recorder
 from waypost.workflows.definitions import CANONICAL, Definition, Library, tool_name, with_defaults
 from waypost.workflows.executors.kind import ExecutorContext
-from waypost.workflows.instance import Live, Shelf, this_process
+from waypost.workflows.instance import Instance, InstanceCache, identify_process
 from waypost.workflows.maintenance import Recovery
 from waypost.workflows.records import PROXY, RESUME, START, Parent, digest
-from waypost.workflows.runner import PATIENCE, Chains, Children, Ending, Moves, Outcome, Request, Taken
-from waypost.workflows.views import Sight
+from waypost.workflows.runner import STOP_TIMEOUT_S, Chains, Children, Ending, MoveResult, Moves, Outcome, Request
+from waypost.workflows.views import WorkflowView
 
 _log: Final = logging.getLogger(__name__)
-_REPEATS: Final = 4
+_MAX_SUBMIT_ATTEMPTS: Final = 4
 
 Data = dict[str, Any]
 
@@ -73,19 +73,19 @@ class Engine:
         """Links that lead on where there is no instance."""
         surroundings = replace(surroundings, run_child=self._run_child)
         self.library = Library(store, surroundings)
-        self.finding = Finding(self.library, rights)
-        self.shelf = Shelf(store, self.library)
-        self.children = Children(self.shelf, self._begin, self._end)
+        self.lookup = DefinitionLookup(self.library, rights)
+        self.cache = InstanceCache(store, self.library)
+        self.children = Children(self.cache, self._begin, self._end)
         self.moves = Moves(
-            store, self.shelf, self.recorder, this_process(), self.spawn, self.children.begin, self._ended
+            store, self.cache, self.recorder, identify_process(), self.spawn, self.children.begin, self._ended
         )
-        self.chains = Chains(self.moves, self.shelf)
+        self.chains = Chains(self.moves, self.cache)
         self.children.moves, self.children.chains = self.moves, self.chains
-        self.gates = Gates(store, self.shelf, self.moves, self.chains, self.recorder)
-        self.ending = Ending(self.shelf, self.moves, self._tasks)
+        self.approvals = Approvals(store, self.cache, self.moves, self.chains, self.recorder)
+        self.ending = Ending(self.cache, self.moves, self._tasks)
         self._needs = Dependencies(rights, surroundings.function)
         self.recovery = Recovery(
-            self.shelf, self.moves, self.chains, self.gates, self.spawn, self._end, self._needs.are_met
+            self.cache, self.moves, self.chains, self.approvals, self.spawn, self._end, self._needs.are_met
         )
 
     async def _run_child(self, definition: str, given: Data, key: str, caller: Caller, within: float | None) -> Data:
@@ -103,7 +103,7 @@ class Engine:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.warning("a workflow did not go on: %s: %s", type(error).__name__, error)
 
-    async def stop(self, patience: float = PATIENCE) -> None:
+    async def stop(self, patience: float = STOP_TIMEOUT_S) -> None:
         """Start nothing more, let what runs end for a while, then leave it to the next start."""
         self.draining = True
         if self._tasks:
@@ -112,10 +112,10 @@ class Engine:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _ended(self, live: Live) -> None:
-        heard = self.children.ended(live)
-        if live.body.parent is not None and not heard:
-            self.spawn(self.children.wake(live.body.parent.id))
+    def _ended(self, instance: Instance) -> None:
+        heard = self.children.ended(instance)
+        if instance.body.parent is not None and not heard:
+            self.spawn(self.children.wake(instance.body.parent.id))
 
     async def start(self, definition_id: str, given: Data, caller: Caller) -> Answer:
         """Start an instance, and let it go on until somebody has to decide."""
@@ -124,8 +124,8 @@ class Engine:
         try:
             outcome = await self.begin(definition_id, given, caller)
         except WorkflowRefused as error:
-            return answers.nowhere(error, *self.leads, definitionId=definition_id)
-        return answers.outcome(outcome.live, caller.principal, outcome.error, outcome.chain)
+            return answers.no_instance_error(error, *self.leads, definitionId=definition_id)
+        return answers.answer_outcome(outcome.instance, caller.principal, outcome.error, outcome.chain)
 
     async def begin(
         self, definition_id: str, given: Data, caller: Caller, *, authorised: bool = False, **more: Any
@@ -145,24 +145,24 @@ class Engine:
                 problems=problems,
             )
         await self.library.pin(definition)
-        live, due_at = transitions.begin(definition, filled, caller.principal, **more)
-        entry: Data = {"transition": START, "from": None, "to": live.state.name, "by": caller.principal.id}
-        entry |= {"argumentsDigest": digest(filled), "delta": live.body.context}
-        self.chains.busy.add(live.id)
+        instance, due_at = transitions.create_instance(definition, filled, caller.principal, **more)
+        entry: Data = {"transition": START, "from": None, "to": instance.state.name, "by": caller.principal.id}
+        entry |= {"argumentsDigest": digest(filled), "delta": instance.body.context}
+        self.chains.busy.add(instance.id)
         try:
-            await self._store.instances.start(live.stored(due_at), time.time(), entry)
-            self.shelf.keep(live)
-            self.recorder.started(live, caller)
-            if live.is_over:
-                self._ended(live)
-            return await self.chains.go_on(Taken(live), caller)
+            await self._store.instances.start(instance.stored(due_at), time.time(), entry)
+            self.cache.keep(instance)
+            self.recorder.started(instance, caller)
+            if instance.is_over:
+                self._ended(instance)
+            return await self.chains.go_on(MoveResult(instance), caller)
         finally:
-            self.chains.busy.discard(live.id)
+            self.chains.busy.discard(instance.id)
 
     def _startable(self, definition_id: str, caller: Caller, authorised: bool, *, inside: bool) -> Definition:
         if self.draining and not inside:  # what runs may still need a child to end
             raise WorkflowRefused("The hub is about to stop; start it again later.", "DRAINING")
-        definition = self.finding.find(definition_id, None if authorised or inside else caller)
+        definition = self.lookup.find(definition_id, None if authorised or inside else caller)
         if not authorised:
             self.check_policy(tool_name(definition.id), caller, begins=True)
         if not definition.model.enabled:
@@ -180,34 +180,34 @@ class Engine:
 
     async def _begin(
         self, definition: str, given: Data, caller: Caller, workflow_id: str, parent: Parent | None, depth: int
-    ) -> Live:
+    ) -> Instance:
         """Start a child, or find the one that was started before a crash."""
         with suppress(StaleVersion):
             return (
                 await self.begin(definition, given, caller, workflow_id=workflow_id, parent=parent, depth=depth)
-            ).live
-        live = await self.shelf.get(workflow_id)
-        assert live is not None
-        return live
+            ).instance
+        instance = await self.cache.get(workflow_id)
+        assert instance is not None
+        return instance
 
     async def get(self, workflow_id: str, caller: Caller) -> Answer:
         """How an instance stands."""
         try:
-            live = await self.seen(workflow_id, caller.principal)
+            instance = await self.seen(workflow_id, caller.principal)
         except WorkflowRefused as error:
-            return answers.nowhere(error, *self.leads, workflowId=workflow_id)
-        outcome = await self.recovery.up_to_date(live)
-        return Answer(answers.standing(outcome.live, caller.principal, outcome.chain))
+            return answers.no_instance_error(error, *self.leads, workflowId=workflow_id)
+        outcome = await self.recovery.up_to_date(instance)
+        return Answer(answers.describe_instance(outcome.instance, caller.principal, outcome.chain))
 
-    async def seen(self, workflow_id: str, principal: Principal, version: int | None = None) -> Live:
+    async def seen(self, workflow_id: str, principal: Principal, version: int | None = None) -> Instance:
         """An instance that somebody may see; somebody else's is as unknown as one that never was."""
         if version is None:
-            live = await self.shelf.get(workflow_id)
+            instance = await self.cache.get(workflow_id)
         else:
-            live = await self.shelf.at(workflow_id, version)
-        if live is None or not live.is_open_to(principal):
-            raise _unknown(workflow_id)
-        return live
+            instance = await self.cache.at(workflow_id, version)
+        if instance is None or not instance.is_open_to(principal):
+            raise _unknown_instance(workflow_id)
+        return instance
 
     async def submit(
         self,
@@ -228,59 +228,65 @@ class Engine:
         try:
             if request is not None:
                 transitions.check_request_id(request.id)
-            for _ in range(_REPEATS):
-                live = await self.seen(workflow_id, principal, expected)
-                if live.held is not None or live.body.deadline:
-                    live = (await self.recovery.up_to_date(live)).live
-                if request is not None and (replayed := await self._replayed(live, request, principal)):
+            for _ in range(_MAX_SUBMIT_ATTEMPTS):
+                instance = await self.seen(workflow_id, principal, expected)
+                if instance.pending_move is not None or instance.body.deadline:
+                    instance = (await self.recovery.up_to_date(instance)).instance
+                if request is not None and (replayed := await self._replayed(instance, request, principal)):
                     return replayed
                 try:
                     if resolve:
-                        outcome = await self._resolve(live, expected, transition, resolve, output, caller, request)
+                        outcome = await self._resolve(instance, expected, transition, resolve, output, caller, request)
                     else:
-                        outcome = await self._take(live, expected, transition, arguments, caller, request)
+                        outcome = await self._take(instance, expected, transition, arguments, caller, request)
                 except StaleVersion:
-                    self.shelf.drop(workflow_id)
+                    self.cache.drop(workflow_id)
                     continue
-                return answers.outcome(outcome.live, principal, outcome.error, outcome.chain)
+                return answers.answer_outcome(outcome.instance, principal, outcome.error, outcome.chain)
         except WorkflowRefused as error:
             return await self._refused(error, workflow_id, expected, transition, caller)
         stale = WorkflowRefused(f"Version {expected} is being moved on by others.", "STALE_WORKFLOW_VERSION")
         return await self._refused(stale, workflow_id, expected, transition, caller)
 
     async def _take(
-        self, live: Live, expected: int, transition: str, arguments: Data, caller: Caller, request: Request | None
+        self,
+        instance: Instance,
+        expected: int,
+        transition: str,
+        arguments: Data,
+        caller: Caller,
+        request: Request | None,
     ) -> Outcome:
-        transitions.check_version(live, expected)
+        transitions.check_version(instance, expected)
         if transition == RESUME:
-            if live.body.halted is None:
+            if instance.body.halted is None:
                 raise WorkflowRefused("There is nothing to resume.", "INVALID_TRANSITION")
-            self.check_policy(tool_name(live.definition.id), caller)
-            return await self._goes_on(Taken(transitions.resumed(live)), caller, request)
-        transitions.check_entered(live)
-        plan = transitions.found(live, transition)
+            self.check_policy(tool_name(instance.definition.id), caller)
+            return await self._goes_on(MoveResult(transitions.clear_halt(instance)), caller, request)
+        transitions.check_entered(instance)
+        plan = transitions.get_transition(instance, transition)
         transitions.check_actor(plan, caller.principal)
-        self.check_policy(tool_name(live.definition.id), caller)
-        arguments = transitions.admitted(plan, arguments)
-        transitions.check_guards(live, plan, caller.principal, arguments)
-        taken = await self.moves.take(live, transition, arguments, caller, request=request)
-        if not taken.live.body.pending:
-            return Outcome(taken.live, [], taken.error)
-        return await self._goes_on(taken, caller, request, answered=taken.live)
+        self.check_policy(tool_name(instance.definition.id), caller)
+        arguments = transitions.fill_arguments(plan, arguments)
+        transitions.check_guards(instance, plan, caller.principal, arguments)
+        taken = await self.moves.take(instance, transition, arguments, caller, request=request)
+        if not taken.instance.body.pending:
+            return Outcome(taken.instance, [], taken.error)
+        return await self._goes_on(taken, caller, request, answered=taken.instance)
 
     async def _goes_on(
-        self, taken: Taken, caller: Caller, request: Request | None, answered: Live | None = None
+        self, taken: MoveResult, caller: Caller, request: Request | None, answered: Instance | None = None
     ) -> Outcome:
         """Go on behind a move; what a request comes to then is its answer, unless it was `answered` with the move."""
         outcome = await self.chains.go_on(taken, caller)
-        if request is not None and outcome.live is not answered:
-            answer = answers.outcome(outcome.live, caller.principal, outcome.error, outcome.chain)
-            await self._store.requests.replace(RequestRecord(outcome.live.id, request.id, request.digest, answer))
+        if request is not None and outcome.instance is not answered:
+            answer = answers.answer_outcome(outcome.instance, caller.principal, outcome.error, outcome.chain)
+            await self._store.requests.replace(RequestRecord(outcome.instance.id, request.id, request.digest, answer))
         return outcome
 
     async def _resolve(
         self,
-        live: Live,
+        instance: Instance,
         expected: int,
         transition: str,
         how: str,
@@ -288,53 +294,55 @@ class Engine:
         caller: Caller,
         request: Request | None,
     ) -> Outcome:
-        if live.version != expected:
-            raise transitions.stale(live, expected)
-        held = live.held
-        if held is None or held.kind != "unknown" or held.move != transition:
+        if instance.version != expected:
+            raise transitions.stale_version_error(instance, expected)
+        pending_move = instance.pending_move
+        if pending_move is None or pending_move.kind != "unknown" or pending_move.move != transition:
             which = f" of {shorten(transition)}" if transition else ""
             raise WorkflowRefused(f"There is no unknown outcome{which} to resolve.", "INVALID_TRANSITION")
         if how == "retry":
-            self.check_policy(tool_name(live.definition.id), caller)
-            executing = msgspec.structs.replace(held, kind="executing", holder=self.moves.holder)
-            taken = await self.moves.run(await self.moves.reserve(live, executing), caller)
+            self.check_policy(tool_name(instance.definition.id), caller)
+            executing = msgspec.structs.replace(pending_move, kind="executing", holder=self.moves.holder)
+            taken = await self.moves.run(await self.moves.reserve(instance, executing), caller)
         elif how == "succeeded":
             taken = await self.moves.finish(
-                live, held, {} if output is None else output, resolvedBy=caller.principal.id
+                instance, pending_move, {} if output is None else output, resolvedBy=caller.principal.id
             )
         elif how == "failed":
             error = ExecutorFailed(f"{caller.principal.id} says that it was not done.")
-            taken = Taken((await self.moves.fail(live, held, error)).live)
+            taken = MoveResult((await self.moves.fail(instance, pending_move, error)).instance)
         else:
             raise WorkflowRefused(f"An outcome is resolved as retry, succeeded or failed, not {how!r}.")
-        self.recorder.note(live, caller, "outcome.resolved", f"{held.move}: {how}")
+        self.recorder.note(instance, caller, "outcome.resolved", f"{pending_move.move}: {how}")
         return await self._goes_on(taken, caller, request)
 
-    async def _replayed(self, live: Live, request: Request, principal: Principal) -> Answer | None:
-        held = live.held
-        if held is not None and held.request == request.id:
-            _check_same(held.request_digest, request)
-            if held.kind == "unknown":
-                transitions.check_version(live, live.version)
-            return Answer(answers.standing(live, principal))
-        found = await self._store.requests.get(live.id, request.id)
+    async def _replayed(self, instance: Instance, request: Request, principal: Principal) -> Answer | None:
+        pending_move = instance.pending_move
+        if pending_move is not None and pending_move.request == request.id:
+            _check_same_request(pending_move.request_digest, request)
+            if pending_move.kind == "unknown":
+                transitions.check_version(instance, instance.version)
+            return Answer(answers.describe_instance(instance, principal))
+        found = await self._store.requests.get(instance.id, request.id)
         if found is None:
             return None
-        _check_same(found.digest, request)
+        _check_same_request(found.digest, request)
         return msgspec.convert(found.answer, Answer)
 
     async def _refused(
         self, error: WorkflowRefused, workflow_id: str, expected: int, transition: str, caller: Caller
     ) -> Answer:
-        live = await self.shelf.get(workflow_id)
+        instance = await self.cache.get(workflow_id)
         transition = shorten(transition)
-        if live is None or not live.is_open_to(caller.principal):
-            return answers.nowhere(_unknown(workflow_id), *self.leads, workflowId=workflow_id)
-        if live.version != expected and error.code != "REQUEST_ID_REUSED":  # it was looked at in memory, and is older
-            error = transitions.stale(live, expected)
-        self.recorder.refused(live, caller, transition, error)
-        return answers.refusal(
-            live, caller.principal, error.code, error.message, attemptedTransition=transition, **error.details
+        if instance is None or not instance.is_open_to(caller.principal):
+            return answers.no_instance_error(_unknown_instance(workflow_id), *self.leads, workflowId=workflow_id)
+        if (
+            instance.version != expected and error.code != "REQUEST_ID_REUSED"
+        ):  # it was looked at in memory, and is older
+            error = transitions.stale_version_error(instance, expected)
+        self.recorder.refused(instance, caller, transition, error)
+        return answers.refusal_answer(
+            instance, caller.principal, error.code, error.message, attemptedTransition=transition, **error.details
         )
 
     async def explain(self, definition_id: str, transition: str, workflow_id: str, caller: Caller) -> Answer:
@@ -342,53 +350,55 @@ class Engine:
         if self.proxy is not None and definition_id == PROXY and not workflow_id:
             return self.proxy.explain(transition, caller)
         about = {"definitionId": definition_id} | ({"workflowId": workflow_id} if workflow_id else {})
-        sight, told = self.sight(caller), Data()
+        view, told = self.view(caller), Data()
         try:
             if workflow_id:
-                live = await self.seen(workflow_id, caller.principal)
-                views.check_instance(live, self.finding.id_of(definition_id))
-                definition, told = live.definition, sight.allowed(live)
-                if not sight.finds(definition):
+                instance = await self.seen(workflow_id, caller.principal)
+                views.check_instance(instance, self.lookup.id_of(definition_id))
+                definition, told = instance.definition, view.allowed(instance)
+                if not view.finds(definition):
                     return Answer({"definitionId": definition.id, **told})
             else:
-                definition = self.finding.find(definition_id, caller)
-                sight.check(definition)
-            whole = sight.transition(definition, transition) if transition else sight.definition(definition)
+                definition = self.lookup.find(definition_id, caller)
+                view.check(definition)
+            whole = view.transition(definition, transition) if transition else view.definition(definition)
             return Answer({**whole, **told})
         except WorkflowRefused as error:
-            return answers.nowhere(error, *self.leads, **about)
+            return answers.no_instance_error(error, *self.leads, **about)
 
-    def sight(self, caller: Caller) -> Sight:
+    def view(self, caller: Caller) -> WorkflowView:
         """What somebody may be told of workflows."""
-        return Sight(self.rights, caller, self._needs)
+        return WorkflowView(self.rights, caller, self._needs)
 
     async def cancel(self, workflow_id: str, caller: Caller, reason: str = "") -> Answer:
         """End an instance where it stands."""
         try:
-            live = await self.seen(workflow_id, caller.principal)
+            instance = await self.seen(workflow_id, caller.principal)
         except WorkflowRefused as error:
-            return answers.nowhere(error, *self.leads, workflowId=workflow_id)
-        if live.is_over:
-            return answers.refusal(live, caller.principal, "INVALID_TRANSITION", f"{workflow_id} has ended already.")
-        after = await self._end(live, reason, caller.principal.id)
-        return Answer(answers.standing(after, caller.principal))
+            return answers.no_instance_error(error, *self.leads, workflowId=workflow_id)
+        if instance.is_over:
+            return answers.refusal_answer(
+                instance, caller.principal, "INVALID_TRANSITION", f"{workflow_id} has ended already."
+            )
+        after = await self._end(instance, reason, caller.principal.id)
+        return Answer(answers.describe_instance(after, caller.principal))
 
-    async def _end(self, live: Live, reason: str, by: str = "") -> Live:
-        return await self.ending.end(live, reason, by)
+    async def _end(self, instance: Instance, reason: str, by: str = "") -> Instance:
+        return await self.ending.end(instance, reason, by)
 
 
-def _unknown(workflow_id: str) -> WorkflowRefused:
+def _unknown_instance(workflow_id: str) -> WorkflowRefused:
     return WorkflowRefused(f"Unknown workflow instance {shorten(workflow_id)!r}.", "UNKNOWN_WORKFLOW")
 
 
-def _check_same(known: str, request: Request) -> None:
+def _check_same_request(known: str, request: Request) -> None:
     if known != request.digest:
         raise WorkflowRefused(
             f"The request id {request.id!r} was used for another call; take a new one.", "REQUEST_ID_REUSED"
         )
 
 
-class Finding:
+class DefinitionLookup:
     """Finds definitions that can be started."""
 
     def __init__(self, library: Library, rights: Rights) -> None:

@@ -19,11 +19,11 @@ import msgspec
 from waypost.capabilities.context import Caller, DetachedCaller
 from waypost.capabilities.principals import Chain, Principal
 from waypost.capabilities.session import Session
-from waypost.stores.instances import Instance
+from waypost.stores.instances import InstanceRecord
 from waypost.stores.store import Store
 from waypost.wire.versions import is_modern
 from waypost.workflows.definitions import Action, Definition, Library, StatePlan, TransitionPlan
-from waypost.workflows.records import ENTER, PROXY, WAITING, Body, Held, body_of, held_of
+from waypost.workflows.records import ENTER, PROXY, WAITING, Body, PendingMove, read_body, read_pending_move
 from waypost.workflows.scope import Scope
 
 HUMAN: Final = "human"
@@ -39,7 +39,7 @@ _STATUS: Final = {
 }
 
 
-class Live(msgspec.Struct, frozen=True, kw_only=True):
+class Instance(msgspec.Struct, frozen=True, kw_only=True):
     """An instance as it stands, or as it will stand once a commit holds."""
 
     id: str
@@ -49,21 +49,21 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     settled: str
     """Its status when no move is on its way."""
     body: Body
-    held: Held | None = None
+    pending_move: PendingMove | None = None
     token: str = ""
     until: float = 0.0
 
     @property
     def status(self) -> str:
         """What it is doing or waiting for."""
-        if self.held is not None:
-            return _STATUS[self.held.kind]
+        if self.pending_move is not None:
+            return _STATUS[self.pending_move.kind]
         return "going_on" if self.goes_on else self.settled
 
     @property
     def goes_on(self) -> bool:
         """Whether something happens next that nobody has to ask for."""
-        return bool(self.body.pending) and self.body.halted is None and not self.is_over and self.held is None
+        return bool(self.body.pending) and self.body.halted is None and not self.is_over and self.pending_move is None
 
     @property
     def is_over(self) -> bool:
@@ -97,9 +97,9 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
         assert self.state.enter is not None
         return self.state.enter
 
-    def stored(self, due_at: float, version: int = 0) -> Instance:
+    def stored(self, due_at: float, version: int = 0) -> InstanceRecord:
         """As the store takes it; `version` is the one it moves on from, where it moves."""
-        return Instance(
+        return InstanceRecord(
             id=self.id,
             version=version or self.version,
             definition=self.definition.id,
@@ -114,12 +114,12 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
         """Whether somebody may see it and act in it: who started it, operators, and people where people are needed."""
         if principal.id == self.body.owner.id or ADMIN in principal.roles:
             return True
-        if self.held is not None and self.held.approval is not None:
-            return self.held.approval.role in principal.roles
+        if self.pending_move is not None and self.pending_move.approval is not None:
+            return self.pending_move.approval.role in principal.roles
         return HUMAN in principal.roles and any(plan.model.actor == "human" for plan in self.state.transitions.values())
 
 
-def settled_status(state: StatePlan) -> str:
+def status_in(state: StatePlan) -> str:
     """The status of an instance that has come to a state."""
     return (state.model.outcome or "succeeded") if state.model.terminal else WAITING
 
@@ -133,7 +133,7 @@ _PROC: Final = Path("/proc")
 
 
 @cache
-def _machine() -> str:
+def _machine_id() -> str:
     """What tells this machine, since it was booted, from all others; nothing where that cannot be known."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
@@ -142,7 +142,7 @@ def _machine() -> str:
         return ""
 
 
-def _began(pid: int) -> str | None:
+def _start_time(pid: int) -> str | None:
     """When a process began, in the words of the kernel; nothing when there is no such process."""
     try:
         fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
@@ -151,22 +151,22 @@ def _began(pid: int) -> str | None:
     return None if fields[0] in ("Z", "X") else fields[19]
 
 
-def this_process() -> str:
+def identify_process() -> str:
     """The name of this process, and of nothing that comes after it."""
-    return f"{_machine()}|{os.getpid()}|{_began(os.getpid()) or ''}|{secrets.token_hex(4)}"
+    return f"{_machine_id()}|{os.getpid()}|{_start_time(os.getpid()) or ''}|{secrets.token_hex(4)}"
 
 
-def is_gone(holder: str) -> bool:
+def has_exited(holder: str) -> bool:
     """Whether a process is known to have ended; false when that cannot be known from here."""
     machine, _, rest = holder.partition("|")
     pid, _, more = rest.partition("|")
     began = more.partition("|")[0]
-    if not machine or machine != _machine() or not pid.isdecimal() or not began:
+    if not machine or machine != _machine_id() or not pid.isdecimal() or not began:
         return False
-    return _began(int(pid)) != began
+    return _start_time(int(pid)) != began
 
 
-class Unasked(DetachedCaller):
+class NonInteractiveCaller(DetachedCaller):
     """A client that can be told something but asked nothing: it would have to make its whole request again."""
 
     def __init__(self, client: Caller, chain: Chain) -> None:
@@ -192,10 +192,10 @@ class Unasked(DetachedCaller):
 
     def behind(self, chain: Chain) -> Caller:
         """The same client, of a call that stands behind others."""
-        return Unasked(self._client, chain)
+        return NonInteractiveCaller(self._client, chain)
 
 
-def absent(principal: Principal, run: str) -> Caller:
+def detached_caller(principal: Principal, run: str) -> Caller:
     """Somebody on whose behalf an instance goes on by itself."""
     return DetachedCaller(principal, Chain("workflow", "workflow", 0, run))
 
@@ -206,62 +206,62 @@ def for_workflow(caller: Caller, definition: str, run: str) -> Caller:
         chain = msgspec.structs.replace(caller.chain, depth=caller.chain.depth + 1, run=run)
     else:
         chain = Chain(f"workflow:{definition}", "workflow", caller.chain.depth + 1, run, caller.chain.token)
-    return Unasked(caller, chain) if is_modern(caller.version) else caller.with_chain(chain)
+    return NonInteractiveCaller(caller, chain) if is_modern(caller.version) else caller.with_chain(chain)
 
 
-_MOST: Final = 10_000
+_MAX_CACHED: Final = 10_000
 
 
-class Shelf:
+class InstanceCache:
     """The instances that were used lately."""
 
     def __init__(self, store: Store, library: Library) -> None:
         self._store = store
         self._library = library
-        self._kept: OrderedDict[str, Live] = OrderedDict()
+        self._kept: OrderedDict[str, Instance] = OrderedDict()
 
-    async def get(self, workflow_id: str) -> Live | None:
+    async def get(self, workflow_id: str) -> Instance | None:
         """The instance as the store has it now."""
-        instance = await self._store.instances.get(workflow_id)
-        if instance is None:
+        record = await self._store.instances.get(workflow_id)
+        if record is None:
             return None
-        live = await self.live(instance)
-        self.keep(live)
-        return live
+        instance = await self.restore(record)
+        self.keep(instance)
+        return instance
 
-    async def at(self, workflow_id: str, version: int) -> Live | None:
+    async def at(self, workflow_id: str, version: int) -> Instance | None:
         """The instance, from memory if that has the version and nothing on its way.
 
         What goes on by itself halts and is resumed within one version, maybe elsewhere.
         """
         kept = self._kept.get(workflow_id)
-        if kept is not None and kept.version == version and kept.held is None and not kept.body.pending:
+        if kept is not None and kept.version == version and kept.pending_move is None and not kept.body.pending:
             return kept
         return await self.get(workflow_id)
 
-    async def live(self, instance: Instance) -> Live:
+    async def restore(self, record: InstanceRecord) -> Instance:
         """A stored instance, with its definition."""
-        body = body_of(instance)
+        body = read_body(record)
         definition = await self._library.pinned(body.digest)
-        reservation = instance.reservation
-        return Live(
-            id=instance.id,
-            version=instance.version,
+        reservation = record.reservation
+        return Instance(
+            id=record.id,
+            version=record.version,
             definition=definition,
-            state=definition.state(instance.state),
-            settled=instance.status,
+            state=definition.state(record.state),
+            settled=record.status,
             body=body,
-            held=held_of(instance),
+            pending_move=read_pending_move(record),
             token="" if reservation is None else reservation.token,
             until=0.0 if reservation is None else reservation.until,
         )
 
-    def keep(self, live: Live) -> None:
+    def keep(self, instance: Instance) -> None:
         """Remember how an instance stands."""
         kept = self._kept
-        kept[live.id] = live
-        kept.move_to_end(live.id)
-        if len(kept) > _MOST:
+        kept[instance.id] = instance
+        kept.move_to_end(instance.id)
+        if len(kept) > _MAX_CACHED:
             kept.popitem(last=False)
 
     def drop(self, workflow_id: str) -> None:

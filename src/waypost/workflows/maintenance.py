@@ -16,19 +16,19 @@ import msgspec
 
 from waypost.capabilities.context import Caller
 from waypost.errors import StaleVersion, StoreError
-from waypost.stores.instances import Instance
+from waypost.stores.instances import InstanceRecord
 from waypost.stores.store import Store
 from waypost.workflows import transitions
-from waypost.workflows.approvals import Gates
-from waypost.workflows.instance import Live, Shelf, absent, is_gone
-from waypost.workflows.records import ENTER, FOREVER, TIMEOUT, Held
-from waypost.workflows.runner import LEASE, Chains, Moves, Outcome, Taken
-from waypost.workflows.transitions import chosen
+from waypost.workflows.approvals import Approvals
+from waypost.workflows.instance import Instance, InstanceCache, detached_caller, has_exited
+from waypost.workflows.records import ENTER, FOREVER, TIMEOUT, PendingMove
+from waypost.workflows.runner import LEASE_S, Chains, MoveResult, Moves, Outcome
+from waypost.workflows.transitions import choose_chained
 
 if TYPE_CHECKING:
     from waypost.workflows.engine import Engine
 
-PATIENCE: Final = 30.0
+STARTUP_GRACE_S: Final = 30.0
 """Seconds after the start within which what a move calls may still be missing: workers and servers come later."""
 
 
@@ -37,18 +37,18 @@ class Recovery:
 
     def __init__(
         self,
-        shelf: Shelf,
+        cache: InstanceCache,
         moves: Moves,
         chains: Chains,
-        gates: Gates,
+        approvals: Approvals,
         spawn: Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]],
-        cancel: Callable[[Live, str], Awaitable[Live]],
-        is_ready: Callable[[Live, str], bool],
+        cancel: Callable[[Instance, str], Awaitable[Instance]],
+        is_ready: Callable[[Instance, str], bool],
     ) -> None:
-        self._shelf = shelf
+        self._cache = cache
         self._moves = moves
         self._chains = chains
-        self._gates = gates
+        self._approvals = approvals
         self._spawn = spawn
         self._cancel = cancel
         self._is_ready = is_ready
@@ -58,65 +58,65 @@ class Recovery:
 
     def begin(self) -> None:
         """Be patient from now on."""
-        self._patient_until = time.monotonic() + PATIENCE
+        self._patient_until = time.monotonic() + STARTUP_GRACE_S
 
-    def is_early(self, live: Live, move: str) -> bool:
+    def is_early(self, instance: Instance, move: str) -> bool:
         """Whether a move calls what is not there, but may yet come."""
-        if time.monotonic() >= self._patient_until or self._is_ready(live, move):
+        if time.monotonic() >= self._patient_until or self._is_ready(instance, move):
             return False
-        self.put_off.add(live.id)
+        self.put_off.add(instance.id)
         return True
 
-    async def up_to_date(self, live: Live) -> Outcome:
+    async def up_to_date(self, instance: Instance) -> Outcome:
         """An instance with everything applied that is due: timeouts, expiries, moves whose process is gone."""
         now = time.time()
-        if live.is_over or (live.held is None and not 0 < live.body.deadline <= now):
-            return Outcome(live, [])
+        if instance.is_over or (instance.pending_move is None and not 0 < instance.body.deadline <= now):
+            return Outcome(instance, [])
         try:
-            return await self._look(live, now)
+            return await self._look(instance, now)
         except StaleVersion:
-            return Outcome(await self._shelf.get(live.id) or live, [])
+            return Outcome(await self._cache.get(instance.id) or instance, [])
 
-    async def _look(self, live: Live, now: float) -> Outcome:
-        held = live.held
-        if held is not None and held.kind == "executing":
-            if (live.until < now or is_gone(held.holder)) and not self._waits(live, held):
-                live = await self._take_over(live, held)
-            return Outcome(live, [])
-        if 0 < live.body.deadline <= now and (held is None or held.kind != "unknown"):
-            leads = live.definition.model.on_timeout
+    async def _look(self, instance: Instance, now: float) -> Outcome:
+        pending_move = instance.pending_move
+        if pending_move is not None and pending_move.kind == "executing":
+            if (instance.until < now or has_exited(pending_move.holder)) and not self._waits(instance, pending_move):
+                instance = await self._take_over(instance, pending_move)
+            return Outcome(instance, [])
+        if 0 < instance.body.deadline <= now and (pending_move is None or pending_move.kind != "unknown"):
+            leads = instance.definition.model.on_timeout
             target = None if leads is None else leads.target
-            told = transitions.divert(live, target, TIMEOUT, live.body.owner.id, "timed_out", now)
-            after = await self._moves.divert(live, told)
-            if held is not None and held.child and (child := await self._shelf.get(held.child)):
-                await self._cancel(child, f"{live.id} waits for it no more")
-            return await self._chains.go_on(Taken(after), absent(live.body.owner, live.id))
-        if held is not None and held.approval is not None and held.approval.expires_at <= now:
-            return Outcome((await self._gates.expire(live, held)).live, [])
-        return Outcome(live, [])
+            told = transitions.interrupt(instance, target, TIMEOUT, instance.body.owner.id, "timed_out", now)
+            after = await self._moves.divert(instance, told)
+            if pending_move is not None and pending_move.child and (child := await self._cache.get(pending_move.child)):
+                await self._cancel(child, f"{instance.id} waits for it no more")
+            return await self._chains.go_on(MoveResult(after), detached_caller(instance.body.owner, instance.id))
+        if pending_move is not None and pending_move.approval is not None and pending_move.approval.expires_at <= now:
+            return Outcome((await self._approvals.expire(instance, pending_move)).instance, [])
+        return Outcome(instance, [])
 
-    def _waits(self, live: Live, held: Held) -> bool:
-        return live.action(held.move).idempotent and self.is_early(live, held.move)
+    def _waits(self, instance: Instance, pending_move: PendingMove) -> bool:
+        return instance.action(pending_move.move).idempotent and self.is_early(instance, pending_move.move)
 
-    async def _take_over(self, live: Live, held: Held) -> Live:
+    async def _take_over(self, instance: Instance, pending_move: PendingMove) -> Instance:
         """Decide about a move whose process is gone: run it again if that does no harm, else leave it to people."""
-        if live.action(held.move).idempotent:
-            held = msgspec.structs.replace(held, holder=self._moves.holder)
-            live = await self._moves.reserve(live, held)
-            self._spawn(self._again(live, absent(held.by, live.id)), live.id)
-            return live
-        held = msgspec.structs.replace(held, kind="unknown", holder="")
-        return await self._moves.reserve(live, held, FOREVER)
+        if instance.action(pending_move.move).idempotent:
+            pending_move = msgspec.structs.replace(pending_move, holder=self._moves.holder)
+            instance = await self._moves.reserve(instance, pending_move)
+            self._spawn(self._again(instance, detached_caller(pending_move.by, instance.id)), instance.id)
+            return instance
+        pending_move = msgspec.structs.replace(pending_move, kind="unknown", holder="")
+        return await self._moves.reserve(instance, pending_move, FOREVER)
 
-    async def _again(self, live: Live, caller: Caller) -> Outcome:
-        return await self._chains.go_on(await self._moves.run(live, caller), caller)
+    async def _again(self, instance: Instance, caller: Caller) -> Outcome:
+        return await self._chains.go_on(await self._moves.run(instance, caller), caller)
 
 
-EVERY: Final = 0.5
+INTERVAL_S: Final = 0.5
 """Seconds between two looks."""
-_RENEW: Final = LEASE / 3
-_MOST: Final = 100
-_PATIENCE: Final = 1.0
+_RENEW_EVERY_S: Final = LEASE_S / 3
+_BATCH_SIZE: Final = 100
+_BATCH_TIMEOUT_S: Final = 1.0
 """Seconds that what is seen to may take before the next is looked at."""
 _log: Final = logging.getLogger(__name__)
 
@@ -149,13 +149,13 @@ class Watch:
             if not recovered and await self._is_used():
                 recovered = True
                 await self._safely(self.recover())
-            await asyncio.sleep(EVERY)
+            await asyncio.sleep(INTERVAL_S)
             if not recovered:
                 continue
             if put_off := self._engine.recovery.put_off:
                 put_off.clear()
                 await self._safely(self.recover())
-            if time.monotonic() - renewed >= _RENEW:
+            if time.monotonic() - renewed >= _RENEW_EVERY_S:
                 renewed = time.monotonic()
                 await self._safely(self._renew())
             await self._safely(self.look())
@@ -179,49 +179,66 @@ class Watch:
     async def recover(self) -> None:
         """Find moves and chains that an earlier process left behind, whatever time they have left."""
         after = ""
-        while page := await self._store.instances.reserved(after, _MOST):
+        while page := await self._store.instances.reserved(after, _BATCH_SIZE):
             await self._see_to(page)
             after = page[-1].id
-        await self.look(ahead=LEASE)
+        await self.look(ahead=LEASE_S)
 
     async def look(self, ahead: float = 0.0) -> None:
         """See to everything that is due."""
         instances, now = self._store.instances, time.time()
-        await self._see_to(await instances.due(now + ahead, _MOST))
-        await self._see_to(await instances.abandoned(now, _MOST))
+        await self._see_to(await instances.due(now + ahead, _BATCH_SIZE))
+        await self._see_to(await instances.abandoned(now, _BATCH_SIZE))
 
-    async def _see_to(self, page: list[Instance]) -> None:
+    async def _see_to(self, page: list[InstanceRecord]) -> None:
         """See to all of them at once: what one takes up may run for long, and one that is damaged harms no other."""
         fresh = [one for one in page if one.id not in self._seeing]
         if tasks := [self._engine.spawn(self._see_once(one)) for one in fresh]:
-            await asyncio.wait(tasks, timeout=_PATIENCE)
+            await asyncio.wait(tasks, timeout=_BATCH_TIMEOUT_S)
 
-    async def _see_once(self, instance: Instance) -> None:
-        self._seeing.add(instance.id)
+    async def _see_once(self, record: InstanceRecord) -> None:
+        self._seeing.add(record.id)
         try:
-            await self._see(instance)
+            await self._see(record)
         finally:
-            self._seeing.discard(instance.id)
+            self._seeing.discard(record.id)
 
-    async def _see(self, instance: Instance) -> None:
+    async def _see(self, record: InstanceRecord) -> None:
         engine = self._engine
-        live = await engine.shelf.live(instance)
-        if live.id in engine.chains.busy or live.token in engine.moves.running:
+        instance = await engine.cache.restore(record)
+        if instance.id in engine.chains.busy or instance.token in engine.moves.running:
             return
         with suppress(StaleVersion):
-            if live.held is not None and live.held.kind == "child" and not 0 < live.body.deadline <= time.time():
-                await engine.children.wake(live.id)
+            if (
+                instance.pending_move is not None
+                and instance.pending_move.kind == "child"
+                and not 0 < instance.body.deadline <= time.time()
+            ):
+                await engine.children.wake(instance.id)
                 return
-            outcome = await engine.recovery.up_to_date(live)
-            if outcome.live.version == live.version and outcome.live.goes_on and not self._is_early(outcome.live):
-                engine.chains.busy.add(live.id)
-                engine.spawn(engine.chains.go_on(Taken(outcome.live), absent(live.body.owner, live.id)), live.id)
+            outcome = await engine.recovery.up_to_date(instance)
+            if (
+                outcome.instance.version == instance.version
+                and outcome.instance.goes_on
+                and not self._is_early(outcome.instance)
+            ):
+                engine.chains.busy.add(instance.id)
+                engine.spawn(
+                    engine.chains.go_on(
+                        MoveResult(outcome.instance), detached_caller(instance.body.owner, instance.id)
+                    ),
+                    instance.id,
+                )
 
-    def _is_early(self, live: Live) -> bool:
-        move = ENTER if live.body.pending == "enter" else chosen(live, absent(live.body.owner, live.id))
-        return isinstance(move, str) and self._engine.recovery.is_early(live, move)
+    def _is_early(self, instance: Instance) -> bool:
+        move = (
+            ENTER
+            if instance.body.pending == "enter"
+            else choose_chained(instance, detached_caller(instance.body.owner, instance.id))
+        )
+        return isinstance(move, str) and self._engine.recovery.is_early(instance, move)
 
     async def _renew(self) -> None:
-        until = time.time() + LEASE
+        until = time.time() + LEASE_S
         for token, workflow_id in list(self._engine.moves.running.items()):
             await self._store.instances.renew(workflow_id, token, until)

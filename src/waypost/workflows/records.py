@@ -1,7 +1,7 @@
-"""What the store keeps of an instance: how it stands, and the move that is on its way.
+"""What the store keeps of an instance: its body, and the pending move as the value of its reservation.
 
-A move on its way is the value of the instance's reservation (`Held`): being executed, waiting for people, waiting for
-another workflow, or of unknown outcome. Whoever ends it needs the reservation's token, so it ends once.
+A pending move (`PendingMove`) is executing, waits for approval, waits for a child workflow, or has an unknown outcome.
+Ending it requires the reservation's token, so it ends only once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from waypost.capabilities.principals import Principal
-from waypost.stores.instances import Instance
+from waypost.stores.instances import InstanceRecord
 from waypost.workflows.scope import Proof
 
 ENTER: Final = "$enter"
@@ -79,7 +79,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Who approved so far: `{by, at, reason, via}`."""
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class PendingMove(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """A move on its way."""
 
     kind: Literal["executing", "approval", "child", "unknown"]
@@ -100,17 +100,17 @@ class Held(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     began: float = 0.0
 
 
-def body_of(instance: Instance) -> Body:
+def read_body(record: InstanceRecord) -> Body:
     """What an instance holds."""
-    return instance.value if isinstance(instance.value, Body) else msgspec.convert(instance.value, Body)
+    return record.value if isinstance(record.value, Body) else msgspec.convert(record.value, Body)
 
 
-def held_of(instance: Instance) -> Held | None:
+def read_pending_move(record: InstanceRecord) -> PendingMove | None:
     """The move that is on its way, if there is one."""
-    if instance.reservation is None:
+    if record.reservation is None:
         return None
-    value = instance.reservation.value
-    return value if isinstance(value, Held) else msgspec.convert(value, Held)
+    value = record.reservation.value
+    return value if isinstance(value, PendingMove) else msgspec.convert(value, PendingMove)
 
 
 def digest(value: Any) -> str:

@@ -20,10 +20,10 @@ from waypost.config.workflows import Workflow
 from waypost.errors import InvalidParams, ToolError, WorkflowRefused, shorten
 from waypost.redaction import HIDDEN, is_secret_name, redacted
 from waypost.stores.store import Store
-from waypost.workflows.answers import moment
+from waypost.workflows.answers import format_time
 from waypost.workflows.engine import Engine
-from waypost.workflows.instance import Live
-from waypost.workflows.views import hidden
+from waypost.workflows.instance import Instance
+from waypost.workflows.views import mask_secrets
 
 LIST: Final = "list"
 _MOST: Final = 50
@@ -42,20 +42,20 @@ def workflow_resources(engine: Engine, store: Store) -> list[Capability]:
     """What can be read about workflows and runs."""
 
     async def workflows(id: str, ctx: Context) -> Any:
-        sight = engine.sight(ctx.caller)
+        view = engine.view(ctx.caller)
         if id == LIST:
-            found = (one for one in engine.library if sight.finds(one))
+            found = (one for one in engine.library if view.finds(one))
             return [_summary(one.id, one.model) for one in sorted(found, key=lambda one: one.id)]
-        one = engine.library.get(engine.finding.id_of(id))
-        if one is None or not sight.finds(one):
+        one = engine.library.get(engine.lookup.id_of(id))
+        if one is None or not view.finds(one):
             raise ToolError(f"workflow not found: {shorten(id)}")
-        return sight.masked(_whole(one.id, one.model))
+        return view.masked(_whole(one.id, one.model))
 
     async def runs(id: str, ctx: Context) -> Any:
         principal = ctx.principal
         if id == LIST:
             latest = await store.instances.latest(limit=_MOST, principal=principal.id)
-            return [_run_summary(await engine.shelf.live(instance)) for instance in latest]
+            return [_run_summary(await engine.cache.restore(record)) for record in latest]
         if _RUN_ID.fullmatch(id) is None:
             raise InvalidParams(f"Invalid ID: {shorten(id)}")
         try:
@@ -99,7 +99,7 @@ def _summary(name: str, model: Workflow) -> Data:
 
 
 def _whole(name: str, model: Workflow) -> Data:
-    written: Data = hidden(msgspec.to_builtins(model))
+    written: Data = mask_secrets(msgspec.to_builtins(model))
     steps = written.pop("steps")
     told = {**written, **_summary(name, model)}
     if steps:
@@ -107,28 +107,33 @@ def _whole(name: str, model: Workflow) -> Data:
     return told
 
 
-def _run_summary(live: Live) -> Data:
-    body = live.body
+def _run_summary(instance: Instance) -> Data:
+    body = instance.body
     return {
-        "id": live.id,
-        "workflow_id": live.definition.id,
-        "status": "completed" if body.outcome == "succeeded" else live.status,
-        "state": live.state.name,
-        "version": live.version,
-        "started_at": moment(body.started_at),
-        "completed_at": moment(body.ended_at) if body.ended_at else None,
+        "id": instance.id,
+        "workflow_id": instance.definition.id,
+        "status": "completed" if body.outcome == "succeeded" else instance.status,
+        "state": instance.state.name,
+        "version": instance.version,
+        "started_at": format_time(body.started_at),
+        "completed_at": format_time(body.ended_at) if body.ended_at else None,
     }
 
 
-def _run(live: Live) -> Data:
-    context = live.body.context
-    told = _run_summary(live)
-    if not live.definition.model.steps:
-        return {**told, "result": context if live.is_over else None, "error": live.body.halted, "context": context}
+def _run(instance: Instance) -> Data:
+    context = instance.body.context
+    told = _run_summary(instance)
+    if not instance.definition.model.steps:
+        return {
+            **told,
+            "result": context if instance.is_over else None,
+            "error": instance.body.halted,
+            "context": context,
+        }
     return {
         **told,
         "result": context.get("result"),
-        "error": context.get("error", live.body.halted),
+        "error": context.get("error", instance.body.halted),
         "step_results": context.get("step_results", {}),
     }
 
@@ -156,4 +161,4 @@ def _told(value: Any) -> Any:
         return redacted(value)
     if isinstance(value, list):
         return [_told(item) for item in value]
-    return hidden(value)
+    return mask_secrets(value)

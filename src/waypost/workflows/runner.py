@@ -33,14 +33,14 @@ from waypost.workflows.audit import Recorder
 from waypost.workflows.definitions import Action
 from waypost.workflows.executors.kind import Run
 from waypost.workflows.executors.reliability import AttemptsFailed
-from waypost.workflows.instance import Live, Shelf, absent, for_workflow
-from waypost.workflows.records import CANCEL, ENTER, TIMEOUT, Held, Parent, canonical
+from waypost.workflows.instance import Instance, InstanceCache, detached_caller, for_workflow
+from waypost.workflows.records import CANCEL, ENTER, TIMEOUT, Parent, PendingMove, canonical
 from waypost.workflows.scope import MISSING
-from waypost.workflows.transitions import Landing, asked, chosen
+from waypost.workflows.transitions import AppliedTransition, choose_chained, request_approval
 
-LEASE: Final = 30.0
+LEASE_S: Final = 30.0
 """Seconds for which a move is held at a time."""
-_PATIENCE: Final = (0.05, 0.2, 0.5, 1.0, 2.0, 4.0)
+_COMMIT_RETRY_DELAYS_S: Final = (0.05, 0.2, 0.5, 1.0, 2.0, 4.0)
 """Seconds between attempts to commit what was done, while the store cannot be reached."""
 _log: Final = logging.getLogger(__name__)
 
@@ -54,10 +54,10 @@ class Request(msgspec.Struct, frozen=True):
     digest: str = ""
 
 
-class Taken(msgspec.Struct, frozen=True):
+class MoveResult(msgspec.Struct, frozen=True):
     """How a move ended: where the instance stands now, and what went wrong."""
 
-    live: Live
+    instance: Instance
     error: Data | None = None
     hop: Data | None = None
 
@@ -68,15 +68,15 @@ class Moves:
     def __init__(
         self,
         store: Store,
-        shelf: Shelf,
+        cache: InstanceCache,
         recorder: Recorder,
         holder: str,
-        spawn: Callable[[Coroutine[Any, Any, Taken], str], asyncio.Task[Taken]],
-        begin_child: Callable[[Live, Action, Held, Caller], Coroutine[Any, Any, Taken]],
-        ended: Callable[[Live], None],
+        spawn: Callable[[Coroutine[Any, Any, MoveResult], str], asyncio.Task[MoveResult]],
+        begin_child: Callable[[Instance, Action, PendingMove, Caller], Coroutine[Any, Any, MoveResult]],
+        ended: Callable[[Instance], None],
     ) -> None:
         self._store = store
-        self._shelf = shelf
+        self._cache = cache
         self._recorder = recorder
         self.holder = holder
         self._spawn = spawn
@@ -89,27 +89,31 @@ class Moves:
 
     async def take(
         self,
-        live: Live,
+        instance: Instance,
         move: str,
         arguments: Data,
         caller: Caller,
         *,
         chained: bool = False,
         request: Request | None = None,
-    ) -> Taken:
+    ) -> MoveResult:
         """Take a move that is allowed; `StaleVersion` when somebody else was first."""
-        action = live.action(move)
-        held = Held(kind="executing", move=move, by=caller.principal, key="", arguments=arguments, chained=chained)
+        action = instance.action(move)
+        pending_move = PendingMove(
+            kind="executing", move=move, by=caller.principal, key="", arguments=arguments, chained=chained
+        )
         if request is not None:
-            held = replace(held, request=request.id, request_digest=request.digest)
+            pending_move = replace(pending_move, request=request.id, request_digest=request.digest)
         if action.is_pure:
-            return await self.finish(live, held, {} if action.kind == "noop" else None)
-        held = replace(held, key=_key(action.key, live.id, move), holder=self.holder, began=time.time())
+            return await self.finish(instance, pending_move, {} if action.kind == "noop" else None)
+        pending_move = replace(
+            pending_move, key=_idempotency_key(action.key, instance.id, move), holder=self.holder, began=time.time()
+        )
         if action.human is not None:
-            return await self._wait_for_people(live, action, held, caller)
+            return await self._wait_for_people(instance, action, pending_move, caller)
         if action.child is not None:
-            return await self._begin_child(live, action, held, caller)
-        reserved = await self.reserve(live, held)
+            return await self._begin_child(instance, action, pending_move, caller)
+        reserved = await self.reserve(instance, pending_move)
         try:
             return await self.run(reserved, caller)
         except StaleVersion:
@@ -118,170 +122,195 @@ class Moves:
             told = f"{move} was taken over by others while it ran."  # trying again would do it twice
             raise WorkflowRefused(told, "STALE_WORKFLOW_VERSION") from None
 
-    async def reserve(self, live: Live, held: Held, until: float | None = None, token: str = "") -> Live:
+    async def reserve(
+        self, instance: Instance, pending_move: PendingMove, until: float | None = None, token: str = ""
+    ) -> Instance:
         """Be the one who moves an instance on, in place of whoever held it in `live`."""
-        token, until = token or secrets.token_hex(12), until or time.time() + LEASE
-        if held.kind in ("approval", "child") and live.body.deadline:
-            until = min(until, live.body.deadline)
-        if not await self._store.instances.reserve(live.id, live.version, Reservation(token, until, held), live.token):
-            self._shelf.drop(live.id)
-            raise StaleVersion(f"Instance {live.id} is being moved by somebody else.")
-        reserved = replace(live, held=held, token=token, until=until)
-        self._shelf.keep(reserved)
+        token, until = token or secrets.token_hex(12), until or time.time() + LEASE_S
+        if pending_move.kind in ("approval", "child") and instance.body.deadline:
+            until = min(until, instance.body.deadline)
+        if not await self._store.instances.reserve(
+            instance.id, instance.version, Reservation(token, until, pending_move), instance.token
+        ):
+            self._cache.drop(instance.id)
+            raise StaleVersion(f"Instance {instance.id} is being moved by somebody else.")
+        reserved = replace(instance, pending_move=pending_move, token=token, until=until)
+        self._cache.keep(reserved)
         return reserved
 
-    async def _wait_for_people(self, live: Live, action: Action, held: Held, caller: Caller) -> Taken:
-        approval = asked(live, action, held)
-        held = replace(held, kind="approval", approval=approval, holder="")
-        parked = await self.reserve(live, held, approval.expires_at, f"{approval.id}.0")
+    async def _wait_for_people(
+        self, instance: Instance, action: Action, pending_move: PendingMove, caller: Caller
+    ) -> MoveResult:
+        approval = request_approval(instance, action, pending_move)
+        pending_move = replace(pending_move, kind="approval", approval=approval, holder="")
+        parked = await self.reserve(instance, pending_move, approval.expires_at, f"{approval.id}.0")
         self._recorder.note(parked, caller, "approval.requested", approval.digest)
-        return Taken(parked)
+        return MoveResult(parked)
 
-    async def run(self, live: Live, caller: Caller) -> Taken:
+    async def run(self, instance: Instance, caller: Caller) -> MoveResult:
         """Run what a reserved move runs; it goes on when whoever waits for it leaves."""
-        task = self._spawn(self._run(live, caller), live.id)
+        task = self._spawn(self._run(instance, caller), instance.id)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if not task.cancelled():
                 raise
-            if live.id in self.ending:
-                await asyncio.shield(self.ending[live.id])
+            if instance.id in self.ending:
+                await asyncio.shield(self.ending[instance.id])
         except StaleVersion:
             pass
-        return await self._cut_off(live)
+        return await self._cut_off(instance)
 
-    async def _cut_off(self, live: Live) -> Taken:
+    async def _cut_off(self, instance: Instance) -> MoveResult:
         """How a move ended that somebody else ended while it ran; `StaleVersion` unless the instance was cancelled."""
-        held, after = live.held, await self._shelf.get(live.id)
-        if after is not None and after.is_over and held is not None and not held.chained:
-            found = await self._store.instances.history(live.id, live.version, 1)
+        pending_move, after = instance.pending_move, await self._cache.get(instance.id)
+        if after is not None and after.is_over and pending_move is not None and not pending_move.chained:
+            found = await self._store.instances.history(instance.id, instance.version, 1)
             if found and found[0].value["transition"] == CANCEL:
-                return Taken(after, _lost(live, held, found[0].value))
-        raise StaleVersion(f"Instance {live.id} was moved on by others while it was moved.")
+                return MoveResult(after, _interrupted_error(instance, pending_move, found[0].value))
+        raise StaleVersion(f"Instance {instance.id} was moved on by others while it was moved.")
 
-    async def _run(self, live: Live, caller: Caller) -> Taken:
-        held = live.held
-        assert held is not None
-        action = live.action(held.move)
+    async def _run(self, instance: Instance, caller: Caller) -> MoveResult:
+        pending_move = instance.pending_move
+        assert pending_move is not None
+        action = instance.action(pending_move.move)
         assert action.runs is not None
-        self.running[live.token] = live.id
+        self.running[instance.token] = instance.id
         try:
-            scope = live.scope(held.by, held.arguments)
-            run = Run(scope, held.key, for_workflow(caller, live.definition.id, live.id))
+            scope = instance.scope(pending_move.by, pending_move.arguments)
+            run = Run(scope, pending_move.key, for_workflow(caller, instance.definition.id, instance.id))
             try:
                 output, attempts = await action.runs.run(run)
             except ExecutorFailed as error:
-                return await self.fail(live, held, error)
+                return await self.fail(instance, pending_move, error)
             except Exception as error:
-                _log.exception("the executor of %s in %s crashed", held.move, live.id)
-                return await self.fail(live, held, ExecutorFailed(f"{type(error).__name__}: {error}"))
+                _log.exception("the executor of %s in %s crashed", pending_move.move, instance.id)
+                return await self.fail(instance, pending_move, ExecutorFailed(f"{type(error).__name__}: {error}"))
             last = attempts[-1]
             told = {"ms": last["ms"], "attempts": attempts} if attempts[1:] else {"ms": last["ms"]}
-            return await self.finish(live, held, output, proof=last.get("evidence"), **told)
+            return await self.finish(instance, pending_move, output, proof=last.get("evidence"), **told)
         finally:
-            self.running.pop(live.token, None)
+            self.running.pop(instance.token, None)
 
-    async def finish(self, live: Live, held: Held, output: Any, proof: str | None = None, **told: Any) -> Taken:
+    async def finish(
+        self, instance: Instance, pending_move: PendingMove, output: Any, proof: str | None = None, **told: Any
+    ) -> MoveResult:
         """Commit a move that was done; `StaleVersion` when the instance is not where it was any more."""
-        action = live.action(held.move)
+        action = instance.action(pending_move.move)
         try:
-            found = transitions.land(live, held, action, output, time.time(), proof, **told)
-            await self._commit(live, found, held, None)
+            found = transitions.apply_transition(instance, pending_move, action, output, time.time(), proof, **told)
+            await self._commit(instance, found, pending_move, None)
         except StoreError as error:
             if type(error) is not StoreError:
                 raise
-            return await self.fail(live, held, ExecutorFailed(error.message))  # an output that is no JSON
-        hop = transitions.hop(live, held, found.live) if held.chained else None
-        return Taken(found.live, hop=hop)
+            return await self.fail(instance, pending_move, ExecutorFailed(error.message))  # an output that is no JSON
+        hop = transitions.describe_hop(instance, pending_move, found.instance) if pending_move.chained else None
+        return MoveResult(found.instance, hop=hop)
 
-    async def _commit(self, live: Live, found: Landing, held: Held | None, error: Data | None) -> None:
+    async def _commit(
+        self, instance: Instance, found: AppliedTransition, pending_move: PendingMove | None, error: Data | None
+    ) -> None:
         request = None
-        if held is not None and held.request:
-            answer = answers.outcome(found.live, held.by, error, [])
-            request = RequestRecord(live.id, held.request, held.request_digest, answer)
-        moved = found.live.stored(found.due_at, live.version)
-        await self._persistently(live, found.entry, moved, request)
-        self._shelf.keep(found.live)
-        self._recorder.moved(live, found)
-        if found.live.is_over:
-            self._ended(found.live)
+        if pending_move is not None and pending_move.request:
+            answer = answers.answer_outcome(found.instance, pending_move.by, error, [])
+            request = RequestRecord(instance.id, pending_move.request, pending_move.request_digest, answer)
+        moved = found.instance.stored(found.due_at, instance.version)
+        await self._persistently(instance, found.entry, moved, request)
+        self._cache.keep(found.instance)
+        self._recorder.moved(instance, found)
+        if found.instance.is_over:
+            self._ended(found.instance)
 
-    async def _persistently(self, live: Live, entry: Data, moved: Any, request: RequestRecord | None) -> None:
+    async def _persistently(self, instance: Instance, entry: Data, moved: Any, request: RequestRecord | None) -> None:
         """Commit; what was done outside must not be forgotten because the store was away for a moment."""
-        for pause in (*_PATIENCE, None):
+        for pause in (*_COMMIT_RETRY_DELAYS_S, None):
             try:
-                await self._store.instances.commit(moved, time.time(), entry, live.token, request)
+                await self._store.instances.commit(moved, time.time(), entry, instance.token, request)
                 return
             except StoreUnavailable:
-                if pause is None or not live.token:
+                if pause is None or not instance.token:
                     raise
                 await asyncio.sleep(pause)
             except StaleVersion:
-                if await self._was_committed(live, entry):
+                if await self._was_committed(instance, entry):
                     return
-                self._shelf.drop(live.id)
+                self._cache.drop(instance.id)
                 raise
 
-    async def _was_committed(self, live: Live, entry: Data) -> bool:
+    async def _was_committed(self, instance: Instance, entry: Data) -> bool:
         """Whether the entry is there after all, from an attempt whose outcome nobody heard."""
         if "key" not in entry:
             return False
-        found = await self._store.instances.history(live.id, live.version, 1)
+        found = await self._store.instances.history(instance.id, instance.version, 1)
         # Others may have ended the same move under the same key: after a takeover, or with other approvals.
         return bool(found) and canonical(found[0].value) == canonical(entry)
 
-    async def divert(self, live: Live, found: Landing) -> Live:
+    async def divert(self, instance: Instance, found: AppliedTransition) -> Instance:
         """Commit something else than a transition: a timeout, an end; the move on its way came to nothing by that."""
-        held = live.held
-        await self._commit(live, found, held, None if held is None else _lost(live, held, found.entry))
-        return found.live
+        pending_move = instance.pending_move
+        await self._commit(
+            instance,
+            found,
+            pending_move,
+            None if pending_move is None else _interrupted_error(instance, pending_move, found.entry),
+        )
+        return found.instance
 
-    async def fail(self, live: Live, held: Held, error: ExecutorFailed) -> Taken:
+    async def fail(self, instance: Instance, pending_move: PendingMove, error: ExecutorFailed) -> MoveResult:
         """Settle a move that failed: the instance stays where it is."""
         told: Data = {
-            "code": "CHAIN_FAILED" if held.chained else "EXECUTOR_FAILED",
+            "code": "CHAIN_FAILED" if pending_move.chained else "EXECUTOR_FAILED",
             "message": error.message,
             "errorClass": error.error_class,
-            "attemptedTransition": held.move,
+            "attemptedTransition": pending_move.move,
         }
         attempts = error.attempts if isinstance(error, AttemptsFailed) else []
-        return await self.settle(live, held, told, outcome="failed", **({"attempts": attempts} if attempts else {}))
+        return await self.settle(
+            instance, pending_move, told, outcome="failed", **({"attempts": attempts} if attempts else {})
+        )
 
-    async def settle(self, live: Live, held: Held, error: Data | None, *, outcome: str, **noted: Any) -> Taken:
+    async def settle(
+        self, instance: Instance, pending_move: PendingMove, error: Data | None, *, outcome: str, **noted: Any
+    ) -> MoveResult:
         """End a move that came to nothing, with a note of why; a chain that was on its way is halted."""
-        halts = held.chained and error is not None
-        after, due_at = transitions.stay(live, error, halted=halts)
-        note = {"transition": held.move, "by": held.by.id, "version": live.version, "outcome": outcome, **noted}
+        halts = pending_move.chained and error is not None
+        after, due_at = transitions.keep_state(instance, error, halted=halts)
+        note = {
+            "transition": pending_move.move,
+            "by": pending_move.by.id,
+            "version": instance.version,
+            "outcome": outcome,
+            **noted,
+        }
         if error is not None:
             note["error"] = error
         request = None
-        if held.request:
-            answer = answers.outcome(after, held.by, error, [])
-            request = RequestRecord(live.id, held.request, held.request_digest, answer)
+        if pending_move.request:
+            answer = answers.answer_outcome(after, pending_move.by, error, [])
+            request = RequestRecord(instance.id, pending_move.request, pending_move.request_digest, answer)
         try:
-            await self._store.instances.settle(after.stored(due_at), time.time(), note, live.token, request)
+            await self._store.instances.settle(after.stored(due_at), time.time(), note, instance.token, request)
         except StaleVersion:
-            self._shelf.drop(live.id)
+            self._cache.drop(instance.id)
             raise
-        self._shelf.keep(after)
-        self._recorder.settled(live, note)
-        return Taken(after, error)
+        self._cache.keep(after)
+        self._recorder.settled(instance, note)
+        return MoveResult(after, error)
 
 
-def _lost(live: Live, held: Held, entry: Data) -> Data:
+def _interrupted_error(instance: Instance, pending_move: PendingMove, entry: Data) -> Data:
     """The error of a move that did not end before its instance did, or before the time was over."""
     is_late, reason = entry["transition"] == TIMEOUT, entry.get("reason")
-    why = f"The time of {live.id} was over" if is_late else f"{live.id} was cancelled"
+    why = f"The time of {instance.id} was over" if is_late else f"{instance.id} was cancelled"
     return {
         "code": "EXECUTOR_FAILED",
-        "message": f"{why} before {held.move} ended{f': {reason}' if reason else '.'}",
+        "message": f"{why} before {pending_move.move} ended{f': {reason}' if reason else '.'}",
         "errorClass": "timeout" if is_late else "permanent_error",
-        "attemptedTransition": held.move,
+        "attemptedTransition": pending_move.move,
     }
 
 
-def _key(template: str, workflow_id: str, move: str) -> str:
+def _idempotency_key(template: str, workflow_id: str, move: str) -> str:
     correlation = secrets.token_hex(8)
     return (
         template.replace("{workflowId}", workflow_id)
@@ -293,7 +322,7 @@ def _key(template: str, workflow_id: str, move: str) -> str:
 class Outcome(msgspec.Struct, frozen=True):
     """How far it went: where the instance stands, the hops in between, and what stopped it."""
 
-    live: Live
+    instance: Instance
     chain: list[Data]
     error: Data | None = None
 
@@ -301,127 +330,142 @@ class Outcome(msgspec.Struct, frozen=True):
 class Chains:
     """Lets instances go on by themselves."""
 
-    def __init__(self, moves: Moves, shelf: Shelf) -> None:
+    def __init__(self, moves: Moves, cache: InstanceCache) -> None:
         self._moves = moves
-        self._shelf = shelf
+        self._cache = cache
         self.busy: set[str] = set()
         """Instances that are going on in this process right now."""
 
-    async def go_on(self, taken: Taken, caller: Caller) -> Outcome:
+    async def go_on(self, taken: MoveResult, caller: Caller) -> Outcome:
         """Go on from where a move ended, as far as it goes."""
-        live = taken.live
-        if taken.error is not None or not live.body.pending or live.body.halted or live.held is not None:
-            return Outcome(live, [], taken.error)
-        self.busy.add(live.id)
+        instance = taken.instance
+        if (
+            taken.error is not None
+            or not instance.body.pending
+            or instance.body.halted
+            or instance.pending_move is not None
+        ):
+            return Outcome(instance, [], taken.error)
+        self.busy.add(instance.id)
         try:
-            return await self._follow(live, caller)
+            return await self._follow(instance, caller)
         finally:
-            self.busy.discard(live.id)
+            self.busy.discard(instance.id)
 
-    async def _follow(self, live: Live, caller: Caller) -> Outcome:
+    async def _follow(self, instance: Instance, caller: Caller) -> Outcome:
         chain: list[Data] = []
         try:
-            while live.body.pending and live.held is None and not live.is_over:
-                found = self._next(live, caller, len(chain))
+            while instance.body.pending and instance.pending_move is None and not instance.is_over:
+                found = self._next(instance, caller, len(chain))
                 if isinstance(found, dict):
-                    taken = await self._halt(live, caller, found)
+                    taken = await self._halt(instance, caller, found)
                 else:
-                    taken = await self._moves.take(live, found, {}, caller, chained=True)
-                live = taken.live
+                    taken = await self._moves.take(instance, found, {}, caller, chained=True)
+                instance = taken.instance
                 if taken.hop is not None and taken.hop["transition"] != ENTER:
                     chain.append(taken.hop)
                 if taken.error is not None:
-                    return Outcome(live, chain, taken.error)
+                    return Outcome(instance, chain, taken.error)
         except StaleVersion:  # somebody else has it now, and it goes on there
-            live = await self._shelf.get(live.id) or live
-        return Outcome(live, chain)
+            instance = await self._cache.get(instance.id) or instance
+        return Outcome(instance, chain)
 
-    def _next(self, live: Live, caller: Caller, hops: int) -> str | Data:
+    def _next(self, instance: Instance, caller: Caller, hops: int) -> str | Data:
         """The next move, or the error that stops the chain."""
-        if live.body.pending == "enter":
+        if instance.body.pending == "enter":
             return ENTER
-        most = live.definition.max_chain_depth
+        most = instance.definition.max_chain_depth
         if hops >= most:
             message = f"{most} transitions were taken in a row, which is as many as maxChainDepth allows."
             return {"code": "CHAIN_DEPTH_EXCEEDED", "message": message}
-        return chosen(live, caller)
+        return choose_chained(instance, caller)
 
-    async def _halt(self, live: Live, caller: Caller, error: Data) -> Taken:
-        held = Held(kind="executing", move="", by=caller.principal, key="", chained=True)
-        return await self._moves.settle(live, held, error, outcome="halted")
+    async def _halt(self, instance: Instance, caller: Caller, error: Data) -> MoveResult:
+        pending_move = PendingMove(kind="executing", move="", by=caller.principal, key="", chained=True)
+        return await self._moves.settle(instance, pending_move, error, outcome="halted")
 
 
-DEEPEST: Final = 8
-LOOK_AGAIN: Final = 60.0
-_LISTEN: Final = 2.0
+MAX_CHILD_DEPTH: Final = 8
+CHILD_CHECK_S: Final = 60.0
+_CHILD_WAIT_S: Final = 2.0
 """Seconds after which somebody who waits for a child looks whether it ended elsewhere."""
 
 
-class Begin(Protocol):
+class StartChild(Protocol):
     """Starts an instance under an id, or finds the one that has it."""
 
     def __call__(
         self, definition: str, given: Data, caller: Caller, workflow_id: str, parent: Parent | None, depth: int
-    ) -> Awaitable[Live]: ...
+    ) -> Awaitable[Instance]: ...
 
 
 class Children:
     """Starts children and hears of their ends."""
 
-    def __init__(self, shelf: Shelf, begin: Begin, cancel: Callable[[Live, str], Awaitable[Live]]) -> None:
-        self._shelf = shelf
+    def __init__(
+        self, cache: InstanceCache, begin: StartChild, cancel: Callable[[Instance, str], Awaitable[Instance]]
+    ) -> None:
+        self._cache = cache
         self._begin = begin
         self._cancel = cancel
         self._listeners: dict[str, asyncio.Event] = {}
         self.moves: Moves
         self.chains: Chains
 
-    async def begin(self, live: Live, action: Action, held: Held, caller: Caller) -> Taken:
+    async def begin(self, instance: Instance, action: Action, pending_move: PendingMove, caller: Caller) -> MoveResult:
         """Start the child of a move; its end, if that comes at once, is the end of the move."""
         plan = action.child
         assert plan is not None
-        child_id = _id_of(live.id, held.key)
-        held = msgspec.structs.replace(held, kind="child", child=child_id, holder="")
-        parked = await self.moves.reserve(live, held, time.time() + min(LOOK_AGAIN, plan.within or LOOK_AGAIN))
+        child_id = _child_id(instance.id, pending_move.key)
+        pending_move = msgspec.structs.replace(pending_move, kind="child", child=child_id, holder="")
+        parked = await self.moves.reserve(
+            instance, pending_move, time.time() + min(CHILD_CHECK_S, plan.within or CHILD_CHECK_S)
+        )
         try:
-            return await self.wait_for(parked, held, caller)
+            return await self.wait_for(parked, pending_move, caller)
         except StaleVersion:
-            if held.chained:
+            if pending_move.chained:
                 raise
-            return Taken(await self._shelf.get(live.id) or live)  # somebody else woke it: trying again makes another
+            return MoveResult(
+                await self._cache.get(instance.id) or instance
+            )  # somebody else woke it: trying again makes another
 
-    async def wait_for(self, live: Live, held: Held, caller: Caller) -> Taken:
+    async def wait_for(self, instance: Instance, pending_move: PendingMove, caller: Caller) -> MoveResult:
         """Start the child of a parked move unless it is there already, and end the move if the child has ended."""
-        plan = live.action(held.move).child
+        plan = instance.action(pending_move.move).child
         assert plan is not None
-        given = held.arguments if plan.input is None else plan.input.fill(live.scope(held.by, held.arguments))
-        listener = self._listeners[held.child] = asyncio.Event()
+        given = (
+            pending_move.arguments
+            if plan.input is None
+            else plan.input.fill(instance.scope(pending_move.by, pending_move.arguments))
+        )
+        listener = self._listeners[pending_move.child] = asyncio.Event()
         try:
-            if live.body.depth >= DEEPEST:
-                raise WorkflowRefused(f"Workflows wait for each other more than {DEEPEST} deep.")
+            if instance.body.depth >= MAX_CHILD_DEPTH:
+                raise WorkflowRefused(f"Workflows wait for each other more than {MAX_CHILD_DEPTH} deep.")
             child = await self._begin(
                 plan.definition,
                 {} if given is MISSING else given,
                 caller,
-                held.child,
-                Parent(live.id),
-                live.body.depth + 1,
+                pending_move.child,
+                Parent(instance.id),
+                instance.body.depth + 1,
             )
         except WorkflowRefused as error:
-            return await self.moves.fail(live, held, _refused(error))
+            return await self.moves.fail(instance, pending_move, _to_executor_error(error))
         finally:
-            self._listeners.pop(held.child, None)
+            self._listeners.pop(pending_move.child, None)
         if listener.is_set() and not child.is_over:  # it has ended since it was read
-            child = await self._shelf.get(held.child) or child
-        return await self._end(live, held, child) if child.is_over else Taken(live)
+            child = await self._cache.get(pending_move.child) or child
+        return await self._end(instance, pending_move, child) if child.is_over else MoveResult(instance)
 
-    async def _end(self, live: Live, held: Held, child: Live) -> Taken:
+    async def _end(self, instance: Instance, pending_move: PendingMove, child: Instance) -> MoveResult:
         if child.body.outcome == "succeeded":
-            return await self.moves.finish(live, held, result_of(child))
+            return await self.moves.finish(instance, pending_move, child_result(child))
         told = f"Workflow {child.definition.id} ({child.id}) ended as {child.body.outcome} in {child.state.name}."
-        return await self.moves.fail(live, held, ExecutorFailed(told))
+        return await self.moves.fail(instance, pending_move, ExecutorFailed(told))
 
-    def ended(self, child: Live) -> bool:
+    def ended(self, child: Instance) -> bool:
         """Hear of an end; true when somebody waits for it right here."""
         listener = self._listeners.get(child.id)
         if listener is not None:
@@ -430,37 +474,37 @@ class Children:
 
     async def wake(self, parent_id: str) -> None:
         """Let a parent go on whose child has ended, or has taken too long."""
-        live = await self._shelf.get(parent_id)
-        if live is None or live.held is None or live.held.kind != "child":
+        instance = await self._cache.get(parent_id)
+        if instance is None or instance.pending_move is None or instance.pending_move.kind != "child":
             return
-        held, caller = live.held, absent(live.held.by, live.id)
+        pending_move, caller = instance.pending_move, detached_caller(instance.pending_move.by, instance.id)
         with suppress(StaleVersion):  # somebody else woke it
-            child = await self._shelf.get(held.child)
-            plan = live.action(held.move).child
+            child = await self._cache.get(pending_move.child)
+            plan = instance.action(pending_move.move).child
             assert plan is not None
             if child is None:
-                taken = await self.wait_for(live, held, caller)
+                taken = await self.wait_for(instance, pending_move, caller)
             elif child.is_over:
-                taken = await self._end(live, held, child)
-            elif plan.within is not None and held.began + plan.within <= time.time():
+                taken = await self._end(instance, pending_move, child)
+            elif plan.within is not None and pending_move.began + plan.within <= time.time():
                 await self._cancel(child, "its time was over")
                 told = f"Workflow {plan.definition} did not end within {plan.within:g} s."
-                taken = await self.moves.fail(live, held, ExecutorFailed(told, "timeout"))
+                taken = await self.moves.fail(instance, pending_move, ExecutorFailed(told, "timeout"))
             else:
                 # Under the same token, which whoever started the child needs when it ends at once.
-                again = time.time() + LOOK_AGAIN
-                due = again if plan.within is None else min(again, held.began + plan.within)
-                await self.moves.reserve(live, held, due, live.token)
+                again = time.time() + CHILD_CHECK_S
+                due = again if plan.within is None else min(again, pending_move.began + plan.within)
+                await self.moves.reserve(instance, pending_move, due, instance.token)
                 return
             await self.chains.go_on(taken, caller)
 
     async def run(self, definition: str, given: Data, key: str, caller: Caller, within: float | None) -> Data:
         """Run a child to its end and wait for it, for an executor inside another one."""
-        parent = await self._shelf.get(caller.chain.run) if caller.chain.run else None
+        parent = await self._cache.get(caller.chain.run) if caller.chain.run else None
         depth = 1 if parent is None else parent.body.depth + 1
-        if depth > DEEPEST:
-            raise ExecutorFailed(f"Workflows wait for each other more than {DEEPEST} deep.")
-        child_id = _id_of(caller.chain.run or f"wf_{0:012x}", key)
+        if depth > MAX_CHILD_DEPTH:
+            raise ExecutorFailed(f"Workflows wait for each other more than {MAX_CHILD_DEPTH} deep.")
+        child_id = _child_id(caller.chain.run or f"wf_{0:012x}", key)
         listener = self._listeners[child_id] = asyncio.Event()
         try:
             async with asyncio.timeout(within):
@@ -469,28 +513,28 @@ class Children:
                     if child.body.halted is not None:
                         raise ExecutorFailed(f"Workflow {definition} stopped: {child.body.halted['message']}")
                     with suppress(TimeoutError):
-                        async with asyncio.timeout(_LISTEN):
+                        async with asyncio.timeout(_CHILD_WAIT_S):
                             await listener.wait()
                     listener.clear()
-                    child = await self._shelf.get(child_id) or child
+                    child = await self._cache.get(child_id) or child
         except TimeoutError:
-            if (late := await self._shelf.get(child_id)) is not None:
+            if (late := await self._cache.get(child_id)) is not None:
                 await self._cancel(late, "its time was over")
             raise ExecutorFailed(f"Workflow {definition} did not end within {within:g} s.", "timeout") from None
         except WorkflowRefused as error:
-            raise _refused(error) from None
+            raise _to_executor_error(error) from None
         finally:
             self._listeners.pop(child_id, None)
         if child.body.outcome != "succeeded":
             raise ExecutorFailed(f"Workflow {definition} ended as {child.body.outcome} in {child.state.name}.")
-        return result_of(child)
+        return child_result(child)
 
 
-def _refused(error: WorkflowRefused) -> ExecutorFailed:
+def _to_executor_error(error: WorkflowRefused) -> ExecutorFailed:
     return ExecutorFailed(error.message, class_of(error))
 
 
-def result_of(child: Live) -> Data:
+def child_result(child: Instance) -> Data:
     """What a workflow that has ended gives to the one that waited for it."""
     return {
         "workflowId": child.id,
@@ -500,57 +544,63 @@ def result_of(child: Live) -> Data:
     }
 
 
-def _id_of(parent_id: str, key: str) -> str:
+def _child_id(parent_id: str, key: str) -> str:
     """The id of a child: it sorts with its parent, and is the same whenever the same move is run."""
     return f"wf_{parent_id.removeprefix('wf_')[:12]}{hashlib.sha256(key.encode()).hexdigest()[:12]}"
 
 
-PATIENCE: Final = 10.0
+STOP_TIMEOUT_S: Final = 10.0
 """Seconds that running moves have to end when they are to stop."""
-_REPEATS: Final = 4
+_MAX_END_ATTEMPTS: Final = 4
 
 
 class Ending:
     """Stops what runs for an instance, and ends it where it stands."""
 
-    def __init__(self, shelf: Shelf, moves: Moves, tasks: Mapping[asyncio.Task[Any], str]) -> None:
-        self._shelf = shelf
+    def __init__(self, cache: InstanceCache, moves: Moves, tasks: Mapping[asyncio.Task[Any], str]) -> None:
+        self._cache = cache
         self._moves = moves
         self._tasks = tasks
 
     async def abandon(self, workflow_id: str, reason: str) -> None:
         """End an instance that nobody waits for any more, if it was started at all."""
-        live = await self._shelf.get(workflow_id)
-        if live is not None:
-            await self.end(live, reason)
+        instance = await self._cache.get(workflow_id)
+        if instance is not None:
+            await self.end(instance, reason)
 
-    async def end(self, live: Live, reason: str, by: str = "") -> Live:
+    async def end(self, instance: Instance, reason: str, by: str = "") -> Instance:
         """End an instance, after what runs for it; whoever waits for that is told when it is over."""
-        if live.id in self._moves.ending:
-            await asyncio.shield(self._moves.ending[live.id])
-            return await self._shelf.get(live.id) or live
-        ending = self._moves.ending[live.id] = asyncio.get_running_loop().create_future()
+        if instance.id in self._moves.ending:
+            await asyncio.shield(self._moves.ending[instance.id])
+            return await self._cache.get(instance.id) or instance
+        ending = self._moves.ending[instance.id] = asyncio.get_running_loop().create_future()
         try:
-            return await self._end_now(live, reason, by)
+            return await self._end_now(instance, reason, by)
         finally:
-            del self._moves.ending[live.id]
+            del self._moves.ending[instance.id]
             ending.set_result(None)
 
-    async def _end_now(self, live: Live, reason: str, by: str) -> Live:
-        for _ in range(_REPEATS):
-            running = [task for task, workflow_id in self._tasks.items() if workflow_id == live.id]
+    async def _end_now(self, instance: Instance, reason: str, by: str) -> Instance:
+        for _ in range(_MAX_END_ATTEMPTS):
+            running = [task for task, workflow_id in self._tasks.items() if workflow_id == instance.id]
             for task in running:
                 task.cancel()
             if running:
-                await asyncio.wait(running, timeout=PATIENCE)
-            live = await self._shelf.get(live.id) or live
-            if live.is_over:
+                await asyncio.wait(running, timeout=STOP_TIMEOUT_S)
+            instance = await self._cache.get(instance.id) or instance
+            if instance.is_over:
                 break
             now = time.time()
-            told = transitions.divert(live, None, CANCEL, by or live.body.owner.id, "cancelled", now, reason=reason)
+            told = transitions.interrupt(
+                instance, None, CANCEL, by or instance.body.owner.id, "cancelled", now, reason=reason
+            )
             with suppress(StaleVersion):
-                after = await self._moves.divert(live, told)
-                if live.held is not None and live.held.child and (child := await self._shelf.get(live.held.child)):
+                after = await self._moves.divert(instance, told)
+                if (
+                    instance.pending_move is not None
+                    and instance.pending_move.child
+                    and (child := await self._cache.get(instance.pending_move.child))
+                ):
                     await self.end(child, reason, by)
                 return after
-        return live
+        return instance

@@ -8,12 +8,12 @@ from typing import Any, Final
 import msgspec
 
 from waypost.capabilities.context import Caller
-from waypost.stores.instances import HistoryEntry, Instance, Note
+from waypost.stores.instances import HistoryEntry, InstanceRecord, Note
 from waypost.stores.store import Store
-from waypost.workflows.answers import Answer, moment
+from waypost.workflows.answers import Answer, format_time
 from waypost.workflows.engine import Engine
-from waypost.workflows.instance import Live
-from waypost.workflows.views import hidden
+from waypost.workflows.instance import Instance
+from waypost.workflows.views import mask_secrets
 
 MOST_HISTORY: Final = 10_000
 """How many commits are shown at a time."""
@@ -56,15 +56,15 @@ class Runs:
             page = await self._store.instances.latest(
                 before, _PAGE if status else limit + 1, principal=principal, definition=definition
             )
-            for instance in page:
-                live = await self._engine.shelf.live(instance)
-                if status is not None and live.status != status:
-                    before = instance.id
+            for record in page:
+                instance = await self._engine.cache.restore(record)
+                if status is not None and instance.status != status:
+                    before = record.id
                     continue
                 if len(found) == limit:
                     return Page(found, before)
-                found.append(_row(live, instance))
-                before = instance.id
+                found.append(_row(instance, record))
+                before = record.id
             looked_at += len(page)
             if len(page) < (_PAGE if status else limit + 1):
                 return Page(found)
@@ -75,12 +75,12 @@ class Runs:
         answer = await self._engine.get(workflow_id, caller)
         if answer.refused:
             return answer
-        live = await self._engine.seen(workflow_id, caller.principal)
+        instance = await self._engine.seen(workflow_id, caller.principal)
         most = min(limit, MOST_HISTORY)
         found = await self._history(workflow_id, after, most + 1)
         history = found[:most]
         notes = await self._store.instances.notes(workflow_id, MOST_HISTORY)
-        told = {**shown(answer.data), **_about(live), **_told(history, notes)}
+        told = {**shown(answer.data), **_about(instance), **_told(history, notes)}
         if len(found) > most:
             told["next"] = history[-1].version
         return Answer(told)
@@ -98,7 +98,7 @@ class Runs:
 
 def shown(answer: Data) -> Data:
     """An answer about an instance without the secrets in it."""
-    told = {key: hidden(value, key) if key in _SECRETIVE else value for key, value in answer.items()}
+    told = {key: mask_secrets(value, key) if key in _SECRETIVE else value for key, value in answer.items()}
     if "links" in answer:
         told["links"] = [_link(link) for link in answer["links"]]
     return told
@@ -106,37 +106,41 @@ def shown(answer: Data) -> Data:
 
 def _link(link: Data) -> Data:
     args = link.get("args", {})
-    return {**link, "args": {**args, "arguments": hidden(args["arguments"])}} if "arguments" in args else link
+    return {**link, "args": {**args, "arguments": mask_secrets(args["arguments"])}} if "arguments" in args else link
 
 
-def _row(live: Live, instance: Instance) -> Data:
+def _row(instance: Instance, record: InstanceRecord) -> Data:
     return {
-        "workflowId": live.id,
-        "definitionId": live.definition.id,
-        "state": live.state.name,
-        "version": live.version,
-        "status": live.status,
-        "principal": instance.principal,
-        **_times(live),
+        "workflowId": instance.id,
+        "definitionId": instance.definition.id,
+        "state": instance.state.name,
+        "version": instance.version,
+        "status": instance.status,
+        "principal": record.principal,
+        **_times(instance),
     }
 
 
-def _about(live: Live) -> Data:
-    body, owner = live.body, live.body.owner
+def _about(instance: Instance) -> Data:
+    body, owner = instance.body, instance.body.owner
     told: Data = {
         "principal": owner.id,
         "owner": {"id": owner.id, "roles": list(owner.roles), "permissions": list(owner.permissions)},
-        "input": hidden(body.input),
-        **_times(live),
+        "input": mask_secrets(body.input),
+        **_times(instance),
     }
     if body.parent is not None:
         told["parent"] = {"workflowId": body.parent.id}
     return told
 
 
-def _times(live: Live) -> Data:
-    times = {"startedAt": live.body.started_at, "endedAt": live.body.ended_at, "deadline": live.body.deadline}
-    return {name: moment(at) for name, at in times.items() if at}
+def _times(instance: Instance) -> Data:
+    times = {
+        "startedAt": instance.body.started_at,
+        "endedAt": instance.body.ended_at,
+        "deadline": instance.body.deadline,
+    }
+    return {name: format_time(at) for name, at in times.items() if at}
 
 
 def _told(history: Sequence[HistoryEntry], notes: Sequence[Note]) -> Data:
@@ -148,7 +152,7 @@ def _told(history: Sequence[HistoryEntry], notes: Sequence[Note]) -> Data:
         version = note.value.get("version")
         if version not in versions:
             continue
-        told = {"version": version, "at": moment(note.at), **_plain(note.value)}
+        told = {"version": version, "at": format_time(note.at), **_plain(note.value)}
         if note.value.get("outcome") in _DECIDED:
             state = versions[version]
             rows.append((version, 1, note.at, {**told, "from": state, "to": state}))
@@ -159,13 +163,13 @@ def _told(history: Sequence[HistoryEntry], notes: Sequence[Note]) -> Data:
 
 
 def _commit(entry: HistoryEntry) -> Data:
-    told = {"version": entry.version, "at": moment(entry.at), **_plain(entry.value)}
+    told = {"version": entry.version, "at": format_time(entry.at), **_plain(entry.value)}
     if "approvals" in told:
-        told["approvals"] = [{**one, "at": moment(one["at"])} for one in told["approvals"]]
+        told["approvals"] = [{**one, "at": format_time(one["at"])} for one in told["approvals"]]
     return told
 
 
 def _plain(value: Data) -> Data:
     """What was recorded, without secrets; the idempotency key is none."""
     told = {"idempotencyKey" if name == "key" else name: item for name, item in value.items()}
-    return {name: hidden(item) if name in ("delta", "error") else item for name, item in told.items()}
+    return {name: mask_secrets(item) if name in ("delta", "error") else item for name, item in told.items()}

@@ -25,11 +25,11 @@ from waypost.workflows.guards.any_of import AnyOf
 from waypost.workflows.guards.not_ import Not
 from waypost.workflows.guards.permission import PermissionGuard
 from waypost.workflows.guards.role import RoleGuard
-from waypost.workflows.instance import HUMAN, SYSTEM, Live, absent
-from waypost.workflows.records import ENTER, TIMEOUT, Approval, Held
+from waypost.workflows.instance import HUMAN, SYSTEM, Instance, detached_caller
+from waypost.workflows.records import ENTER, TIMEOUT, Approval, PendingMove
 from waypost.workflows.samples import Interests, own_root
 from waypost.workflows.steps import ON_ERROR, ON_SUCCESS, Done
-from waypost.workflows.transitions import chosen
+from waypost.workflows.transitions import choose_chained
 
 WALKS: Final = 200
 STEPS: Final = 50
@@ -119,144 +119,148 @@ class Simulation:
         self._dead_ends: dict[str, Trouble] = {}
         self._failures: dict[str, Trouble] = {}
         self._trail: list[Data] = []
-        self._halted: Live
+        self._halted: Instance
         """The instance whose chain did not go on."""
 
     def walk(self, number: int, steps: int) -> None:
         """Walk once, from the start."""
         self._trail = []
         given = self._interests.fitting(self._definition.input_schema, "input", self._chance)
-        live, _ = transitions.begin(self._definition, given or {}, self._cast.anybody(self._chance), "wf_simulated")
-        self._states[live.state.name] += 1
+        instance, _ = transitions.create_instance(
+            self._definition, given or {}, self._cast.anybody(self._chance), "wf_simulated"
+        )
+        self._states[instance.state.name] += 1
         for _ in range(steps):
-            settled = self._settled(live)
+            settled = self._settled(instance)
             if isinstance(settled, str):
                 self._note(self._failures, self._halted, number, [settled])
                 self._endings["chain_failed"] += 1
                 return
-            live = settled
-            if live.is_over:
-                self._endings[live.body.outcome] += 1
+            instance = settled
+            if instance.is_over:
+                self._endings[instance.body.outcome] += 1
                 return
             moved = (
-                self._timed_out(live)
-                or self._decided(live)
-                or self._timed_out(live, surely=True)
-                or self._decided(live, self._patience(live))
+                self._timed_out(instance)
+                or self._decided(instance)
+                or self._timed_out(instance, surely=True)
+                or self._decided(instance, self._patience(instance))
             )
             if moved is None:
-                self._note(self._dead_ends, live, number, self._reasons(live))
+                self._note(self._dead_ends, instance, number, self._reasons(instance))
                 self._endings["dead_end"] += 1
                 return
-            live = moved
+            instance = moved
         self._endings["open"] += 1
 
-    def _patience(self, live: Live) -> int:
+    def _patience(self, instance: Instance) -> int:
         """How often to try once more before a walk counts as stuck: often, where that would be news."""
-        known = self._dead_ends.get(live.state.name)
+        known = self._dead_ends.get(instance.state.name)
         return _PERSISTENT if known is None or len(self._trail) < len(known.steps) else 0
 
-    def _note(self, where: dict[str, Trouble], live: Live, number: int, reasons: list[str]) -> None:
+    def _note(self, where: dict[str, Trouble], instance: Instance, number: int, reasons: list[str]) -> None:
         """Remember the shortest way to a trouble."""
-        known = where.get(live.state.name)
+        known = where.get(instance.state.name)
         if known is None or len(self._trail) < len(known.steps):
-            body = live.body
-            where[live.state.name] = Trouble(
-                live.state.name, reasons, body.context, number, body.input, list(self._trail)
+            body = instance.body
+            where[instance.state.name] = Trouble(
+                instance.state.name, reasons, body.context, number, body.input, list(self._trail)
             )
 
-    def _reasons(self, live: Live) -> list[str]:
-        name = live.state.name
-        open_to = [plan.name for plan in live.state.transitions.values() if plan.model.actor != "deterministic"]
+    def _reasons(self, instance: Instance) -> list[str]:
+        name = instance.state.name
+        open_to = [plan.name for plan in instance.state.transitions.values() if plan.model.actor != "deterministic"]
         if not open_to:
             return [f"No transition leads out of {name} that anybody could take."]
         return [f"{move}: {self._refused.get((name, move), 'it cannot be taken')}" for move in open_to]
 
-    def _settled(self, live: Live) -> Live | str:
+    def _settled(self, instance: Instance) -> Instance | str:
         """The instance where somebody has to decide; or why its chain does not go on."""
         hops = 0
-        while live.body.pending and not live.is_over:
+        while instance.body.pending and not instance.is_over:
             by = self._cast.everybody
-            if live.body.pending == "enter":
-                live = self._taken_by(live, ENTER, {}, by, chained=True)
+            if instance.body.pending == "enter":
+                instance = self._taken_by(instance, ENTER, {}, by, chained=True)
                 continue
-            self._halted = live
+            self._halted = instance
             if hops >= self._definition.max_chain_depth:
                 return f"{hops} transitions were taken in a row, which is as many as maxChainDepth allows."
-            move = chosen(live, absent(by, live.id))
+            move = choose_chained(instance, detached_caller(by, instance.id))
             if isinstance(move, dict):
                 return str(move["message"])
-            live = self._taken_by(live, move, {}, by, chained=True)
+            instance = self._taken_by(instance, move, {}, by, chained=True)
             hops += 1
-        return live
+        return instance
 
-    def _timed_out(self, live: Live, *, surely: bool = False) -> Live | None:
+    def _timed_out(self, instance: Instance, *, surely: bool = False) -> Instance | None:
         leads = self._definition.model.on_timeout
         if leads is None or not (surely or self._chance.random() < _TIMES_OUT):
             return None
-        self._arrived(live, TIMEOUT, leads.target)
-        return transitions.divert(live, leads.target, TIMEOUT, "", "timed_out", 0.0).live
+        self._arrived(instance, TIMEOUT, leads.target)
+        return transitions.interrupt(instance, leads.target, TIMEOUT, "", "timed_out", 0.0).instance
 
-    def _decided(self, live: Live, tries: int = _TRIES) -> Live | None:
+    def _decided(self, instance: Instance, tries: int = _TRIES) -> Instance | None:
         """The instance after somebody took a transition; none when no transition can be taken."""
-        for plan in self._in_some_order(live):
+        for plan in self._in_some_order(instance):
             for attempt in range(tries):
                 by = self._cast.everybody if attempt == 0 else self._cast.anybody(self._chance)
                 try:
-                    arguments = self._allowed(live, plan, by)
+                    arguments = self._allowed(instance, plan, by)
                 except WorkflowRefused as refused:
-                    self._refused[live.state.name, plan.name] = refused.message
+                    self._refused[instance.state.name, plan.name] = refused.message
                     continue
-                return self._taken_by(live, plan.name, arguments, by)
+                return self._taken_by(instance, plan.name, arguments, by)
         return None
 
-    def _in_some_order(self, live: Live) -> list[TransitionPlan]:
+    def _in_some_order(self, instance: Instance) -> list[TransitionPlan]:
         """The transitions that somebody could take, mostly with those in front that nobody took yet."""
-        plans = [plan for plan in live.state.transitions.values() if plan.model.actor != "deterministic"]
+        plans = [plan for plan in instance.state.transitions.values() if plan.model.actor != "deterministic"]
         self._chance.shuffle(plans)
         if self._chance.random() < 0.5:
-            plans.sort(key=lambda plan: self._taken[live.state.name, plan.name])
+            plans.sort(key=lambda plan: self._taken[instance.state.name, plan.name])
         return plans
 
-    def _allowed(self, live: Live, plan: TransitionPlan, by: Principal) -> Data:
+    def _allowed(self, instance: Instance, plan: TransitionPlan, by: Principal) -> Data:
         transitions.check_actor(plan, by)
-        root = own_root("arguments", live.state.name, plan.name)
+        root = own_root("arguments", instance.state.name, plan.name)
         made = self._interests.fitting(plan.model.input_schema, root, self._chance)
         if made is None:
             raise WorkflowRefused(f"No arguments could be made up that fit the schema of {plan.name}.")
-        arguments = transitions.admitted(plan, made)
-        transitions.check_guards(live, plan, by, arguments)
+        arguments = transitions.fill_arguments(plan, made)
+        transitions.check_guards(instance, plan, by, arguments)
         return arguments
 
-    def _taken_by(self, live: Live, move: str, arguments: Data, by: Principal, *, chained: bool = False) -> Live:
+    def _taken_by(
+        self, instance: Instance, move: str, arguments: Data, by: Principal, *, chained: bool = False
+    ) -> Instance:
         """The instance after a move, with what it runs made up; the same one where people reject it."""
-        action = live.action(move)
-        held = Held(kind="executing", move=move, by=by, key="", arguments=arguments, chained=chained)
+        action = instance.action(move)
+        pending_move = PendingMove(kind="executing", move=move, by=by, key="", arguments=arguments, chained=chained)
         if action.human is not None:
             if self._chance.random() < _REJECTS:
-                self._trail.append({"transition": move, "from": live.state.name, "outcome": "rejected"})
-                return live
-            held = msgspec.structs.replace(held, approval=_approved(action.human))
-        output = self._output(live, move, action)
-        proof = None if action.runs is None else self._cast.proof(live, move)
-        after = transitions.land(live, held, action, output, 0.0, proof).live
-        self._arrived(live, move, after.state.name, arguments)
+                self._trail.append({"transition": move, "from": instance.state.name, "outcome": "rejected"})
+                return instance
+            pending_move = msgspec.structs.replace(pending_move, approval=_approved(action.human))
+        output = self._output(instance, move, action)
+        proof = None if action.runs is None else self._cast.proof(instance, move)
+        after = transitions.apply_transition(instance, pending_move, action, output, 0.0, proof).instance
+        self._arrived(instance, move, after.state.name, arguments)
         return after
 
-    def _arrived(self, live: Live, move: str, target: str, arguments: Data | None = None) -> None:
-        step: Data = {"transition": move, "from": live.state.name, "to": target}
+    def _arrived(self, instance: Instance, move: str, target: str, arguments: Data | None = None) -> None:
+        step: Data = {"transition": move, "from": instance.state.name, "to": target}
         self._trail.append({**step, "arguments": arguments} if arguments else step)
-        self._taken[live.state.name, move] += 1
+        self._taken[instance.state.name, move] += 1
         if move != ENTER:
             self._states[target] += 1
 
-    def _output(self, live: Live, move: str, action: Action) -> Any:
+    def _output(self, instance: Instance, move: str, action: Action) -> Any:
         """What an executor could give."""
         if action.is_pure:
             return {} if action.kind == "noop" else None
-        made = self._interests.made(own_root("output", live.state.name, move), self._chance)
+        made = self._interests.made(own_root("output", instance.state.name, move), self._chance)
         if action.kind == "step":
-            return self._step_output(live, made)
+            return self._step_output(instance, made)
         fixed: Data = {}
         if action.human is not None:
             fixed = {"requestId": "ap_simulated", "queue": action.human.queue, "status": "approved", "approved": True}
@@ -264,11 +268,11 @@ class Simulation:
             fixed = {"workflowId": "wf_child", "outcome": "succeeded"}
         return {**made, **fixed} if isinstance(made, dict) else fixed or made
 
-    def _step_output(self, live: Live, made: Any) -> Done:
+    def _step_output(self, instance: Instance, made: Any) -> Done:
         step = next(
             one
             for name, one in zip(self._definition.names, self._definition.model.steps, strict=False)
-            if name == live.state.name
+            if name == instance.state.name
         )
         branch = self._chance.choice([ON_SUCCESS, ON_ERROR, *(route.branch for route in step.routes)])
         if branch == ON_ERROR:
@@ -324,11 +328,11 @@ class _Cast:
         permissions = tuple(one for one in self._permissions if chance.random() < 0.6)
         return Principal(chance.choice(_PEOPLE), roles, permissions)
 
-    def proof(self, live: Live, move: str) -> str | None:
+    def proof(self, instance: Instance, move: str) -> str | None:
         """The kind of evidence that the executor of a move leaves."""
-        place = (live.state.name, move)
+        place = (instance.state.name, move)
         if place not in self._proofs:
-            state = live.state.model
+            state = instance.state.model
             model = state.on_enter if move == ENTER else state.transitions.get(move)
             executor: ExecutorModel | None = None if model is None else model.executor
             self._proofs[place] = None if executor is None else build(executor, ISOLATED).evidence

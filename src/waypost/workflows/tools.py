@@ -29,7 +29,7 @@ from waypost.workflows.steps import GIVEN
 from waypost.workflows.transitions import new_id
 
 OWNER: Final = "workflow"
-DAY: Final = 86_400.0
+MAX_CALL_S: Final = 86_400.0
 """How long one of the four may take: what it runs has deadlines of its own."""
 
 Data = dict[str, Any]
@@ -89,7 +89,7 @@ _EXPLAIN: Final = {
 }
 
 
-class Forgiving(RawForm):
+class DefaultingForm(RawForm):
     """A schema that is published as it is, and forgives what has only one meaning when it is left out."""
 
     def __init__(self, schema: Data, **otherwise: Any) -> None:
@@ -105,10 +105,12 @@ def workflow_tools(engine: Engine) -> list[Capability]:
     """The four tools."""
 
     async def start(args: Data, ctx: Context) -> Result:
-        return told(await offer(engine, ctx, lambda: engine.start(args["definitionId"], args["input"], ctx.caller)))
+        return to_result(
+            await elicit_approval(engine, ctx, lambda: engine.start(args["definitionId"], args["input"], ctx.caller))
+        )
 
     async def get(args: Data, ctx: Context) -> Result:
-        return told(await engine.get(args["workflowId"], ctx.caller))
+        return to_result(await engine.get(args["workflowId"], ctx.caller))
 
     async def submit(args: Data, ctx: Context) -> Result:
         def once() -> Awaitable[Answer]:
@@ -123,10 +125,10 @@ def workflow_tools(engine: Engine) -> list[Capability]:
                 output=args.get("output"),
             )
 
-        return told(await offer(engine, ctx, once))
+        return to_result(await elicit_approval(engine, ctx, once))
 
     async def explain(args: Data, ctx: Context) -> Result:
-        return told(
+        return to_result(
             await engine.explain(
                 args["definitionId"], args.get("transition", ""), args.get("workflowId", ""), ctx.caller
             )
@@ -137,7 +139,7 @@ def workflow_tools(engine: Engine) -> list[Capability]:
             "workflow.start",
             "Start a workflow by its definitionId and get its state, its context and links: each link is the next call "
             "you may make, ready to be made as it is.",
-            Forgiving(_START, definitionId="", input={}),
+            DefaultingForm(_START, definitionId="", input={}),
             start,
         ),
         _tool(
@@ -152,14 +154,14 @@ def workflow_tools(engine: Engine) -> list[Capability]:
             "workflow.submit",
             "Take a transition of a workflow instance. Follow a link: its args are the arguments of this call; fill in "
             "`arguments` by the link's inputSchema. A refusal says what was wrong and carries links that lead on.",
-            Forgiving(_SUBMIT, arguments={}),
+            DefaultingForm(_SUBMIT, arguments={}),
             submit,
         ),
         _tool(
             "workflow.explain",
             "See what a workflow would do, without doing anything: its states, or one transition with its guards, "
             "schema and executor; with a workflowId also what is allowed in that instance now, and why not.",
-            Forgiving(_EXPLAIN, definitionId=""),
+            DefaultingForm(_EXPLAIN, definitionId=""),
             explain,
             read_only_hint=True,
             idempotent_hint=True,
@@ -170,7 +172,7 @@ def workflow_tools(engine: Engine) -> list[Capability]:
 def _tool(name: str, description: str, arguments: RawForm, handler: Handler, **annotations: bool) -> Capability:
     return make_tool(
         name,
-        ToolOptions(timeout=DAY, annotations=annotations or None),
+        ToolOptions(timeout=MAX_CALL_S, annotations=annotations or None),
         arguments=arguments,
         output=None,
         handler=handler,
@@ -181,7 +183,7 @@ def _tool(name: str, description: str, arguments: RawForm, handler: Handler, **a
     )
 
 
-def told(answer: Answer) -> Result:
+def to_result(answer: Answer) -> Result:
     """An answer as a tool's result: structured, and the same as text."""
     text = Text(encode_json(answer.data).decode())
     return Result([text], structured=answer.data, is_error=answer.refused)
@@ -195,10 +197,10 @@ _FORM: Final = {
     },
     "required": ["decision"],
 }
-_SHOWN: Final = 4000
+_MAX_SHOWN_CHARS: Final = 4000
 
 
-async def offer(engine: Engine, ctx: Context, call: Callable[[], Awaitable[Answer]]) -> Answer:
+async def elicit_approval(engine: Engine, ctx: Context, call: Callable[[], Awaitable[Answer]]) -> Answer:
     """Make a call, and if it stops at people of whom the caller is one, ask them."""
     if not ctx.principal.roles or "elicitation" not in ctx.caller.client_capabilities:
         return await call()
@@ -212,26 +214,26 @@ async def offer(engine: Engine, ctx: Context, call: Callable[[], Awaitable[Answe
     if refused or approval is None or approval["role"] not in ctx.principal.roles:
         return Answer(data, refused)
     try:
-        said = await ctx.elicit(_question(data["workflowId"], approval), _FORM)
+        said = await ctx.elicit(_format_question(data["workflowId"], approval), _FORM)
     except (CapabilityNotSupported, CallError):
         return Answer(data)
     if said.action != "accept" or not said.content:
         return Answer(data)
-    decide = engine.gates.approve if said.content["decision"] == "approve" else engine.gates.reject
+    decide = engine.approvals.approve if said.content["decision"] == "approve" else engine.approvals.reject
     try:
         outcome = await decide(
             approval["id"], ctx.principal, "elicitation", said.content.get("reason", ""), approval["digest"]
         )
     except WorkflowRefused as error:
-        live = await engine.seen(data["workflowId"], ctx.principal)
-        return answers.refusal(live, ctx.principal, error.code, error.message)
-    return answers.outcome(outcome.live, ctx.principal, outcome.error, outcome.chain)
+        instance = await engine.seen(data["workflowId"], ctx.principal)
+        return answers.refusal_answer(instance, ctx.principal, error.code, error.message)
+    return answers.answer_outcome(outcome.instance, ctx.principal, outcome.error, outcome.chain)
 
 
-def _question(workflow_id: str, approval: dict[str, Any]) -> str:
+def _format_question(workflow_id: str, approval: dict[str, Any]) -> str:
     shown = msgspec.json.format(msgspec.json.encode(approval["presents"]).decode(), indent=2)
-    cut = f"\n... ({len(shown) - _SHOWN} characters more)" if len(shown) > _SHOWN else ""
-    return f"{approval['prompt']}\n\n{shown[:_SHOWN]}{cut}\n\nWorkflow {workflow_id}, {approval['digest']}"
+    cut = f"\n... ({len(shown) - _MAX_SHOWN_CHARS} characters more)" if len(shown) > _MAX_SHOWN_CHARS else ""
+    return f"{approval['prompt']}\n\n{shown[:_MAX_SHOWN_CHARS]}{cut}\n\nWorkflow {workflow_id}, {approval['digest']}"
 
 
 def run_tool(engine: Engine, definition: Definition) -> Capability:
@@ -255,7 +257,7 @@ def run_tool(engine: Engine, definition: Definition) -> Capability:
         except asyncio.CancelledError:
             await asyncio.shield(engine.spawn(engine.ending.abandon(workflow_id, "nobody waits for it any more")))
             raise
-        return told(run_answer(outcome, ctx.principal))
+        return to_result(run_answer(outcome, ctx.principal))
 
     return make_tool(
         tool_name(name),
@@ -278,14 +280,14 @@ def run_tool(engine: Engine, definition: Definition) -> Capability:
 
 def run_answer(outcome: Outcome, principal: Principal) -> Answer:
     """What running a workflow came to: its result, or what has to be decided."""
-    live = outcome.live
-    standing = answers.outcome(live, principal, outcome.error, outcome.chain)
-    data: Data = {"run_id": live.id, **standing.data}
-    if not live.is_over:
+    instance = outcome.instance
+    standing = answers.answer_outcome(instance, principal, outcome.error, outcome.chain)
+    data: Data = {"run_id": instance.id, **standing.data}
+    if not instance.is_over:
         return Answer(data, standing.refused)
-    context = live.body.context
-    data["status"] = "completed" if live.body.outcome == "succeeded" else live.settled
-    data["result"] = context.get("result") if live.definition.model.steps else context
-    if live.definition.model.steps and context.get("error"):
+    context = instance.body.context
+    data["status"] = "completed" if instance.body.outcome == "succeeded" else instance.settled
+    data["result"] = context.get("result") if instance.definition.model.steps else context
+    if instance.definition.model.steps and context.get("error"):
         data["error"] = context["error"]
-    return Answer(data, refused=live.body.outcome == "failed")
+    return Answer(data, refused=instance.body.outcome == "failed")

@@ -17,16 +17,16 @@ from waypost.capabilities.principals import Principal
 from waypost.errors import WorkflowRefused, shorten
 from waypost.stores.records import MAX_KEY_BYTES, is_key
 from waypost.workflows.definitions import Action, Definition, TransitionPlan, with_defaults
-from waypost.workflows.instance import HUMAN, Live, is_system, settled_status
-from waypost.workflows.records import ENTER, WAITING, Approval, Body, Held, Parent, Pending, digest
+from waypost.workflows.instance import HUMAN, Instance, is_system, status_in
+from waypost.workflows.records import ENTER, WAITING, Approval, Body, Parent, Pending, PendingMove, digest
 from waypost.workflows.scope import MISSING, Proof
 
 Data = dict[str, Any]
 
 
-def stale(live: Live, expected: int) -> WorkflowRefused:
+def stale_version_error(instance: Instance, expected: int) -> WorkflowRefused:
     """That a version is over."""
-    message = f"Expected workflow version {expected}, but current version is {live.version}."
+    message = f"Expected workflow version {expected}, but current version is {instance.version}."
     return WorkflowRefused(message, "STALE_WORKFLOW_VERSION")
 
 
@@ -37,57 +37,68 @@ def check_request_id(request_id: str) -> None:
         raise WorkflowRefused(message, "INPUT_SCHEMA_VIOLATION", problems=[message])
 
 
-def check_version(live: Live, expected: int) -> None:
+def check_version(instance: Instance, expected: int) -> None:
     """Refuse a version that is over, or that somebody is moving on from right now."""
-    if live.version != expected:
-        raise stale(live, expected)
-    held = live.held
-    if held is None:
+    if instance.version != expected:
+        raise stale_version_error(instance, expected)
+    pending_move = instance.pending_move
+    if pending_move is None:
         return
-    if held.kind == "approval":
-        assert held.approval is not None
+    if pending_move.kind == "approval":
+        assert pending_move.approval is not None
         raise WorkflowRefused(
-            f"{held.move} waits for a person with the role {held.approval.role}.",
+            f"{pending_move.move} waits for a person with the role {pending_move.approval.role}.",
             "APPROVAL_PENDING",
-            approval={"id": held.approval.id},
+            approval={"id": pending_move.approval.id},
         )
-    if held.kind == "unknown":
+    if pending_move.kind == "unknown":
         raise WorkflowRefused(
-            f"Nobody knows whether {held.move} was done; resolve that first.", "UNKNOWN_OUTCOME", move=held.move
+            f"Nobody knows whether {pending_move.move} was done; resolve that first.",
+            "UNKNOWN_OUTCOME",
+            move=pending_move.move,
         )
-    waits = f"waits for workflow {held.child}" if held.kind == "child" else "is being executed"
-    raise WorkflowRefused(f"{held.move} {waits}; version {expected} is taken.", "STALE_WORKFLOW_VERSION")
+    waits = f"waits for workflow {pending_move.child}" if pending_move.kind == "child" else "is being executed"
+    raise WorkflowRefused(f"{pending_move.move} {waits}; version {expected} is taken.", "STALE_WORKFLOW_VERSION")
 
 
-def check_entered(live: Live) -> None:
+def check_entered(instance: Instance) -> None:
     """Refuse what would go around the entry into the state, or around what goes on by itself right now."""
-    if live.is_over:
+    if instance.is_over:
         return
-    if live.goes_on:
-        message = f"{live.definition.id} goes on by itself from {live.state.name}; version {live.version} is taken."
-        raise WorkflowRefused(message, "STALE_WORKFLOW_VERSION")
-    halted = live.body.halted
-    if live.body.pending == "enter" and halted is not None:
+    if instance.goes_on:
+        raise WorkflowRefused(
+            f"{instance.definition.id} goes on by itself from {instance.state.name}; "
+            f"version {instance.version} is taken.",
+            "STALE_WORKFLOW_VERSION",
+        )
+    halted = instance.body.halted
+    if instance.body.pending == "enter" and halted is not None:
         why = {"errorClass": halted["errorClass"]} if "errorClass" in halted else {}
-        message = f"{live.state.name} has not been entered, and nothing can be done there before: {halted['message']}"
+        message = (
+            f"{instance.state.name} has not been entered, and nothing can be done there before: {halted['message']}"
+        )
         raise WorkflowRefused(message, "CHAIN_FAILED", **why)
 
 
-def found(live: Live, name: str) -> TransitionPlan:
+def get_transition(instance: Instance, name: str) -> TransitionPlan:
     """The transition of that name, if it leads out of here."""
-    plan = None if live.is_over else live.state.transitions.get(name)
+    plan = None if instance.is_over else instance.state.transitions.get(name)
     if plan is None:
         where = (
-            f"{live.definition.id} has ended"
-            if live.is_over
-            else f"{live.state.name} has no transition {shorten(name)!r}"
+            f"{instance.definition.id} has ended"
+            if instance.is_over
+            else f"{instance.state.name} has no transition {shorten(name)!r}"
         )
-        raise WorkflowRefused(f"{where}.", "INVALID_TRANSITION", legalTransitions=_legal(live))
+        raise WorkflowRefused(f"{where}.", "INVALID_TRANSITION", legalTransitions=_legal(instance))
     return plan
 
 
-def _legal(live: Live) -> list[str]:
-    return [] if live.is_over else [n for n, p in live.state.transitions.items() if p.model.actor != "deterministic"]
+def _legal(instance: Instance) -> list[str]:
+    return (
+        []
+        if instance.is_over
+        else [n for n, p in instance.state.transitions.items() if p.model.actor != "deterministic"]
+    )
 
 
 def check_actor(plan: TransitionPlan, principal: Principal) -> None:
@@ -101,7 +112,7 @@ def check_actor(plan: TransitionPlan, principal: Principal) -> None:
         raise WorkflowRefused(f"{plan.name} is the system's; {principal.id} is not.", "ACTOR_MISMATCH")
 
 
-def admitted(plan: TransitionPlan, arguments: Data) -> Data:
+def fill_arguments(plan: TransitionPlan, arguments: Data) -> Data:
     """The arguments with their defaults, if they fit."""
     if plan.schema is None:
         return arguments
@@ -116,11 +127,11 @@ def admitted(plan: TransitionPlan, arguments: Data) -> Data:
     return filled
 
 
-def check_guards(live: Live, plan: TransitionPlan, principal: Principal, arguments: Data) -> None:
+def check_guards(instance: Instance, plan: TransitionPlan, principal: Principal, arguments: Data) -> None:
     """Refuse what a guard is against, and say which one and why."""
     if not plan.guard_texts:
         return
-    scope = live.scope(principal, arguments)
+    scope = instance.scope(principal, arguments)
     if plan.guards.holds(scope):
         return
     reasons = plan.guards.failures(scope)
@@ -128,15 +139,15 @@ def check_guards(live: Live, plan: TransitionPlan, principal: Principal, argumen
     raise WorkflowRefused(f"{plan.name} is not allowed now: {told}", "GUARD_REJECTED", guards=reasons)
 
 
-GRACE: Final = 5.0
+CHAIN_GRACE_S: Final = 5.0
 """Seconds after which somebody else looks whether a chain goes on."""
 _NO_ARGUMENTS: Final = digest({})
 
 
-class Landing(msgspec.Struct, frozen=True):
+class AppliedTransition(msgspec.Struct, frozen=True):
     """The outcome of a move, to be committed."""
 
-    live: Live
+    instance: Instance
     due_at: float
     entry: Data
 
@@ -146,21 +157,21 @@ def new_id() -> str:
     return f"wf_{time.time_ns() // 1_000_000:012x}{secrets.token_hex(6)}"
 
 
-def begin(
+def create_instance(
     definition: Definition,
     given: Data,
     owner: Principal,
     workflow_id: str = "",
     parent: Parent | None = None,
     depth: int = 0,
-) -> tuple[Live, float]:
+) -> tuple[Instance, float]:
     """A new instance in its initial state, and when it is due."""
     now = time.time()
     state, model = definition.state(definition.initial), definition.model
     pending: Pending = ""
     if not state.model.terminal:
         pending = "enter" if state.enter is not None else "chain" if state.chained else ""
-    status = settled_status(state)
+    status = status_in(state)
     body = Body(
         digest=definition.digest,
         owner=Principal(owner.id, owner.roles, owner.permissions, owner.scopes),
@@ -174,74 +185,90 @@ def begin(
         outcome=status if state.model.terminal else "",
         ended_at=now if state.model.terminal else 0.0,
     )
-    live = Live(id=workflow_id or new_id(), version=1, definition=definition, state=state, settled=status, body=body)
-    return live, 0.0 if state.model.terminal else now + GRACE if pending else body.deadline
+    instance = Instance(
+        id=workflow_id or new_id(), version=1, definition=definition, state=state, settled=status, body=body
+    )
+    return instance, 0.0 if state.model.terminal else now + CHAIN_GRACE_S if pending else body.deadline
 
 
-def land(
-    live: Live, held: Held, action: Action, output: Any, now: float, proof: str | None = None, **told: Any
-) -> Landing:
+def apply_transition(
+    instance: Instance,
+    pending_move: PendingMove,
+    action: Action,
+    output: Any,
+    now: float,
+    proof: str | None = None,
+    **told: Any,
+) -> AppliedTransition:
     """Follow a transition, or finish entering a state, with the output of what was run.
 
     `proof` is the evidence that running it was; `told` adds to the history.
     """
-    plan = live.plan(held.move)
+    plan = instance.plan(pending_move.move)
     written: Data = {}
-    body = live.body
+    body = instance.body
     if action.output is not None:
-        written = action.output.apply(live.scope(held.by, held.arguments, output))
+        written = action.output.apply(instance.scope(pending_move.by, pending_move.arguments, output))
         body = replace(body, context={**body.context, **written})
-    target = live.state.name
+    target = instance.state.name
     if plan is not None:
         target = plan.model.target
         if plan.branches:
-            scope = live.scope(held.by, held.arguments, output)
+            scope = instance.scope(pending_move.by, pending_move.arguments, output)
             scope.context = body.context
             target = next((other for guard, other in plan.branches if guard.holds(scope)), target)
-    entry: Data = {"transition": held.move, "from": live.state.name, "to": target, "by": held.by.id}
-    if held.chained:
+    entry: Data = {"transition": pending_move.move, "from": instance.state.name, "to": target, "by": pending_move.by.id}
+    if pending_move.chained:
         entry["chained"] = True
     if plan is not None and plan.guard_texts:
         entry["guards"] = plan.guard_texts
-    entry["argumentsDigest"] = digest(held.arguments) if held.arguments else _NO_ARGUMENTS
+    entry["argumentsDigest"] = digest(pending_move.arguments) if pending_move.arguments else _NO_ARGUMENTS
     if action.kind != "none":
         entry["executor"] = {"kind": action.kind, "outcome": "succeeded", **told}
-    if held.key:
-        entry["key"] = held.key
+    if pending_move.key:
+        entry["key"] = pending_move.key
     entry["delta"] = written
-    if held.approval is not None:
-        entry["approvals"] = held.approval.given
-        entry["approvalId"] = held.approval.id
+    if pending_move.approval is not None:
+        entry["approvals"] = pending_move.approval.given
+        entry["approvalId"] = pending_move.approval.id
     kinds = action.evidence if proof is None else (*action.evidence, proof)
     if kinds:
-        approvers = [one["by"] for one in held.approval.given] if held.approval is not None else [held.by.id]
-        proofs = [Proof(kind, by, live.version + 1) for kind in kinds for by in approvers]
+        approvers = (
+            [one["by"] for one in pending_move.approval.given]
+            if pending_move.approval is not None
+            else [pending_move.by.id]
+        )
+        proofs = [Proof(kind, by, instance.version + 1) for kind in kinds for by in approvers]
         older = body.evidence
-        if target == live.state.name:  # what is done again and again proves it once, or it would grow without end
+        if target == instance.state.name:  # what is done again and again proves it once, or it would grow without end
             older = [one for one in older if one.kind != proof or one.by not in approvers]
         body = replace(body, evidence=[*older, *proofs])
-    return _arrive(live, target, body, entry, now, enters=held.move != ENTER)
+    return _arrive(instance, target, body, entry, now, enters=pending_move.move != ENTER)
 
 
-def divert(live: Live, target: str | None, move: str, by: str, status: str, now: float, **told: Any) -> Landing:
+def interrupt(
+    instance: Instance, target: str | None, move: str, by: str, status: str, now: float, **told: Any
+) -> AppliedTransition:
     """Go to a state because the time is over, or end where it stands."""
-    entry = {"transition": move, "from": live.state.name, "to": target or live.state.name, "by": by, **told}
+    entry = {"transition": move, "from": instance.state.name, "to": target or instance.state.name, "by": by, **told}
     if target is not None:
-        body = msgspec.structs.replace(live.body, deadline=0.0)
-        return _arrive(live, target, body, entry, now, enters=True)
+        body = msgspec.structs.replace(instance.body, deadline=0.0)
+        return _arrive(instance, target, body, entry, now, enters=True)
     outcome = "cancelled" if status == "cancelled" else "failed"
-    body = msgspec.structs.replace(live.body, pending="", halted=None, failure=None, outcome=outcome, ended_at=now)
-    after = replace(live, version=live.version + 1, settled=status, body=body, held=None, token="", until=0.0)
-    return Landing(after, 0.0, entry)
+    body = msgspec.structs.replace(instance.body, pending="", halted=None, failure=None, outcome=outcome, ended_at=now)
+    after = replace(
+        instance, version=instance.version + 1, settled=status, body=body, pending_move=None, token="", until=0.0
+    )
+    return AppliedTransition(after, 0.0, entry)
 
 
-def _arrive(live: Live, target: str, body: Body, entry: Data, now: float, *, enters: bool) -> Landing:
-    state = live.state if target == live.state.name else live.definition.state(target)
+def _arrive(instance: Instance, target: str, body: Body, entry: Data, now: float, *, enters: bool) -> AppliedTransition:
+    state = instance.state if target == instance.state.name else instance.definition.state(target)
     terminal = state.model.terminal
     pending: Pending = ""
     if not terminal:
         pending = "enter" if enters and state.enter is not None else "chain" if state.chained else ""
-    status = settled_status(state)
+    status = status_in(state)
     changes: Data = {}
     if body.pending != pending:
         changes["pending"] = pending
@@ -251,51 +278,56 @@ def _arrive(live: Live, target: str, body: Body, entry: Data, now: float, *, ent
         changes |= {"outcome": status, "ended_at": now}
     if changes:
         body = msgspec.structs.replace(body, **changes)
-    due_at = 0.0 if terminal else now + GRACE if pending else body.deadline
-    after = Live(
-        id=live.id, version=live.version + 1, definition=live.definition, state=state, settled=status, body=body
+    due_at = 0.0 if terminal else now + CHAIN_GRACE_S if pending else body.deadline
+    after = Instance(
+        id=instance.id,
+        version=instance.version + 1,
+        definition=instance.definition,
+        state=state,
+        settled=status,
+        body=body,
     )
-    return Landing(after, due_at, entry)
+    return AppliedTransition(after, due_at, entry)
 
 
-def stay(live: Live, error: Data | None, *, halted: bool) -> tuple[Live, float]:
+def keep_state(instance: Instance, error: Data | None, *, halted: bool) -> tuple[Instance, float]:
     """The instance after a move that came to nothing, and when it is due again."""
     changes = {"halted": error, "failure": None} if halted else {"failure": error}
-    body = msgspec.structs.replace(live.body, **changes)
-    settled = "chain_failed" if halted else live.settled
-    after = replace(live, settled=settled, body=body, held=None, token="", until=0.0)
+    body = msgspec.structs.replace(instance.body, **changes)
+    settled = "chain_failed" if halted else instance.settled
+    after = replace(instance, settled=settled, body=body, pending_move=None, token="", until=0.0)
     return after, body.deadline
 
 
-def resumed(live: Live) -> Live:
+def clear_halt(instance: Instance) -> Instance:
     """The instance, with what goes on by itself free to go on."""
-    body = msgspec.structs.replace(live.body, halted=None, failure=None)
-    return replace(live, settled=WAITING, body=body)
+    body = msgspec.structs.replace(instance.body, halted=None, failure=None)
+    return replace(instance, settled=WAITING, body=body)
 
 
-def hop(before: Live, held: Held, after: Live) -> Data:
+def describe_hop(before: Instance, pending_move: PendingMove, after: Instance) -> Data:
     """A hop of a chain, as answers tell it."""
     return {
         "fromState": before.state.name,
-        "transition": held.move,
+        "transition": pending_move.move,
         "toState": after.state.name,
         "version": after.version,
     }
 
 
-def chosen(live: Live, caller: Caller) -> str | Data:
+def choose_chained(instance: Instance, caller: Caller) -> str | Data:
     """The one deterministic transition that can be taken: a guarded one that holds, else the one without guards."""
-    scope = live.scope(caller.principal, {})
-    guarded = [plan for plan in live.state.chained if plan.guard_texts]
+    scope = instance.scope(caller.principal, {})
+    guarded = [plan for plan in instance.state.chained if plan.guard_texts]
     holding = [plan for plan in guarded if plan.guards.holds(scope)]
     if not holding:
-        holding = [plan for plan in live.state.chained if not plan.guard_texts]
+        holding = [plan for plan in instance.state.chained if not plan.guard_texts]
     if len(holding) == 1:
         return holding[0].name
     return {
         "code": "CHAIN_FAILED",
-        "message": f"{'None' if not holding else 'More than one'} of the transitions out of {live.state.name} can be "
-        f"taken by itself: {_names(holding or live.state.chained)}.",
+        "message": f"{'None' if not holding else 'More than one'} of the transitions out of {instance.state.name} "
+        f"can be taken by itself: {_names(holding or instance.state.chained)}.",
         "candidates": [plan.name for plan in holding],
     }
 
@@ -304,20 +336,20 @@ def _names(plans: list[TransitionPlan] | tuple[TransitionPlan, ...]) -> str:
     return ", ".join(plan.name for plan in plans)
 
 
-def asked(live: Live, action: Action, held: Held) -> Approval:
+def request_approval(instance: Instance, action: Action, pending_move: PendingMove) -> Approval:
     """The question to people that a move stops at."""
     model = action.human
     assert model is not None
-    plan = live.plan(held.move)
-    presents: Any = {"arguments": held.arguments, "context": live.body.context}
+    plan = instance.plan(pending_move.move)
+    presents: Any = {"arguments": pending_move.arguments, "context": instance.body.context}
     if action.presents is not None:
-        filled = action.presents.fill(live.scope(held.by, held.arguments))
+        filled = action.presents.fill(instance.scope(pending_move.by, pending_move.arguments))
         presents = None if filled is MISSING else filled
-    prompt = model.prompt or (plan.title if plan is not None else f"Enter {live.state.name}")
-    shown = [live.id, live.version, held.move, prompt, presents]
+    prompt = model.prompt or (plan.title if plan is not None else f"Enter {instance.state.name}")
+    shown = [instance.id, instance.version, pending_move.move, prompt, presents]
     now = time.time()
     return Approval(
-        id=f"ap_{live.id.removeprefix('wf_')}_{secrets.token_hex(6)}",
+        id=f"ap_{instance.id.removeprefix('wf_')}_{secrets.token_hex(6)}",
         role=model.role,
         queue=model.queue,
         needed=model.approvals,

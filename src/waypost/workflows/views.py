@@ -18,7 +18,7 @@ from waypost.redaction import HIDDEN, is_secret_name
 from waypost.workflows import transitions
 from waypost.workflows.access import Dependencies, Rights, step_tools
 from waypost.workflows.definitions import Definition, TransitionPlan, tool_name
-from waypost.workflows.instance import Live, for_workflow
+from waypost.workflows.instance import Instance, for_workflow
 from waypost.workflows.records import PROXY
 
 Data = dict[str, Any]
@@ -72,12 +72,12 @@ def _describe_transition(name: str, model: Transition) -> Data:
         "actor": model.actor,
         "guards": msgspec.to_builtins(model.guards),
         "inputSchema": model.input_schema,
-        "executor": hidden(plain(model.executor)),
+        "executor": mask_secrets(executor_to_data(model.executor)),
         "branches": msgspec.to_builtins(model.branches),
     }
 
 
-def plain(executor: Any) -> Any:
+def executor_to_data(executor: Any) -> Any:
     """An executor without what it does not say."""
     if executor is None:
         return None
@@ -91,15 +91,16 @@ def plain(executor: Any) -> Any:
     return {"kind": model.__struct_config__.tag, **msgspec.to_builtins(given)}
 
 
-def hidden(value: Any, key: str = "") -> Any:
+def mask_secrets(value: Any, key: str = "") -> Any:
     """A value without the secrets in it: environments, headers, and whatever is called like one."""
     if isinstance(value, dict):
         inside = key in ("env", "headers") or is_secret_name(key)
         return {
-            name: HIDDEN if inside or _is_secret(name, item) else hidden(item, name) for name, item in value.items()
+            name: HIDDEN if inside or _is_secret(name, item) else mask_secrets(item, name)
+            for name, item in value.items()
         }
     if isinstance(value, list):
-        return [HIDDEN if _is_secret(key, item) else hidden(item, key) for item in value]
+        return [HIDDEN if _is_secret(key, item) else mask_secrets(item, key) for item in value]
     return value
 
 
@@ -108,36 +109,36 @@ def _is_secret(name: str, value: Any) -> bool:
     return is_plain and is_secret_name(name) and name != "idempotencyKey"
 
 
-def check_instance(live: Live, definition_id: str) -> None:
+def check_instance(instance: Instance, definition_id: str) -> None:
     """Refuse to explain an instance by a definition that is not its own; without one it is."""
-    own = live.definition.id
+    own = instance.definition.id
     if definition_id and definition_id != own:
-        message = f"{live.id} is an instance of {own}, not of {shorten(definition_id)}; leave out one of the two."
+        message = f"{instance.id} is an instance of {own}, not of {shorten(definition_id)}; leave out one of the two."
         raise WorkflowRefused(message, "DEFINITION_MISMATCH", nearest=[own])
 
 
-def list_allowed(live: Live, principal: Principal, check: Callable[[TransitionPlan], None]) -> Data:
+def list_allowed(instance: Instance, principal: Principal, check: Callable[[TransitionPlan], None]) -> Data:
     """What a caller could do in an instance now, and the reasons against the rest; `check` raises what rules refuse."""
     rows = []
-    for name, plan in live.state.transitions.items():
+    for name, plan in instance.state.transitions.items():
         reasons: list[Any] = []
         try:
-            transitions.check_version(live, live.version)
-            transitions.check_entered(live)
-            transitions.found(live, name)
+            transitions.check_version(instance, instance.version)
+            transitions.check_entered(instance)
+            transitions.get_transition(instance, name)
             transitions.check_actor(plan, principal)
             check(plan)
-            transitions.check_guards(live, plan, principal, {})
+            transitions.check_guards(instance, plan, principal, {})
         except WorkflowRefused as refused:
             reasons = [{"code": refused.code, "message": refused.message, **refused.details}]
         rows.append({"transition": name, "allowed": not reasons, "reasons": reasons})
-    return {"workflowId": live.id, "state": live.state.name, "version": live.version, "allowed": rows}
+    return {"workflowId": instance.id, "state": instance.state.name, "version": instance.version, "allowed": rows}
 
 
 DENIED: Final = "POLICY_DENIED"
 
 
-class Sight:
+class WorkflowView:
     """Workflows as one caller may see them."""
 
     def __init__(self, rights: Rights, caller: Caller, needs: Dependencies) -> None:
@@ -174,14 +175,14 @@ class Sight:
             one |= {"executor": self.masked(one["executor"]), **_denial(reason)}
         return told
 
-    def allowed(self, live: Live) -> Data:
+    def allowed(self, instance: Instance) -> Data:
         """What they could do in an instance now, and what is against the rest."""
 
         def check(plan: TransitionPlan) -> None:
-            if reason := self._against(live.definition, plan, live.state.name, live.id):
+            if reason := self._against(instance.definition, plan, instance.state.name, instance.id):
                 raise WorkflowRefused(reason, DENIED)
 
-        return list_allowed(live, self._caller.principal, check)
+        return list_allowed(instance, self._caller.principal, check)
 
     def masked(self, told: Any) -> Any:
         """Executors and steps without those whose capability they do not find."""
