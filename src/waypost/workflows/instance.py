@@ -190,8 +190,8 @@ class NonInteractiveCaller(DetachedCaller):
         """Tell the client something."""
         await self._client.log(level, message, data)
 
-    def behind(self, chain: Chain) -> Caller:
-        """The same client, of a call that stands behind others."""
+    def with_chain(self, chain: Chain) -> Caller:
+        """The same client with another chain, for a nested call."""
         return NonInteractiveCaller(self._client, chain)
 
 

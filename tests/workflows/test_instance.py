@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import ANN, OPERATOR, STRANGER, Json, bench, flow, model
 from waypost import Hub
-from waypost.capabilities.principals import Principal
+from waypost.capabilities.context import DetachedCaller
+from waypost.capabilities.principals import FROM_OUTSIDE, Chain, Principal
 from waypost.workflows import transitions
-from waypost.workflows.instance import Instance
+from waypost.workflows.instance import Instance, NonInteractiveCaller
 from waypost.workflows.records import Approval, PendingMove, digest, read_body, read_pending_move
 from waypost.workflows.transitions import new_id
 
@@ -137,3 +138,14 @@ async def test_memory_is_used_for_the_version_it_has_and_nothing_else() -> None:
         shelf.drop(told.id)
         assert await shelf.at(told.id, 1) is not kept
         assert await shelf.get("wf_none") is None
+
+
+def test_a_nested_call_of_a_workflow_still_reports_to_the_client() -> None:
+    client = DetachedCaller(OWNER, FROM_OUTSIDE)
+    client.wants_progress = True
+    chain = Chain("tool", "core", 2, "wf_1")
+
+    nested = NonInteractiveCaller(client, Chain("workflow:flow", "workflow", 1, "wf_1")).with_chain(chain)
+
+    assert isinstance(nested, NonInteractiveCaller)
+    assert (nested.chain, nested.wants_progress) == (chain, True)
