@@ -11,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import msgspec
 import pytest
 
 from tests.chaos.racers import ADA, QUORUM, Json, Orders, Track, all_at_once, racing_hub, told, two_processes
 from tests.chaos.visitor import eventually
 from waypost import Hub
 from waypost.config.workflows import Workflow
+from waypost.kinds import convert
 from waypost.stores.instances import HistoryEntry, Reservation
 from waypost.workflows import transitions
 from waypost.workflows.records import PendingMove
@@ -237,7 +237,7 @@ def test_a_parent_that_another_hub_looks_at_goes_on_as_soon_as_its_child_ends(tr
 
 def define(hub: Hub, name: str, states: Json) -> None:
     """Have a workflow with these states, beginning in the first."""
-    hub.workflow(name, msgspec.convert({"initialState": next(iter(states)), "states": states}, Workflow))
+    hub.workflow(name, convert({"initialState": next(iter(states)), "states": states}, Workflow))
 
 
 def test_what_recovery_takes_up_keeps_nothing_else_waiting(tmp_path: Path) -> None:
