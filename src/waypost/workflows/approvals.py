@@ -25,12 +25,12 @@ Data = dict[str, Any]
 
 
 def instance_id_of(approval_id: str) -> str:
-    """The instance that an approval is about."""
+    """The id of the instance that an approval belongs to."""
     return f"wf_{approval_id.removeprefix('ap_').partition('_')[0]}"
 
 
 def describe_approval(instance: Instance, approval: Approval) -> Data:
-    """An approval as people see it."""
+    """An approval as approvers see it."""
     assert instance.pending_move is not None
     return {
         "id": approval.id,
@@ -56,7 +56,7 @@ _PAGE_SIZE: Final = 200
 
 
 class Approvals:
-    """The approvals of a hub."""
+    """Lists pending approvals and records decisions."""
 
     def __init__(self, store: Store, cache: InstanceCache, moves: Moves, chains: Chains, recorder: Recorder) -> None:
         self._store = store
@@ -66,28 +66,23 @@ class Approvals:
         self._recorder = recorder
 
     async def waiting(self) -> list[Data]:
-        """Everything that waits for people, the oldest first."""
+        """All pending approvals, the oldest first."""
         found: list[tuple[float, Data]] = []
         after, now = "", time.time()
         while page := await self._store.instances.reserved(after, _PAGE_SIZE):
             for record in page:
                 instance = await self._cache.restore(record)
                 pending_move = instance.pending_move
-                if (
-                    pending_move is not None
-                    and pending_move.approval is not None
-                    and pending_move.approval.expires_at > now
-                ):
-                    found.append(
-                        (pending_move.approval.requested_at, describe_approval(instance, pending_move.approval))
-                    )
+                approval = None if pending_move is None else pending_move.approval
+                if approval is not None and approval.expires_at > now:
+                    found.append((approval.requested_at, describe_approval(instance, approval)))
             after = page[-1].id
         return [told for _, told in sorted(found, key=lambda one: one[0])]
 
     async def approve(
         self, approval_id: str, person: Principal, via: str, reason: str = "", digest: str | None = None
     ) -> Outcome:
-        """Say yes; with enough people saying so, the move is done and the instance goes on."""
+        """Approve; with enough approvals the move is committed and the chain continues."""
         for _ in range(_MAX_ATTEMPTS):
             instance, pending_move, approval = await self._found(approval_id, person, digest)
             if any(one["by"] == person.id for one in approval.given):
@@ -107,6 +102,7 @@ class Approvals:
 
     async def _agreed(self, instance: Instance, pending_move: PendingMove, approval: Approval) -> Outcome:
         if len(approval.given) < approval.needed:
+            # The token counts the approvals: of two concurrent approvals one fails, and is tried again on top.
             token = f"{approval.id}.{len(approval.given)}"
             return Outcome(await self._moves.reserve(instance, pending_move, approval.expires_at, token), [])
         output = {
@@ -124,7 +120,7 @@ class Approvals:
     async def reject(
         self, approval_id: str, person: Principal, via: str, reason: str = "", digest: str | None = None
     ) -> Outcome:
-        """Say no; the instance stays where it is."""
+        """Reject; the instance stays in its state."""
         instance, pending_move, approval = await self._found(approval_id, person, digest)
         told = f"{person.id} rejected {pending_move.move}{f': {reason}' if reason else '.'}"
         error = {"code": "APPROVAL_REJECTED", "message": told, "decidedBy": person.id, "reason": reason}
@@ -138,7 +134,7 @@ class Approvals:
         return Outcome(taken.instance, [], taken.error)
 
     async def expire(self, instance: Instance, pending_move: PendingMove) -> MoveResult:
-        """Nobody decided in time."""
+        """Fail a move whose approval was not decided in time."""
         told = f"Nobody decided about {pending_move.move} in time."
         return await self._turn_down(instance, pending_move, "expired", {"code": "APPROVAL_EXPIRED", "message": told})
 
@@ -166,7 +162,7 @@ class Approvals:
         if 0 < instance.body.deadline <= time.time():
             raise WorkflowRefused(f"The time of {instance.id} is over.", "APPROVAL_EXPIRED")
         if approval.expires_at <= time.time():
-            with suppress(StaleVersion):  # somebody else saw it first
+            with suppress(StaleVersion):  # another process expired it first
                 await self.expire(instance, pending_move)
             raise WorkflowRefused(f"{approval_id} has expired; submit the transition again.", "APPROVAL_EXPIRED")
         if digest is not None and digest != approval.digest:

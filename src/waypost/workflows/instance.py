@@ -40,14 +40,14 @@ _STATUS: Final = {
 
 
 class Instance(msgspec.Struct, frozen=True, kw_only=True):
-    """An instance as it stands, or as it will stand once a commit holds."""
+    """An immutable instance: as stored, or as it will be once a commit succeeds."""
 
     id: str
     version: int
     definition: Definition
     state: StatePlan
     settled: str
-    """Its status when no move is on its way."""
+    """Its status while no move is pending."""
     body: Body
     pending_move: PendingMove | None = None
     token: str = ""
@@ -55,14 +55,14 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> str:
-        """What it is doing or waiting for."""
+        """The status that answers show."""
         if self.pending_move is not None:
             return _STATUS[self.pending_move.kind]
         return "going_on" if self.goes_on else self.settled
 
     @property
     def goes_on(self) -> bool:
-        """Whether something happens next that nobody has to ask for."""
+        """Whether its entry action or chain continues without a caller."""
         return bool(self.body.pending) and self.body.halted is None and not self.is_over and self.pending_move is None
 
     @property
@@ -71,7 +71,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
         return self.settled in ENDED
 
     def scope(self, principal: Principal, arguments: dict[str, Any], output: Any = None) -> Scope:
-        """What its guards and mappings look at."""
+        """The values that its guards and mappings read."""
         body = self.body
         return Scope(
             body.context,
@@ -86,11 +86,11 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def plan(self, move: str) -> TransitionPlan | None:
-        """The transition of that name out of its state; none for entering the state."""
+        """The transition of that name out of its state; `None` for the entry action."""
         return None if move == ENTER else self.state.transitions[move]
 
     def action(self, move: str) -> Action:
-        """What a move of that name does here."""
+        """What a move of that name does in this state."""
         plan = self.plan(move)
         if plan is not None:
             return plan.action
@@ -98,7 +98,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
         return self.state.enter
 
     def stored(self, due_at: float, version: int = 0) -> InstanceRecord:
-        """As the store takes it; `version` is the one it moves on from, where it moves."""
+        """The record for the store; `version` is the version that a commit expects to replace."""
         return InstanceRecord(
             id=self.id,
             version=version or self.version,
@@ -111,7 +111,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def is_open_to(self, principal: Principal) -> bool:
-        """Whether somebody may see it and act in it: who started it, operators, and people where people are needed."""
+        """Whether a principal may see it: its owner, admins, and people whose decision it waits for."""
         if principal.id == self.body.owner.id or ADMIN in principal.roles:
             return True
         if self.pending_move is not None and self.pending_move.approval is not None:
@@ -120,12 +120,12 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def status_in(state: StatePlan) -> str:
-    """The status of an instance that has come to a state."""
+    """The status of an instance that enters a state."""
     return (state.model.outcome or "succeeded") if state.model.terminal else WAITING
 
 
 def is_system(principal: Principal) -> bool:
-    """Whether somebody acts for the system."""
+    """Whether a principal may take the system's transitions."""
     return SYSTEM in principal.roles or ADMIN in principal.roles
 
 
@@ -134,7 +134,7 @@ _PROC: Final = Path("/proc")
 
 @cache
 def _machine_id() -> str:
-    """What tells this machine, since it was booted, from all others; nothing where that cannot be known."""
+    """The boot id and pid namespace; empty where /proc does not tell."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{os.readlink(_PROC / 'self/ns/pid')}"
@@ -143,7 +143,7 @@ def _machine_id() -> str:
 
 
 def _start_time(pid: int) -> str | None:
-    """When a process began, in the words of the kernel; nothing when there is no such process."""
+    """The start time of a process in kernel ticks; `None` if there is no such process."""
     try:
         fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -152,12 +152,16 @@ def _start_time(pid: int) -> str | None:
 
 
 def identify_process() -> str:
-    """The name of this process, and of nothing that comes after it."""
+    """The holder name of this process.
+
+    The boot id, pid namespace, pid and start time tell it from every other process on this machine, also after the
+    pid is reused; other replicas on the machine need not wait for the lease to see that it has exited.
+    """
     return f"{_machine_id()}|{os.getpid()}|{_start_time(os.getpid()) or ''}|{secrets.token_hex(4)}"
 
 
 def has_exited(holder: str) -> bool:
-    """Whether a process is known to have ended; false when that cannot be known from here."""
+    """Whether a holder is known to have exited; false if it runs on another machine."""
     machine, _, rest = holder.partition("|")
     pid, _, more = rest.partition("|")
     began = more.partition("|")[0]
@@ -167,7 +171,10 @@ def has_exited(holder: str) -> bool:
 
 
 class NonInteractiveCaller(DetachedCaller):
-    """A client that can be told something but asked nothing: it would have to make its whole request again."""
+    """A client that gets progress and logs but cannot be asked.
+
+    A modern client answers a question by repeating its request, which would run the workflow's move again.
+    """
 
     def __init__(self, client: Caller, chain: Chain) -> None:
         super().__init__(client.principal, chain)
@@ -179,15 +186,15 @@ class NonInteractiveCaller(DetachedCaller):
 
     @property
     def session(self) -> Session:
-        """The session of the client."""
+        """The client's session."""
         return self._client.session
 
     async def progress(self, value: float, total: float | None, message: str | None) -> None:
-        """Tell the client how far it is."""
+        """Send progress to the client."""
         await self._client.progress(value, total, message)
 
     async def log(self, level: str, message: str, data: Mapping[str, Any] | None) -> None:
-        """Tell the client something."""
+        """Send a log message to the client."""
         await self._client.log(level, message, data)
 
     def with_chain(self, chain: Chain) -> Caller:
@@ -196,13 +203,13 @@ class NonInteractiveCaller(DetachedCaller):
 
 
 def detached_caller(principal: Principal, run: str) -> Caller:
-    """Somebody on whose behalf an instance goes on by itself."""
+    """The caller for work that continues without a client, on behalf of a principal."""
     return DetachedCaller(principal, Chain("workflow", "workflow", 0, run))
 
 
 def for_workflow(caller: Caller, definition: str, run: str) -> Caller:
-    """Whoever acts in an instance, as the capabilities that it calls see it."""
-    if definition == PROXY:  # the call is the client's own: rules about what clients call are about it
+    """The caller that the capabilities of a workflow see."""
+    if definition == PROXY:  # a proxied call counts as the client's own call: policy rules for clients apply
         chain = msgspec.structs.replace(caller.chain, depth=caller.chain.depth + 1, run=run)
     else:
         chain = Chain(f"workflow:{definition}", "workflow", caller.chain.depth + 1, run, caller.chain.token)
@@ -213,7 +220,7 @@ _MAX_CACHED: Final = 10_000
 
 
 class InstanceCache:
-    """The instances that were used lately."""
+    """The most recently used instances, in front of the store."""
 
     def __init__(self, store: Store, library: Library) -> None:
         self._store = store
@@ -221,7 +228,7 @@ class InstanceCache:
         self._kept: OrderedDict[str, Instance] = OrderedDict()
 
     async def get(self, workflow_id: str) -> Instance | None:
-        """The instance as the store has it now."""
+        """Read an instance from the store."""
         record = await self._store.instances.get(workflow_id)
         if record is None:
             return None
@@ -230,9 +237,9 @@ class InstanceCache:
         return instance
 
     async def at(self, workflow_id: str, version: int) -> Instance | None:
-        """The instance, from memory if that has the version and nothing on its way.
+        """An instance at a version, from memory if possible.
 
-        What goes on by itself halts and is resumed within one version, maybe elsewhere.
+        Not from memory while a move or a chain is pending: these change within one version, maybe in another process.
         """
         kept = self._kept.get(workflow_id)
         if kept is not None and kept.version == version and kept.pending_move is None and not kept.body.pending:
@@ -240,7 +247,7 @@ class InstanceCache:
         return await self.get(workflow_id)
 
     async def restore(self, record: InstanceRecord) -> Instance:
-        """A stored instance, with its definition."""
+        """Build an instance from its record and its pinned definition."""
         body = read_body(record)
         definition = await self._library.pinned(body.digest)
         reservation = record.reservation
@@ -257,7 +264,7 @@ class InstanceCache:
         )
 
     def keep(self, instance: Instance) -> None:
-        """Remember how an instance stands."""
+        """Cache an instance."""
         kept = self._kept
         kept[instance.id] = instance
         kept.move_to_end(instance.id)
@@ -265,5 +272,5 @@ class InstanceCache:
             kept.popitem(last=False)
 
     def drop(self, workflow_id: str) -> None:
-        """Forget an instance that somebody else moved."""
+        """Remove an instance that another process has changed."""
         self._kept.pop(workflow_id, None)

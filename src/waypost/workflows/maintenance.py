@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from waypost.workflows.engine import Engine
 
 STARTUP_GRACE_S: Final = 30.0
-"""Seconds after the start within which what a move calls may still be missing: workers and servers come later."""
+"""How long after a start recovery waits for missing capabilities: workers and upstreams connect later."""
 
 
 class Recovery:
-    """Brings instances up to date, whoever looks at them first."""
+    """Applies what is due to an instance: timeouts, expired approvals, takeover of moves of dead processes."""
 
     def __init__(
         self,
@@ -54,21 +54,21 @@ class Recovery:
         self._is_ready = is_ready
         self._patient_until = 0.0
         self.put_off: set[str] = set()
-        """Instances that are looked at again soon, because what they call is not there yet."""
+        """Instances to retry soon because a capability that they call is missing."""
 
     def begin(self) -> None:
-        """Be patient from now on."""
+        """Start the grace period for missing capabilities."""
         self._patient_until = time.monotonic() + STARTUP_GRACE_S
 
     def is_early(self, instance: Instance, move: str) -> bool:
-        """Whether a move calls what is not there, but may yet come."""
+        """Whether a move should wait for a missing capability; if so, it is retried soon."""
         if time.monotonic() >= self._patient_until or self._is_ready(instance, move):
             return False
         self.put_off.add(instance.id)
         return True
 
     async def up_to_date(self, instance: Instance) -> Outcome:
-        """An instance with everything applied that is due: timeouts, expiries, moves whose process is gone."""
+        """Apply what is due to an instance and return it."""
         now = time.time()
         if instance.is_over or (instance.pending_move is None and not 0 < instance.body.deadline <= now):
             return Outcome(instance, [])
@@ -99,7 +99,11 @@ class Recovery:
         return instance.action(pending_move.move).idempotent and self.is_early(instance, pending_move.move)
 
     async def _take_over(self, instance: Instance, pending_move: PendingMove) -> Instance:
-        """Decide about a move whose process is gone: run it again if that does no harm, else leave it to people."""
+        """Take over a move whose process is gone.
+
+        Its executor may or may not have run. An idempotent move is run again under the same key. For any other move
+        the outcome is unknown: the reservation is kept for ever, until an operator resolves it.
+        """
         if instance.action(pending_move.move).idempotent:
             pending_move = msgspec.structs.replace(pending_move, holder=self._moves.holder)
             instance = await self._moves.reserve(instance, pending_move)
@@ -113,16 +117,16 @@ class Recovery:
 
 
 INTERVAL_S: Final = 0.5
-"""Seconds between two looks."""
+"""Seconds between two passes."""
 _RENEW_EVERY_S: Final = LEASE_S / 3
 _BATCH_SIZE: Final = 100
 _BATCH_TIMEOUT_S: Final = 1.0
-"""Seconds that what is seen to may take before the next is looked at."""
+"""How long a pass waits for a batch; slower instances continue in the background."""
 _log: Final = logging.getLogger(__name__)
 
 
 class Watch:
-    """Keeps the instances of a store going, as one of the hubs that share it."""
+    """The maintenance loop of one replica; replicas that share a store all run it, fenced by reservations."""
 
     def __init__(self, engine: Engine, store: Store) -> None:
         self._engine = engine
@@ -131,13 +135,13 @@ class Watch:
         self._seeing: set[str] = set()
 
     def start(self) -> None:
-        """Begin, with what an earlier process left behind."""
+        """Start the loop, first with what an earlier process left behind."""
         if self._task is None:
             self._engine.recovery.begin()
             self._task = asyncio.get_running_loop().create_task(self._keep_looking())
 
     async def stop(self) -> None:
-        """Look no more."""
+        """Stop the loop."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -161,7 +165,7 @@ class Watch:
             await self._safely(self.look())
 
     async def _is_used(self) -> bool:
-        """Whether there is a store to look into; looking must not be what makes one."""
+        """Whether the store exists; maintenance must not create a database file."""
         store = self._store
         try:
             return store.is_open or (store.database.is_durable and bool(await store.database.schema_version()))
@@ -172,12 +176,12 @@ class Watch:
         try:
             await looking  # type: ignore[misc]  # a coroutine of this class
         except StoreError as error:
-            _log.warning("workflows were not looked after: %s", error.message)
+            _log.warning("workflow maintenance failed: %s", error.message)
         except Exception:
-            _log.exception("workflows were not looked after")
+            _log.exception("workflow maintenance failed")
 
     async def recover(self) -> None:
-        """Find moves and chains that an earlier process left behind, whatever time they have left."""
+        """Check all reserved instances and those due within a lease: an earlier process may have left them."""
         after = ""
         while page := await self._store.instances.reserved(after, _BATCH_SIZE):
             await self._see_to(page)
@@ -185,13 +189,13 @@ class Watch:
         await self.look(ahead=LEASE_S)
 
     async def look(self, ahead: float = 0.0) -> None:
-        """See to everything that is due."""
+        """Check the instances that are due and those whose reservation has expired."""
         instances, now = self._store.instances, time.time()
         await self._see_to(await instances.due(now + ahead, _BATCH_SIZE))
         await self._see_to(await instances.abandoned(now, _BATCH_SIZE))
 
     async def _see_to(self, page: list[InstanceRecord]) -> None:
-        """See to all of them at once: what one takes up may run for long, and one that is damaged harms no other."""
+        """Check instances concurrently: a slow or damaged one must not delay the others."""
         fresh = [one for one in page if one.id not in self._seeing]
         if tasks := [self._engine.spawn(self._see_once(one)) for one in fresh]:
             await asyncio.wait(tasks, timeout=_BATCH_TIMEOUT_S)
@@ -223,22 +227,16 @@ class Watch:
                 and not self._is_early(outcome.instance)
             ):
                 engine.chains.busy.add(instance.id)
-                engine.spawn(
-                    engine.chains.go_on(
-                        MoveResult(outcome.instance), detached_caller(instance.body.owner, instance.id)
-                    ),
-                    instance.id,
-                )
+                caller = detached_caller(instance.body.owner, instance.id)
+                engine.spawn(engine.chains.go_on(MoveResult(outcome.instance), caller), instance.id)
 
     def _is_early(self, instance: Instance) -> bool:
-        move = (
-            ENTER
-            if instance.body.pending == "enter"
-            else choose_chained(instance, detached_caller(instance.body.owner, instance.id))
-        )
+        caller = detached_caller(instance.body.owner, instance.id)
+        move = ENTER if instance.body.pending == "enter" else choose_chained(instance, caller)
         return isinstance(move, str) and self._engine.recovery.is_early(instance, move)
 
     async def _renew(self) -> None:
+        """Extend the leases of the moves that this process runs, so that no replica takes them over."""
         until = time.time() + LEASE_S
         for token, workflow_id in list(self._engine.moves.running.items()):
             await self._store.instances.renew(workflow_id, token, until)

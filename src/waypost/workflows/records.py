@@ -21,11 +21,11 @@ TIMEOUT: Final = "$timeout"
 CANCEL: Final = "$cancel"
 START: Final = "$start"
 PROXY: Final = "proxy_default"
-"""The workflow that a single capability is used through."""
+"""The built-in workflow that wraps the call of a single capability."""
 
 WAITING: Final = "waiting_for_action"
 FOREVER: Final = 4_102_444_800.0
-"""A reservation that nobody takes over."""
+"""The expiry of a reservation that is never taken over."""
 
 Pending = Literal["", "enter", "chain"]
 
@@ -33,38 +33,38 @@ canonical: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Parent(msgspec.Struct, frozen=True):
-    """The instance that waits for this one."""
+    """The instance that waits for this child."""
 
     id: str
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """An instance beside its state and version."""
+    """The stored fields of an instance beside its state and version."""
 
     digest: str
-    """The definition it is pinned to."""
+    """The digest of the definition that it is pinned to."""
     owner: Principal
     input: dict[str, Any] = {}
     context: dict[str, Any] = {}
     evidence: list[Proof] = []
     deadline: float = 0.0
-    """When its time is over, 0 if never."""
+    """When it times out; 0 for never."""
     pending: Pending = ""
-    """What goes on by itself: running what belongs to entering the state, or the chain."""
+    """What continues without a caller: the entry action of the state, or the chain."""
     halted: dict[str, Any] | None = None
-    """Why what goes on by itself does not: the error of the chain."""
+    """The error that halted the entry action or the chain."""
     failure: dict[str, Any] | None = None
-    """How the last move that was waited for ended, when it failed."""
+    """The error of the last move, if it failed."""
     parent: Parent | None = None
     depth: int = 0
-    """How many instances wait above it."""
+    """The number of its ancestors."""
     outcome: str = ""
     ended_at: float = 0.0
     started_at: float = 0.0
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What people are asked to approve."""
+    """A pending approval, and what approvers are shown."""
 
     id: str
     role: str
@@ -76,22 +76,22 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     requested_at: float
     expires_at: float
     given: list[dict[str, Any]] = []
-    """Who approved so far: `{by, at, reason, via}`."""
+    """The approvals so far: `{by, at, reason, via}`."""
 
 
 class PendingMove(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A move on its way."""
+    """A move that has reserved its instance."""
 
     kind: Literal["executing", "approval", "child", "unknown"]
     move: str
     """The transition's name, or `$enter`."""
     by: Principal
     key: str
-    """The idempotency key, the same however often it is run."""
+    """The idempotency key, the same each time the move is run."""
     arguments: dict[str, Any] = {}
     chained: bool = False
     holder: str = ""
-    """The process that runs it."""
+    """The process that runs it, as `identify_process` names it."""
     request: str = ""
     """The request id of the submit, if it had one."""
     request_digest: str = ""
@@ -101,12 +101,12 @@ class PendingMove(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 def read_body(record: InstanceRecord) -> Body:
-    """What an instance holds."""
+    """The body of an instance record."""
     return record.value if isinstance(record.value, Body) else msgspec.convert(record.value, Body)
 
 
 def read_pending_move(record: InstanceRecord) -> PendingMove | None:
-    """The move that is on its way, if there is one."""
+    """The pending move of an instance record, if there is one."""
     if record.reservation is None:
         return None
     value = record.reservation.value
@@ -114,5 +114,5 @@ def read_pending_move(record: InstanceRecord) -> PendingMove | None:
 
 
 def digest(value: Any) -> str:
-    """The SHA-256 of a value, whatever the order of its keys."""
+    """The SHA-256 of a value as JSON with sorted keys."""
     return hashlib.sha256(canonical(value)).hexdigest()

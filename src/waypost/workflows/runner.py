@@ -39,23 +39,23 @@ from waypost.workflows.scope import MISSING
 from waypost.workflows.transitions import AppliedTransition, choose_chained, request_approval
 
 LEASE_S: Final = 30.0
-"""Seconds for which a move is held at a time."""
+"""How long a reservation lasts; `maintenance` renews it while the move runs."""
 _COMMIT_RETRY_DELAYS_S: Final = (0.05, 0.2, 0.5, 1.0, 2.0, 4.0)
-"""Seconds between attempts to commit what was done, while the store cannot be reached."""
+"""Delays between attempts to commit a finished move while the store is unavailable."""
 _log: Final = logging.getLogger(__name__)
 
 Data = dict[str, Any]
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A submit that can be recognised when it comes again."""
+    """The request id of a submit and the digest of its arguments, by which a repeated submit is recognised."""
 
     id: str = ""
     digest: str = ""
 
 
 class MoveResult(msgspec.Struct, frozen=True):
-    """How a move ended: where the instance stands now, and what went wrong."""
+    """The instance after a move, the error if it failed, and the hop if it was part of a chain."""
 
     instance: Instance
     error: Data | None = None
@@ -63,7 +63,7 @@ class MoveResult(msgspec.Struct, frozen=True):
 
 
 class Moves:
-    """Takes moves, one at a time for each instance."""
+    """Reserves, runs and commits moves; the store lets one process at a time move an instance."""
 
     def __init__(
         self,
@@ -83,9 +83,9 @@ class Moves:
         self._begin_child = begin_child
         self._ended = ended
         self.running: dict[str, str] = {}
-        """The moves this process is running: instance by token."""
+        """The moves that this process runs: reservation token to instance id."""
         self.ending: dict[str, asyncio.Future[None]] = {}
-        """Instances that are being ended right now, while their moves are stopped."""
+        """Instances that are being cancelled; each future completes when the cancellation is committed."""
 
     async def take(
         self,
@@ -97,7 +97,7 @@ class Moves:
         chained: bool = False,
         request: Request | None = None,
     ) -> MoveResult:
-        """Take a move that is allowed; `StaleVersion` when somebody else was first."""
+        """Run a move that was checked; raises `StaleVersion` if another caller moved the instance first."""
         action = instance.action(move)
         pending_move = PendingMove(
             kind="executing", move=move, by=caller.principal, key="", arguments=arguments, chained=chained
@@ -119,13 +119,18 @@ class Moves:
         except StaleVersion:
             if chained:
                 raise
-            told = f"{move} was taken over by others while it ran."  # trying again would do it twice
+            # The executor has run: `StaleVersion` would make the caller retry and run it a second time.
+            told = f"{move} was taken over by others while it ran."
             raise WorkflowRefused(told, "STALE_WORKFLOW_VERSION") from None
 
     async def reserve(
         self, instance: Instance, pending_move: PendingMove, until: float | None = None, token: str = ""
     ) -> Instance:
-        """Be the one who moves an instance on, in place of whoever held it in `live`."""
+        """Reserve an instance for a move; raises `StaleVersion` if it changed since it was read.
+
+        The store compares the version and the token that `instance` was read with, so of several processes that try,
+        one succeeds. A new token fences the previous holder: its commit fails, even if its executor still runs.
+        """
         token, until = token or secrets.token_hex(12), until or time.time() + LEASE_S
         if pending_move.kind in ("approval", "child") and instance.body.deadline:
             until = min(until, instance.body.deadline)
@@ -148,7 +153,7 @@ class Moves:
         return MoveResult(parked)
 
     async def run(self, instance: Instance, caller: Caller) -> MoveResult:
-        """Run what a reserved move runs; it goes on when whoever waits for it leaves."""
+        """Run the executor of a reserved move; a caller that disconnects does not stop it."""
         task = self._spawn(self._run(instance, caller), instance.id)
         try:
             return await asyncio.shield(task)
@@ -162,7 +167,7 @@ class Moves:
         return await self._cut_off(instance)
 
     async def _cut_off(self, instance: Instance) -> MoveResult:
-        """How a move ended that somebody else ended while it ran; `StaleVersion` unless the instance was cancelled."""
+        """The result of a move whose instance was cancelled while it ran; raises `StaleVersion` in other cases."""
         pending_move, after = instance.pending_move, await self._cache.get(instance.id)
         if after is not None and after.is_over and pending_move is not None and not pending_move.chained:
             found = await self._store.instances.history(instance.id, instance.version, 1)
@@ -184,7 +189,7 @@ class Moves:
             except ExecutorFailed as error:
                 return await self.fail(instance, pending_move, error)
             except Exception as error:
-                _log.exception("the executor of %s in %s crashed", pending_move.move, instance.id)
+                _log.exception("executor crashed: transition=%s instance=%s", pending_move.move, instance.id)
                 return await self.fail(instance, pending_move, ExecutorFailed(f"{type(error).__name__}: {error}"))
             last = attempts[-1]
             told = {"ms": last["ms"], "attempts": attempts} if attempts[1:] else {"ms": last["ms"]}
@@ -195,7 +200,7 @@ class Moves:
     async def finish(
         self, instance: Instance, pending_move: PendingMove, output: Any, proof: str | None = None, **told: Any
     ) -> MoveResult:
-        """Commit a move that was done; `StaleVersion` when the instance is not where it was any more."""
+        """Commit a move whose executor succeeded; raises `StaleVersion` if the instance changed meanwhile."""
         action = instance.action(pending_move.move)
         try:
             found = transitions.apply_transition(instance, pending_move, action, output, time.time(), proof, **told)
@@ -203,7 +208,8 @@ class Moves:
         except StoreError as error:
             if type(error) is not StoreError:
                 raise
-            return await self.fail(instance, pending_move, ExecutorFailed(error.message))  # an output that is no JSON
+            # The store cannot encode the output as JSON.
+            return await self.fail(instance, pending_move, ExecutorFailed(error.message))
         hop = transitions.describe_hop(instance, pending_move, found.instance) if pending_move.chained else None
         return MoveResult(found.instance, hop=hop)
 
@@ -222,7 +228,11 @@ class Moves:
             self._ended(found.instance)
 
     async def _persistently(self, instance: Instance, entry: Data, moved: Any, request: RequestRecord | None) -> None:
-        """Commit; what was done outside must not be forgotten because the store was away for a moment."""
+        """Commit, and retry while the store is unavailable.
+
+        A move with a token has run an executor, whose effects cannot be undone: giving up would leave its outcome
+        unknown. A move without a token has done nothing yet and fails at once.
+        """
         for pause in (*_COMMIT_RETRY_DELAYS_S, None):
             try:
                 await self._store.instances.commit(moved, time.time(), entry, instance.token, request)
@@ -238,15 +248,16 @@ class Moves:
                 raise
 
     async def _was_committed(self, instance: Instance, entry: Data) -> bool:
-        """Whether the entry is there after all, from an attempt whose outcome nobody heard."""
+        """Whether an earlier attempt was committed although its response was lost."""
         if "key" not in entry:
             return False
         found = await self._store.instances.history(instance.id, instance.version, 1)
-        # Others may have ended the same move under the same key: after a takeover, or with other approvals.
+        # The key alone proves nothing: another process may have committed the same move under the same key, after a
+        # takeover or with other approvals. Only an identical entry is ours.
         return bool(found) and canonical(found[0].value) == canonical(entry)
 
     async def divert(self, instance: Instance, found: AppliedTransition) -> Instance:
-        """Commit something else than a transition: a timeout, an end; the move on its way came to nothing by that."""
+        """Commit a timeout or a cancellation, by which the pending move fails."""
         pending_move = instance.pending_move
         await self._commit(
             instance,
@@ -257,7 +268,7 @@ class Moves:
         return found.instance
 
     async def fail(self, instance: Instance, pending_move: PendingMove, error: ExecutorFailed) -> MoveResult:
-        """Settle a move that failed: the instance stays where it is."""
+        """Record a failed move; the instance stays in its state."""
         told: Data = {
             "code": "CHAIN_FAILED" if pending_move.chained else "EXECUTOR_FAILED",
             "message": error.message,
@@ -272,7 +283,7 @@ class Moves:
     async def settle(
         self, instance: Instance, pending_move: PendingMove, error: Data | None, *, outcome: str, **noted: Any
     ) -> MoveResult:
-        """End a move that came to nothing, with a note of why; a chain that was on its way is halted."""
+        """Release a move that did not succeed and add a note with the reason; a chain is halted by an error."""
         halts = pending_move.chained and error is not None
         after, due_at = transitions.keep_state(instance, error, halted=halts)
         note = {
@@ -299,7 +310,7 @@ class Moves:
 
 
 def _interrupted_error(instance: Instance, pending_move: PendingMove, entry: Data) -> Data:
-    """The error of a move that did not end before its instance did, or before the time was over."""
+    """The error of a move that was interrupted by a timeout or by the cancellation of its instance."""
     is_late, reason = entry["transition"] == TIMEOUT, entry.get("reason")
     why = f"The time of {instance.id} was over" if is_late else f"{instance.id} was cancelled"
     return {
@@ -311,6 +322,11 @@ def _interrupted_error(instance: Instance, pending_move: PendingMove, entry: Dat
 
 
 def _idempotency_key(template: str, workflow_id: str, move: str) -> str:
+    """The key that executors send to what they call.
+
+    It is stored with the reservation and stays the same when the move is run again, so that the other side can
+    recognise the repetition.
+    """
     correlation = secrets.token_hex(8)
     return (
         template.replace("{workflowId}", workflow_id)
@@ -320,7 +336,7 @@ def _idempotency_key(template: str, workflow_id: str, move: str) -> str:
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How far it went: where the instance stands, the hops in between, and what stopped it."""
+    """The instance after a move and its chain, the hops of the chain, and the error that stopped it."""
 
     instance: Instance
     chain: list[Data]
@@ -328,16 +344,16 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Chains:
-    """Lets instances go on by themselves."""
+    """Follows chains: entry actions and deterministic transitions, until a caller has to decide."""
 
     def __init__(self, moves: Moves, cache: InstanceCache) -> None:
         self._moves = moves
         self._cache = cache
         self.busy: set[str] = set()
-        """Instances that are going on in this process right now."""
+        """Ids of the instances whose chain this process follows."""
 
     async def go_on(self, taken: MoveResult, caller: Caller) -> Outcome:
-        """Go on from where a move ended, as far as it goes."""
+        """Follow the chain after a move until it ends, waits or fails."""
         instance = taken.instance
         if (
             taken.error is not None
@@ -366,12 +382,12 @@ class Chains:
                     chain.append(taken.hop)
                 if taken.error is not None:
                     return Outcome(instance, chain, taken.error)
-        except StaleVersion:  # somebody else has it now, and it goes on there
+        except StaleVersion:  # another process moved the instance and follows the chain there
             instance = await self._cache.get(instance.id) or instance
         return Outcome(instance, chain)
 
     def _next(self, instance: Instance, caller: Caller, hops: int) -> str | Data:
-        """The next move, or the error that stops the chain."""
+        """The name of the next move, or the error that stops the chain."""
         if instance.body.pending == "enter":
             return ENTER
         most = instance.definition.max_chain_depth
@@ -388,11 +404,11 @@ class Chains:
 MAX_CHILD_DEPTH: Final = 8
 CHILD_CHECK_S: Final = 60.0
 _CHILD_WAIT_S: Final = 2.0
-"""Seconds after which somebody who waits for a child looks whether it ended elsewhere."""
+"""How often an executor that waits for a child checks whether it ended in another process."""
 
 
 class StartChild(Protocol):
-    """Starts an instance under an id, or finds the one that has it."""
+    """Starts an instance with a given id, or returns the existing one."""
 
     def __call__(
         self, definition: str, given: Data, caller: Caller, workflow_id: str, parent: Parent | None, depth: int
@@ -400,7 +416,7 @@ class StartChild(Protocol):
 
 
 class Children:
-    """Starts children and hears of their ends."""
+    """Starts child workflows and lets their parents continue when they end."""
 
     def __init__(
         self, cache: InstanceCache, begin: StartChild, cancel: Callable[[Instance, str], Awaitable[Instance]]
@@ -413,7 +429,7 @@ class Children:
         self.chains: Chains
 
     async def begin(self, instance: Instance, action: Action, pending_move: PendingMove, caller: Caller) -> MoveResult:
-        """Start the child of a move; its end, if that comes at once, is the end of the move."""
+        """Reserve a move and start its child; a child that ends at once ends the move."""
         plan = action.child
         assert plan is not None
         child_id = _child_id(instance.id, pending_move.key)
@@ -426,19 +442,16 @@ class Children:
         except StaleVersion:
             if pending_move.chained:
                 raise
-            return MoveResult(
-                await self._cache.get(instance.id) or instance
-            )  # somebody else woke it: trying again makes another
+            # Another process woke the parent; a retry would start a second child.
+            return MoveResult(await self._cache.get(instance.id) or instance)
 
     async def wait_for(self, instance: Instance, pending_move: PendingMove, caller: Caller) -> MoveResult:
-        """Start the child of a parked move unless it is there already, and end the move if the child has ended."""
+        """Start the child of a reserved move, or find it, and end the move if the child has ended."""
         plan = instance.action(pending_move.move).child
         assert plan is not None
-        given = (
-            pending_move.arguments
-            if plan.input is None
-            else plan.input.fill(instance.scope(pending_move.by, pending_move.arguments))
-        )
+        given: Any = pending_move.arguments
+        if plan.input is not None:
+            given = plan.input.fill(instance.scope(pending_move.by, pending_move.arguments))
         listener = self._listeners[pending_move.child] = asyncio.Event()
         try:
             if instance.body.depth >= MAX_CHILD_DEPTH:
@@ -455,7 +468,7 @@ class Children:
             return await self.moves.fail(instance, pending_move, _to_executor_error(error))
         finally:
             self._listeners.pop(pending_move.child, None)
-        if listener.is_set() and not child.is_over:  # it has ended since it was read
+        if listener.is_set() and not child.is_over:  # the child ended after it was read
             child = await self._cache.get(pending_move.child) or child
         return await self._end(instance, pending_move, child) if child.is_over else MoveResult(instance)
 
@@ -466,19 +479,19 @@ class Children:
         return await self.moves.fail(instance, pending_move, ExecutorFailed(told))
 
     def ended(self, child: Instance) -> bool:
-        """Hear of an end; true when somebody waits for it right here."""
+        """Notify the waiter for a child that ended; false if none waits in this process."""
         listener = self._listeners.get(child.id)
         if listener is not None:
             listener.set()
         return listener is not None
 
     async def wake(self, parent_id: str) -> None:
-        """Let a parent go on whose child has ended, or has taken too long."""
+        """Continue a parent whose child has ended or has exceeded its time limit."""
         instance = await self._cache.get(parent_id)
         if instance is None or instance.pending_move is None or instance.pending_move.kind != "child":
             return
         pending_move, caller = instance.pending_move, detached_caller(instance.pending_move.by, instance.id)
-        with suppress(StaleVersion):  # somebody else woke it
+        with suppress(StaleVersion):  # another process woke the parent
             child = await self._cache.get(pending_move.child)
             plan = instance.action(pending_move.move).child
             assert plan is not None
@@ -491,7 +504,7 @@ class Children:
                 told = f"Workflow {plan.definition} did not end within {plan.within:g} s."
                 taken = await self.moves.fail(instance, pending_move, ExecutorFailed(told, "timeout"))
             else:
-                # Under the same token, which whoever started the child needs when it ends at once.
+                # Keep the token: the process that started the child commits with it when the child ends.
                 again = time.time() + CHILD_CHECK_S
                 due = again if plan.within is None else min(again, pending_move.began + plan.within)
                 await self.moves.reserve(instance, pending_move, due, instance.token)
@@ -499,7 +512,7 @@ class Children:
             await self.chains.go_on(taken, caller)
 
     async def run(self, definition: str, given: Data, key: str, caller: Caller, within: float | None) -> Data:
-        """Run a child to its end and wait for it, for an executor inside another one."""
+        """Run a child and wait for its end, for a `workflow` executor nested in another executor."""
         parent = await self._cache.get(caller.chain.run) if caller.chain.run else None
         depth = 1 if parent is None else parent.body.depth + 1
         if depth > MAX_CHILD_DEPTH:
@@ -535,7 +548,7 @@ def _to_executor_error(error: WorkflowRefused) -> ExecutorFailed:
 
 
 def child_result(child: Instance) -> Data:
-    """What a workflow that has ended gives to the one that waited for it."""
+    """The output of an ended child, as its parent gets it."""
     return {
         "workflowId": child.id,
         "state": child.state.name,
@@ -545,17 +558,17 @@ def child_result(child: Instance) -> Data:
 
 
 def _child_id(parent_id: str, key: str) -> str:
-    """The id of a child: it sorts with its parent, and is the same whenever the same move is run."""
+    """The id of a child: it sorts with its parent, and is the same each time the same move is run."""
     return f"wf_{parent_id.removeprefix('wf_')[:12]}{hashlib.sha256(key.encode()).hexdigest()[:12]}"
 
 
 STOP_TIMEOUT_S: Final = 10.0
-"""Seconds that running moves have to end when they are to stop."""
+"""How long cancelled moves may take to end."""
 _MAX_END_ATTEMPTS: Final = 4
 
 
 class Ending:
-    """Stops what runs for an instance, and ends it where it stands."""
+    """Cancels instances: stops their running moves, then commits the end."""
 
     def __init__(self, cache: InstanceCache, moves: Moves, tasks: Mapping[asyncio.Task[Any], str]) -> None:
         self._cache = cache
@@ -563,13 +576,13 @@ class Ending:
         self._tasks = tasks
 
     async def abandon(self, workflow_id: str, reason: str) -> None:
-        """End an instance that nobody waits for any more, if it was started at all."""
+        """Cancel an instance whose caller is gone, if it was started."""
         instance = await self._cache.get(workflow_id)
         if instance is not None:
             await self.end(instance, reason)
 
     async def end(self, instance: Instance, reason: str, by: str = "") -> Instance:
-        """End an instance, after what runs for it; whoever waits for that is told when it is over."""
+        """Cancel an instance and its child; concurrent calls wait for the first one."""
         if instance.id in self._moves.ending:
             await asyncio.shield(self._moves.ending[instance.id])
             return await self._cache.get(instance.id) or instance

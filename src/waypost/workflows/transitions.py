@@ -25,20 +25,20 @@ Data = dict[str, Any]
 
 
 def stale_version_error(instance: Instance, expected: int) -> WorkflowRefused:
-    """That a version is over."""
+    """The error for an expected version that is not the current one."""
     message = f"Expected workflow version {expected}, but current version is {instance.version}."
     return WorkflowRefused(message, "STALE_WORKFLOW_VERSION")
 
 
 def check_request_id(request_id: str) -> None:
-    """Refuse an id that no answer can be kept under."""
+    """Raise if a request id cannot be a key of the store."""
     if not is_key(request_id):
         message = f"requestId takes at most {MAX_KEY_BYTES} bytes, and no NUL."
         raise WorkflowRefused(message, "INPUT_SCHEMA_VIOLATION", problems=[message])
 
 
 def check_version(instance: Instance, expected: int) -> None:
-    """Refuse a version that is over, or that somebody is moving on from right now."""
+    """Raise if the version is not the current one, or if a move from it is pending."""
     if instance.version != expected:
         raise stale_version_error(instance, expected)
     pending_move = instance.pending_move
@@ -62,7 +62,7 @@ def check_version(instance: Instance, expected: int) -> None:
 
 
 def check_entered(instance: Instance) -> None:
-    """Refuse what would go around the entry into the state, or around what goes on by itself right now."""
+    """Raise while the entry action or the chain of the state has not finished."""
     if instance.is_over:
         return
     if instance.goes_on:
@@ -81,7 +81,7 @@ def check_entered(instance: Instance) -> None:
 
 
 def get_transition(instance: Instance, name: str) -> TransitionPlan:
-    """The transition of that name, if it leads out of here."""
+    """The transition of that name out of the current state; raises if there is none."""
     plan = None if instance.is_over else instance.state.transitions.get(name)
     if plan is None:
         where = (
@@ -102,7 +102,7 @@ def _legal(instance: Instance) -> list[str]:
 
 
 def check_actor(plan: TransitionPlan, principal: Principal) -> None:
-    """Refuse what only people, or only the system, may do."""
+    """Raise if the transition is for people or for the system and the principal is neither."""
     actor = plan.model.actor
     if actor == "human" and HUMAN not in principal.roles:
         raise WorkflowRefused(
@@ -113,7 +113,7 @@ def check_actor(plan: TransitionPlan, principal: Principal) -> None:
 
 
 def fill_arguments(plan: TransitionPlan, arguments: Data) -> Data:
-    """The arguments with their defaults, if they fit."""
+    """The arguments with defaults filled in; raises if they do not match the schema."""
     if plan.schema is None:
         return arguments
     filled: Data = with_defaults(plan.model.input_schema, arguments)
@@ -128,7 +128,7 @@ def fill_arguments(plan: TransitionPlan, arguments: Data) -> Data:
 
 
 def check_guards(instance: Instance, plan: TransitionPlan, principal: Principal, arguments: Data) -> None:
-    """Refuse what a guard is against, and say which one and why."""
+    """Raise with the reasons if a guard of the transition does not hold."""
     if not plan.guard_texts:
         return
     scope = instance.scope(principal, arguments)
@@ -140,12 +140,12 @@ def check_guards(instance: Instance, plan: TransitionPlan, principal: Principal,
 
 
 CHAIN_GRACE_S: Final = 5.0
-"""Seconds after which somebody else looks whether a chain goes on."""
+"""How long a chain may pause before maintenance, maybe in another process, takes it up."""
 _NO_ARGUMENTS: Final = digest({})
 
 
 class AppliedTransition(msgspec.Struct, frozen=True):
-    """The outcome of a move, to be committed."""
+    """The instance after a transition, when it is due next, and its history entry; to be committed."""
 
     instance: Instance
     due_at: float
@@ -153,7 +153,7 @@ class AppliedTransition(msgspec.Struct, frozen=True):
 
 
 def new_id() -> str:
-    """An id for an instance: ids sort as they were made."""
+    """A new instance id; ids sort by creation time."""
     return f"wf_{time.time_ns() // 1_000_000:012x}{secrets.token_hex(6)}"
 
 
@@ -165,7 +165,7 @@ def create_instance(
     parent: Parent | None = None,
     depth: int = 0,
 ) -> tuple[Instance, float]:
-    """A new instance in its initial state, and when it is due."""
+    """A new instance in its initial state, and the time at which maintenance looks at it."""
     now = time.time()
     state, model = definition.state(definition.initial), definition.model
     pending: Pending = ""
@@ -200,9 +200,9 @@ def apply_transition(
     proof: str | None = None,
     **told: Any,
 ) -> AppliedTransition:
-    """Follow a transition, or finish entering a state, with the output of what was run.
+    """The instance after a transition or an entry action with the given executor output.
 
-    `proof` is the evidence that running it was; `told` adds to the history.
+    `proof` is the evidence that the executor reported; `told` is added to the history entry.
     """
     plan = instance.plan(pending_move.move)
     written: Data = {}
@@ -240,7 +240,7 @@ def apply_transition(
         )
         proofs = [Proof(kind, by, instance.version + 1) for kind in kinds for by in approvers]
         older = body.evidence
-        if target == instance.state.name:  # what is done again and again proves it once, or it would grow without end
+        if target == instance.state.name:  # a repeated self-transition replaces its evidence, or the list would grow
             older = [one for one in older if one.kind != proof or one.by not in approvers]
         body = replace(body, evidence=[*older, *proofs])
     return _arrive(instance, target, body, entry, now, enters=pending_move.move != ENTER)
@@ -249,7 +249,7 @@ def apply_transition(
 def interrupt(
     instance: Instance, target: str | None, move: str, by: str, status: str, now: float, **told: Any
 ) -> AppliedTransition:
-    """Go to a state because the time is over, or end where it stands."""
+    """The instance after a timeout or a cancellation: in the target state, or ended in its state."""
     entry = {"transition": move, "from": instance.state.name, "to": target or instance.state.name, "by": by, **told}
     if target is not None:
         body = msgspec.structs.replace(instance.body, deadline=0.0)
@@ -291,7 +291,7 @@ def _arrive(instance: Instance, target: str, body: Body, entry: Data, now: float
 
 
 def keep_state(instance: Instance, error: Data | None, *, halted: bool) -> tuple[Instance, float]:
-    """The instance after a move that came to nothing, and when it is due again."""
+    """The instance after a failed move, in the same state and version, and when it is due next."""
     changes = {"halted": error, "failure": None} if halted else {"failure": error}
     body = msgspec.structs.replace(instance.body, **changes)
     settled = "chain_failed" if halted else instance.settled
@@ -300,13 +300,13 @@ def keep_state(instance: Instance, error: Data | None, *, halted: bool) -> tuple
 
 
 def clear_halt(instance: Instance) -> Instance:
-    """The instance, with what goes on by itself free to go on."""
+    """The instance with the error removed that halted its chain."""
     body = msgspec.structs.replace(instance.body, halted=None, failure=None)
     return replace(instance, settled=WAITING, body=body)
 
 
 def describe_hop(before: Instance, pending_move: PendingMove, after: Instance) -> Data:
-    """A hop of a chain, as answers tell it."""
+    """A hop of a chain for an answer."""
     return {
         "fromState": before.state.name,
         "transition": pending_move.move,
@@ -316,7 +316,7 @@ def describe_hop(before: Instance, pending_move: PendingMove, after: Instance) -
 
 
 def choose_chained(instance: Instance, caller: Caller) -> str | Data:
-    """The one deterministic transition that can be taken: a guarded one that holds, else the one without guards."""
+    """The deterministic transition to take, a guarded one first; an error if none or several are possible."""
     scope = instance.scope(caller.principal, {})
     guarded = [plan for plan in instance.state.chained if plan.guard_texts]
     holding = [plan for plan in guarded if plan.guards.holds(scope)]
@@ -337,7 +337,7 @@ def _names(plans: list[TransitionPlan] | tuple[TransitionPlan, ...]) -> str:
 
 
 def request_approval(instance: Instance, action: Action, pending_move: PendingMove) -> Approval:
-    """The question to people that a move stops at."""
+    """The approval that a move has to wait for, with the digest of what approvers are shown."""
     model = action.human
     assert model is not None
     plan = instance.plan(pending_move.move)
