@@ -1,5 +1,5 @@
 from waypost import Context, Hub
-from waypost.policy import Authentication, Key
+from waypost.identity import Authentication, Key
 
 auth = Authentication(
     keys=[

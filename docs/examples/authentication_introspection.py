@@ -1,7 +1,7 @@
 import os
 
 from waypost import Context, Hub
-from waypost.policy import Authentication, Introspection, OAuthSettings
+from waypost.identity import Authentication, Introspection, OAuthSettings
 
 oauth = OAuthSettings(
     issuer="https://login.example.com/",

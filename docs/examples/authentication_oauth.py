@@ -1,5 +1,5 @@
 from waypost import Context, Hub
-from waypost.policy import Authentication, Grants, OAuthSettings
+from waypost.identity import Authentication, Grants, OAuthSettings
 
 oauth = OAuthSettings(
     issuer="https://login.example.com/",

@@ -1,5 +1,6 @@
 from waypost import Hub
-from waypost.policy import Authentication, Key, Rule
+from waypost.identity import Authentication, Key
+from waypost.policy import Rule
 
 auth = Authentication(
     keys=[

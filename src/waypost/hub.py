@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from waypost.documents.folders.folders import SkillFolders
     from waypost.execution.counters import Counters
     from waypost.gateway.gateway import Gateway
+    from waypost.identity import Authentication
+    from waypost.identity.key_ring import KeyRing
     from waypost.imports.imports import Imports
-    from waypost.policy import Authentication
     from waypost.policy.guard import PolicyGuard
-    from waypost.policy.key_ring import KeyRing
     from waypost.protocol.engine import Engine
     from waypost.skills.skill_set import SkillSet
     from waypost.transports.http.app import HttpApp

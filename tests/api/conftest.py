@@ -11,7 +11,8 @@ from tests.protocol.conftest import Json
 from tests.transports.http.conftest import HOST, Call, Web
 from waypost import Context, Hub, ToolError
 from waypost.capabilities.principals import Principal
-from waypost.policy import Authentication, Key, Rule, digest, new_key
+from waypost.identity import Authentication, Key, digest, new_key
+from waypost.policy import Rule
 
 ADMIN = new_key()
 AGENT = new_key()

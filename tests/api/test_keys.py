@@ -10,7 +10,7 @@ import pytest
 
 from tests.api.conftest import ADMIN, AGENT, operated_hub, operating
 from tests.protocol.conftest import asynchronous
-from waypost.policy import digest
+from waypost.identity import digest
 
 KEYS = "/api/v1/keys"
 

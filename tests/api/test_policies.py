@@ -7,7 +7,7 @@ import pytest
 from tests.api.conftest import AGENT, operated_hub, operating
 from tests.protocol.conftest import asynchronous
 from waypost import Hub
-from waypost.policy import Authentication, Key, digest, new_key
+from waypost.identity import Authentication, Key, digest, new_key
 
 TEST = "/api/v1/policies/test"
 

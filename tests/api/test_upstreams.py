@@ -17,7 +17,7 @@ from tests.upstreams.conftest import served
 from tests.upstreams.people import bearer, guarded, who
 from tests.upstreams.programs import nothing_left
 from waypost import Hub, ToolError
-from waypost.policy import digest
+from waypost.identity import digest
 
 UPSTREAMS = "/api/v1/upstreams"
 KEYS = {"keys": [{"id": "root", "hash": digest(ADMIN), "roles": ["admin"]}]}

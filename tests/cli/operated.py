@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli.shell import Serving, serving
 from tests.protocol.conftest import stateless
-from waypost.policy import digest
+from waypost.identity import digest
 
 Captured = pytest.CaptureFixture[str]
 
@@ -24,7 +24,8 @@ SERVER = f'''\
 """A hub that somebody looks after."""
 
 from waypost import DefinitionError, Hub
-from waypost.policy import Authentication, Key, Rule
+from waypost.identity import Authentication, Key
+from waypost.policy import Rule
 from waypost.runtime.runtime import Runtime
 
 auth = Authentication([Key("agent", "{digest(AGENT)}", roles=("agent",))], anonymous=None)

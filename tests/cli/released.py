@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.operated import note_of
 from tests.cli.shell import Serving, serving
-from waypost.policy import digest
+from waypost.identity import digest
 from waypost.upstreams.client import open_client
 from waypost.upstreams.http import HttpTransport
 

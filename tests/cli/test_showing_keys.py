@@ -14,7 +14,7 @@ from waypost.cli.client import is_same_hub
 
 SERVER = f"""\
 from waypost import Context, Hub
-from waypost.policy import Authentication, Key, digest
+from waypost.identity import Authentication, Key, digest
 
 hub = Hub("desk", version="1", auth=Authentication([Key("agent", digest("{AGENT}"))], anonymous=False))
 

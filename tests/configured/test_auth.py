@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.configured.conftest import Folder
-from waypost.policy import digest, new_key
+from waypost.identity import digest, new_key
 from waypost.runtime.assembly import check
 
 HASH = "sha256:" + "0" * 64

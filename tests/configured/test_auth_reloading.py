@@ -14,7 +14,7 @@ from tests.configured.conftest import DEADLINE, Folder
 from tests.protocol.conftest import asynchronous, initialization, request, stateless
 from tests.transports.http.conftest import EVENTS, Web
 from waypost import Hub
-from waypost.policy import digest, new_key
+from waypost.identity import digest, new_key
 
 OLD, NEW = new_key(), new_key()
 HEAD = 'version: "1"\nserver: {surface: full}\n'

@@ -22,7 +22,7 @@ from tests.cli.shell import Serving, serving
 from tests.configured.conftest import Folder
 from tests.protocol.conftest import Json, initialization, stateless
 from tests.transports.http.conftest import BOTH, routing
-from waypost.policy import digest, new_key
+from waypost.identity import digest, new_key
 
 KEY = new_key()
 SERVER = 'version: "1"\nserver: {port: 0, surface: full}\n'

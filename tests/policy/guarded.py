@@ -12,7 +12,7 @@ from waypost import Context, Hub, Result
 from waypost.capabilities.options import ToolOptions, parse_options
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.tools import tool_from_function
-from waypost.policy import Authentication, Key, digest
+from waypost.identity import Authentication, Key, digest
 
 ANN = Principal("ann", roles=("lead",), permissions=("deploy",))
 BOB = Principal("bob", roles=("agent",))

@@ -14,7 +14,7 @@ from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-from waypost.policy import Authentication, OAuthSettings, Unauthorized
+from waypost.identity import Authentication, OAuthSettings, Unauthorized
 
 ISSUER = "https://login.example.com/"
 RESOURCE = "https://hub.example.com/mcp"

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from waypost.policy.verification import Verdict, verify
+from waypost.policy.audit import Verdict, verify
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
 

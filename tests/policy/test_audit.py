@@ -12,8 +12,7 @@ import pytest
 from tests.policy.records import entries, kept, log_to, record, written
 from tests.protocol.conftest import asynchronous, in_session, request
 from waypost import Hub
-from waypost.policy.audit import FILE, Record, writer
-from waypost.policy.verification import verify
+from waypost.policy.audit import FILE, Record, verify, writer
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
 

@@ -14,8 +14,7 @@ from tests.protocol.conftest import asynchronous, in_session, request, until
 from waypost import Hub
 from waypost.errors import Busy
 from waypost.policy import audit as audits
-from waypost.policy.audit import FILE, AuditLog, Record, writer
-from waypost.policy.verification import verify
+from waypost.policy.audit import FILE, AuditLog, Record, verify, writer
 from waypost.stores.database import Point
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from waypost.capabilities.principals import ANONYMOUS
-from waypost.policy.decisions import Policy
-from waypost.policy.hiding import hidden, onlookers
+from waypost.policy.decisions import Policy, hidden, onlookers
 from waypost.policy.rules import Rule
 
 NAMES = ("mail", "files")

@@ -38,8 +38,7 @@ from tests.policy.tampering import (
     verdict,
     with_store,
 )
-from waypost.policy.audit import Record, StoreWriter, chained
-from waypost.policy.verification import Verdict
+from waypost.policy.audit import Record, StoreWriter, Verdict, chained
 from waypost.stores.audit import RETENTION_S
 from waypost.stores.store import Store
 

@@ -15,7 +15,7 @@ from tests.transports.http.conftest import browsing
 from waypost import Context, Hub, RemoteError, Result
 from waypost.capabilities.principals import Principal
 from waypost.errors import StoreUnavailable, UnknownResource
-from waypost.policy import Authentication, Key, digest
+from waypost.identity import Authentication, Key, digest
 from waypost.protocol import large_results
 from waypost.protocol.large_results import KEEP_SECONDS, MAX_TOTAL_FACTOR, URI_PREFIX, LargeResults
 from waypost.protocol.responses import Answer

@@ -3,7 +3,7 @@
 from tests.protocol.busy import busy_hub
 from tests.protocol.conftest import Json, asynchronous, initialization, request
 from tests.transports.http.conftest import Headers, Visitor, Web, browsing
-from waypost.policy import Authentication, Key, digest
+from waypost.identity import Authentication, Key, digest
 from waypost.wire.versions import V2025_11_25
 
 KEYS = {name: f"wp_{name[0] * 43}" for name in ("ann", "bob")}

@@ -45,13 +45,13 @@ THREATS = {
         "A token that is not for this hub, from its issuer, in its time and under one of its keys is refused with 401.",
         99,
         (
-            "policy/test_tokens.py::test_a_hostile_token_is_refused",
-            "policy/test_tokens.py::test_an_algorithm_without_a_public_key_cannot_be_allowed",
-            "policy/test_tokens.py::test_issuer_and_audience_must_be_given",
-            "policy/test_tokens.py::test_a_path_is_another_audience_with_a_slash",
-            "policy/test_tokens.py::test_a_key_is_used_only_for_what_it_is_meant_for",
-            "policy/test_tokens.py::test_a_private_key_that_was_published_is_not_used",
-            "policy/test_key_source.py::test_keys_are_fetched_over_tls_or_loopback_only",
+            "identity/test_tokens.py::test_a_hostile_token_is_refused",
+            "identity/test_tokens.py::test_an_algorithm_without_a_public_key_cannot_be_allowed",
+            "identity/test_tokens.py::test_issuer_and_audience_must_be_given",
+            "identity/test_tokens.py::test_a_path_is_another_audience_with_a_slash",
+            "identity/test_tokens.py::test_a_key_is_used_only_for_what_it_is_meant_for",
+            "identity/test_tokens.py::test_a_private_key_that_was_published_is_not_used",
+            "identity/test_key_source.py::test_keys_are_fetched_over_tls_or_loopback_only",
         ),
     ),
     "Token passthrough": Threat(
@@ -59,7 +59,7 @@ THREATS = {
         6,
         (
             "requirements/test_security_gaps.py::test_the_key_of_the_caller_is_never_sent_on",
-            "policy/test_authentication.py::test_the_token_itself_is_kept_and_logged_nowhere",
+            "identity/test_authentication.py::test_the_token_itself_is_kept_and_logged_nowhere",
             "upstreams/test_egress_redirects.py::test_keys_stay_with_the_origin_they_were_meant_for",
         ),
     ),
@@ -97,7 +97,7 @@ THREATS = {
             "upstreams/test_egress.py::test_a_header_that_changes_the_message_is_refused",
             "upstreams/test_egress.py::test_an_unusual_method_is_refused",
             "skills/core/test_core.py::test_no_skill_fetches_from_a_private_address_unless_allowed",
-            "policy/test_key_source.py::test_redirects_are_not_followed",
+            "identity/test_key_source.py::test_redirects_are_not_followed",
         ),
     ),
     "Header/body mismatch": Threat(

@@ -240,12 +240,12 @@ REQUIREMENTS: dict[int, tuple[str, tuple[str, ...]]] = {
         (
             "transports/http/test_auth.py::test_whoever_shows_no_good_key_is_told_so",
             "transports/http/test_auth.py::test_a_hub_that_nobody_can_get_into_says_so",
-            "policy/test_key_ring.py::test_over_http_a_key_works_until_it_is_revoked",
-            "policy/test_key_ring.py::test_a_key_lets_its_principal_in_from_the_moment_it_is_made",
-            "policy/test_key_ring.py::test_a_revoked_key_is_refused_at_once_and_stays_so",
-            "policy/test_key_ring.py::test_a_key_expires_when_it_says",
-            "policy/test_key_ring.py::test_the_store_has_the_hash_and_not_the_key",
-            "policy/test_key_ring.py::test_two_hubs_on_one_store_share_their_keys",
+            "identity/test_key_ring.py::test_over_http_a_key_works_until_it_is_revoked",
+            "identity/test_key_ring.py::test_a_key_lets_its_principal_in_from_the_moment_it_is_made",
+            "identity/test_key_ring.py::test_a_revoked_key_is_refused_at_once_and_stays_so",
+            "identity/test_key_ring.py::test_a_key_expires_when_it_says",
+            "identity/test_key_ring.py::test_the_store_has_the_hash_and_not_the_key",
+            "identity/test_key_ring.py::test_two_hubs_on_one_store_share_their_keys",
         ),
     ),
     17: (

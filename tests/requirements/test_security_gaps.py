@@ -16,7 +16,7 @@ from waypost import Hub
 from waypost.capabilities.names import check_name
 from waypost.capabilities.schemas.validators import Validator
 from waypost.errors import DefinitionError
-from waypost.policy import digest
+from waypost.identity import digest
 from waypost.testing import connect
 from waypost.wire.versions import LATEST_LEGACY, V2025_03_26, V2026_07_28
 

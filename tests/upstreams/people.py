@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from waypost import Context, Hub
-from waypost.policy import Authentication, Key, digest
+from waypost.identity import Authentication, Key, digest
 from waypost.upstreams.pool import HUB, Upstreams
 
 PEOPLE = ("ada", "bob", "eve", HUB)

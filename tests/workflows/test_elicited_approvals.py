@@ -12,8 +12,8 @@ from tests.protocol.conftest import asynchronous
 from tests.upstreams.conftest import served
 from tests.workflows.conftest import BOB, Json, flow, model
 from waypost import Hub
-from waypost.policy import Authentication
-from waypost.policy.keys import Key, digest
+from waypost.identity import Authentication
+from waypost.identity.keys import Key, digest
 from waypost.testing import TestClient
 from waypost.upstreams.http import HttpTransport
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28

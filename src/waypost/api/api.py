@@ -23,7 +23,7 @@ from waypost.errors import (
     WaypostError,
     WorkflowRefused,
 )
-from waypost.policy.authentication import INVALID, MISSING
+from waypost.identity.authentication import INVALID, MISSING
 from waypost.transports.http.app import OperatorAnswer, OperatorRequest
 
 ROUTES: Final = Routes(

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from waypost.api.routing import ManagedHub
 from waypost.errors import InvalidParams
-from waypost.policy.verification import Verdict, verify
+from waypost.policy.audit import Verdict, verify
 from waypost.stores.audit import LAST, AuditEntry, Place
 
 FLUSH_TIMEOUT_S: Final = 2.0

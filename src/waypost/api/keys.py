@@ -11,8 +11,8 @@ from msgspec import Meta
 
 from waypost.api.routing import ManagedHub
 from waypost.errors import DefinitionError, InvalidParams, StoreError
-from waypost.policy.key_ring import KeyEntry
-from waypost.policy.keys import HUB, Key
+from waypost.identity.key_ring import KeyEntry
+from waypost.identity.keys import HUB, Key
 
 # `$` alone would accept a line break at the end.
 KeyId = Annotated[

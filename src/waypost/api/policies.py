@@ -12,7 +12,7 @@ from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.context import Caller
 from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE, Chain, Principal
 from waypost.errors import UnknownCapability
-from waypost.policy.authentication import MISSING
+from waypost.identity.authentication import MISSING
 from waypost.policy.rules import Rule
 
 Text = Annotated[str, Meta(min_length=1, max_length=2048)]

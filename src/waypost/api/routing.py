@@ -13,10 +13,10 @@ import msgspec
 
 from waypost.capabilities.principals import Principal
 from waypost.documents.documents import Content
+from waypost.identity import Authentication
+from waypost.identity.key_ring import KeyRing
+from waypost.identity.vault import Vault
 from waypost.imports.imports import Imports
-from waypost.policy import Authentication
-from waypost.policy.key_ring import KeyRing
-from waypost.policy.vault import Vault
 from waypost.runtime.core import Core
 from waypost.upstreams.pool import Upstreams
 from waypost.workers.workers import Workers

@@ -56,8 +56,8 @@ def _address(args: Namespace, hub: Hub) -> tuple[str, int]:
 
 def _serve(hub: Hub, host: str, port: int, data: Path) -> None:
     """Serve over HTTP; the address goes to stderr, and with a key to the file for programs of the same user."""
-    from waypost.policy import Key, digest, new_key
-    from waypost.policy.keys import HUB
+    from waypost.identity import Key, digest, new_key
+    from waypost.identity.keys import HUB
 
     key = new_key()
     hub.authentication.admit(Key(HUB, digest(key), roles=("admin",)))

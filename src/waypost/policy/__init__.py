@@ -1,47 +1,17 @@
-"""Who may do what: principals, rules, capability tokens, the audit.
+"""What callers may do: rules, decisions, capability tokens, the audit."""
 
-What is only needed when somebody has to show a key or token is imported when it is first asked for.
-"""
-
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+import warnings
+from typing import Any
 
 from waypost.policy.rules import Rule
 
-if TYPE_CHECKING:
-    from waypost.policy.authentication import Authentication, Unauthorized
-    from waypost.policy.claims import Grants
-    from waypost.policy.introspection import Introspection
-    from waypost.policy.keys import Key, Keys, digest, new_key
-    from waypost.policy.oauth import OAuthSettings
-
-__all__ = [
-    "Authentication",
-    "Grants",
-    "Introspection",
-    "Key",
-    "Keys",
-    "OAuthSettings",
-    "Rule",
-    "Unauthorized",
-    "digest",
-    "new_key",
-]
-
-_HOMES: Final = {
-    "Authentication": "authentication",
-    "Unauthorized": "authentication",
-    "Grants": "claims",
-    "Introspection": "introspection",
-    "Key": "keys",
-    "Keys": "keys",
-    "digest": "keys",
-    "new_key": "keys",
-    "OAuthSettings": "oauth",
-}
+__all__ = ["Rule"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f"waypost.policy.{_HOMES[name]}"), name)
+    from waypost import identity
+
+    if name in identity.__all__:
+        warnings.warn(f"waypost.policy.{name} is waypost.identity.{name}", DeprecationWarning, stacklevel=2)
+        return getattr(identity, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""May this be done: one answer from all rules, the most important first."""
+"""Decisions of all rules together, and what they hide from whom."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from waypost.capabilities.principals import FROM_OUTSIDE, MAX_CALL_DEPTH, Chain, Principal
+from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE, MAX_CALL_DEPTH, Chain, Principal
 from waypost.errors import DefinitionError
 from waypost.policy.rules import Decider, Question, Rule, decider
 
@@ -106,3 +106,21 @@ class Policy:
                 (rule, one) for rule, one in self._compiled if rule.is_about(question) and one.may_deny(question)
             )
         return found
+
+
+def onlookers(rules: Iterable[Rule]) -> list[Principal]:
+    """Somebody for each rule that hides, whom as few others as possible concern; nobody where none does."""
+    hiding = [rule for rule in rules if rule.hide and rule.enabled]
+    people = {
+        Principal(name, (role,) if role else ())
+        for rule in hiding
+        for name in rule.principals or (ANONYMOUS.id,)
+        for role in rule.roles or ("",)
+    }
+    return [ANONYMOUS, *people] if hiding else []
+
+
+def hidden(policy: Policy, people: Iterable[Principal], names: Iterable[str]) -> set[tuple[Principal, str]]:
+    """What each of several people does not see of several capabilities."""
+    seen = list(names)
+    return {(one, name) for one in people for name in seen if policy.is_hidden(one, name)}

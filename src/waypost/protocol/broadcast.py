@@ -21,7 +21,7 @@ from waypost.wire.messages import RequestId
 from waypost.wire.params import SUBSCRIPTION_ID, ListenFilter
 
 if TYPE_CHECKING:
-    from waypost.policy.keys import KeyChange
+    from waypost.identity.keys import KeyChange
 
 _LIST_OF: Final[dict[Kind, ListKind]] = {
     Kind.TOOL: "tools",

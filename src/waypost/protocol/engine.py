@@ -29,7 +29,7 @@ from waypost.protocol.tasks import Tasks, status_notification
 from waypost.stores.store import Store
 
 if TYPE_CHECKING:
-    from waypost.policy.keys import KeyChange
+    from waypost.identity.keys import KeyChange
 
 _log: Final = logging.getLogger(__name__)
 _SWEEP_INTERVAL_S: Final = 30.0

@@ -25,7 +25,7 @@ from waypost.wire.params import LOG_LEVELS, RequestMeta
 from waypost.wire.versions import V2025_03_26, at_least
 
 if TYPE_CHECKING:
-    from waypost.policy.keys import KeyChange
+    from waypost.identity.keys import KeyChange
 
 
 SILENT: Final = len(LOG_LEVELS)

@@ -39,7 +39,7 @@ from waypost.wire.messages import Message, RequestId, decode
 from waypost.wire.versions import V2025_11_25, at_least
 
 if TYPE_CHECKING:
-    from waypost.policy.keys import KeyChange
+    from waypost.identity.keys import KeyChange
 
 Sender = Callable[[bytes], Awaitable[None]]
 

@@ -21,7 +21,7 @@ from waypost.protocol.streams import Recorder
 from waypost.wire.definitions import Implementation
 
 if TYPE_CHECKING:
-    from waypost.policy.keys import KeyChange
+    from waypost.identity.keys import KeyChange
 
 _log: Final = logging.getLogger(__name__)
 _STORE_TIMEOUT_S: Final = 1.0

@@ -29,7 +29,7 @@ from waypost.stores.tasks import TaskRecord
 from waypost.wire import messages
 
 if TYPE_CHECKING:
-    from waypost.policy.keys import KeyChange
+    from waypost.identity.keys import KeyChange
 
 
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"

@@ -139,7 +139,7 @@ def _check_auth(loaded: config.Loaded) -> list[config.Finding]:
     """What is wrong with keys and an authorization server that fit their models."""
     if loaded.config.auth is None:
         return []
-    from waypost.policy.section import problems
+    from waypost.identity.authentication import problems
 
     return [
         loaded.finding(("auth", *place), told.removesuffix("."), "CFG066")
@@ -225,7 +225,7 @@ def _open_to_all(loaded: config.Loaded) -> list[config.Finding]:
 def _lets_anybody_in(section: config.Auth | None) -> bool:
     if section is None:
         return True
-    from waypost.policy.section import authentication
+    from waypost.identity.authentication import authentication
 
     try:
         return authentication(section).allows_anonymous

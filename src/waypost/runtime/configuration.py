@@ -22,7 +22,7 @@ from waypost.capabilities.session import ListKind
 from waypost.config.connections import McpConnection
 from waypost.errors import WaypostError
 from waypost.policy.audit import Record
-from waypost.policy.hiding import hidden, onlookers
+from waypost.policy.decisions import hidden, onlookers
 from waypost.policy.rules import Rule
 from waypost.runtime.assembly import Built, read, reread, rules
 from waypost.runtime.component import Change, Component
@@ -30,8 +30,8 @@ from waypost.runtime.core import Core
 from waypost.settings import Settings
 
 if TYPE_CHECKING:
+    from waypost.identity import Authentication
     from waypost.imports.exposures import Exposures
-    from waypost.policy import Authentication
     from waypost.runtime.runtime import Runtime
     from waypost.workflows.workflows import Workflows
 
@@ -64,7 +64,7 @@ def build_authentication(section: config.Auth | None) -> Authentication | None:
     """Who may use the hub, as the section `auth` says."""
     if section is None:
         return None
-    from waypost.policy.section import authentication
+    from waypost.identity.authentication import authentication
 
     return authentication(section)
 
@@ -267,7 +267,7 @@ class _Access(Change):
         self._before = (core.guard.policy.rules, core.pipeline.timeout, configuration.loaded.secrets)
         self._auth = build_authentication(loaded.config.auth)
         if self._auth is None and runtime.has_authentication:
-            from waypost.policy import Authentication
+            from waypost.identity import Authentication
 
             self._auth = Authentication(anonymous=ANONYMOUS, lenient=True)
         if self._auth is not None:

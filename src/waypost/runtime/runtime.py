@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from waypost.documents.documents import Content
     from waypost.documents.folders.folders import SkillFolders
     from waypost.gateway.gateway import Gateway
+    from waypost.identity import Authentication
+    from waypost.identity.key_ring import KeyRing
+    from waypost.identity.vault import Vault
     from waypost.imports.imports import Imports
-    from waypost.policy import Authentication
-    from waypost.policy.key_ring import KeyRing
-    from waypost.policy.vault import Vault
     from waypost.runtime.configuration import Configuration
     from waypost.skills.skill_set import SkillSet
     from waypost.skills.skills import LiveSection
@@ -139,7 +139,7 @@ class Runtime:
             await core.store.open()
             await self._use_secret()
         if self._auth is not None:
-            from waypost.policy.leaving import RevocationWatcher
+            from waypost.identity.authentication import RevocationWatcher
 
             watcher = RevocationWatcher(self._auth, core.engine.apply_key_changes)
             stack.push_async_callback(watcher.stop)
@@ -264,7 +264,7 @@ class Runtime:
     def authentication(self) -> Authentication:
         """Who may use the hub: as given, else every caller, with or without a key."""
         if self._auth is None:
-            from waypost.policy import Authentication
+            from waypost.identity import Authentication
 
             self._auth = Authentication(anonymous=ANONYMOUS, lenient=True)
         return self._auth
@@ -300,7 +300,7 @@ class Runtime:
     @property
     def keys(self) -> KeyRing:
         """Keys that are created and revoked while the hub runs."""
-        from waypost.policy.key_ring import KeyRing
+        from waypost.identity.key_ring import KeyRing
 
         return self._get("keys", lambda: KeyRing(self.authentication.keys, self.core.store))
 
@@ -315,7 +315,7 @@ class Runtime:
     def vault(self) -> Vault:
         """The credentials that users gave the hub for upstream servers."""
         if self._vault is None:
-            from waypost.policy.vault import Vault
+            from waypost.identity.vault import Vault
 
             self._vault = Vault(self.core.secret, self.core.store)
         return self._vault

@@ -8,7 +8,7 @@ from tests.policy.issuer import ISSUER, RESOURCE, Clock, key_set
 from tests.protocol.conftest import Json, initialization, notification
 from tests.transports.http.conftest import Call, Visitor, Web
 from waypost import Context, Hub
-from waypost.policy import Authentication, Key, OAuthSettings, digest
+from waypost.identity import Authentication, Key, OAuthSettings, digest
 from waypost.wire.versions import LATEST_LEGACY
 
 WRITER = "wp_" + "w" * 43

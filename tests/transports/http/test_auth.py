@@ -29,7 +29,7 @@ from tests.transports.http.guarded import (
     with_oauth,
 )
 from waypost.capabilities.principals import Principal
-from waypost.policy import Authentication, digest
+from waypost.identity import Authentication, digest
 from waypost.wire.versions import LEGACY
 
 MISSING = "Missing Authorization header"

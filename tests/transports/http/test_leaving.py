@@ -16,8 +16,8 @@ from tests.transports.http.conftest import Call, Web, browsing
 from tests.transports.http.guarded import KEYS, READER, WRITER, bearer, guarded, sign_in, with_keys
 from waypost import Context, Hub, Session
 from waypost.capabilities.principals import Principal
-from waypost.policy import Authentication, Key, digest
-from waypost.policy.keys import KeyChange
+from waypost.identity import Authentication, Key, digest
+from waypost.identity.keys import KeyChange
 from waypost.protocol.engine import Engine
 from waypost.protocol.responses import KEY_REVOKED
 from waypost.wire.versions import LEGACY

@@ -9,7 +9,7 @@ import pytest
 from tests.protocol.conftest import Json, asynchronous, idle, request, stateless
 from tests.transports.http.conftest import Call, Web, browsing
 from tests.transports.http.guarded import READER, WRITER, bearer, guarded, sign_in
-from waypost.policy import Authentication, Key, digest
+from waypost.identity import Authentication, Key, digest
 from waypost.protocol.tasks import TASKS_EXTENSION
 from waypost.wire.params import CLIENT_CAPABILITIES
 from waypost.wire.versions import V2025_11_25, V2026_07_28

@@ -14,7 +14,7 @@ from waypost.transports.http.gate import Gate, Refusal, authenticate
 from waypost.wire import messages
 
 if TYPE_CHECKING:
-    from waypost.policy import Authentication
+    from waypost.identity import Authentication
 
 
 class Served(Protocol):

@@ -27,7 +27,7 @@ from waypost.wire.messages import Message
 from waypost.wire.versions import LATEST_LEGACY, LEGACY, V2026_07_28
 
 if TYPE_CHECKING:
-    from waypost.policy import Authentication
+    from waypost.identity import Authentication
 
 SESSION: Final = b"mcp-session-id"
 _LEGACY_HEADERS: Final = frozenset(version.encode() for version in LEGACY)

@@ -16,7 +16,7 @@ from waypost.wire import messages
 from waypost.wire.hosts import is_loopback
 
 if TYPE_CHECKING:
-    from waypost.policy import Authentication
+    from waypost.identity import Authentication
 
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -172,7 +172,7 @@ def find_bound_hosts(host: str) -> tuple[str, ...]:
 
 async def authenticate(auth: Authentication | None, send: Send, headers: Mapping[bytes, bytes]) -> Principal | None:
     """The principal of a request; `None` when the refusal was sent."""
-    from waypost.policy import Unauthorized
+    from waypost.identity import Unauthorized
 
     if auth is None:
         return ANONYMOUS

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from tests.policy.issuer import ISSUER, NOW, Clock, Server, authentication, bearer, claims, refused, serving
 from waypost.errors import DefinitionError
-from waypost.policy import Authentication, Introspection, new_key
+from waypost.identity import Authentication, Introspection, new_key
 
 OPAQUE = "opaque-token"
 

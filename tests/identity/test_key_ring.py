@@ -18,8 +18,8 @@ from tests.transports.http.conftest import Web, browsing
 from waypost import Context, Hub
 from waypost.capabilities.principals import Principal
 from waypost.errors import DefinitionError, StoreError, UnknownCapability, WaypostError
-from waypost.policy import Authentication, Key, Keys, digest, new_key
-from waypost.policy.key_ring import KeyEntry, KeyRing
+from waypost.identity import Authentication, Key, Keys, digest, new_key
+from waypost.identity.key_ring import KeyEntry, KeyRing
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
 

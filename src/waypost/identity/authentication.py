@@ -1,23 +1,25 @@
-"""Who is calling: a key, a token or nobody in particular becomes a principal, or is turned away."""
+"""Authentication: a key or token becomes a principal; the section `auth`; sessions of revoked keys are closed."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, Final, Literal
 
+from waypost import config
 from waypost.capabilities.principals import ANONYMOUS, Principal
-from waypost.errors import WaypostError
-from waypost.policy.claims import InsufficientScope, InvalidToken, Verified, VerifierUnavailable
-from waypost.policy.keys import PREFIX, Key, KeyChange, Keys, Watcher
-from waypost.policy.oauth import OAuthSettings, challenge
-from waypost.policy.sharing import Shared
-from waypost.policy.token_cache import TokenCache
-from waypost.policy.tokens import LONGEST
+from waypost.errors import DefinitionError, WaypostError
+from waypost.identity.claims import InsufficientScope, InvalidToken, TokenCache, Verified, VerifierUnavailable
+from waypost.identity.keys import HUB, PREFIX, Key, KeyChange, Keys, Watcher
+from waypost.identity.oauth import OAuthSettings, challenge
+from waypost.identity.tokens import LONGEST, Shared
 
 MISSING: Final = "Missing Authorization header"
 INVALID: Final = "Invalid API key"
@@ -195,3 +197,85 @@ class Authentication:
             raise Unauthorized(UNAVAILABLE, status=503, challenge=None) from None
         self._tokens.put(hashed, verified)
         return verified.principal
+
+
+def authentication(auth: config.Auth) -> Authentication:
+    """Who may use the hub, as the section says."""
+    oauth = None if auth.oauth is None else _oauth(auth.oauth)
+    return Authentication([_key(key) for key in auth.keys], oauth, _anonymous(auth.anonymous))
+
+
+def problems(auth: config.Auth) -> list[tuple[tuple[str | int, ...], str]]:
+    """What keeps a hub from going by the section, with the keys that it is about."""
+    found: list[tuple[tuple[str | int, ...], str]] = []
+    keys = Keys()
+    for place, key in enumerate(auth.keys):
+        try:
+            keys.add(_key(key))
+        except DefinitionError as error:
+            found.append((("keys", place), error.message))
+        if key.id == HUB:
+            found.append((("keys", place, "id"), f"The id {HUB} belongs to the hub itself; choose another."))
+    if auth.oauth is not None:
+        try:
+            _oauth(auth.oauth).verifier()
+        except DefinitionError as error:
+            found.append((("oauth",), error.message))
+    return found
+
+
+def _key(key: config.AuthKey) -> Key:
+    return Key(key.id, key.hash, tuple(key.roles), tuple(key.permissions), tuple(key.scopes))
+
+
+def _oauth(oauth: config.OAuth) -> OAuthSettings:
+    return OAuthSettings(
+        issuer=oauth.issuer,
+        resource=oauth.resource,
+        jwks=oauth.jwks if "://" in oauth.jwks else Path(oauth.jwks),
+        scopes=tuple(oauth.scopes),
+    )
+
+
+def _anonymous(given: config.Anonymous | bool | None) -> Principal | Literal[False] | None:
+    if given is None or given is False:
+        return given
+    if given is True:
+        return ANONYMOUS
+    return Principal("anonymous", tuple(given.roles), tuple(given.permissions), tuple(given.scopes))
+
+
+_LOOK_EVERY: Final = 1.0
+
+
+class RevocationWatcher:
+    """Reports keys that are revoked, from any thread, and keys that expire."""
+
+    def __init__(self, auth: Authentication, tell: Watcher) -> None:
+        self._auth = auth
+        self._tell = tell
+        self._loop = asyncio.get_running_loop()
+        self._looking = self._loop.create_task(self._look())
+        auth.watch(self._changed)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the running loop is the one that is told."""
+        return self._loop is asyncio.get_running_loop()
+
+    async def stop(self) -> None:
+        """Tell nothing more."""
+        self._auth.watch(None)
+        if self.is_here:  # else it ended with its loop
+            self._looking.cancel()
+            await asyncio.wait({self._looking})
+
+    def _changed(self, changes: Sequence[KeyChange]) -> None:
+        with suppress(RuntimeError):  # the loop is closed, and nothing is open there
+            self._loop.call_soon_threadsafe(self._tell, changes)
+
+    async def _look(self) -> None:
+        """Look at the clock now and then: a timer would not notice when it is set."""
+        while True:
+            await asyncio.sleep(_LOOK_EVERY)
+            self._auth.keys.lapse()

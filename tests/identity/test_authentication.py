@@ -21,9 +21,8 @@ from tests.policy.issuer import (
 )
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.errors import DefinitionError, WaypostError
-from waypost.policy import Authentication, Introspection, Key, Keys, OAuthSettings, Unauthorized, digest, new_key
-from waypost.policy.claims import Verified
-from waypost.policy.token_cache import TokenCache
+from waypost.identity import Authentication, Introspection, Key, Keys, OAuthSettings, Unauthorized, digest, new_key
+from waypost.identity.claims import TokenCache, Verified
 
 KEY = "wp_" + "k" * 43
 CI = Key("ci", digest(KEY), roles=("agent",))

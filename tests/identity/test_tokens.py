@@ -33,9 +33,9 @@ from tests.policy.issuer import (
     token,
 )
 from waypost.errors import DefinitionError
-from waypost.policy import Grants
-from waypost.policy.claims import InsufficientScope, InvalidToken
-from waypost.policy.tokens import JwtVerifier
+from waypost.identity import Grants
+from waypost.identity.claims import InsufficientScope, InvalidToken
+from waypost.identity.tokens import JwtVerifier
 
 
 def part(value: Any) -> str:

@@ -12,7 +12,7 @@ import pytest
 from tests.policy.issuer import NOW, Clock
 from waypost.capabilities.principals import Principal
 from waypost.errors import DefinitionError
-from waypost.policy import Key, Keys, digest, keys, new_key
+from waypost.identity import Key, Keys, digest, keys, new_key
 
 
 def test_a_new_key_is_256_random_bits_that_say_what_they_are_for() -> None:

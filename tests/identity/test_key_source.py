@@ -13,8 +13,8 @@ from aiohttp import web
 
 from tests.policy.issuer import NOW, Clock, authentication, bearer, jwk, key_set, refused, serving, token
 from waypost.errors import DefinitionError
-from waypost.policy.claims import VerifierUnavailable
-from waypost.policy.key_source import KeySource
+from waypost.identity.claims import VerifierUnavailable
+from waypost.identity.tokens import KeySource
 
 
 def test_keys_are_fetched_once_and_kept() -> None:

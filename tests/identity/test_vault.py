@@ -10,7 +10,7 @@ import pytest
 
 from tests.protocol.conftest import asynchronous
 from waypost.errors import StoreDamaged
-from waypost.policy.vault import Vault
+from waypost.identity.vault import Vault
 from waypost.stores.directory import Secret
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store

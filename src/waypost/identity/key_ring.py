@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from waypost.errors import DefinitionError, StoreError, UnknownCapability
-from waypost.policy.keys import Key, Keys, digest, new_key
+from waypost.identity.keys import Key, Keys, digest, new_key
 from waypost.runtime.component import Component
 from waypost.stores import schema
 from waypost.stores.records import Document

@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 from tests.policy.issuer import NOW, Clock
 from tests.protocol.conftest import asynchronous, idle
 from waypost.capabilities.principals import Principal
-from waypost.policy import Authentication, Key, digest
-from waypost.policy.keys import KeyChange
-from waypost.policy.leaving import RevocationWatcher
+from waypost.identity import Authentication, Key, digest
+from waypost.identity.authentication import RevocationWatcher
+from waypost.identity.keys import KeyChange
 
 OLD, NEW = "wp_" + "o" * 43, "wp_" + "n" * 43
 GUEST = Principal("anonymous", ("guest",))
