@@ -90,6 +90,21 @@ def test_every_problem_of_a_model_is_reported_at_its_place() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"tags": [1] * 5000}, "and 4900 more problems"),
+        ({"tags": [1] * 200_000}, "has 200000 problems, too many to list"),
+    ],
+)
+def test_thousands_of_problems_are_not_all_reported(arguments: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidArguments) as caught:
+        from_function(register).admit({"address": {"street": "Main"}, **arguments})
+
+    assert caught.value.problems[-1] == sentence
+    assert len(caught.value.message) < 20_000
+
+
 def test_pydantic_dataclasses_are_converted() -> None:
     def move(to: Point, on: date) -> None: ...
 

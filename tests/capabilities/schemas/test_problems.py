@@ -91,3 +91,26 @@ def test_several_near_alternatives_are_only_counted_out() -> None:
 
     assert validator.problems(3) == ["fits none of the allowed forms, got 3"]
     assert validator.problems(6) == ["fits more than one of the allowed forms"]
+
+
+CIRCLE = {"properties": {"kind": {"const": "circle"}, "radius": {"type": "number"}}, "required": ["kind", "radius"]}
+SQUARE = {"properties": {"kind": {"enum": ["square"]}, "side": {"type": "number"}}, "required": ["kind", "side"]}
+
+
+def test_the_alternative_with_the_tag_of_the_value_is_the_one_that_was_meant() -> None:
+    validator = Validator({"oneOf": [CIRCLE, {"$ref": "#/$defs/square"}], "$defs": {"square": SQUARE}})
+
+    assert validator.problems({"kind": "square"}) == ["side: is required"]
+    assert validator.problems({"kind": "circle", "radius": "x"}) == ['radius: must be of type number, got "x"']
+    assert validator.problems({"kind": "line"}) == ['fits none of the allowed forms, got {"kind": "line"}']
+
+
+def test_a_property_that_only_one_alternative_knows_is_no_tag() -> None:
+    validator = Validator({"anyOf": [{"properties": {"mode": {"const": "a"}}}, {"required": ["name"]}]})
+
+    assert validator.problems({"mode": "b"}) == ['fits none of the allowed forms, got {"mode": "b"}']
+
+
+def test_only_the_beginning_of_a_value_is_written() -> None:
+    assert shown({"a": {"b": ["x" * 1_000_000] * 50}}) == '{"a": {"b": ["' + "x" * 63 + "..."
+    assert shown([[], {}, (1, None)]) == "[[], {}, [1, null]]"

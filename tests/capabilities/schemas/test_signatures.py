@@ -200,6 +200,15 @@ def test_a_pattern_only_python_reads_still_refuses() -> None:
     assert problem.startswith("a: Expected `str` matching regex")
 
 
+def test_a_long_value_is_not_repeated() -> None:
+    def choose(kind: Annotated[str, msgspec.Meta(pattern="(?=a)a")], mode: Literal["a", "b"]) -> None: ...
+
+    with pytest.raises(InvalidArguments) as caught:
+        from_function(choose).admit({"kind": "ab", "mode": "x" * 1_000_000})
+
+    assert len(caught.value.message) < 1000
+
+
 def test_a_partial_and_a_method_are_described_like_functions() -> None:
     class Kit:
         def greet(self, name: str, times: int = 1) -> str:

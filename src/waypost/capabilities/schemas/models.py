@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pydantic
 from pydantic.json_schema import GenerateJsonSchema
 
-from waypost.capabilities.schemas.problems import problem
-from waypost.errors import InvalidArguments
+from waypost.capabilities.schemas.problems import MAX_SENTENCE, listed, problem
+from waypost.errors import InvalidArguments, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 REQUIRED = ...
+_MAX_ERRORS: Final = 10_000
+"""Pydantic lists all of its errors or none; more would take seconds."""
 
 
 class _Untitled(GenerateJsonSchema):
@@ -52,7 +54,10 @@ def describe(annotation: Any, *, mode: Literal["validation", "serialization"]) -
 
 
 def _problems(error: pydantic.ValidationError) -> list[str]:
+    if error.error_count() > _MAX_ERRORS:
+        return [f"has {error.error_count()} problems, too many to list"]
     details = error.errors(include_url=False, include_context=False, include_input=False)
-    return [
-        problem(detail["loc"], "is required" if detail["type"] == "missing" else detail["msg"]) for detail in details
-    ]
+    return listed(
+        problem(detail["loc"], "is required" if detail["type"] == "missing" else shorten(detail["msg"], MAX_SENTENCE))
+        for detail in details
+    )

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from waypost.capabilities.schemas.limits import MAX_DEPTH
 from waypost.capabilities.schemas.problems import location
-from waypost.capabilities.schemas.validators import MAX_DEPTH, Validator
+from waypost.capabilities.schemas.validators import Validator
 from waypost.errors import DefinitionError
 from waypost.suggestions import did_you_mean
 

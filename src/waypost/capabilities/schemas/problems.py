@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from waypost.capabilities.schemas.limits import MAX_PROBLEMS, MAX_PROBLEMS_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from jsonschema_rs import ValidationError
 
-ECHO = 80
+ECHO: Final = 80
+"""How many characters of a value a sentence repeats."""
 
-_BROKEN: dict[str, Callable[[Any, str], str]] = {
+MAX_SENTENCE: Final = 4 * ECHO
+"""What is kept of a sentence from another library, which may repeat a whole value."""
+
+Path = tuple[str | int, ...]
+
+_SENTENCES: dict[str, Callable[[Any, str], str]] = {
     "type": lambda types, got: f"must be of type {' or '.join(sorted(types, key='null'.__eq__))}, got {got}",
-    "enum": lambda options, got: f"must be one of {clipped(', '.join(map(shown, options)))}, got {got}",
+    "enum": lambda options, got: f"must be one of {clipped(', '.join(map(shown, options[:ECHO])))}, got {got}",
     "const": lambda expected, _: f"must be {shown(expected)}",
     "minimum": lambda limit, got: f"must be at least {limit}, got {got}",
     "maximum": lambda limit, got: f"must be at most {limit}, got {got}",
@@ -30,16 +37,31 @@ _BROKEN: dict[str, Callable[[Any, str], str]] = {
     "pattern": lambda pattern, got: f"must match the pattern {clipped(pattern)}, got {got}",
     "format": lambda name, got: f"must be a valid {name}, got {got}",
     "uniqueItems": lambda _, __: "must not hold an item twice",
+    "contentEncoding": lambda name, _: f"must be encoded as {clipped(name)}",
+    "contentMediaType": lambda name, _: f"must be of the media type {clipped(name)}",
     "contains": lambda _, __: "must contain a fitting item",
-    "propertyNames": lambda error, _: f"has a property name that does not fit: {message(error)}",
     "not": lambda _, __: "has a form that is not allowed",
     "falseSchema": lambda _, __: "is not allowed",
 }
 
 
-def counted(count: int, singular: str, plural: str | None = None) -> str:
+class Problem(NamedTuple):
+    """One thing that is wrong: where, what, and which keyword says so."""
+
+    path: Path
+    sentence: str
+    keyword: str = ""
+    expected: Any = None
+
+    @property
+    def line(self) -> str:
+        """Where, and what."""
+        return problem(self.path, self.sentence)
+
+
+def counted(count: float, singular: str, plural: str | None = None) -> str:
     """`1 item`, `2 items`."""
-    return f"{count} {singular if count == 1 else plural or singular + 's'}"
+    return f"{int(count)} {singular if count == 1 else plural or singular + 's'}"
 
 
 def clipped(text: str) -> str:
@@ -48,14 +70,34 @@ def clipped(text: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as short JSON text; large containers are only named."""
+    """A value as short JSON text, of which no more than that is written; large containers are only named."""
     if isinstance(value, dict) and len(value) > ECHO:
         return f"an object of {counted(len(value), 'property', 'properties')}"
     if isinstance(value, list) and len(value) > ECHO:
         return f"an array of {counted(len(value), 'item')}"
+    text = ""
+    for piece in _pieces(value):
+        text += piece
+        if len(text) > ECHO:
+            break
+    return clipped(text)
+
+
+def _pieces(value: Any) -> Iterator[str]:
     if isinstance(value, str):
-        value = value[:ECHO]
-    return clipped(json.dumps(value, ensure_ascii=False, default=str))
+        yield json.dumps(value[:ECHO], ensure_ascii=False)
+    elif isinstance(value, dict):
+        for number, (key, part) in enumerate(value.items()):
+            yield f"{', ' if number else '{'}{json.dumps(str(key)[:ECHO], ensure_ascii=False)}: "
+            yield from _pieces(part)
+        yield "}" if value else "{}"
+    elif isinstance(value, list | tuple):
+        for number, part in enumerate(value):
+            yield ", " if number else "["
+            yield from _pieces(part)
+        yield "]" if value else "[]"
+    else:
+        yield json.dumps(value, ensure_ascii=False, default=str)
 
 
 def location(path: Sequence[str | int | None]) -> str:
@@ -76,37 +118,72 @@ def problem(path: Sequence[str | int], text: str) -> str:
     return f"{location(path)}: {text}" if path else text
 
 
-def message(error: ValidationError) -> str:
-    """What one broken keyword asks for, without its place."""
-    describe = _BROKEN.get(error.kind.name)
-    if describe is None:
-        return clipped(error.message)
-    return describe(error.kind.value, shown(error.instance))
+def listed(lines: Iterable[str], more: int = 0) -> list[str]:
+    """Different lines in order, as many as a caller should read; `more` are known of but not given."""
+    different = list(dict.fromkeys(lines))
+    kept: list[str] = []
+    room = MAX_PROBLEMS_BYTES
+    for line in different[:MAX_PROBLEMS]:
+        room -= len(line)
+        if kept and room < 0:
+            break
+        kept.append(line)
+    more += len(different) - len(kept)
+    return [*kept, f"and {more} more problems"] if more else kept
 
 
-def problems(error: ValidationError) -> list[str]:
-    """The lines that report an error; a missing or surplus property is reported at its own place."""
-    keyword, path = error.kind.name, error.instance_path
-    if keyword == "required":
-        return [problem([*path, error.kind.value], "is required")]
-    if keyword in ("additionalProperties", "unevaluatedProperties"):
-        return [problem([*path, name], "is not allowed") for name in error.kind.value]
-    if keyword in ("anyOf", "oneOf"):
-        return _alternatives(path, error.kind.value, error.instance)
-    return [problem(path, message(error))]
+def describe(path: Path, keyword: str, expected: Any, value: Any) -> Problem:
+    """What one broken keyword asks for."""
+    write = _SENTENCES.get(keyword)
+    sentence = f"does not fit `{keyword}`" if write is None else write(expected, shown(value))
+    return Problem(path, sentence, keyword, expected)
 
 
-def _alternatives(path: list[str | int], branches: list[list[ValidationError]], instance: Any) -> list[str]:
+def choose(
+    path: Path, branches: Sequence[Sequence[Problem]], value: Any, tags: Sequence[Collection[str]] = ()
+) -> list[Problem]:
+    """What is wrong with a value that fits no branch of a union or too many: what the branch says that was meant.
+
+    `tags` are the properties of each branch that have one value only there, such as `{"kind": {"const": "circle"}}`.
+    """
     if not all(branches):
-        return [problem(path, "fits more than one of the allowed forms")]
-    near = [branch for branch in branches if not _of_another_type(branch, path)]
-    if len(near) == 1:
-        return [line for error in near[0] for line in problems(error)]
+        return [Problem(path, "fits more than one of the allowed forms")]
+    near = [index for index, branch in enumerate(branches) if not _is_of_another_type(branch[0], path)]
+    wrong_tags = {index: _wrong_tags(branches[index], path) for index in near}
+    tagged = [index for index in near if not wrong_tags[index]]
+    is_clear = (
+        len(tagged) == 1
+        and bool(tags)
+        and all(wrong_tags[one] & set(tags[tagged[0]]) for one in near if one not in tagged)
+    )
+    if len(near) == 1 or is_clear:
+        return list(branches[tagged[0] if is_clear else near[0]])
     if near:
-        return [problem(path, f"fits none of the allowed forms, got {shown(instance)}")]
-    types = dict.fromkeys(name for branch in branches for error in branch[:1] for name in error.kind.value)
-    return [problem(path, _BROKEN["type"](types, shown(instance)))]
+        return [Problem(path, f"fits none of the allowed forms, got {shown(value)}")]
+    types = dict.fromkeys(name for branch in branches for name in branch[0].expected)
+    return [Problem(path, _SENTENCES["type"](types, shown(value)))]
 
 
-def _of_another_type(branch: list[ValidationError], path: list[str | int]) -> bool:
-    return branch[0].kind.name == "type" and branch[0].instance_path == path
+def _is_of_another_type(first: Problem, path: Path) -> bool:
+    return first.keyword == "type" and first.path == path
+
+
+def _wrong_tags(branch: Sequence[Problem], path: Path) -> set[Any]:
+    """The properties by which a value shows that it is of another form."""
+    broken = [one for one in branch if one.keyword in ("const", "enum") and len(one.path) == len(path) + 1]
+    return {one.path[-1] for one in broken}
+
+
+def from_engine(error: ValidationError) -> list[Problem]:
+    """The problems that an error of the engine stands for."""
+    keyword, path, expected = error.kind.name, tuple(error.instance_path), error.kind.value
+    if keyword == "required":
+        return [Problem((*path, expected), "is required")]
+    if keyword in ("additionalProperties", "unevaluatedProperties"):
+        return [Problem((*path, name), "is not allowed") for name in expected]
+    if keyword in ("anyOf", "oneOf"):
+        branches = [[one for inner in branch for one in from_engine(inner)] for branch in expected]
+        return choose(path, branches, error.instance)
+    if keyword not in _SENTENCES:
+        return [Problem(path, clipped(error.message))]
+    return [describe(path, keyword, expected, error.instance)]

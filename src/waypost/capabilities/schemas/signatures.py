@@ -14,8 +14,9 @@ import msgspec
 
 from waypost.capabilities.schemas import hints
 from waypost.capabilities.schemas.casts import with_defaults
+from waypost.capabilities.schemas.problems import MAX_SENTENCE
 from waypost.capabilities.schemas.validators import Validator
-from waypost.errors import DefinitionError, InvalidArguments
+from waypost.errors import DefinitionError, InvalidArguments, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -211,7 +212,7 @@ def _is_wrapped(schema: dict[str, Any], definitions: dict[str, Any]) -> bool:
 def _problem(error: msgspec.ValidationError) -> str:
     what, _, where = str(error).rpartition(" - at `$")
     where = where.removeprefix(".").removesuffix("`")
-    return f"{where}: {what}" if what and where else what or str(error)
+    return shorten(f"{where}: {what}" if what and where else what or str(error), MAX_SENTENCE)
 
 
 def _blamed(fields: Sequence[tuple[str, Any, Any]]) -> str:

@@ -1,37 +1,38 @@
-"""Checks JSON values against raw JSON Schemas, in time linear in the value and without touching the network."""
+"""Checks JSON values against raw JSON Schemas, within limits of time and memory and without touching the network."""
 
 from __future__ import annotations
 
 import json
+from collections import deque
 from datetime import date, datetime, time
-from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Self
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import quote
+from weakref import WeakValueDictionary
 
 import msgspec
 
-from waypost.capabilities.schemas.problems import clipped, message, problem, problems
-from waypost.errors import DefinitionError
+from waypost.capabilities.schemas.costs import Cost, assess
+from waypost.capabilities.schemas.graph import SchemaGraph
+from waypost.capabilities.schemas.limits import (
+    FREE_CHECKS_PER_CHARACTER,
+    FREE_CHECKS_PER_PLACE,
+    MAX_BLAMED_BYTES,
+    MAX_CHECKS,
+    MAX_CHECKS_PER_PLACE,
+    MAX_DEPTH,
+    MAX_PATTERN_CACHE_BYTES,
+    MAX_SCHEMA_BYTES,
+)
+from waypost.capabilities.schemas.problems import clipped, from_engine, listed, problem
+from waypost.capabilities.schemas.reasons import Parts, Reasons
+from waypost.capabilities.schemas.recursion import DOCUMENT, RecursiveCheck, TooMuchWork
+from waypost.errors import DefinitionError, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     import jsonschema_rs
-
-MAX_DEPTH = 64
-MAX_SUBSCHEMAS = 10_000
-MAX_PROBLEMS = 100
-# Collecting every error costs about 12 µs an error; a larger value is answered with its first error only.
-MAX_REPORTED_NODES = 10_000
-
-_SCHEMA_MAPS = frozenset(
-    ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies")
-)
-_SCHEMAS = frozenset(
-    (
-        "additionalItems", "additionalProperties", "allOf", "anyOf", "contains", "contentSchema", "else", "if",
-        "items", "not", "oneOf", "prefixItems", "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties",
-    )
-)  # fmt: skip
 
 
 class Validator:
@@ -39,7 +40,7 @@ class Validator:
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self.schema = schema
-        _ = self._compiled
+        _ = self._check
 
     @classmethod
     def deferred(cls, schema: dict[str, Any]) -> Self:
@@ -49,109 +50,200 @@ class Validator:
         return validator
 
     @cached_property
-    def _compiled(self) -> jsonschema_rs.Validator:
-        _check_bounds(self.schema)
-        return _compiled(_text(self.schema))
+    def _compiled(self) -> _Compiled:
+        return _compile(self.schema)
+
+    @cached_property
+    def _check(self) -> Callable[[Any], bool]:
+        return self._compiled.check
 
     def is_valid(self, value: Any) -> bool:
-        """Whether the value fits; where the schema looks, a value that JSON cannot express does not."""
+        """Whether the value fits; one that JSON cannot express or that takes too long to check does not."""
         try:
-            return self._compiled.is_valid(value)
+            return self._check(value)
         except ValueError:
             return False
 
     def problems(self, value: Any) -> list[str]:
-        """Every problem as `<path>: <message>`, in a stable order; empty when the value fits."""
+        """What is wrong, as `<path>: <message>`, in a stable order; empty when the value fits."""
         try:
-            errors = self._errors(value)
+            return [] if self._check(value) else self._compiled.explain(value)
+        except TooMuchWork as error:
+            return [str(error)]
         except ValueError as error:
             return [f"is not a JSON value: {clipped(str(error))}"]
-        lines = list(dict.fromkeys(line for error in errors for line in problems(error)))
-        if len(lines) > MAX_PROBLEMS:
-            lines[MAX_PROBLEMS:] = [f"and {len(lines) - MAX_PROBLEMS} more problems"]
-        return lines
 
-    def _errors(self, value: Any) -> list[jsonschema_rs.ValidationError]:
-        if not _is_large(value):
-            return list(self._compiled.iter_errors(value))
-        import jsonschema_rs
 
+class _Compiled:
+    """What validators of the same schema share: the engine's form of it, and what it may cost."""
+
+    def __init__(self, graph: SchemaGraph, cost: Cost, engine: Callable[[Any], bool], parts: Parts) -> None:
+        self._graph = graph
+        self._engine = engine
+        self._parts = parts
+        self._max_places = MAX_CHECKS // max(1, cost.per_place)
+        self._max_characters = MAX_CHECKS // max(1, cost.per_character)
+        # Each place but one takes two bytes at least, of which one is a comma or a bracket.
+        self._max_bytes = min(2 * self._max_places - 1, self._max_characters)
+        self._is_cheap = cost.per_place <= FREE_CHECKS_PER_PLACE and cost.per_character <= FREE_CHECKS_PER_CHARACTER
+
+    @property
+    def check(self) -> Callable[[Any], bool]:
+        """Whether a value fits; `ValueError` if JSON cannot express it, `TooMuchWork` if it takes too long."""
+        return self._engine if self._is_cheap else self._check_size_first
+
+    def explain(self, value: Any) -> list[str]:
+        """What is wrong with a value that does not fit."""
+        return listed(one.line for one in Reasons(self._graph, self._parts).find(value))
+
+    def _check_size_first(self, value: Any) -> bool:
+        if not _is_small(value, self._max_bytes) and not _is_within(value, self._max_places, self._max_characters):
+            raise TooMuchWork(
+                f"is too large to be checked: this schema takes at most {self._max_places:,} values "
+                f"with {self._max_characters:,} characters"
+            )
+        return self._engine(value)
+
+
+_SHORT_BYTES: Final = 16 * 1024
+_MULTIPLYING: Final = (b'"$ref"', b'Ref"', b"attern", b"unevaluated")
+"""What stands in the text of every schema that may cost more than its size shows."""
+_encode = msgspec.json.Encoder().encode
+_shared: WeakValueDictionary[str, _Compiled] = WeakValueDictionary()
+_recent: deque[_Compiled] = deque(maxlen=32)
+"""Kept for a while, as some validators are made for a single value."""
+
+
+def check_limits(schema: dict[str, Any]) -> None:
+    """Raise a `DefinitionError` that names the limit if a schema is beyond one; it need not be valid otherwise."""
+    try:
+        text = _encode(schema)
+    except RecursionError:
+        raise DefinitionError(f"invalid JSON Schema: nested deeper than {MAX_DEPTH} levels") from None
+    except (TypeError, ValueError):  # whether it is JSON is not asked here
+        text = b'"$ref"'
+    if len(text) > MAX_SCHEMA_BYTES:
+        raise DefinitionError(f"invalid JSON Schema: more than {MAX_SCHEMA_BYTES} bytes")
+    # Most schemas are short and simple; what they cost exactly is measured when they are compiled.
+    if len(text) > _SHORT_BYTES or any(word in text for word in _MULTIPLYING):
+        measure(schema)
+
+
+def measure(schema: dict[str, Any]) -> tuple[SchemaGraph, Cost]:
+    """The graph and the cost of a schema that is within the limits, or a `DefinitionError` that names the limit."""
+    graph = SchemaGraph(schema)
+    try:
+        cost = assess(graph)
+    except RecursionError:
+        raise DefinitionError("invalid JSON Schema: its references are nested too deeply") from None
+    if cost.per_place > MAX_CHECKS_PER_PLACE:
+        raise DefinitionError(
+            f"invalid JSON Schema: a value may need more than {MAX_CHECKS_PER_PLACE} checks, as unions and references "
+            "multiply"
+        )
+    return graph, cost
+
+
+def _compile(schema: dict[str, Any]) -> _Compiled:
+    graph, cost = measure(schema)
+    text = _text(schema)
+    compiled = _shared.get(text)
+    if compiled is None:
         try:
-            self._compiled.validate(value)
-        except jsonschema_rs.ValidationError as error:
-            return [error]
-        return []
+            compiled = _shared[text] = _build(text, graph, cost)
+        except RecursionError:
+            raise DefinitionError("invalid JSON Schema: nested too deeply") from None
+        _recent.append(compiled)
+    return compiled
 
 
-@lru_cache(maxsize=1024)
-def _compiled(text: str) -> jsonschema_rs.Validator:
+def _build(text: str, graph: SchemaGraph, cost: Cost) -> _Compiled:
     # Loading the engine takes 40 ms, which a hub without raw schemas need not spend.
     import jsonschema_rs
 
+    options = jsonschema_rs.RegexOptions(dfa_size_limit=MAX_PATTERN_CACHE_BYTES)
+    build = partial(
+        jsonschema_rs.validator_for,
+        formats=_FORMATS,
+        validate_formats=True,
+        pattern_options=options,
+        retriever=_refuse_to_fetch,
+    )
+    document = json.loads(text)
     try:
-        return jsonschema_rs.validator_for(
-            json.loads(text),
-            formats=_FORMATS,
-            validate_formats=True,
-            pattern_options=jsonschema_rs.RegexOptions(),
-            retriever=_refuse_to_fetch,
-        )
+        if len(text) > MAX_BLAMED_BYTES and not jsonschema_rs.meta.is_valid(document):
+            raise DefinitionError("invalid JSON Schema: it does not follow the rules of its dialect")
+        engine: Callable[[Any], bool] = build(document).is_valid
+        if graph.unresolved is not None:
+            raise DefinitionError(f"invalid JSON Schema: the reference {clipped(graph.unresolved)} is not followed")
+        if cost.is_multiplying and cost.loses_annotations:
+            raise DefinitionError("invalid JSON Schema: it contains itself several times beside `unevaluated` keywords")
+        if cost.is_multiplying:
+            engine = RecursiveCheck(graph, cost.heads, cost.per_head, build)
     except jsonschema_rs.ValidationError as error:
         raise DefinitionError(f"invalid JSON Schema: {_blame(error)}") from None
-    except ValueError as error:
-        raise DefinitionError(f"invalid JSON Schema: {error}") from None
+    except (ValueError, jsonschema_rs.ReferencingError) as error:
+        raise DefinitionError(f"invalid JSON Schema: {shorten(str(error))}") from None
+    dialect = {key: document[key] for key in ("$schema",) if key in document}
+
+    def build_whole(part: dict[str, Any]) -> jsonschema_rs.Validator:
+        place = f"{DOCUMENT}#{quote(graph.pointers[id(part)])}"
+        return build({**dialect, "$ref": place}, registry=jsonschema_rs.Registry([(DOCUMENT, document)]))
+
+    is_plain = graph.is_one_resource and not cost.is_multiplying
+    parts = Parts(lambda part: build({**dialect, **part}), build_whole if is_plain else None)
+    return _Compiled(graph, cost, engine, parts)
 
 
 def _text(schema: dict[str, Any]) -> str:
     try:
-        return json.dumps(schema, allow_nan=False)
+        text = json.dumps(schema, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise DefinitionError(f"invalid JSON Schema: not expressible in JSON: {error}") from None
+        raise DefinitionError(f"invalid JSON Schema: not expressible in JSON: {shorten(str(error))}") from None
+    if len(text) > MAX_SCHEMA_BYTES:
+        raise DefinitionError(f"invalid JSON Schema: more than {MAX_SCHEMA_BYTES} bytes")
+    return text
 
 
 def _blame(error: jsonschema_rs.ValidationError) -> str:
+    found = from_engine(error)
     if error.kind.name == "format" and error.kind.value == "regex":
-        return problem(error.instance_path, f"{message(error)} (look-around and back-references are not supported)")
-    if error.instance_path:
-        return "; ".join(problems(error))
-    return error.message
+        hint = "(look-around and back-references are not supported)"
+        return problem(error.instance_path, f"{found[0].sentence} {hint}")
+    return "; ".join(one.line for one in found) if error.instance_path else clipped(error.message)
 
 
 def _refuse_to_fetch(uri: str) -> Any:
-    raise ValueError(f"the external reference {uri} is not followed")
+    raise ValueError(f"the external reference {clipped(uri)} is not followed")
 
 
-def _check_bounds(schema: dict[str, Any]) -> None:
-    count = 0
-    waiting = [(1, schema)]
-    while waiting:
-        depth, current = waiting.pop()
-        count += 1
-        if depth > MAX_DEPTH:
-            raise DefinitionError(f"invalid JSON Schema: nested deeper than {MAX_DEPTH} levels")
-        if count > MAX_SUBSCHEMAS:
-            raise DefinitionError(f"invalid JSON Schema: more than {MAX_SUBSCHEMAS} subschemas")
-        waiting.extend((depth + 1, child) for child in _subschemas(current))
+def _is_small(value: Any, most: int) -> bool:
+    """Whether the JSON text of a value is short; a value that has none may be."""
+    try:
+        return len(_encode(value)) <= most
+    except (TypeError, ValueError, RecursionError):
+        return False
 
 
-def _subschemas(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for keyword, value in schema.items():
-        if keyword in _SCHEMA_MAPS and isinstance(value, dict):
-            yield from (child for child in value.values() if isinstance(child, dict))
-        elif keyword in _SCHEMAS:
-            yield from (child for child in (value if isinstance(value, list) else [value]) if isinstance(child, dict))
-
-
-def _is_large(value: Any) -> bool:
-    count = 0
+def _is_within(value: Any, places: int, characters: int) -> bool:
+    """Whether a value has at most so many parts, and so many characters in its strings and names."""
     waiting = [value]
-    while waiting and count <= MAX_REPORTED_NODES:
+    while waiting:
         current = waiting.pop()
-        if isinstance(current, dict | list):
-            count += len(current)
-            if count <= MAX_REPORTED_NODES:
-                waiting.extend(current.values() if isinstance(current, dict) else current)
-    return count > MAX_REPORTED_NODES
+        places -= 1
+        if isinstance(current, str):
+            characters -= len(current)
+        elif isinstance(current, dict | list | tuple):
+            if len(current) > places:
+                return False
+            if isinstance(current, dict):
+                characters -= sum(len(name) for name in current if isinstance(name, str))
+                waiting.extend(current.values())
+            else:
+                waiting.extend(current)
+        if places < 0 or characters < 0:
+            return False
+    return True
 
 
 def _parses_as(kind: type[date] | type[time]) -> Callable[[str], bool]:
