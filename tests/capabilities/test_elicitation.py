@@ -203,6 +203,13 @@ def test_an_answer_that_is_malformed_is_refused(result: Any) -> None:
         parse_elicitation_answer(result, PERSON)
 
 
+def test_a_form_beyond_the_limits_of_schemas_is_refused() -> None:
+    fields = {f"f{number}": {"type": "string", "pattern": f"^.{{1,200}}{number}$"} for number in range(2000)}
+
+    with pytest.raises(SchemaNotAllowed, match="its patterns have more than 40000 positions"):
+        to_form({"type": "object", "properties": fields})
+
+
 def test_an_answer_with_an_unknown_action_is_refused() -> None:
     with pytest.raises(InvalidAnswer, match="'maybe'"):
         parse_elicitation_answer({"action": "maybe"}, PERSON)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.capabilities.schemas.hostile import EXPRESSION, MUTUAL_EXPRESSION, doubling, many_patterns
 from tests.protocol.conftest import asynchronous
 from tests.workers.wire import at_work, hub_for_workers, wired
 from waypost.capabilities.schemas.validators import Validator
@@ -41,6 +42,8 @@ GOOD: list[Schema] = [
     {"properties": {"a": {"anyOf": [{"enum": [1, None]}, {"const": {"x": 1}}], "default": {"x": [1]}}}},
     {"$schema": "http://json-schema.org/draft-07/schema#", "properties": {"a": {"items": {"minimum": 0.5}}}},
     {"patternProperties": {"^x-": {"type": "string"}}, "not": {"required": ["y"]}},
+    EXPRESSION,
+    MUTUAL_EXPRESSION,
     {"x-order": 5, "properties": {"a": {"nullable": True, "propertyNames": {"maxLength": 5}}}},
 ]
 BAD: dict[str, Schema] = {
@@ -60,6 +63,9 @@ BAD: dict[str, Schema] = {
     "no schema": {"properties": {"a": {"items": 5}}},
     "nothing to choose": {"properties": {"a": {"anyOf": []}}},
     "negative": {"properties": {"a": {"maxLength": -1}}},
+    "references that double": doubling(24),
+    "many patterns": many_patterns(2000),
+    "many subschemas": {"properties": {f"p{number}": {} for number in range(5000)}},
 }
 
 

@@ -9,8 +9,8 @@ import msgspec
 
 from waypost.capabilities.schemas.fields import parse
 from waypost.capabilities.schemas.forms import is_raw
-from waypost.capabilities.schemas.validators import Validator
-from waypost.errors import CapabilityNotSupported, InvalidAnswer, SchemaNotAllowed, shorten
+from waypost.capabilities.schemas.validators import Validator, check_limits
+from waypost.errors import CapabilityNotSupported, DefinitionError, InvalidAnswer, SchemaNotAllowed, shorten
 from waypost.wire.content import CONTENT_TYPES, Audio, Image, Text, as_block
 from waypost.wire.versions import V2025_11_25, at_least
 
@@ -193,6 +193,10 @@ def to_form(schema: Any) -> dict[str, Any]:
     if raw.get("type") != "object" or not isinstance(raw.get("properties"), dict):
         raise SchemaNotAllowed('The schema of a form must be {"type": "object", "properties": {...}}.')
     _only(raw, _ROOT, "the form")
+    try:
+        check_limits(raw)
+    except DefinitionError as error:
+        raise SchemaNotAllowed(f"The schema of a form is too large: {error.message}.") from None
     for name, part in raw["properties"].items():
         _check_property(name, part)
     required = raw.get("required", [])

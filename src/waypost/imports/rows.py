@@ -16,6 +16,7 @@ from waypost.capabilities.options import Metadata
 from waypost.capabilities.registry import Registry
 from waypost.capabilities.resources import MAX_URI_CHARACTERS, UriTemplate
 from waypost.capabilities.schemas.forms import OpenForm
+from waypost.capabilities.schemas.validators import check_limits
 from waypost.config.proxy import Import
 from waypost.errors import DefinitionError
 from waypost.imports.sources import MARK, NAMED_BY, TOOL, Held, Portion, Source, key_of
@@ -300,6 +301,10 @@ def _tool(definition: Data, name: str, held: Held | None) -> ToolDefinition:
     given = _told(definition, ToolDefinition, held)
     if given.input_schema.get("type", "object") != "object":
         raise DefinitionError('the root type of its input schema is not "object".')
+    # The hub does not compile them, but every client may.
+    check_limits(given.input_schema)
+    if isinstance(given.output_schema, dict):
+        check_limits(given.output_schema)
     return msgspec.structs.replace(given, name=name, execution=UNSET)
 
 

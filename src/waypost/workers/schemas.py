@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from waypost.capabilities.schemas.validators import Validator
+from waypost.capabilities.schemas.validators import Validator, check_limits
 from waypost.errors import DefinitionError
 
 DEEPEST: Final = 32
@@ -30,12 +30,12 @@ _PLACES: Final = ("$defs", "definitions")
 
 def unusable(schema: dict[str, Any]) -> str | None:
     """Why a schema cannot be used, if it cannot."""
-    if _is_plain(schema, _LEVELS, schema):
-        return None
     if not _is_shallow(schema, _LEVELS):
         return f"it is nested deeper than {DEEPEST} levels"
     try:
-        Validator(schema)
+        check_limits(schema)
+        if not _is_plain(schema, _LEVELS, schema):
+            Validator(schema)
     except DefinitionError as error:
         return error.message
     return None
