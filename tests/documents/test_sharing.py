@@ -21,6 +21,7 @@ from tests.postgres import postgres_url as postgres_url
 from tests.stores.counted import CountedPostgres, CountedSqlite
 from tests.worker.engine import working
 from tests.workers.wire import hub_for_workers
+from waypost.capabilities.capability import Priority
 from waypost.capabilities.registry import Registry
 from waypost.documents.ports import Source
 from waypost.documents.shelves import StoreShelf
@@ -109,7 +110,7 @@ async def test_a_place_that_becomes_free_is_taken_at_once(tmp_path: Path) -> Non
     async with beside(SqliteDatabase(tmp_path / "store.db")) as other, beside(database, registry) as it:
         await other.skill("a")
         await it.content.load()
-        row = replace(registry.resource("iii://a"), yields=None)
+        row = replace(registry.resource("iii://a"), priority=Priority.HUB)
         it.content.close()
         registry.add([row])
         await it.content.load()

@@ -13,7 +13,7 @@ import pytest
 from tests.gateway.conftest import RELEASE, office
 from waypost import Hub
 from waypost.capabilities import registry
-from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.capability import Capability, Kind, Priority
 from waypost.capabilities.options import Metadata
 from waypost.capabilities.registry import Table
 from waypost.config.workflows import Workflow
@@ -239,7 +239,7 @@ def clashing(one: str) -> Capability:
         definition = PromptDefinition(name)
         return Capability(kind=Kind.PROMPT, id=name, definition=definition, handler=print, is_async=False)
     tool = Capability(kind=Kind.TOOL, id=name, definition=ToolDefinition(name), handler=print, is_async=False)
-    return replace(tool, yields=lambda _: None) if one == "worker's tool" else tool
+    return replace(tool, priority=Priority.WORKER) if one == "worker's tool" else tool
 
 
 @pytest.mark.parametrize("looks", [True, False], ids=["looked at in between", "looked at later"])

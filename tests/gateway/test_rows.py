@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.capabilities.test_registry import a_prompt, a_tool
-from waypost.capabilities.capability import Capability
+from waypost.capabilities.capability import Capability, Priority
 from waypost.imports.rows import Taken
 
 
@@ -15,7 +15,7 @@ from waypost.imports.rows import Taken
 def test_what_makes_room_stands_in_nobodys_way_but_nobody_looks_like_it(row: Capability) -> None:
     firm, soft = Taken(), Taken()
     firm.take([row])
-    soft.take([replace(row, yields=lambda _: None)])
+    soft.take([replace(row, priority=Priority.WORKER)])
 
     assert "is the name of another" in (firm.problem(row.kind, "git.push") or "")
     assert soft.problem(row.kind, "git.push") is None

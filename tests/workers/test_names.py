@@ -1,4 +1,4 @@
-"""Functions whose names as tools would be the same: who is called what does not depend on who came first."""
+"""Functions whose names as tools would be the same: a live name never changes what it calls."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from waypost.capabilities.names import disambiguate
 from waypost.workers.offers import find
 
 CHANGED = "notifications/tools/list_changed"
-OWNER = ("default", "pay::send")
-GUESTS = [("default", "pay__send"), ("blue", "pay::send")]
+PLAIN = ("default", "pay::send")
+OTHERS = [("default", "pay__send"), ("blue", "pay::send")]
 
 
 async def offer(wire: Wire, namespace: str, function: str) -> None:
@@ -33,8 +33,20 @@ def named(hub: Hub) -> dict[tuple[str, str], str]:
     return {one.key: one.capability.id for one in functions if one.capability is not None}
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations([OWNER, *GUESTS])))
-def test_the_name_is_the_plain_owners_whoever_came_first(order: Sequence[tuple[str, str]]) -> None:
+@asynchronous
+async def test_a_later_worker_does_not_take_a_live_name() -> None:
+    hub = hub_for_workers()
+    async with at_work(hub) as client, wired(hub) as first, wired(hub) as second:
+        await offer(first, "default", "inj::a__b")
+        await offer(second, "default", "inj::a::b")
+        called = asyncio.create_task(client.call_tool("inj__a__b"))
+        await first.serve("inj::a__b", "the first")
+        assert (await called).text == "the first"
+        assert named(hub)["default", "inj::a::b"] == disambiguate("default/inj::a::b", "inj__a__b")
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations([PLAIN, *OTHERS])))
+def test_the_first_has_the_name_and_the_others_a_suffix_of_their_own(order: Sequence[tuple[str, str]]) -> None:
     @asynchronous
     async def scenario() -> None:
         hub = hub_for_workers()
@@ -43,9 +55,10 @@ def test_the_name_is_the_plain_owners_whoever_came_first(order: Sequence[tuple[s
             for one in order:
                 await offer(wires[one], *one)
             names = named(hub)
-            assert names[OWNER] == "pay__send"
-            for guest in GUESTS:
-                assert names[guest] == disambiguate("/".join(guest), "pay__send")
+            first, *later = order
+            assert names[first] == "pay__send"
+            for other in later:
+                assert names[other] == disambiguate("/".join(other), "pay__send")
             for one, name in names.items():
                 called = asyncio.create_task(client.call_tool(name))
                 await wires[one].serve(one[1], name)
@@ -58,7 +71,7 @@ def test_the_name_is_the_plain_owners_whoever_came_first(order: Sequence[tuple[s
 
 
 @pytest.mark.parametrize("functions", list(itertools.permutations(["pay::send", "pay__send"])))
-def test_so_it_is_with_functions_that_are_offered_at_once(functions: Sequence[str]) -> None:
+def test_of_functions_that_are_registered_together_the_plain_one_has_the_name(functions: Sequence[str]) -> None:
     @asynchronous
     async def scenario() -> None:
         hub = hub_for_workers()
@@ -71,41 +84,36 @@ def test_so_it_is_with_functions_that_are_offered_at_once(functions: Sequence[st
 
 
 @asynchronous
-async def test_a_name_is_a_guests_until_its_owner_comes_which_is_one_change() -> None:
+async def test_a_worker_that_reconnects_has_its_name_again_and_nobody_had_it_meanwhile() -> None:
     hub = hub_for_workers()
-    async with at_work(hub), wired(hub) as guest, wired(hub) as owner:
-        await offer(guest, "blue", "pay::send")
-        assert named(hub) == {("blue", "pay::send"): "pay__send"}
-        changes: list[int] = []
-        hub.registry.subscribe(lambda _: changes.append(rows(hub)["tools"]))
-        await offer(owner, *OWNER)
-        assert changes == [2]
-        assert named(hub)["blue", "pay::send"] == disambiguate("blue/pay::send", "pay__send")
-        await owner.socket.close()
-        await until(lambda: rows(hub)["tools"] == 1)
-        assert named(hub) == {("blue", "pay::send"): "pay__send"}
-        assert changes == [2, 1]
+    async with at_work(hub), wired(hub) as other:
+        async with wired(hub) as plain:
+            await offer(plain, *PLAIN)
+            await offer(other, "blue", "pay::send")
+        suffixed = disambiguate("blue/pay::send", "pay__send")
+        await until(lambda: named(hub) == {("blue", "pay::send"): suffixed})
+        assert hub.registry.find_tool("pay__send") is None
+        async with wired(hub) as plain:
+            await offer(plain, *PLAIN)
+            assert named(hub) == {PLAIN: "pay__send", ("blue", "pay::send"): suffixed}
 
 
 @asynchronous
-async def test_a_guest_that_left_moves_nobody_and_a_function_that_moved_is_found() -> None:
+async def test_a_function_is_found_by_its_id_whatever_its_tool_is_called() -> None:
     hub = hub_for_workers()
-    async with at_work(hub), wired(hub) as owner, wired(hub) as other:
-        async with wired(hub) as guest:
-            await offer(guest, "blue", "pay::send")
-        await until(lambda: rows(hub)["tools"] == 0)
+    async with at_work(hub), wired(hub) as plain, wired(hub) as other:
+        await offer(plain, *PLAIN)
         await offer(other, "default", "pay__send")
-        await offer(owner, *OWNER)
-        moved = find(hub.registry, "pay__send")
-        assert moved is not None
-        assert moved.id == named(hub)["default", "pay__send"] != "pay__send"
-        await owner.socket.close()
+        found = find(hub.registry, "pay__send")
+        assert found is not None
+        assert found.id == named(hub)["default", "pay__send"] != "pay__send"
+        await plain.socket.close()
         await until(lambda: rows(hub)["tools"] == 1)
-        assert find(hub.registry, "pay__send") is hub.registry.tools.get("pay__send")
+        assert find(hub.registry, "pay__send") is found
 
 
 @asynchronous
-async def test_of_guests_with_equal_right_the_first_has_the_name() -> None:
+async def test_a_worker_that_gives_itself_another_name_keeps_those_of_its_functions() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as first, wired(hub) as second:
         await offer(first, "blue", "pay::send")
@@ -116,30 +124,8 @@ async def test_of_guests_with_equal_right_the_first_has_the_name() -> None:
         assert named(hub)["blue", "pay::send"] == "pay__send"
 
 
-@asynchronous
-async def test_a_name_that_its_owner_leaves_is_that_guests_who_has_waited_longest() -> None:
-    hub = hub_for_workers()
-    try:
-        async with in_session(hub) as peer, wired(hub) as red, wired(hub) as blue:
-            async with wired(hub) as owner:
-                await offer(owner, *OWNER)
-                await offer(red, "red", "pay::send")
-                await offer(blue, "blue", "pay::send")
-                await red.introduce("another name", namespace="red")
-                heard = len(peer.told(CHANGED))
-            await peer.hears(CHANGED, heard + 1)
-            assert named(hub)["red", "pay::send"] == "pay__send"
-            assert named(hub)["blue", "pay::send"] == disambiguate("blue/pay::send", "pay__send")
-            await red.socket.close()
-            await until(lambda: named(hub) == {("blue", "pay::send"): "pay__send"})
-            await idle()
-            assert len(peer.told(CHANGED)) == heard + 2
-    finally:
-        await hub.stop()
-
-
-@pytest.mark.parametrize("order", list(itertools.permutations([OWNER, *GUESTS])))
-def test_a_name_that_a_tool_of_the_hub_leaves_is_its_owners(order: Sequence[tuple[str, str]]) -> None:
+@pytest.mark.parametrize("order", list(itertools.permutations([PLAIN, *OTHERS])))
+def test_a_name_that_a_tool_of_the_hub_leaves_is_the_functions_that_had_it(order: Sequence[tuple[str, str]]) -> None:
     @asynchronous
     async def scenario() -> None:
         hub = hub_for_workers()
@@ -158,23 +144,27 @@ def test_a_name_that_a_tool_of_the_hub_leaves_is_its_owners(order: Sequence[tupl
             await peer.hears(CHANGED, heard + 1)
             await idle()
             assert len(peer.told(CHANGED)) == heard + 1
-            assert named(hub)[OWNER] == "pay__send"
-            for guest in GUESTS:
-                assert named(hub)[guest] == disambiguate("/".join(guest), "pay__send")
+            first, *later = order
+            assert named(hub)[first] == "pay__send"
+            for other in later:
+                assert named(hub)[other] == disambiguate("/".join(other), "pay__send")
 
     scenario()
 
 
 @asynchronous
-async def test_whoever_waits_for_a_name_and_leaves_gets_it_no_more() -> None:
+async def test_a_function_that_leaves_while_the_hub_has_its_name_does_not_get_it_back() -> None:
     hub = hub_for_workers()
-    async with at_work(hub), wired(hub) as owner:
-        await offer(owner, *OWNER)
-        async with wired(hub) as guest:
-            await offer(guest, "blue", "pay::send")
-        await until(lambda: rows(hub)["tools"] == 1)
-        await owner.socket.close()
-        await until(lambda: rows(hub)["tools"] == 0)
+    async with at_work(hub):
+        async with wired(hub) as worker:
+            await offer(worker, *PLAIN)
+
+            @hub.tool(name="pay__send")
+            async def mine() -> None:
+                """A tool of the hub."""
+
+        await until(lambda: named(hub) == {})
+        hub.registry.remove([hub.registry.tool("pay__send")])
         assert hub.registry.find_tool("pay__send") is None
 
 

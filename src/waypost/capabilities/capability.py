@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from enum import Enum, IntEnum
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -26,9 +26,6 @@ _WORD: Final = KEYWORD.encode()
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _TYPES: Final = ("string", "integer", "boolean")
 _NAMED_SCHEMAS: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-IsTaken: TypeAlias = Callable[[str], bool]
-"""Whether a name is taken."""
-Yields: TypeAlias = Callable[[IsTaken], "Capability | None"]
 
 
 class Kind(Enum):
@@ -38,6 +35,15 @@ class Kind(Enum):
     PROMPT = "prompts"
     RESOURCE = "resources"
     TEMPLATE = "resource_templates"
+
+
+class Priority(IntEnum):
+    """Which of two rows with one name has it: that of higher priority, else the earlier one."""
+
+    WORKER = 0
+    """Functions of workers, and what workers publish."""
+    HUB = 1
+    """What a program, the configuration, skills or upstreams bring."""
 
 
 class McpFeatures(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,8 +86,7 @@ class Capability:
     permissions: tuple[str, ...] = ()
     metadata: Metadata = _NO_METADATA
     mcp: McpFeatures = _NO_FEATURES
-    yields: Yields | None = None
-    """For a capability that gives up its name to others: the capability to use instead, `None` to wait for the name."""
+    priority: Priority = Priority.HUB
 
     def is_open_to(self, scopes: Iterable[str]) -> bool:
         """Whether a principal with these scopes may see and use it."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 import msgspec
 
-from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.capability import Capability, Kind, Priority
 from waypost.capabilities.names import disambiguate, is_portable, to_portable
 from waypost.errors import DefinitionError, UnknownPrompt, UnknownResource, UnknownTool, shorten
 from waypost.suggestions import did_you_mean, preselect
@@ -27,6 +29,7 @@ Listener: TypeAlias = Callable[[Change], None]
 Rows: TypeAlias = dict[tuple[Kind, str], Capability]
 """Capabilities by kind and name."""
 
+_log: Final = logging.getLogger(__name__)
 REMEMBERED: Final = 10_000
 """How many changes a table keeps one by one, at least."""
 PREFIXES: Final = {"skill:": "skill", "workflow:": "workflow"}
@@ -97,6 +100,17 @@ class Table:
         self.revision += 1
 
 
+@dataclass(eq=False, slots=True)
+class Offer:
+    """A row that a source offers, and the row that is published for it."""
+
+    source: str
+    own: Capability
+    """The row under its own name."""
+    row: Capability | None = None
+    """The published row, under another name where its own is taken; `None` while it is left out."""
+
+
 class Registry:
     """Tools, prompts, resources and resource templates; every mutation is one change for its listeners."""
 
@@ -105,10 +119,13 @@ class Registry:
         self.tools = self.tables[Kind.TOOL]
         self._portable: dict[str, str] = {}
         self._portable_of: dict[str, str] = {}
-        self._waiting: Rows = {}
-        """Capabilities that wait until a name becomes free."""
+        self._offers: dict[str, list[Offer]] = {}
+        """By their sources."""
+        self._holders: dict[tuple[Kind, str], Offer] = {}
+        """The offers that are published, by kind and published name."""
+        self._waiting: dict[tuple[Kind, str], list[Offer]] = {}
+        """The offers whose names are taken by rows of higher priority, by kind and their own name."""
         self._listeners: list[Listener] = []
-        self._settling: list[Callable[[], None]] = []
         self._held: list[Capability] | None = None
 
     def __getitem__(self, kind: Kind) -> Table:
@@ -119,10 +136,6 @@ class Registry:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    def settle(self, arrange: Callable[[], None]) -> None:
-        """Call `arrange` after each change and before it is published; what it changes is published with it."""
-        self._settling.append(arrange)
-
     def add(self, capabilities: Iterable[Capability]) -> None:
         """Add all or nothing; two capabilities with one name are a `DefinitionError`."""
         self.replace((), capabilities)
@@ -132,76 +145,167 @@ class Registry:
         self.replace(capabilities, ())
 
     def replace(self, old: Iterable[Capability], new: Iterable[Capability]) -> None:
-        """Replace capabilities in one step, which listeners see as one change.
+        """Exchange rows of the hub itself in one step, seen from outside as one change.
 
-        Of two with one name, one that yields makes room for one that does not, whichever came first.
+        A new row takes its name from an offered one of lower priority; any other clash is a `DefinitionError`.
         """
-        leaving: Rows = {}
-        waiting: Rows = {}
-        for row in old:
-            (waiting if self._waiting.get(_key(row)) is row else leaving)[_key(row)] = row
-        arriving = self._admitted(leaving, new)
-        for key in waiting:
-            del self._waiting[key]
-        self._make_room(leaving, arriving)
-        for key in leaving.keys() & self._waiting.keys() - arriving.keys():
-            arriving[key] = self._waiting.pop(key)
-        for kind, name in leaving:
-            self._drop(kind, name)
-        moved = [self._put(row) for row in arriving.values()]
-        respelled = [row for row in moved if row is not None and not row.metadata.hidden]
-        self._publish(_different(leaving, arriving) + respelled)
-
-    def is_taken(self, kind: Kind, name: str) -> bool:
-        """Whether a capability that does not give up its name has it."""
-        found = self.tables[kind].get(name)
-        return found is not None and found.yields is None
-
-    def _admitted(self, leaving: Rows, new: Iterable[Capability]) -> Rows:
+        leaving = {_key(row): row for row in old}
         arriving: Rows = {}
         for row in new:
             key = _key(row)
-            other = self._staying(key, leaving)
-            if key in arriving or (other is not None and (other.yields is None) == (row.yields is None)):
+            other = None if key in leaving else self.tables[row.kind].get(row.id)
+            if key in arriving or (other is not None and other.priority >= row.priority):
                 noun = row.kind.value.rstrip("s").replace("_", " ")
                 raise DefinitionError(f"There is a {noun} {row.id!r} already; give one of them another name.")
             arriving[key] = row
-        return arriving
+        displaced = self._displace(arriving.values(), leaving)
+        self._move(displaced, leaving, arriving)
+        self._exchange(leaving, arriving)
 
-    def _make_room(self, leaving: Rows, arriving: Rows) -> None:
-        for key, row in list(arriving.items()):
-            if row.yields is not None:
-                if self._staying(key, leaving) is not None:
-                    del arriving[key]
-                    self._step_aside(row, arriving)
-                continue
-            for spelled in _spellings(row):
-                other = self._staying(spelled, leaving)
-                if other is not None and other.yields is not None:
-                    leaving[spelled] = other
-                    self._step_aside(other, arriving)
+    def offer(self, source: str, rows: Iterable[Capability], priority: Priority) -> list[Offer]:
+        """Publish the rows of a source in place of those that it offered before, as one change.
 
-    def _step_aside(self, row: Capability, arriving: Rows) -> None:
-        """Offer a row elsewhere, or have it wait."""
+        A name that agents may hold never changes what it calls while that is offered: of two rows with one name and
+        equal priority the later tool gets a suffix, which depends only on its source, and the later row of another
+        kind is left out until the name is free. Only a row of higher priority takes a name from one of lower
+        priority, which gets it back afterwards.
+        """
+        before = {_key(offer.own): offer for offer in self._offers.pop(source, ())}
+        leaving: Rows = {}
+        arriving: Rows = {}
+        offers: list[Offer] = []
+        fresh: list[Offer] = []
+        for given in rows:
+            row = given if given.priority is priority else replace(given, priority=priority)
+            offer = before.pop(_key(row), None)
+            if offer is None:
+                offer = Offer(source, row)
+                fresh.append(offer)
+            offer.own = row
+            offers.append(offer)
+            if offer.row is not None:  # offered again: it keeps the name that agents know
+                leaving[_key(offer.row)] = offer.row
+                self._show(offer, offer.row.id, arriving)
+        for gone in before.values():
+            self._stop_waiting(gone)
+            if gone.row is not None:
+                leaving[_key(gone.row)] = gone.row
+                del self._holders[_key(gone.row)]
+        for offer in fresh:
+            self._place(offer, leaving, arriving)
+        if offers:
+            self._offers[source] = offers
+        self._exchange(leaving, arriving)
+        return offers
 
-        def is_taken(name: str) -> bool:
-            return name in self.tables[row.kind] or (row.kind, name) in arriving
+    def is_taken(self, kind: Kind, name: str) -> bool:
+        """Whether the hub itself has a row of this name, which no other row can take."""
+        found = self.tables[kind].get(name)
+        return found is not None and found.priority is Priority.HUB
 
-        assert row.yields is not None
-        moved = row.yields(is_taken)
-        if moved is None:
-            self._waiting[_key(row)] = row
+    def _place(self, offer: Offer, leaving: Rows, arriving: Rows) -> None:
+        """Publish a new offer under its own name, or under another where that is taken."""
+        key = _key(offer.own)
+        holder = self._holder(key, leaving, arriving)
+        if holder is not None and holder.priority >= offer.own.priority:
+            self._set_aside(offer, leaving, arriving)
+            # Between equals the names of tools do not move: a worker that reconnects finds the name free that its
+            # agents know.
+            if key[0] is not Kind.TOOL or holder.priority > offer.own.priority:
+                self._waiting.setdefault(key, []).append(offer)
         else:
-            arriving[_key(moved)] = moved
+            displaced = self._displace([offer.own], leaving)
+            self._show(offer, offer.own.id, arriving)
+            self._move(displaced, leaving, arriving)
 
-    def _staying(self, key: tuple[Kind, str], leaving: Rows) -> Capability | None:
-        """What has a name and is not about to leave it."""
-        return None if key in leaving else self.tables[key[0]].get(key[1])
+    def _displace(self, rows: Iterable[Capability], leaving: Rows) -> list[Offer]:
+        """Take the names of arriving rows from offers of lower priority."""
+        displaced: list[Offer] = []
+        for row in rows:
+            for key in _spellings(row):
+                holder = None if key in leaving else self.tables[key[0]].get(key[1])
+                if holder is not None and holder.priority < row.priority:
+                    leaving[key] = holder
+                    displaced.append(self._holders.pop(key))
+        return displaced
+
+    def _move(self, displaced: Iterable[Offer], leaving: Rows, arriving: Rows) -> None:
+        for offer in displaced:
+            self._stop_waiting(offer)
+            self._set_aside(offer, leaving, arriving)
+            self._waiting.setdefault(_key(offer.own), []).insert(0, offer)
+            if offer.row is not None:
+                _log.warning("%s of %s is %s now: its name was taken", offer.own.id, offer.source, offer.row.id)
+
+    def _set_aside(self, offer: Offer, leaving: Rows, arriving: Rows) -> None:
+        """Publish a tool whose name is taken under one with a suffix; leave a row of another kind out."""
+        kind, name = _key(offer.own)
+        if kind is Kind.TOOL:
+            names = (disambiguate(offer.source, name, attempt) for attempt in itertools.count())
+            free = next(one for one in names if self._holder((kind, one), leaving, arriving) is None)
+            self._show(offer, free, arriving)
+        else:
+            offer.row = None
+            _log.warning("%s: %s is left out as long as the hub itself has another of that name", kind.value, name)
+
+    def _show(self, offer: Offer, name: str, arriving: Rows) -> None:
+        own = offer.own
+        offer.row = row = own if name == own.id else _rename(own, name)
+        arriving[_key(row)] = row
+        self._holders[_key(row)] = offer
+
+    def _holder(self, key: tuple[Kind, str], leaving: Rows, arriving: Rows) -> Capability | None:
+        """The row that is called by a name, of a tool also the portable one, once the change is made."""
+        kind, name = key
+        row = arriving.get(key) or (None if key in leaving else self.tables[kind].get(name))
+        if row is None and kind is Kind.TOOL and (borrower := self._portable.get(name, name)) != name:
+            return self._holder((kind, borrower), leaving, arriving)
+        return row
+
+    def _stop_waiting(self, offer: Offer) -> None:
+        waiting = self._waiting.get(_key(offer.own), [])
+        if offer in waiting:
+            waiting.remove(offer)
+            if not waiting:
+                del self._waiting[_key(offer.own)]
+
+    def _give_back(self) -> list[Capability]:
+        """Give names that are free now to those that wait for them; returns what looks different."""
+        leaving: Rows = {}
+        arriving: Rows = {}
+        for key, (offer, *others) in list(self._waiting.items()):
+            holder = self._holder(key, leaving, arriving)
+            if holder is not None and holder.priority > offer.own.priority:
+                continue
+            if key[0] is Kind.TOOL or (holder is None and not others):
+                del self._waiting[key]  # tools do not wait for equals
+            elif holder is None:
+                self._waiting[key] = others
+            if holder is not None:
+                continue
+            if offer.row is not None:
+                leaving[_key(offer.row)] = offer.row
+                del self._holders[_key(offer.row)]
+            self._show(offer, offer.own.id, arriving)
+            _log.info("%s of %s has its name again", offer.own.id, offer.source)
+        return self._apply(leaving, arriving)
+
+    def _exchange(self, leaving: Rows, arriving: Rows) -> None:
+        self._publish(self._apply(leaving, arriving))
+
+    def _apply(self, leaving: Rows, arriving: Rows) -> list[Capability]:
+        """Change the tables; returns the rows that make lists look different."""
+        for kind, name in leaving.keys() - arriving.keys():
+            self._drop(kind, name)
+        moved = [self._put(row) for row in arriving.values()]
+        return _different(leaving, arriving) + [row for row in moved if row is not None and not row.metadata.hidden]
 
     def _put(self, capability: Capability) -> Capability | None:
         """Add a row; gives the one that is spelled in another way from now on."""
         self.tables[capability.kind].put(capability)
-        return self._publish_portable(capability.id) if capability.kind is Kind.TOOL else None
+        if capability.kind is not Kind.TOOL or capability.id in self._portable_of:
+            return None  # a row that is exchanged keeps its spelling
+        return self._publish_portable(capability.id)
 
     def _drop(self, kind: Kind, key: str) -> None:
         self.tables[kind].pop(key)
@@ -250,22 +354,12 @@ class Registry:
         if self._held is not None:
             self._held += rows
             return
-        if self._settling:
-            rows = self._settled(rows)
+        if self._waiting:
+            rows = rows + self._give_back()
         if rows:
             change = Change(frozenset(row.kind for row in rows), tuple(rows))
             for listener in tuple(self._listeners):
                 listener(change)
-
-    def _settled(self, rows: list[Capability]) -> list[Capability]:
-        """What changed, with what has to change because of it."""
-        self._held = rows
-        try:
-            for arrange in self._settling:
-                arrange()
-        finally:
-            self._held = None
-        return rows
 
     def portable_name(self, tool: Capability) -> str:
         """The name of `tool` that every model API accepts."""
@@ -315,6 +409,13 @@ class Registry:
 
 def _key(row: Capability) -> tuple[Kind, str]:
     return row.kind, row.id
+
+
+def _rename(row: Capability, name: str) -> Capability:
+    """Return a tool under another name, with its own as title and alias."""
+    definition = msgspec.structs.replace(row.definition, name=name, title=row.definition.title or row.id)
+    metadata = msgspec.structs.replace(row.metadata, aliases=row.metadata.aliases or (row.id,))
+    return replace(row, id=name, definition=definition, metadata=metadata)
 
 
 def _spellings(row: Capability) -> Iterable[tuple[Kind, str]]:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from waypost.capabilities.capability import Capability, IsTaken, Kind, McpFeatures
+from waypost.capabilities.capability import Capability, Kind, McpFeatures, Priority
 from waypost.capabilities.context import Caller, Context
-from waypost.capabilities.registry import Registry, Rows
+from waypost.capabilities.registry import Registry
 from waypost.documents.capabilities import Whole
 from waypost.documents.documents import HUB
 from waypost.documents.functions import TRIGGER_TYPES
@@ -146,8 +146,6 @@ class Delegation(Component):
         self._registry = registry
         self._workers = workers
         self._updated = updated
-        self._rows: dict[str, Rows] = {}
-        """By the function that lists them."""
         self._lists: dict[str, Function] = {}
         self._stirred = asyncio.Event()
         self._asking: asyncio.Task[None] | None = None
@@ -168,8 +166,8 @@ class Delegation(Component):
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.wait({self._asking})
-        for function_id in list(self._rows):
-            self._show(function_id, {})
+        for function_id in LISTS:
+            self._show(function_id, [])
         self._lists = {}
 
     def _look(self) -> None:
@@ -214,31 +212,22 @@ class Delegation(Component):
                     await self._stirred.wait()
         self._stirred.set()
 
-    async def _listed(self, function_id: str) -> Rows:
+    async def _listed(self, function_id: str) -> list[Capability]:
         function = self._lists.get(function_id)
         if function is None:
-            return {}
+            return []
         answer = await self._call(function_id, {}, HUB)
         owner = None if function.owner is None else function.owner.owner
-        return {(row.kind, row.id): _yielding(row, owner) for row in rows_of(function_id, answer, self._call)}
+        rows = {(row.kind, row.id): row for row in rows_of(function_id, answer, self._call)}
+        return [replace(row, owner=owner, priority=Priority.WORKER) for row in rows.values()]
 
     async def _call(self, function_id: str, payload: Data, caller: Caller) -> Any:
         within = self._workers.settings.state_timeout + _MORE
         return await self._workers.trigger(function_id, payload, caller, within)
 
-    def _show(self, function_id: str, rows: Rows) -> None:
-        """Have these rows in the place of those before."""
-        self._registry.replace(self._rows.get(function_id, {}).values(), rows.values())
-        self._rows[function_id] = rows
-
-
-def _yielding(row: Capability, owner: str | None) -> Capability:
-    """A row of a worker's that waits as long as the hub has another of its name."""
-
-    def wait(_is_taken: IsTaken) -> None:
-        _log.warning("%s of %s is left out as long as the hub itself has another of that name", row.id, owner)
-
-    return replace(row, owner=owner, yields=wait)
+    def _show(self, function_id: str, rows: list[Capability]) -> None:
+        """Publish the rows of a list in place of those before; one whose name the hub has itself is left out."""
+        self._registry.offer(f"delegated/{function_id}", rows, Priority.WORKER)
 
 
 def _refused(message: Struct) -> None:

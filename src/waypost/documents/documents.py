@@ -6,15 +6,14 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from waypost.capabilities.capability import Capability, IsTaken
+from waypost.capabilities.capability import Capability, Priority
 from waypost.capabilities.capability import Kind as Of
 from waypost.capabilities.context import Caller, DetachedCaller
 from waypost.capabilities.principals import FROM_OUTSIDE, Chain, Principal
-from waypost.capabilities.registry import Registry
+from waypost.capabilities.registry import Offer, Registry
 from waypost.documents.access import Access, Owners
 from waypost.documents.borrowing_shelf import BorrowingShelf
 from waypost.documents.capabilities import prompt_row, row_id, skill_row, standing_rows
@@ -93,7 +92,7 @@ class Content(Component):
         self._is_open = False
         self._loading = asyncio.Lock()
         self._standing: list[Capability] = []
-        self._rows: dict[Name, Capability] = {}
+        self._offers: dict[Name, Offer] = {}
         self._records: dict[Name, _Seen] = {}
         self._mark: object = None
         """What the shelf was like when it was read."""
@@ -171,10 +170,13 @@ class Content(Component):
     def close(self) -> None:
         """Take all rows out of the registry."""
         if self._registry is not None:
-            self._registry.remove([*self._standing, *self._rows.values()])
+            with self._registry.as_one_change():
+                self._registry.remove(self._standing)
+                for name in self._offers:
+                    self._registry.offer(_source(*name), (), Priority.WORKER)
         self._is_open = False
         self._standing = []
-        self._rows.clear()
+        self._offers.clear()
         self._records.clear()
         self._mark = None
 
@@ -220,26 +222,26 @@ class Content(Component):
                 self._records[name] = _seen(record)
         if self._registry is None:
             return
-        new = {
-            name: replace(self._row(record), yields=partial(self._yield, *name))
-            for name, record in news.items()
-            if record is not None and not record.borrowed
-        }
-        old = [self._rows.pop(name) for name in news if name in self._rows]
-        self._registry.replace(old, new.values())
-        self._rows |= new
+        with self._registry.as_one_change():
+            for name, record in news.items():
+                if record is not None and not record.borrowed:
+                    (self._offers[name],) = self._registry.offer(_source(*name), [self._row(record)], Priority.WORKER)
+                elif self._offers.pop(name, None) is not None:
+                    self._registry.offer(_source(*name), (), Priority.WORKER)
 
     def _row(self, record: Record) -> Capability:
         return skill_row(record, self.skills) if isinstance(record, Skill) else prompt_row(record, self.prompts)
-
-    def _yield(self, kind: Kind, name: str, _is_taken: IsTaken) -> None:
-        _log.warning("%s: %s is left out as long as the hub itself has another of that name", kind, name)
 
     def _is_free(self, kind: Kind, name: str) -> bool:
         if self._registry is None:
             return True
         table, key = row_id(kind, name)
-        return self._registry[table].get(key) in (None, self._rows.get((kind, name)))
+        offer = self._offers.get((kind, name))
+        return self._registry[table].get(key) in (None, None if offer is None else offer.row)
+
+
+def _source(kind: Kind, name: str) -> str:
+    return f"content/{kind}/{name}"
 
 
 def _seen(record: Record) -> _Seen:

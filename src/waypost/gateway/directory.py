@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import UNSET
 
-from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.capability import Capability, Kind, Priority
 from waypost.capabilities.registry import Registry
 from waypost.config.workflows import Workflow
 from waypost.loops import running_loop
@@ -315,7 +315,7 @@ def _key(item: Item) -> Key:
 
 def _rank(item: Item) -> tuple[bool, bool, int]:
     """Whose an id is that several have: a workflow's, else what the hub has itself, else what workers brought."""
-    return item.kind != "workflow", item.row.yields is not None, _KINDS.index(item.row.kind)
+    return item.kind != "workflow", item.row.priority is not Priority.HUB, _KINDS.index(item.row.kind)
 
 
 def _document(item: Item) -> Document:

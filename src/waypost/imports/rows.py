@@ -9,7 +9,14 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 import msgspec
 from msgspec import UNSET
 
-from waypost.capabilities.capability import Capability, HeaderParameter, Kind, McpFeatures, read_header_parameters
+from waypost.capabilities.capability import (
+    Capability,
+    HeaderParameter,
+    Kind,
+    McpFeatures,
+    Priority,
+    read_header_parameters,
+)
 from waypost.capabilities.context import Handler
 from waypost.capabilities.names import GATEWAY_TOOLS, check_name
 from waypost.capabilities.options import Metadata
@@ -157,7 +164,7 @@ class Taken:
                 self._templates.append(row.mcp.template)
             elif row.kind in self._names:
                 self._names[row.kind][folded(row.id)] = row.id
-                note = self._yielding.discard if row.yields is None else self._yielding.add
+                note = self._yielding.discard if row.priority is Priority.HUB else self._yielding.add
                 note((row.kind, row.id))
 
 

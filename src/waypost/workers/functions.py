@@ -16,6 +16,7 @@ from waypost.workers.frames import NULL, Activation, Given, Observable, Origin, 
 
 if TYPE_CHECKING:
     from waypost.capabilities.capability import Capability
+    from waypost.capabilities.registry import Offer
     from waypost.workers.observers import Watch
     from waypost.workers.worker import Worker
 
@@ -101,10 +102,15 @@ class Function:
     """Where it is, if that is not at its owner."""
     timeout: float | None = None
     """Seconds that it may take at most, whoever calls it."""
-    capability: Capability | None = None
-    """What stands for it in the pipeline."""
+    offer: Offer | None = None
+    """What stands for it in the registry, or for the pipeline only where it is internal."""
     watch: Watch | None = None
     """Who observes its calls, while anybody does."""
+
+    @property
+    def capability(self) -> Capability | None:
+        """What stands for it in the pipeline, under the name that it is published by."""
+        return None if self.offer is None else self.offer.row
 
     @property
     def key(self) -> tuple[str, str]:
