@@ -148,7 +148,7 @@ async def test_what_the_configuration_has_by_now_wins_over_what_was_made(
         assert (await desk.run("", "news"))["result"] == "written"
         assert [one.name for one in creating(desk).list()] == ["other"]
 
-    assert "the workflow news that was made earlier is left out: There is a workflow news already" in caplog.text
+    assert "stored workflow skipped: news: There is a workflow news already" in caplog.text
 
 
 @asynchronous

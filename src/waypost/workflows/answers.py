@@ -1,4 +1,4 @@
-"""What callers are told about an instance: flat answers, and links that can be followed as they are."""
+"""Answers about instances: flat data, with links whose arguments can be submitted unchanged."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ RESOLUTIONS: Final = {
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The answer to a call about a workflow; `refused` when it was not done."""
+    """The answer to a workflow call; `refused` marks an error."""
 
     data: Data
     refused: bool = False
 
 
 def describe_instance(instance: Instance, principal: Principal, chain: Sequence[Data] = ()) -> Data:
-    """How an instance stands, and what can be done next."""
+    """Describe an instance: state, context, pending move, errors and links."""
     definition, body = instance.definition, instance.body
     answer: Data = {
         "workflowId": instance.id,
@@ -91,7 +91,7 @@ def _describe_pending(pending_move: PendingMove) -> Data:
 
 
 def refusal_answer(instance: Instance, principal: Principal, code: str, message: str, **details: Any) -> Answer:
-    """That something was not done, and where to go from here."""
+    """The answer to a refused call: the error, and the links of the instance."""
     return Answer(
         {
             "workflowId": instance.id,
@@ -106,7 +106,7 @@ def refusal_answer(instance: Instance, principal: Principal, code: str, message:
 
 
 def no_instance_error(error: WorkflowRefused, *leads: Data, **about: Any) -> Answer:
-    """Return the refusal of a call without an instance; `about` repeats its ids, `leads` are links to go on with."""
+    """The answer to a refused call without an instance; `about` repeats the ids given, `leads` are more links."""
     about = {key: shorten(value) if isinstance(value, str) else value for key, value in about.items()}
     named = about.get("definitionId")
     near = error.details.get("nearest", [named] if named else [])
@@ -119,7 +119,7 @@ def no_instance_error(error: WorkflowRefused, *leads: Data, **about: Any) -> Ans
 
 
 def answer_outcome(instance: Instance, principal: Principal, error: Data | None, chain: Sequence[Data]) -> Answer:
-    """How far a move and what followed it came."""
+    """The answer after a move and its chain."""
     return (
         Answer(describe_instance(instance, principal, chain))
         if error is None
@@ -128,7 +128,7 @@ def answer_outcome(instance: Instance, principal: Principal, error: Data | None,
 
 
 def failure_answer(instance: Instance, principal: Principal, error: Data, chain: Sequence[Data] = ()) -> Answer:
-    """That something went wrong on the way, with how far it came."""
+    """The answer after a move or chain that failed."""
     answer = describe_instance(instance, principal, chain)
     answer.pop("lastError", None)
     answer["error"] = error
@@ -137,7 +137,7 @@ def failure_answer(instance: Instance, principal: Principal, error: Data, chain:
 
 
 def format_time(at: float) -> str:
-    """A time as answers tell it."""
+    """A timestamp as ISO 8601 in UTC."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -151,7 +151,7 @@ def _with_self(instance: Instance, found: list[Data]) -> list[Data]:
 
 
 def links(instance: Instance, principal: Principal) -> list[Data]:
-    """What can be done next, each a call that can be made as it is."""
+    """The calls that are possible next, with their arguments."""
     if instance.is_over:
         return []
     if instance.pending_move is not None:
@@ -159,7 +159,7 @@ def links(instance: Instance, principal: Principal) -> list[Data]:
     if instance.goes_on:
         return [self_link(instance.id)]
     found = [resume_link(instance)] if instance.body.halted else []
-    if instance.body.pending == "enter":  # nothing else can be done before the state is entered
+    if instance.body.pending == "enter":  # no transition is possible before the entry action has run
         return found
     found += [
         {**plan.link, "args": _submit_arguments(instance, plan.name, _prefill(instance, plan, principal))}
@@ -187,7 +187,7 @@ def _pending_links(instance: Instance, pending_move: PendingMove) -> list[Data]:
 
 
 def resume_link(instance: Instance) -> Data:
-    """The link that lets a chain go on."""
+    """The link that resumes a halted chain."""
     return {
         "rel": "resume",
         "title": "Go on from here",

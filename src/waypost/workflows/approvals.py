@@ -24,6 +24,10 @@ from waypost.workflows.runner import Chains, MoveResult, Moves, Outcome
 Data = dict[str, Any]
 
 
+_MAX_ATTEMPTS: Final = 10
+_PAGE_SIZE: Final = 200
+
+
 def instance_id_of(approval_id: str) -> str:
     """The id of the instance that an approval belongs to."""
     return f"wf_{approval_id.removeprefix('ap_').partition('_')[0]}"
@@ -49,10 +53,6 @@ def describe_approval(instance: Instance, approval: Approval) -> Data:
         "presents": approval.presents,
         "digest": approval.digest,
     }
-
-
-_MAX_ATTEMPTS: Final = 10
-_PAGE_SIZE: Final = 200
 
 
 class Approvals:

@@ -15,19 +15,19 @@ from waypost.workflows.transitions import AppliedTransition
 
 
 class Recorder:
-    """Writes to the audit, where there is one."""
+    """Adds audit records and counts ended instances; without an audit log it only counts."""
 
     def __init__(self, audit: AuditLog | None) -> None:
         self._audit = audit
         self.ended: Counter[str] = Counter()
-        """How many instances ended here, by outcome."""
+        """Instances that ended in this process, by outcome."""
 
     def started(self, instance: Instance, caller: Caller) -> None:
-        """An instance was started."""
+        """Record the start of an instance."""
         self._add(instance, caller.principal.id, caller.chain.type, "workflow.started", instance.state.name, "ok")
 
     def moved(self, instance: Instance, found: AppliedTransition) -> None:
-        """An instance moved on."""
+        """Record a committed transition, and the end of the instance if it ended."""
         if found.instance.is_over:
             self.ended[found.instance.body.outcome] += 1
         if self._audit is None:
@@ -50,20 +50,20 @@ class Recorder:
             )
 
     def settled(self, instance: Instance, note: dict[str, Any]) -> None:
-        """A move came to nothing."""
+        """Record a move that did not succeed."""
         error = note.get("error") or {}
         told = f"{note['transition']}: {error.get('message') or note['outcome']}"
         self._add(instance, note["by"], "workflow", f"transition.{note['outcome']}", told, "error")
 
     def refused(self, instance: Instance, caller: Caller, transition: str, error: WorkflowRefused) -> None:
-        """Somebody tried what is not allowed."""
+        """Record a refused submit."""
         told, cause = f"{transition}: {error.code}: {error.message}", error.__cause__
         rule = cause.rule if isinstance(cause, PolicyDenied) else ""
         who, by = caller.principal.id, caller.chain.type
         self._add(instance, who, by, "transition.rejected", told, "denied", "deny", rule)
 
     def denied(self, name: str, caller: Caller, error: PolicyDenied) -> None:
-        """A rule was against something before there was an instance."""
+        """Record a policy denial before there is an instance."""
         audit, chain = self._audit, caller.chain
         if audit is not None:
             audit.add(
@@ -83,11 +83,11 @@ class Recorder:
             )
 
     def note(self, instance: Instance, caller: Caller, action: str, reason: str) -> None:
-        """Anything else that somebody did."""
+        """Record another action of a caller."""
         self._add(instance, caller.principal.id, caller.chain.type, action, reason, "ok")
 
     def decided(self, instance: Instance, person: str, via: str, action: str, reason: str) -> None:
-        """A person decided; `via` tells that it was one, and where."""
+        """Record the decision of a person and the channel (`via`) it came by."""
         caller_type = "mcp" if via == "elicitation" else "console"
         self._add(instance, person, caller_type, action, f"a person, by {via}: {reason}", "ok")
 

@@ -33,6 +33,16 @@ from waypost.workflows.records import ENTER, digest
 from waypost.workflows.scope import GUARD_ROOTS, OUTPUT_ROOTS, Scope, Template, compile_mapping, compile_template
 from waypost.workflows.steps import COMPLETED, FAILED, RUN, Walk, Written, input_schema, leads, supervised_step
 
+KEY: Final = "{workflowId}.{transition}.{correlationId}"
+_STEP_ENDS: Final = {
+    COMPLETED: models.State(terminal=True, outcome="succeeded"),
+    FAILED: models.State(terminal=True, outcome="failed"),
+}
+"""The ends of a workflow of steps."""
+_MOST_PINNED: Final = 1000
+CANONICAL: Final = "workflow:"
+"""What the name of a workflow's tool begins with; the rest is the id of its definition."""
+
 
 def with_defaults(schema: dict[str, Any] | None, value: Any) -> Any:
     """The value with the defaults of its schema where it says nothing, at any depth; the value itself stays."""
@@ -57,14 +67,6 @@ def _fill_defaults(properties: dict[str, Any], value: dict[str, Any]) -> dict[st
         elif "default" in schema:
             filled[name] = with_defaults(schema, deepcopy(schema["default"]))
     return filled
-
-
-KEY: Final = "{workflowId}.{transition}.{correlationId}"
-_STEP_ENDS: Final = {
-    COMPLETED: models.State(terminal=True, outcome="succeeded"),
-    FAILED: models.State(terminal=True, outcome="failed"),
-}
-"""The ends of a workflow of steps."""
 
 
 class Writes(Protocol):
@@ -286,11 +288,6 @@ def _plan_action(definition: Definition, where: str, model: models.Transition | 
         evidence=provided,
         key=executor.idempotency_key if isinstance(executor.idempotency_key, str) else KEY,
     )
-
-
-_MOST_PINNED: Final = 1000
-CANONICAL: Final = "workflow:"
-"""What the name of a workflow's tool begins with; the rest is the id of its definition."""
 
 
 def tool_name(definition_id: str) -> str:

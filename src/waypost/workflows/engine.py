@@ -42,17 +42,17 @@ Data = dict[str, Any]
 
 
 class Proxy(Protocol):
-    """The workflow that a single capability is used through."""
+    """The built-in workflow that wraps the call of a single capability."""
 
     async def start(self, given: Data, caller: Caller) -> Answer:
-        """Start it for the capability that `given` names."""
+        """Start an instance for the capability that `given` names."""
 
     def explain(self, transition: str, caller: Caller) -> Answer:
-        """Tell what it is, or what it would do with the capability that a transition is called like."""
+        """Explain the workflow, or the call of the capability that `transition` names."""
 
 
 class Engine:
-    """All workflows of a hub."""
+    """Starts, shows, moves, explains and cancels the instances of a hub."""
 
     def __init__(
         self,
@@ -68,9 +68,9 @@ class Engine:
         self._tasks: dict[asyncio.Task[Any], str] = {}
         self.draining = False
         self.proxy: Proxy | None = None
-        """The workflow of a single capability, where there is a gateway."""
+        """The built-in workflow for single capabilities; set by the gateway."""
         self.leads: tuple[Data, ...] = ()
-        """Links that lead on where there is no instance."""
+        """Links for answers that have no instance."""
         surroundings = replace(surroundings, run_child=self._run_child)
         self.library = Library(store, surroundings)
         self.lookup = DefinitionLookup(self.library, rights)
@@ -92,7 +92,7 @@ class Engine:
         return await self.children.run(definition, given, key, caller, within)
 
     def spawn(self, work: Coroutine[Any, Any, Any], workflow_id: str = "") -> asyncio.Task[Any]:
-        """Run something that goes on when whoever asked for it leaves."""
+        """Run work as a task of the engine, which continues when its caller disconnects."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = workflow_id
         task.add_done_callback(self._done)
@@ -101,10 +101,10 @@ class Engine:
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.warning("a workflow did not go on: %s: %s", type(error).__name__, error)
+            _log.warning("workflow task failed: %s: %s", type(error).__name__, error)
 
     async def stop(self, patience: float = STOP_TIMEOUT_S) -> None:
-        """Start nothing more, let what runs end for a while, then leave it to the next start."""
+        """Refuse new instances, wait for running work, then cancel the rest; the next start recovers it."""
         self.draining = True
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=patience)
@@ -118,7 +118,7 @@ class Engine:
             self.spawn(self.children.wake(instance.body.parent.id))
 
     async def start(self, definition_id: str, given: Data, caller: Caller) -> Answer:
-        """Start an instance, and let it go on until somebody has to decide."""
+        """Start an instance and follow its chain until a caller has to decide."""
         if self.proxy is not None and definition_id in ("", PROXY):
             return await self.proxy.start(given, caller)
         try:
@@ -130,12 +130,12 @@ class Engine:
     async def begin(
         self, definition_id: str, given: Data, caller: Caller, *, authorised: bool = False, **more: Any
     ) -> Outcome:
-        """Start an instance; `WorkflowRefused` says why there is none."""
+        """Start an instance by a name of its definition; raises `WorkflowRefused`."""
         definition = self._startable(definition_id, caller, authorised, inside=bool(more.get("depth")))
         return await self.begin_by(definition, given, caller, **more)
 
     async def begin_by(self, definition: Definition, given: Data, caller: Caller, **more: Any) -> Outcome:
-        """Start an instance of a definition that may be started."""
+        """Start an instance of a definition; raises `WorkflowRefused` if the input does not match its schema."""
         filled = with_defaults(definition.input_schema, given)
         if definition.schema is not None and not definition.schema.is_valid(filled):
             problems = definition.schema.problems(filled)
@@ -160,7 +160,7 @@ class Engine:
             self.chains.busy.discard(instance.id)
 
     def _startable(self, definition_id: str, caller: Caller, authorised: bool, *, inside: bool) -> Definition:
-        if self.draining and not inside:  # what runs may still need a child to end
+        if self.draining and not inside:  # running moves may need a child to finish
             raise WorkflowRefused("The hub is about to stop; start it again later.", "DRAINING")
         definition = self.lookup.find(definition_id, None if authorised or inside else caller)
         if not authorised:
@@ -170,7 +170,7 @@ class Engine:
         return definition
 
     def check_policy(self, name: str, caller: Caller, *, begins: bool = False) -> None:
-        """Refuse what a rule is against; where something `begins`, there is no instance yet to put that on record."""
+        """Raise if the policy denies a tool; with `begins` the denial is recorded here, as there is no instance yet."""
         try:
             self.rights.check(name, caller)
         except PolicyDenied as error:
@@ -181,7 +181,7 @@ class Engine:
     async def _begin(
         self, definition: str, given: Data, caller: Caller, workflow_id: str, parent: Parent | None, depth: int
     ) -> Instance:
-        """Start a child, or find the one that was started before a crash."""
+        """Start a child, or return the one that was started under this id before a crash."""
         with suppress(StaleVersion):
             return (
                 await self.begin(definition, given, caller, workflow_id=workflow_id, parent=parent, depth=depth)
@@ -191,7 +191,7 @@ class Engine:
         return instance
 
     async def get(self, workflow_id: str, caller: Caller) -> Answer:
-        """How an instance stands."""
+        """Describe an instance, after applying what is due."""
         try:
             instance = await self.seen(workflow_id, caller.principal)
         except WorkflowRefused as error:
@@ -200,7 +200,7 @@ class Engine:
         return Answer(answers.describe_instance(outcome.instance, caller.principal, outcome.chain))
 
     async def seen(self, workflow_id: str, principal: Principal, version: int | None = None) -> Instance:
-        """An instance that somebody may see; somebody else's is as unknown as one that never was."""
+        """An instance that the principal may see; any other raises the same error as an unknown id."""
         if version is None:
             instance = await self.cache.get(workflow_id)
         else:
@@ -221,7 +221,11 @@ class Engine:
         resolve: str = "",
         output: Any = None,
     ) -> Answer:
-        """Move an instance on."""
+        """Take a transition, or resolve an unknown outcome.
+
+        A repeated `request_id` returns the answer of the first submit. The instance may come from memory: a stale copy
+        fails at the reservation or the commit, and the submit is tried again with a fresh one.
+        """
         principal = caller.principal
         asked = [expected, transition, arguments, resolve, output]
         request = Request(request_id, digest(asked)) if request_id else None
@@ -277,7 +281,7 @@ class Engine:
     async def _goes_on(
         self, taken: MoveResult, caller: Caller, request: Request | None, answered: Instance | None = None
     ) -> Outcome:
-        """Go on behind a move; what a request comes to then is its answer, unless it was `answered` with the move."""
+        """Follow the chain, then store its result as the answer of the request, unless the move already stored it."""
         outcome = await self.chains.go_on(taken, caller)
         if request is not None and outcome.instance is not answered:
             answer = answers.answer_outcome(outcome.instance, caller.principal, outcome.error, outcome.chain)
@@ -336,9 +340,8 @@ class Engine:
         transition = shorten(transition)
         if instance is None or not instance.is_open_to(caller.principal):
             return answers.no_instance_error(_unknown_instance(workflow_id), *self.leads, workflowId=workflow_id)
-        if (
-            instance.version != expected and error.code != "REQUEST_ID_REUSED"
-        ):  # it was looked at in memory, and is older
+        # The refusal may rest on a stale copy from memory: then the version is the reason to report.
+        if instance.version != expected and error.code != "REQUEST_ID_REUSED":
             error = transitions.stale_version_error(instance, expected)
         self.recorder.refused(instance, caller, transition, error)
         return answers.refusal_answer(
@@ -346,7 +349,7 @@ class Engine:
         )
 
     async def explain(self, definition_id: str, transition: str, workflow_id: str, caller: Caller) -> Answer:
-        """Tell what a workflow would do, and what is allowed now in an instance of it."""
+        """Explain a definition or a transition, and which moves an instance allows now."""
         if self.proxy is not None and definition_id == PROXY and not workflow_id:
             return self.proxy.explain(transition, caller)
         about = {"definitionId": definition_id} | ({"workflowId": workflow_id} if workflow_id else {})
@@ -367,11 +370,11 @@ class Engine:
             return answers.no_instance_error(error, *self.leads, **about)
 
     def view(self, caller: Caller) -> WorkflowView:
-        """What somebody may be told of workflows."""
+        """The workflows as a caller may see them."""
         return WorkflowView(self.rights, caller, self._needs)
 
     async def cancel(self, workflow_id: str, caller: Caller, reason: str = "") -> Answer:
-        """End an instance where it stands."""
+        """Cancel an instance."""
         try:
             instance = await self.seen(workflow_id, caller.principal)
         except WorkflowRefused as error:
@@ -399,14 +402,14 @@ def _check_same_request(known: str, request: Request) -> None:
 
 
 class DefinitionLookup:
-    """Finds definitions that can be started."""
+    """Finds definitions by id, tool name or portable name."""
 
     def __init__(self, library: Library, rights: Rights) -> None:
         self._library = library
         self._rights = rights
 
     def id_of(self, name: str) -> str:
-        """The id of a definition that is called by it, or like its tool, whose name may be the portable one."""
+        """The definition id for an id, a tool name or a portable tool name."""
         if self._library.get(name) is not None:
             return name
         short = name.removeprefix(CANONICAL)
@@ -415,13 +418,11 @@ class DefinitionLookup:
         return self._rights.canonical(name).removeprefix(CANONICAL)
 
     def find(self, name: str, caller: Caller | None = None) -> Definition:
-        """A definition by one of its names; what is kept from a caller is as unknown as what never was."""
+        """A definition by one of its names; one that is hidden from the caller counts as unknown."""
         found = self._library.get(self.id_of(name))
         if found is not None and (caller is None or not self._rights.is_hidden(tool_name(found.id), caller)):
             return found
-        near = [one for one in self._library.find_nearest(name.removeprefix(CANONICAL)) if self._is_told(one, caller)]
+        similar = self._library.find_nearest(name.removeprefix(CANONICAL))
+        near = [one for one in similar if caller is None or self._rights.finds(tool_name(one), caller)]
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         raise WorkflowRefused(f"Unknown workflow {shorten(name)!r}.{hint}", "UNKNOWN_ID", nearest=near)
-
-    def _is_told(self, name: str, caller: Caller | None) -> bool:
-        return caller is None or self._rights.finds(tool_name(name), caller)

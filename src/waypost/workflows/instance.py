@@ -39,6 +39,10 @@ _STATUS: Final = {
 }
 
 
+_PROC: Final = Path("/proc")
+_MAX_CACHED: Final = 10_000
+
+
 class Instance(msgspec.Struct, frozen=True, kw_only=True):
     """An immutable instance: as stored, or as it will be once a commit succeeds."""
 
@@ -129,9 +133,6 @@ def is_system(principal: Principal) -> bool:
     return SYSTEM in principal.roles or ADMIN in principal.roles
 
 
-_PROC: Final = Path("/proc")
-
-
 @cache
 def _machine_id() -> str:
     """The boot id and pid namespace; empty where /proc does not tell."""
@@ -214,9 +215,6 @@ def for_workflow(caller: Caller, definition: str, run: str) -> Caller:
     else:
         chain = Chain(f"workflow:{definition}", "workflow", caller.chain.depth + 1, run, caller.chain.token)
     return NonInteractiveCaller(caller, chain) if is_modern(caller.version) else caller.with_chain(chain)
-
-
-_MAX_CACHED: Final = 10_000
 
 
 class InstanceCache:

@@ -32,6 +32,15 @@ STARTUP_GRACE_S: Final = 30.0
 """How long after a start recovery waits for missing capabilities: workers and upstreams connect later."""
 
 
+INTERVAL_S: Final = 0.5
+"""Seconds between two passes."""
+_RENEW_EVERY_S: Final = LEASE_S / 3
+_BATCH_SIZE: Final = 100
+_BATCH_TIMEOUT_S: Final = 1.0
+"""How long a pass waits for a batch; slower instances continue in the background."""
+_log: Final = logging.getLogger(__name__)
+
+
 class Recovery:
     """Applies what is due to an instance: timeouts, expired approvals, takeover of moves of dead processes."""
 
@@ -114,15 +123,6 @@ class Recovery:
 
     async def _again(self, instance: Instance, caller: Caller) -> Outcome:
         return await self._chains.go_on(await self._moves.run(instance, caller), caller)
-
-
-INTERVAL_S: Final = 0.5
-"""Seconds between two passes."""
-_RENEW_EVERY_S: Final = LEASE_S / 3
-_BATCH_SIZE: Final = 100
-_BATCH_TIMEOUT_S: Final = 1.0
-"""How long a pass waits for a batch; slower instances continue in the background."""
-_log: Final = logging.getLogger(__name__)
 
 
 class Watch:

@@ -47,6 +47,15 @@ _log: Final = logging.getLogger(__name__)
 Data = dict[str, Any]
 
 
+MAX_CHILD_DEPTH: Final = 8
+CHILD_CHECK_S: Final = 60.0
+_CHILD_WAIT_S: Final = 2.0
+"""How often an executor that waits for a child checks whether it ended in another process."""
+STOP_TIMEOUT_S: Final = 10.0
+"""How long cancelled moves may take to end."""
+_MAX_END_ATTEMPTS: Final = 4
+
+
 class Request(msgspec.Struct, frozen=True):
     """The request id of a submit and the digest of its arguments, by which a repeated submit is recognised."""
 
@@ -401,12 +410,6 @@ class Chains:
         return await self._moves.settle(instance, pending_move, error, outcome="halted")
 
 
-MAX_CHILD_DEPTH: Final = 8
-CHILD_CHECK_S: Final = 60.0
-_CHILD_WAIT_S: Final = 2.0
-"""How often an executor that waits for a child checks whether it ended in another process."""
-
-
 class StartChild(Protocol):
     """Starts an instance with a given id, or returns the existing one."""
 
@@ -560,11 +563,6 @@ def child_result(child: Instance) -> Data:
 def _child_id(parent_id: str, key: str) -> str:
     """The id of a child: it sorts with its parent, and is the same each time the same move is run."""
     return f"wf_{parent_id.removeprefix('wf_')[:12]}{hashlib.sha256(key.encode()).hexdigest()[:12]}"
-
-
-STOP_TIMEOUT_S: Final = 10.0
-"""How long cancelled moves may take to end."""
-_MAX_END_ATTEMPTS: Final = 4
 
 
 class Ending:

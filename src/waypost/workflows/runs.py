@@ -1,4 +1,4 @@
-"""Instances as operators see them: which there are, and everything that happened to one."""
+"""Instances for operators: a paged list, and the full history of one."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from waypost.workflows.instance import Instance
 from waypost.workflows.views import mask_secrets
 
 MOST_HISTORY: Final = 10_000
-"""How many commits are shown at a time."""
+"""The largest number of history entries per page."""
 _PAGE: Final = 500
 _MOST_LOOKED_AT: Final = 10_000
-"""How many instances are looked at for one page, where few are in the status that is asked for."""
+"""The largest number of instances read for one page when filtering by status."""
 _SECRETIVE: Final = ("context", "error", "lastError", "approval", "links")
 _DECIDED: Final = frozenset({"rejected", "expired"})
 
@@ -27,14 +27,14 @@ Data = dict[str, Any]
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Instances, the newest first, and where to go on."""
+    """A page of instances, the newest first, and the cursor of the next page."""
 
     runs: list[Data]
     next: str | None = None
 
 
 class Runs:
-    """All instances of a hub, for those who look after it."""
+    """Lists and shows the instances of a hub."""
 
     def __init__(self, engine: Engine, store: Store) -> None:
         self._engine = engine
@@ -49,7 +49,7 @@ class Runs:
         before: str = "",
         limit: int = 100,
     ) -> Page:
-        """The newest instances, or those before one; all, or only some."""
+        """The newest instances, or those before a cursor, filtered."""
         found: list[Data] = []
         looked_at = 0
         while looked_at < _MOST_LOOKED_AT:
@@ -71,7 +71,7 @@ class Runs:
         return Page(found, before)
 
     async def show(self, workflow_id: str, caller: Caller, *, after: int = 0, limit: int = MOST_HISTORY) -> Answer:
-        """How an instance stands, and its history: one row a commit, with what people rejected in between."""
+        """An instance and its history: one row per commit, with rejected and expired approvals in between."""
         answer = await self._engine.get(workflow_id, caller)
         if answer.refused:
             return answer
@@ -97,7 +97,7 @@ class Runs:
 
 
 def shown(answer: Data) -> Data:
-    """An answer about an instance without the secrets in it."""
+    """An answer with its secrets masked."""
     told = {key: mask_secrets(value, key) if key in _SECRETIVE else value for key, value in answer.items()}
     if "links" in answer:
         told["links"] = [_link(link) for link in answer["links"]]
@@ -144,7 +144,7 @@ def _times(instance: Instance) -> Data:
 
 
 def _told(history: Sequence[HistoryEntry], notes: Sequence[Note]) -> Data:
-    """The history with what was decided against in its place, and everything else that moved nothing on."""
+    """The history rows with rejected approvals in order, and the other notes."""
     versions = {entry.version: entry.value.get("to") for entry in history}
     rows = [(entry.version, 0, entry.at, _commit(entry)) for entry in history]
     others = []
@@ -170,6 +170,6 @@ def _commit(entry: HistoryEntry) -> Data:
 
 
 def _plain(value: Data) -> Data:
-    """What was recorded, without secrets; the idempotency key is none."""
+    """A recorded value with its secrets masked; the idempotency key is not one."""
     told = {"idempotencyKey" if name == "key" else name: item for name, item in value.items()}
     return {name: mask_secrets(item) if name in ("delta", "error") else item for name, item in told.items()}

@@ -46,6 +46,13 @@ GIVEN: Final[Schema] = {"type": "string", "description": "Input data passed to t
 _INPUT: Final[Schema] = {"type": "object", "properties": {"input": GIVEN}}
 
 
+WITHIN: Final = "waypost/within"
+"""The entry of a call's `_meta` that says in how many seconds it has to end."""
+_GRACE: Final = 0.2
+"""Seconds by which a call may end itself before it is ended: then its breaker hears of it."""
+_PLACE: Final = "{input}"
+
+
 def input_schema(workflow: Workflow) -> Schema | None:
     """What the input of a workflow must be: what it says itself, else a text where it has steps."""
     return _INPUT if workflow.input_schema is None and workflow.steps else workflow.input_schema
@@ -214,13 +221,6 @@ def _cut_output(output: Any) -> Any:
         return output
     text = output.encode() if isinstance(output, str) else encoded
     return text[:_MAX_SNAPSHOT_BYTES].decode(errors="ignore") + "…"
-
-
-WITHIN: Final = "waypost/within"
-"""The entry of a call's `_meta` that says in how many seconds it has to end."""
-_GRACE: Final = 0.2
-"""Seconds by which a call may end itself before it is ended: then its breaker hears of it."""
-_PLACE: Final = "{input}"
 
 
 class _Missing(Exception):

@@ -34,17 +34,23 @@ _LONGEST: Final = 128
 _log: Final = logging.getLogger(__name__)
 
 
+VERSION: Final = 1
+_OF_STEPS: Final = ("on_circuit_open", "fallback_skill", "on_missing_skill", "timeout_ms")
+"""Fields that documents of other hubs have in the `config` of a step."""
+Data = dict[str, Any]
+
+
 class Created(msgspec.Struct, frozen=True):
-    """A workflow that somebody made."""
+    """A definition that was created at run time."""
 
     name: str
     model: Workflow
     version: int = 0
-    """How often it was written."""
+    """Its revision in the store."""
 
 
 class Creating:
-    """Makes, changes and removes workflows, one change at a time."""
+    """Creates, changes and removes definitions, one change at a time."""
 
     def __init__(self, workflows: Workflows, store: Store) -> None:
         self._workflows = workflows
@@ -52,17 +58,18 @@ class Creating:
         self._changing = asyncio.Lock()
         self._created: dict[str, Created] = {}
         self._loaded: dict[str, Created] | None = None
-        """What the store held when it was last looked at, if nothing was changed since."""
+        """The contents of the store when last read, unless changed since."""
         self._revision: int | None = None
-        """How often definitions had been changed by then."""
+        """The revision of the definitions at that time."""
 
     async def load(self) -> None:
-        """Have what the store keeps; one that cannot be used any more is told about and left out."""
+        """Load the definitions from the store; invalid ones are logged and skipped."""
         async with self._changing:
             await self._load()
 
     async def _load(self) -> None:
-        revision = (await self._store.revisions()).get(_KIND, 0)  # what changes from now on is read the next time
+        # Read before the documents: a change in between raises the revision and is loaded the next time.
+        revision = (await self._store.revisions()).get(_KIND, 0)
         if self._loaded is not None and revision == self._revision:
             return
         kept = {one.name: one async for one in self._kept()}
@@ -76,7 +83,7 @@ class Creating:
                     self._check_free(name)
                 self._check(name, one.model, {other: found.model for other, found in kept.items()})
             except WorkflowRefused as error:
-                _log.warning("the workflow %s that was made earlier is left out: %s", name, error.message)
+                _log.warning("stored workflow skipped: %s: %s", name, error.message)
             else:
                 usable[name] = one
         self._have(usable)
@@ -91,15 +98,15 @@ class Creating:
                 try:
                     yield _created(document)
                 except msgspec.ValidationError as error:
-                    _log.warning("%s in the store cannot be read and is left out: %s", document.id, error)
+                    _log.warning("stored workflow unreadable, skipped: %s: %s", document.id, error)
             after = page[-1].id
 
     def list(self) -> list[Created]:
-        """All of them, by name."""
+        """All stored definitions, sorted by name."""
         return sorted(self._created.values(), key=lambda one: one.name)
 
     def get(self, name: str) -> Created:
-        """One of them; `WorkflowRefused` for a name that none of them has."""
+        """A stored definition; raises `WorkflowRefused` for an unknown name."""
         found = self._created.get(name)
         if found is not None:
             return found
@@ -110,7 +117,7 @@ class Creating:
         raise WorkflowRefused(f"workflow not found: {shorten(name)}", "UNKNOWN_ID")
 
     async def create(self, name: str, model: Workflow) -> Created:
-        """Have one workflow more; `WorkflowRefused` says in a sentence why not."""
+        """Create a definition; raises `WorkflowRefused` with the reason."""
         async with self._changing:
             return await self._create(name, model)
 
@@ -125,7 +132,7 @@ class Creating:
             raise _taken(name)
 
     async def change(self, name: str, model: Workflow, version: int | None = None) -> Created:
-        """Exchange a workflow for another under its name; with a version, only if it still has that."""
+        """Replace a definition; with a version, only if that is still the current one."""
         async with self._changing:
             known = self.get(name)
             if version is not None and version != known.version:
@@ -134,11 +141,11 @@ class Creating:
             return await self._put(Created(name, model, known.version))
 
     async def enable(self, name: str) -> Created:
-        """Let a workflow be started."""
+        """Allow new instances of a definition."""
         return await self._switch(name, True)
 
     async def disable(self, name: str) -> Created:
-        """Let a workflow be started no more; what runs goes on."""
+        """Refuse new instances of a definition; running ones continue."""
         return await self._switch(name, False)
 
     async def _switch(self, name: str, enabled: bool) -> Created:
@@ -149,7 +156,7 @@ class Creating:
             return await self._put(Created(name, msgspec.structs.replace(known.model, enabled=enabled), known.version))
 
     async def remove(self, name: str) -> None:
-        """Have a workflow no more; what runs goes on."""
+        """Remove a definition; running instances continue."""
         async with self._changing:
             known = self.get(name)
             try:
@@ -160,7 +167,7 @@ class Creating:
             self._have({other: one for other, one in self._created.items() if other != name})
 
     def export(self, name: str) -> dict[str, Any]:
-        """Any workflow of the hub as a document."""
+        """Export any definition of the hub as a document."""
         return exported(name, self._model(name))
 
     def _model(self, name: str) -> Workflow:
@@ -171,18 +178,18 @@ class Creating:
         return model
 
     async def take_in(self, data: Any) -> Created:
-        """Make the workflow of a document, under a name that is free."""
+        """Create a definition from a document, under a free name."""
         async with self._changing:
             return await self._create(*imported(data, self._workflows.by_name))
 
     async def duplicate(self, name: str) -> Created:
-        """Make a copy of any workflow of the hub, disabled."""
+        """Create a disabled copy of any definition of the hub."""
         async with self._changing:
             return await self._create(*duplicated(name, self._model(name), self._workflows.by_name))
 
     def _check(self, name: str, model: Workflow, beside: Mapping[str, Workflow] | None = None) -> None:
-        """Refuse a workflow that cannot work; `beside` are others while not everything is there yet."""
-        from waypost.workflows.checking import check_workflows  # a hub whose workflows are in files has them checked
+        """Raise if a definition has errors; `beside` are the other definitions while they are being loaded."""
+        from waypost.workflows.checking import check_workflows  # lazy: only needed when definitions are stored
 
         known = self._workflows.known | {WORKFLOW_PREFIX + name} if beside is None else None
         config = Config(
@@ -205,7 +212,7 @@ class Creating:
         try:
             document = await self._store.definitions.put(WORKFLOW_PREFIX + one.name, _kept(one), one.version)
         except StaleVersion:
-            await self._load()  # another hub was first
+            await self._load()  # another replica changed it first
             raise _stale(one.name) if one.version else _taken(one.name) from None
         made = Created(one.name, one.model, document.version)
         self._have({**self._created, one.name: made})
@@ -218,11 +225,11 @@ class Creating:
 
 
 async def load_safely(creating: Creating) -> None:
-    """Have what the store keeps, or a hub without it where the store cannot be used."""
+    """Load the stored definitions; if the store is unavailable, log it and start without them."""
     try:
         await creating.load()
     except StoreError as error:
-        _log.warning("workflows that were made earlier are not there: %s", error.message)
+        _log.warning("stored workflows not loaded: %s", error.message)
 
 
 def _check_name(name: str) -> None:
@@ -257,22 +264,15 @@ def _stale(name: str) -> WorkflowRefused:
     )
 
 
-VERSION: Final = 1
-_OF_STEPS: Final = ("on_circuit_open", "fallback_skill", "on_missing_skill", "timeout_ms")
-"""What other hubs write into the `config` of a step."""
-
-Data = dict[str, Any]
-
-
 def exported(name: str, model: Workflow) -> Data:
-    """A workflow as a document: `{"version": 1, "workflow": {...}, "steps": [...]}`."""
+    """A definition as a document: `{"version": 1, "workflow": {...}, "steps": [...]}`."""
     written: Data = msgspec.to_builtins(model)
     steps = written.pop("steps")
     return {"version": VERSION, "workflow": {"name": name, **written}, "steps": steps}
 
 
 def imported(data: Any, taken: Collection[str] = ()) -> tuple[str, Workflow]:
-    """The workflow of a document, under a name that is free; what Waypost does not know of it is left out."""
+    """The free name and the definition of a document; unknown fields are ignored."""
     if not isinstance(data, Mapping) or data.get("version") != VERSION or data["version"] is True:
         raise _refused(f"Unsupported or missing version: this hub reads version {VERSION}")
     written = data.get("workflow")
@@ -287,7 +287,7 @@ def imported(data: Any, taken: Collection[str] = ()) -> tuple[str, Workflow]:
 
 
 def duplicated(name: str, model: Workflow, taken: Collection[str] = ()) -> tuple[str, Workflow]:
-    """A copy of a workflow, under a name of its own, which nobody can start yet."""
+    """A disabled copy of a definition, with a free name."""
     copy = f"{name} (copy)"
     return copy if copy not in taken else free_name(name, "copy", taken, 2), msgspec.structs.replace(
         model, enabled=False
@@ -295,7 +295,7 @@ def duplicated(name: str, model: Workflow, taken: Collection[str] = ()) -> tuple
 
 
 def free_name(name: str, word: str, taken: Collection[str], first: int = 1) -> str:
-    """The name, or the first like `name (imported 1)` that nobody has."""
+    """The name, or the first of `name (imported 1)`, `name (imported 2)`, ... that is free."""
     if name not in taken:
         return name
     return next(other for n in itertools.count(first) if (other := f"{name} ({word} {n})") not in taken)

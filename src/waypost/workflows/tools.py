@@ -30,7 +30,7 @@ from waypost.workflows.transitions import new_id
 
 OWNER: Final = "workflow"
 MAX_CALL_S: Final = 86_400.0
-"""How long one of the four may take: what it runs has deadlines of its own."""
+"""The time limit of the workflow tools: long, as executors have their own deadlines."""
 
 Data = dict[str, Any]
 Handler = Callable[[Data, Context], Awaitable[Result]]
@@ -89,20 +89,31 @@ _EXPLAIN: Final = {
 }
 
 
+_FORM: Final = {
+    "type": "object",
+    "properties": {
+        "decision": {"type": "string", "enum": ["approve", "reject"], "description": "Your decision"},
+        "reason": {"type": "string", "description": "Why"},
+    },
+    "required": ["decision"],
+}
+_MAX_SHOWN_CHARS: Final = 4000
+
+
 class DefaultingForm(RawForm):
-    """A schema that is published as it is, and forgives what has only one meaning when it is left out."""
+    """A schema whose required arguments get a default when left out; it is published unchanged."""
 
     def __init__(self, schema: Data, **otherwise: Any) -> None:
         super().__init__(schema)
         self._otherwise = otherwise
 
     def admit(self, arguments: Data) -> Data:
-        """The arguments, with what was left out."""
+        """The arguments with defaults filled in."""
         return super().admit({**self._otherwise, **arguments})
 
 
 def workflow_tools(engine: Engine) -> list[Capability]:
-    """The four tools."""
+    """The four workflow tools."""
 
     async def start(args: Data, ctx: Context) -> Result:
         return to_result(
@@ -184,24 +195,16 @@ def _tool(name: str, description: str, arguments: RawForm, handler: Handler, **a
 
 
 def to_result(answer: Answer) -> Result:
-    """An answer as a tool's result: structured, and the same as text."""
+    """An answer as a tool result: structured content, and the same as text."""
     text = Text(encode_json(answer.data).decode())
     return Result([text], structured=answer.data, is_error=answer.refused)
 
 
-_FORM: Final = {
-    "type": "object",
-    "properties": {
-        "decision": {"type": "string", "enum": ["approve", "reject"], "description": "Your decision"},
-        "reason": {"type": "string", "description": "Why"},
-    },
-    "required": ["decision"],
-}
-_MAX_SHOWN_CHARS: Final = 4000
-
-
 async def elicit_approval(engine: Engine, ctx: Context, call: Callable[[], Awaitable[Answer]]) -> Answer:
-    """Make a call, and if it stops at people of whom the caller is one, ask them."""
+    """Make a call; if it stops at an approval that the caller may give, ask the client for the decision.
+
+    The call runs inside `ctx.once`: a modern client answers by repeating its request, which must not submit again.
+    """
     if not ctx.principal.roles or "elicitation" not in ctx.caller.client_capabilities:
         return await call()
 
@@ -237,7 +240,7 @@ def _format_question(workflow_id: str, approval: dict[str, Any]) -> str:
 
 
 def run_tool(engine: Engine, definition: Definition) -> Capability:
-    """The tool that runs a workflow."""
+    """The tool that runs a definition until it ends or a caller has to decide."""
     model, name = definition.model, definition.id
     given: Data = GIVEN if model.steps else model.input_schema or {"type": "object"}
 
@@ -279,7 +282,7 @@ def run_tool(engine: Engine, definition: Definition) -> Capability:
 
 
 def run_answer(outcome: Outcome, principal: Principal) -> Answer:
-    """What running a workflow came to: its result, or what has to be decided."""
+    """The answer of a run tool: the result, or the state in which it waits."""
     instance = outcome.instance
     standing = answers.answer_outcome(instance, principal, outcome.error, outcome.chain)
     data: Data = {"run_id": instance.id, **standing.data}

@@ -24,6 +24,11 @@ from waypost.workflows.scope import MISSING, Proof
 Data = dict[str, Any]
 
 
+CHAIN_GRACE_S: Final = 5.0
+"""How long a chain may pause before maintenance, maybe in another process, takes it up."""
+_NO_ARGUMENTS: Final = digest({})
+
+
 def stale_version_error(instance: Instance, expected: int) -> WorkflowRefused:
     """The error for an expected version that is not the current one."""
     message = f"Expected workflow version {expected}, but current version is {instance.version}."
@@ -137,11 +142,6 @@ def check_guards(instance: Instance, plan: TransitionPlan, principal: Principal,
     reasons = plan.guards.failures(scope)
     told = "; ".join(reason["message"] for reason in reasons)
     raise WorkflowRefused(f"{plan.name} is not allowed now: {told}", "GUARD_REJECTED", guards=reasons)
-
-
-CHAIN_GRACE_S: Final = 5.0
-"""How long a chain may pause before maintenance, maybe in another process, takes it up."""
-_NO_ARGUMENTS: Final = digest({})
 
 
 class AppliedTransition(msgspec.Struct, frozen=True):

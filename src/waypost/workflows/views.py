@@ -24,8 +24,11 @@ from waypost.workflows.records import PROXY
 Data = dict[str, Any]
 
 
+DENIED: Final = "POLICY_DENIED"
+
+
 def describe_definition(found: Definition) -> Data:
-    """A workflow as a whole."""
+    """Describe a definition: its states, transitions and input schema."""
     model = found.model
     states: Data = {}
     for name in found.names:
@@ -48,7 +51,7 @@ def describe_definition(found: Definition) -> Data:
 
 
 def describe_transition(found: Definition, name: str) -> Data:
-    """One transition; several where states share its name."""
+    """Describe a transition, in every state that has one of that name."""
     rows = []
     for state in found.names:
         plan = found.state(state).transitions.get(name)
@@ -78,7 +81,7 @@ def _describe_transition(name: str, model: Transition) -> Data:
 
 
 def executor_to_data(executor: Any) -> Any:
-    """An executor without what it does not say."""
+    """An executor as plain data, without default values."""
     if executor is None:
         return None
     model = type(executor)
@@ -92,7 +95,7 @@ def executor_to_data(executor: Any) -> Any:
 
 
 def mask_secrets(value: Any, key: str = "") -> Any:
-    """A value without the secrets in it: environments, headers, and whatever is called like one."""
+    """A value with its secrets masked: environments, headers, and fields with the name of a secret."""
     if isinstance(value, dict):
         inside = key in ("env", "headers") or is_secret_name(key)
         return {
@@ -110,7 +113,7 @@ def _is_secret(name: str, value: Any) -> bool:
 
 
 def check_instance(instance: Instance, definition_id: str) -> None:
-    """Refuse to explain an instance by a definition that is not its own; without one it is."""
+    """Raise if a definition id is given that is not the instance's own."""
     own = instance.definition.id
     if definition_id and definition_id != own:
         message = f"{instance.id} is an instance of {own}, not of {shorten(definition_id)}; leave out one of the two."
@@ -118,7 +121,7 @@ def check_instance(instance: Instance, definition_id: str) -> None:
 
 
 def list_allowed(instance: Instance, principal: Principal, check: Callable[[TransitionPlan], None]) -> Data:
-    """What a caller could do in an instance now, and the reasons against the rest; `check` raises what rules refuse."""
+    """Which transitions a principal may take now, and why not the others; `check` raises policy denials."""
     rows = []
     for name, plan in instance.state.transitions.items():
         reasons: list[Any] = []
@@ -135,11 +138,8 @@ def list_allowed(instance: Instance, principal: Principal, check: Callable[[Tran
     return {"workflowId": instance.id, "state": instance.state.name, "version": instance.version, "allowed": rows}
 
 
-DENIED: Final = "POLICY_DENIED"
-
-
 class WorkflowView:
-    """Workflows as one caller may see them."""
+    """Workflows as one caller may see them: hidden ones left out, denials explained."""
 
     def __init__(self, rights: Rights, caller: Caller, needs: Dependencies) -> None:
         self._rights = rights
@@ -147,7 +147,7 @@ class WorkflowView:
         self._needs = needs
 
     def finds(self, definition: Definition) -> bool:
-        """Whether they find a workflow, as lists and searches do; that of a single capability is found with it."""
+        """Whether the caller finds a workflow in lists; the built-in one if its capability is found."""
         return all(self._rights.finds(name, self._caller) for name in self._names(definition))
 
     def _names(self, definition: Definition) -> Iterator[str]:
@@ -158,17 +158,17 @@ class WorkflowView:
             yield from self._needs.of(plan.model.executor)
 
     def check(self, definition: Definition) -> None:
-        """Refuse a workflow that rules are always against."""
+        """Raise if the policy always denies a workflow to the caller."""
         if reason := self._rights.against(tool_name(definition.id), self._caller, steady=True):
             raise WorkflowRefused(reason, DENIED, nearest=[])
 
     def definition(self, found: Definition) -> Data:
-        """A workflow as a whole, and why it would not be started now."""
+        """Describe a definition, and why the policy would deny its start now."""
         reason = self._rights.against(tool_name(found.id), self._caller)
         return describe_definition(found) | _denial(reason)
 
     def transition(self, found: Definition, name: str) -> Data:
-        """One transition, without what it runs where that is kept from them, and why it would not be taken now."""
+        """Describe a transition with hidden executors masked, and why the policy would deny it now."""
         told = describe_transition(found, name)
         for one in told.get("transitions", [told]):
             reason = self._against(found, found.state(one["state"]).transitions[name], one["state"])
@@ -176,7 +176,7 @@ class WorkflowView:
         return told
 
     def allowed(self, instance: Instance) -> Data:
-        """What they could do in an instance now, and what is against the rest."""
+        """Which transitions the caller may take now, and why not the others."""
 
         def check(plan: TransitionPlan) -> None:
             if reason := self._against(instance.definition, plan, instance.state.name, instance.id):
@@ -185,7 +185,7 @@ class WorkflowView:
         return list_allowed(instance, self._caller.principal, check)
 
     def masked(self, told: Any) -> Any:
-        """Executors and steps without those whose capability they do not find."""
+        """Data with the executors and steps masked whose capability is hidden from the caller."""
         if isinstance(told, list):
             return [self.masked(one) for one in told]
         if not isinstance(told, dict):
@@ -195,7 +195,7 @@ class WorkflowView:
         return {key: self.masked(value) for key, value in told.items()}
 
     def _against(self, definition: Definition, plan: TransitionPlan, state: str, run: str = "") -> str:
-        """Why rules would not let a transition be taken: what they say of the workflow, or of what it runs."""
+        """Why the policy denies a transition: the workflow, or a capability that it calls; empty if allowed."""
         if definition.id != PROXY and (reason := self._rights.against(tool_name(definition.id), self._caller)):
             return reason
         inside = for_workflow(self._caller, definition.id, run)
