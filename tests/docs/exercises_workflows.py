@@ -161,7 +161,7 @@ async def exercise_release(client: TestClient, hub: Hub) -> None:
     waiting = await follow(client, waiting, "deploy_first")
     child = await call(client, **told(waiting["links"][1]))
     assert (await follow(client, child, "deploy"))["status"] == "succeeded"
-    await engine(hub).children.wake(waiting["workflowId"])
+    await engine(hub).chains.wake(waiting["workflowId"])
     released = await call(client, "workflow.get", workflowId=waiting["workflowId"])
     assert (released["status"], released["context"]["deploymentId"]) == ("succeeded", "dep_payments")
     few = await start(client, "release", services=["payments", "broken"])

@@ -75,12 +75,9 @@ class Engine:
         self.library = Library(store, surroundings)
         self.lookup = DefinitionLookup(self.library, rights)
         self.cache = InstanceCache(store, self.library)
-        self.children = Children(self.cache, self._begin, self._end)
-        self.moves = Moves(
-            store, self.cache, self.recorder, identify_process(), self.spawn, self.children.begin, self._ended
-        )
-        self.chains = Chains(self.moves, self.cache)
-        self.children.moves, self.children.chains = self.moves, self.chains
+        self.moves = Moves(store, self.cache, self.recorder, identify_process(), self.spawn, self._ended)
+        self.children = Children(self.cache, self.moves, self._begin, self._end)
+        self.chains = Chains(self.moves, self.children, self.cache)
         self.approvals = Approvals(store, self.cache, self.moves, self.chains, self.recorder)
         self.ending = Ending(self.cache, self.moves, self._tasks)
         self._needs = Dependencies(rights, surroundings.function)
@@ -115,7 +112,7 @@ class Engine:
     def _ended(self, instance: Instance) -> None:
         heard = self.children.ended(instance)
         if instance.body.parent is not None and not heard:
-            self.spawn(self.children.wake(instance.body.parent.id))
+            self.spawn(self.chains.wake(instance.body.parent.id))
 
     async def start(self, definition_id: str, given: Data, caller: Caller) -> Answer:
         """Start an instance and follow its chain until a caller has to decide."""
@@ -273,7 +270,7 @@ class Engine:
         self.check_policy(tool_name(instance.definition.id), caller)
         arguments = transitions.fill_arguments(plan, arguments)
         transitions.check_guards(instance, plan, caller.principal, arguments)
-        taken = await self.moves.take(instance, transition, arguments, caller, request=request)
+        taken = await self.chains.take(instance, transition, arguments, caller, request=request)
         if not taken.instance.body.pending:
             return Outcome(taken.instance, [], taken.error)
         return await self._goes_on(taken, caller, request, answered=taken.instance)

@@ -218,7 +218,7 @@ class Watch:
                 and instance.pending_move.kind == "child"
                 and not 0 < instance.body.deadline <= time.time()
             ):
-                await engine.children.wake(instance.id)
+                await engine.chains.wake(instance.id)
                 return
             outcome = await engine.recovery.up_to_date(instance)
             if (

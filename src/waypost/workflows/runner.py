@@ -81,7 +81,6 @@ class Moves:
         recorder: Recorder,
         holder: str,
         spawn: Callable[[Coroutine[Any, Any, MoveResult], str], asyncio.Task[MoveResult]],
-        begin_child: Callable[[Instance, Action, PendingMove, Caller], Coroutine[Any, Any, MoveResult]],
         ended: Callable[[Instance], None],
     ) -> None:
         self._store = store
@@ -89,48 +88,11 @@ class Moves:
         self._recorder = recorder
         self.holder = holder
         self._spawn = spawn
-        self._begin_child = begin_child
         self._ended = ended
         self.running: dict[str, str] = {}
         """The moves that this process runs: reservation token to instance id."""
         self.ending: dict[str, asyncio.Future[None]] = {}
         """Instances that are being cancelled; each future completes when the cancellation is committed."""
-
-    async def take(
-        self,
-        instance: Instance,
-        move: str,
-        arguments: Data,
-        caller: Caller,
-        *,
-        chained: bool = False,
-        request: Request | None = None,
-    ) -> MoveResult:
-        """Run a move that was checked; raises `StaleVersion` if another caller moved the instance first."""
-        action = instance.action(move)
-        pending_move = PendingMove(
-            kind="executing", move=move, by=caller.principal, key="", arguments=arguments, chained=chained
-        )
-        if request is not None:
-            pending_move = replace(pending_move, request=request.id, request_digest=request.digest)
-        if action.is_pure:
-            return await self.finish(instance, pending_move, {} if action.kind == "noop" else None)
-        pending_move = replace(
-            pending_move, key=_idempotency_key(action.key, instance.id, move), holder=self.holder, began=time.time()
-        )
-        if action.human is not None:
-            return await self._wait_for_people(instance, action, pending_move, caller)
-        if action.child is not None:
-            return await self._begin_child(instance, action, pending_move, caller)
-        reserved = await self.reserve(instance, pending_move)
-        try:
-            return await self.run(reserved, caller)
-        except StaleVersion:
-            if chained:
-                raise
-            # The executor has run: `StaleVersion` would make the caller retry and run it a second time.
-            told = f"{move} was taken over by others while it ran."
-            raise WorkflowRefused(told, "STALE_WORKFLOW_VERSION") from None
 
     async def reserve(
         self, instance: Instance, pending_move: PendingMove, until: float | None = None, token: str = ""
@@ -152,9 +114,10 @@ class Moves:
         self._cache.keep(reserved)
         return reserved
 
-    async def _wait_for_people(
+    async def wait_for_approval(
         self, instance: Instance, action: Action, pending_move: PendingMove, caller: Caller
     ) -> MoveResult:
+        """Park a move: reserve the instance until the approval is given, rejected or expired."""
         approval = request_approval(instance, action, pending_move)
         pending_move = replace(pending_move, kind="approval", approval=approval, holder="")
         parked = await self.reserve(instance, pending_move, approval.expires_at, f"{approval.id}.0")
@@ -352,64 +315,6 @@ class Outcome(msgspec.Struct, frozen=True):
     error: Data | None = None
 
 
-class Chains:
-    """Follows chains: entry actions and deterministic transitions, until a caller has to decide."""
-
-    def __init__(self, moves: Moves, cache: InstanceCache) -> None:
-        self._moves = moves
-        self._cache = cache
-        self.busy: set[str] = set()
-        """Ids of the instances whose chain this process follows."""
-
-    async def go_on(self, taken: MoveResult, caller: Caller) -> Outcome:
-        """Follow the chain after a move until it ends, waits or fails."""
-        instance = taken.instance
-        if (
-            taken.error is not None
-            or not instance.body.pending
-            or instance.body.halted
-            or instance.pending_move is not None
-        ):
-            return Outcome(instance, [], taken.error)
-        self.busy.add(instance.id)
-        try:
-            return await self._follow(instance, caller)
-        finally:
-            self.busy.discard(instance.id)
-
-    async def _follow(self, instance: Instance, caller: Caller) -> Outcome:
-        chain: list[Data] = []
-        try:
-            while instance.body.pending and instance.pending_move is None and not instance.is_over:
-                found = self._next(instance, caller, len(chain))
-                if isinstance(found, dict):
-                    taken = await self._halt(instance, caller, found)
-                else:
-                    taken = await self._moves.take(instance, found, {}, caller, chained=True)
-                instance = taken.instance
-                if taken.hop is not None and taken.hop["transition"] != ENTER:
-                    chain.append(taken.hop)
-                if taken.error is not None:
-                    return Outcome(instance, chain, taken.error)
-        except StaleVersion:  # another process moved the instance and follows the chain there
-            instance = await self._cache.get(instance.id) or instance
-        return Outcome(instance, chain)
-
-    def _next(self, instance: Instance, caller: Caller, hops: int) -> str | Data:
-        """The name of the next move, or the error that stops the chain."""
-        if instance.body.pending == "enter":
-            return ENTER
-        most = instance.definition.max_chain_depth
-        if hops >= most:
-            message = f"{most} transitions were taken in a row, which is as many as maxChainDepth allows."
-            return {"code": "CHAIN_DEPTH_EXCEEDED", "message": message}
-        return choose_chained(instance, caller)
-
-    async def _halt(self, instance: Instance, caller: Caller, error: Data) -> MoveResult:
-        pending_move = PendingMove(kind="executing", move="", by=caller.principal, key="", chained=True)
-        return await self._moves.settle(instance, pending_move, error, outcome="halted")
-
-
 class StartChild(Protocol):
     """Starts an instance with a given id, or returns the existing one."""
 
@@ -419,17 +324,20 @@ class StartChild(Protocol):
 
 
 class Children:
-    """Starts child workflows and lets their parents continue when they end."""
+    """Starts child workflows, and ends the moves of parents that wait for them."""
 
     def __init__(
-        self, cache: InstanceCache, begin: StartChild, cancel: Callable[[Instance, str], Awaitable[Instance]]
+        self,
+        cache: InstanceCache,
+        moves: Moves,
+        begin: StartChild,
+        cancel: Callable[[Instance, str], Awaitable[Instance]],
     ) -> None:
         self._cache = cache
+        self._moves = moves
         self._begin = begin
         self._cancel = cancel
         self._listeners: dict[str, asyncio.Event] = {}
-        self.moves: Moves
-        self.chains: Chains
 
     async def begin(self, instance: Instance, action: Action, pending_move: PendingMove, caller: Caller) -> MoveResult:
         """Reserve a move and start its child; a child that ends at once ends the move."""
@@ -437,7 +345,7 @@ class Children:
         assert plan is not None
         child_id = _child_id(instance.id, pending_move.key)
         pending_move = msgspec.structs.replace(pending_move, kind="child", child=child_id, holder="")
-        parked = await self.moves.reserve(
+        parked = await self._moves.reserve(
             instance, pending_move, time.time() + min(CHILD_CHECK_S, plan.within or CHILD_CHECK_S)
         )
         try:
@@ -468,7 +376,7 @@ class Children:
                 instance.body.depth + 1,
             )
         except WorkflowRefused as error:
-            return await self.moves.fail(instance, pending_move, _to_executor_error(error))
+            return await self._moves.fail(instance, pending_move, _to_executor_error(error))
         finally:
             self._listeners.pop(pending_move.child, None)
         if listener.is_set() and not child.is_over:  # the child ended after it was read
@@ -477,9 +385,9 @@ class Children:
 
     async def _end(self, instance: Instance, pending_move: PendingMove, child: Instance) -> MoveResult:
         if child.body.outcome == "succeeded":
-            return await self.moves.finish(instance, pending_move, child_result(child))
+            return await self._moves.finish(instance, pending_move, child_result(child))
         told = f"Workflow {child.definition.id} ({child.id}) ended as {child.body.outcome} in {child.state.name}."
-        return await self.moves.fail(instance, pending_move, ExecutorFailed(told))
+        return await self._moves.fail(instance, pending_move, ExecutorFailed(told))
 
     def ended(self, child: Instance) -> bool:
         """Notify the waiter for a child that ended; false if none waits in this process."""
@@ -488,31 +396,24 @@ class Children:
             listener.set()
         return listener is not None
 
-    async def wake(self, parent_id: str) -> None:
-        """Continue a parent whose child has ended or has exceeded its time limit."""
-        instance = await self._cache.get(parent_id)
-        if instance is None or instance.pending_move is None or instance.pending_move.kind != "child":
-            return
-        pending_move, caller = instance.pending_move, detached_caller(instance.pending_move.by, instance.id)
-        with suppress(StaleVersion):  # another process woke the parent
-            child = await self._cache.get(pending_move.child)
-            plan = instance.action(pending_move.move).child
-            assert plan is not None
-            if child is None:
-                taken = await self.wait_for(instance, pending_move, caller)
-            elif child.is_over:
-                taken = await self._end(instance, pending_move, child)
-            elif plan.within is not None and pending_move.began + plan.within <= time.time():
-                await self._cancel(child, "its time was over")
-                told = f"Workflow {plan.definition} did not end within {plan.within:g} s."
-                taken = await self.moves.fail(instance, pending_move, ExecutorFailed(told, "timeout"))
-            else:
-                # Keep the token: the process that started the child commits with it when the child ends.
-                again = time.time() + CHILD_CHECK_S
-                due = again if plan.within is None else min(again, pending_move.began + plan.within)
-                await self.moves.reserve(instance, pending_move, due, instance.token)
-                return
-            await self.chains.go_on(taken, caller)
+    async def check(self, instance: Instance, pending_move: PendingMove, caller: Caller) -> MoveResult | None:
+        """End the move of a parent whose child has ended or is late; `None` while it has to wait."""
+        child = await self._cache.get(pending_move.child)
+        plan = instance.action(pending_move.move).child
+        assert plan is not None
+        if child is None:
+            return await self.wait_for(instance, pending_move, caller)
+        if child.is_over:
+            return await self._end(instance, pending_move, child)
+        if plan.within is not None and pending_move.began + plan.within <= time.time():
+            await self._cancel(child, "its time was over")
+            told = f"Workflow {plan.definition} did not end within {plan.within:g} s."
+            return await self._moves.fail(instance, pending_move, ExecutorFailed(told, "timeout"))
+        again = time.time() + CHILD_CHECK_S
+        due = again if plan.within is None else min(again, pending_move.began + plan.within)
+        # Keep the token: the process that started the child commits with it when the child ends.
+        await self._moves.reserve(instance, pending_move, due, instance.token)
+        return None
 
     async def run(self, definition: str, given: Data, key: str, caller: Caller, within: float | None) -> Data:
         """Run a child and wait for its end, for a `workflow` executor nested in another executor."""
@@ -563,6 +464,115 @@ def child_result(child: Instance) -> Data:
 def _child_id(parent_id: str, key: str) -> str:
     """The id of a child: it sorts with its parent, and is the same each time the same move is run."""
     return f"wf_{parent_id.removeprefix('wf_')[:12]}{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+
+
+class Chains:
+    """Takes moves and follows chains: entry actions and deterministic transitions, until a caller has to decide."""
+
+    def __init__(self, moves: Moves, children: Children, cache: InstanceCache) -> None:
+        self._moves = moves
+        self._children = children
+        self._cache = cache
+        self.busy: set[str] = set()
+        """Ids of the instances whose chain this process follows."""
+
+    async def take(
+        self,
+        instance: Instance,
+        move: str,
+        arguments: Data,
+        caller: Caller,
+        *,
+        chained: bool = False,
+        request: Request | None = None,
+    ) -> MoveResult:
+        """Run a move that was checked; raises `StaleVersion` if another caller moved the instance first."""
+        action = instance.action(move)
+        pending_move = PendingMove(
+            kind="executing", move=move, by=caller.principal, key="", arguments=arguments, chained=chained
+        )
+        if request is not None:
+            pending_move = replace(pending_move, request=request.id, request_digest=request.digest)
+        if action.is_pure:
+            return await self._moves.finish(instance, pending_move, {} if action.kind == "noop" else None)
+        pending_move = replace(
+            pending_move,
+            key=_idempotency_key(action.key, instance.id, move),
+            holder=self._moves.holder,
+            began=time.time(),
+        )
+        if action.human is not None:
+            return await self._moves.wait_for_approval(instance, action, pending_move, caller)
+        if action.child is not None:
+            return await self._children.begin(instance, action, pending_move, caller)
+        reserved = await self._moves.reserve(instance, pending_move)
+        try:
+            return await self._moves.run(reserved, caller)
+        except StaleVersion:
+            if chained:
+                raise
+            # The executor has run: `StaleVersion` would make the caller retry and run it a second time.
+            told = f"{move} was taken over by others while it ran."
+            raise WorkflowRefused(told, "STALE_WORKFLOW_VERSION") from None
+
+    async def go_on(self, taken: MoveResult, caller: Caller) -> Outcome:
+        """Follow the chain after a move until it ends, waits or fails."""
+        instance = taken.instance
+        if (
+            taken.error is not None
+            or not instance.body.pending
+            or instance.body.halted
+            or instance.pending_move is not None
+        ):
+            return Outcome(instance, [], taken.error)
+        self.busy.add(instance.id)
+        try:
+            return await self._follow(instance, caller)
+        finally:
+            self.busy.discard(instance.id)
+
+    async def _follow(self, instance: Instance, caller: Caller) -> Outcome:
+        chain: list[Data] = []
+        try:
+            while instance.body.pending and instance.pending_move is None and not instance.is_over:
+                found = self._next(instance, caller, len(chain))
+                if isinstance(found, dict):
+                    taken = await self._halt(instance, caller, found)
+                else:
+                    taken = await self.take(instance, found, {}, caller, chained=True)
+                instance = taken.instance
+                if taken.hop is not None and taken.hop["transition"] != ENTER:
+                    chain.append(taken.hop)
+                if taken.error is not None:
+                    return Outcome(instance, chain, taken.error)
+        except StaleVersion:  # another process moved the instance and follows the chain there
+            instance = await self._cache.get(instance.id) or instance
+        return Outcome(instance, chain)
+
+    async def wake(self, parent_id: str) -> None:
+        """Continue a parent whose child has ended or has exceeded its time limit."""
+        with suppress(StaleVersion):  # another process woke the parent
+            parent = await self._cache.get(parent_id)
+            if parent is None or parent.pending_move is None or parent.pending_move.kind != "child":
+                return
+            caller = detached_caller(parent.pending_move.by, parent.id)
+            result = await self._children.check(parent, parent.pending_move, caller)
+            if result is not None:
+                await self.go_on(result, caller)
+
+    def _next(self, instance: Instance, caller: Caller, hops: int) -> str | Data:
+        """The name of the next move, or the error that stops the chain."""
+        if instance.body.pending == "enter":
+            return ENTER
+        most = instance.definition.max_chain_depth
+        if hops >= most:
+            message = f"{most} transitions were taken in a row, which is as many as maxChainDepth allows."
+            return {"code": "CHAIN_DEPTH_EXCEEDED", "message": message}
+        return choose_chained(instance, caller)
+
+    async def _halt(self, instance: Instance, caller: Caller, error: Data) -> MoveResult:
+        pending_move = PendingMove(kind="executing", move="", by=caller.principal, key="", chained=True)
+        return await self._moves.settle(instance, pending_move, error, outcome="halted")
 
 
 class Ending:
