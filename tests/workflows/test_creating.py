@@ -163,9 +163,9 @@ async def test_a_document_in_the_store_that_makes_no_sense_is_left_out(
     async with stepping(tmp_path) as desk:
         assert [one.name for one in creating(desk).list()] == ["good"]
 
-    assert "workflow:bad in the store cannot be read" in caplog.text
-    assert "the workflow worse that was made earlier is left out" in caplog.text
-    assert "the workflow proxy_default that was made earlier is left out" in caplog.text
+    assert "stored workflow unreadable, skipped: workflow:bad" in caplog.text
+    assert "stored workflow skipped: worse" in caplog.text
+    assert "stored workflow skipped: proxy_default" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -64,10 +64,10 @@ def describe_instance(instance: Instance, principal: Principal, chain: Sequence[
 
 
 def _describe_pending(pending_move: PendingMove) -> Data:
-    told: Data = {"transition": pending_move.move}
+    data: Data = {"transition": pending_move.move}
     if pending_move.approval is not None:
         approval = pending_move.approval
-        told["approval"] = {
+        data["approval"] = {
             "id": approval.id,
             "expiresAt": format_time(approval.expires_at),
             "role": approval.role,
@@ -78,16 +78,16 @@ def _describe_pending(pending_move: PendingMove) -> Data:
             "digest": approval.digest,
         }
     if pending_move.child:
-        told["child"] = {"workflowId": pending_move.child}
+        data["child"] = {"workflowId": pending_move.child}
     if pending_move.kind == "unknown":
-        told["error"] = {
+        data["error"] = {
             "code": "UNKNOWN_OUTCOME",
             "message": f"Nobody knows whether {pending_move.move} was done: "
             "the hub stopped while it ran. Follow a link.",
             "attemptedTransition": pending_move.move,
             "idempotencyKey": pending_move.key,
         }
-    return told
+    return data
 
 
 def refusal_answer(instance: Instance, principal: Principal, code: str, message: str, **details: Any) -> Answer:
@@ -111,9 +111,9 @@ def no_instance_error(error: WorkflowRefused, *leads: Data, **about: Any) -> Ans
     named = about.get("definitionId")
     near = error.details.get("nearest", [named] if named else [])
     links = [{"rel": "explain", "method": "workflow.explain", "args": {"definitionId": name}} for name in near]
-    told = {"code": error.code, "message": error.message, **error.details}
+    details = {"code": error.code, "message": error.message, **error.details}
     return Answer(
-        {**about, "error": told, "links": [*links, *leads]},
+        {**about, "error": details, "links": [*links, *leads]},
         refused=True,
     )
 

@@ -77,7 +77,7 @@ class Approvals:
                 if approval is not None and approval.expires_at > now:
                     found.append((approval.requested_at, describe_approval(instance, approval)))
             after = page[-1].id
-        return [told for _, told in sorted(found, key=lambda one: one[0])]
+        return [described for _, described in sorted(found, key=lambda one: one[0])]
 
     async def approve(
         self, approval_id: str, person: Principal, via: str, reason: str = "", digest: str | None = None
@@ -122,8 +122,8 @@ class Approvals:
     ) -> Outcome:
         """Reject; the instance stays in its state."""
         instance, pending_move, approval = await self._found(approval_id, person, digest)
-        told = f"{person.id} rejected {pending_move.move}{f': {reason}' if reason else '.'}"
-        error = {"code": "APPROVAL_REJECTED", "message": told, "decidedBy": person.id, "reason": reason}
+        message = f"{person.id} rejected {pending_move.move}{f': {reason}' if reason else '.'}"
+        error = {"code": "APPROVAL_REJECTED", "message": message, "decidedBy": person.id, "reason": reason}
         try:
             taken = await self._turn_down(
                 instance, pending_move, "rejected", error, decidedBy=person.id, via=via, reason=reason
@@ -135,8 +135,10 @@ class Approvals:
 
     async def expire(self, instance: Instance, pending_move: PendingMove) -> MoveResult:
         """Fail a move whose approval was not decided in time."""
-        told = f"Nobody decided about {pending_move.move} in time."
-        return await self._turn_down(instance, pending_move, "expired", {"code": "APPROVAL_EXPIRED", "message": told})
+        message = f"Nobody decided about {pending_move.move} in time."
+        return await self._turn_down(
+            instance, pending_move, "expired", {"code": "APPROVAL_EXPIRED", "message": message}
+        )
 
     async def _turn_down(
         self, instance: Instance, pending_move: PendingMove, outcome: str, error: Data, **noted: Any

@@ -36,9 +36,9 @@ class Recorder:
         action = {"$timeout": "workflow.timed_out", "$cancel": "workflow.cancelled"}.get(
             entry["transition"], "workflow.transitioned"
         )
-        told = f"{entry['transition']}: {entry['from']} -> {entry['to']}"
+        text = f"{entry['transition']}: {entry['from']} -> {entry['to']}"
         by_itself = entry.get("chained") or action == "workflow.timed_out"
-        self._add(instance, entry["by"], "workflow" if by_itself else "mcp", action, told, "ok")
+        self._add(instance, entry["by"], "workflow" if by_itself else "mcp", action, text, "ok")
         if found.instance.is_over:
             self._add(
                 instance,
@@ -52,15 +52,15 @@ class Recorder:
     def settled(self, instance: Instance, note: dict[str, Any]) -> None:
         """Record a move that did not succeed."""
         error = note.get("error") or {}
-        told = f"{note['transition']}: {error.get('message') or note['outcome']}"
-        self._add(instance, note["by"], "workflow", f"transition.{note['outcome']}", told, "error")
+        text = f"{note['transition']}: {error.get('message') or note['outcome']}"
+        self._add(instance, note["by"], "workflow", f"transition.{note['outcome']}", text, "error")
 
     def refused(self, instance: Instance, caller: Caller, transition: str, error: WorkflowRefused) -> None:
         """Record a refused submit."""
-        told, cause = f"{transition}: {error.code}: {error.message}", error.__cause__
+        text, cause = f"{transition}: {error.code}: {error.message}", error.__cause__
         rule = cause.rule if isinstance(cause, PolicyDenied) else ""
         who, by = caller.principal.id, caller.chain.type
-        self._add(instance, who, by, "transition.rejected", told, "denied", "deny", rule)
+        self._add(instance, who, by, "transition.rejected", text, "denied", "deny", rule)
 
     def denied(self, name: str, caller: Caller, error: PolicyDenied) -> None:
         """Record a policy denial before there is an instance."""
@@ -104,7 +104,7 @@ class Recorder:
     ) -> None:
         audit = self._audit
         if audit is not None:
-            name, told = tool_name(instance.definition.id), reason[:500]
+            name, text = tool_name(instance.definition.id), reason[:500]
             audit.add(
                 Record(
                     time.time(),
@@ -113,7 +113,7 @@ class Recorder:
                     name,
                     word,
                     action,
-                    told,
+                    text,
                     rule,
                     run=instance.id,
                     outcome=outcome,

@@ -76,13 +76,13 @@ class Engine:
         self.lookup = DefinitionLookup(self.library, rights)
         self.cache = InstanceCache(store, self.library)
         self.moves = Moves(store, self.cache, self.recorder, identify_process(), self.spawn, self._ended)
-        self.children = Children(self.cache, self.moves, self._begin, self._end)
+        self.ending = Ending(self.cache, self.moves, self._tasks)
+        self.children = Children(self.cache, self.moves, self._begin, self.ending.end)
         self.chains = Chains(self.moves, self.children, self.cache)
         self.approvals = Approvals(store, self.cache, self.moves, self.chains, self.recorder)
-        self.ending = Ending(self.cache, self.moves, self._tasks)
         self._needs = Dependencies(rights, surroundings.function)
         self.recovery = Recovery(
-            self.cache, self.moves, self.chains, self.approvals, self.spawn, self._end, self._needs.are_met
+            self.cache, self.moves, self.chains, self.approvals, self.spawn, self.ending.end, self._needs.are_met
         )
 
     async def _run_child(self, definition: str, given: Data, key: str, caller: Caller, within: float | None) -> Data:
@@ -350,19 +350,19 @@ class Engine:
         if self.proxy is not None and definition_id == PROXY and not workflow_id:
             return self.proxy.explain(transition, caller)
         about = {"definitionId": definition_id} | ({"workflowId": workflow_id} if workflow_id else {})
-        view, told = self.view(caller), Data()
+        view, allowed = self.view(caller), Data()
         try:
             if workflow_id:
                 instance = await self.seen(workflow_id, caller.principal)
                 views.check_instance(instance, self.lookup.id_of(definition_id))
-                definition, told = instance.definition, view.allowed(instance)
+                definition, allowed = instance.definition, view.allowed(instance)
                 if not view.finds(definition):
-                    return Answer({"definitionId": definition.id, **told})
+                    return Answer({"definitionId": definition.id, **allowed})
             else:
                 definition = self.lookup.find(definition_id, caller)
                 view.check(definition)
             whole = view.transition(definition, transition) if transition else view.definition(definition)
-            return Answer({**whole, **told})
+            return Answer({**whole, **allowed})
         except WorkflowRefused as error:
             return answers.no_instance_error(error, *self.leads, **about)
 
@@ -380,11 +380,8 @@ class Engine:
             return answers.refusal_answer(
                 instance, caller.principal, "INVALID_TRANSITION", f"{workflow_id} has ended already."
             )
-        after = await self._end(instance, reason, caller.principal.id)
+        after = await self.ending.end(instance, reason, caller.principal.id)
         return Answer(answers.describe_instance(after, caller.principal))
-
-    async def _end(self, instance: Instance, reason: str, by: str = "") -> Instance:
-        return await self.ending.end(instance, reason, by)
 
 
 def _unknown_instance(workflow_id: str) -> WorkflowRefused:

@@ -95,8 +95,8 @@ class Recovery:
         if 0 < instance.body.deadline <= now and (pending_move is None or pending_move.kind != "unknown"):
             leads = instance.definition.model.on_timeout
             target = None if leads is None else leads.target
-            told = transitions.interrupt(instance, target, TIMEOUT, instance.body.owner.id, "timed_out", now)
-            after = await self._moves.divert(instance, told)
+            timed_out = transitions.interrupt(instance, target, TIMEOUT, instance.body.owner.id, "timed_out", now)
+            after = await self._moves.divert(instance, timed_out)
             if pending_move is not None and pending_move.child and (child := await self._cache.get(pending_move.child)):
                 await self._cancel(child, f"{instance.id} waits for it no more")
             return await self._chains.go_on(MoveResult(after), detached_caller(instance.body.owner, instance.id))

@@ -101,10 +101,10 @@ def _summary(name: str, model: Workflow) -> Data:
 def _whole(name: str, model: Workflow) -> Data:
     written: Data = mask_secrets(msgspec.to_builtins(model))
     steps = written.pop("steps")
-    told = {**written, **_summary(name, model)}
+    data = {**written, **_summary(name, model)}
     if steps:
-        told["steps"] = [{"position": position, **step} for position, step in enumerate(steps, 1)]
-    return told
+        data["steps"] = [{"position": position, **step} for position, step in enumerate(steps, 1)]
+    return data
 
 
 def _run_summary(instance: Instance) -> Data:
@@ -122,16 +122,16 @@ def _run_summary(instance: Instance) -> Data:
 
 def _run(instance: Instance) -> Data:
     context = instance.body.context
-    told = _run_summary(instance)
+    data = _run_summary(instance)
     if not instance.definition.model.steps:
         return {
-            **told,
+            **data,
             "result": context if instance.is_over else None,
             "error": instance.body.halted,
             "context": context,
         }
     return {
-        **told,
+        **data,
         "result": context.get("result"),
         "error": context.get("error", instance.body.halted),
         "step_results": context.get("step_results", {}),
@@ -153,12 +153,12 @@ def _flat(key: str, name: str, value: Any) -> Iterator[tuple[str, Any]]:
         for inner, item in value.items():
             yield from _flat(f"{key}.{inner}", inner, item)
     else:
-        yield key, _told(value)
+        yield key, _mask_value(value)
 
 
-def _told(value: Any) -> Any:
+def _mask_value(value: Any) -> Any:
     if isinstance(value, str):
         return redacted(value)
     if isinstance(value, list):
-        return [_told(item) for item in value]
+        return [_mask_value(item) for item in value]
     return mask_secrets(value)

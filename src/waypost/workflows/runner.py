@@ -164,18 +164,18 @@ class Moves:
                 _log.exception("executor crashed: transition=%s instance=%s", pending_move.move, instance.id)
                 return await self.fail(instance, pending_move, ExecutorFailed(f"{type(error).__name__}: {error}"))
             last = attempts[-1]
-            told = {"ms": last["ms"], "attempts": attempts} if attempts[1:] else {"ms": last["ms"]}
-            return await self.finish(instance, pending_move, output, proof=last.get("evidence"), **told)
+            details = {"ms": last["ms"], "attempts": attempts} if attempts[1:] else {"ms": last["ms"]}
+            return await self.finish(instance, pending_move, output, proof=last.get("evidence"), **details)
         finally:
             self.running.pop(instance.token, None)
 
     async def finish(
-        self, instance: Instance, pending_move: PendingMove, output: Any, proof: str | None = None, **told: Any
+        self, instance: Instance, pending_move: PendingMove, output: Any, proof: str | None = None, **details: Any
     ) -> MoveResult:
         """Commit a move whose executor succeeded; raises `StaleVersion` if the instance changed meanwhile."""
         action = instance.action(pending_move.move)
         try:
-            found = transitions.apply_transition(instance, pending_move, action, output, time.time(), proof, **told)
+            found = transitions.apply_transition(instance, pending_move, action, output, time.time(), proof, **details)
             await self._commit(instance, found, pending_move, None)
         except StoreError as error:
             if type(error) is not StoreError:
@@ -188,10 +188,7 @@ class Moves:
     async def _commit(
         self, instance: Instance, found: AppliedTransition, pending_move: PendingMove | None, error: Data | None
     ) -> None:
-        request = None
-        if pending_move is not None and pending_move.request:
-            answer = answers.answer_outcome(found.instance, pending_move.by, error, [])
-            request = RequestRecord(instance.id, pending_move.request, pending_move.request_digest, answer)
+        request = None if pending_move is None else _answer_request(found.instance, pending_move, error)
         moved = found.instance.stored(found.due_at, instance.version)
         await self._persistently(instance, found.entry, moved, request)
         self._cache.keep(found.instance)
@@ -241,7 +238,7 @@ class Moves:
 
     async def fail(self, instance: Instance, pending_move: PendingMove, error: ExecutorFailed) -> MoveResult:
         """Record a failed move; the instance stays in its state."""
-        told: Data = {
+        failure: Data = {
             "code": "CHAIN_FAILED" if pending_move.chained else "EXECUTOR_FAILED",
             "message": error.message,
             "errorClass": error.error_class,
@@ -249,7 +246,7 @@ class Moves:
         }
         attempts = error.attempts if isinstance(error, AttemptsFailed) else []
         return await self.settle(
-            instance, pending_move, told, outcome="failed", **({"attempts": attempts} if attempts else {})
+            instance, pending_move, failure, outcome="failed", **({"attempts": attempts} if attempts else {})
         )
 
     async def settle(
@@ -267,10 +264,7 @@ class Moves:
         }
         if error is not None:
             note["error"] = error
-        request = None
-        if pending_move.request:
-            answer = answers.answer_outcome(after, pending_move.by, error, [])
-            request = RequestRecord(instance.id, pending_move.request, pending_move.request_digest, answer)
+        request = _answer_request(after, pending_move, error)
         try:
             await self._store.instances.settle(after.stored(due_at), time.time(), note, instance.token, request)
         except StaleVersion:
@@ -279,6 +273,14 @@ class Moves:
         self._cache.keep(after)
         self._recorder.settled(instance, note)
         return MoveResult(after, error)
+
+
+def _answer_request(after: Instance, pending_move: PendingMove, error: Data | None) -> RequestRecord | None:
+    """The answer to store with the move, in one transaction, so that a repeated request finds it."""
+    if not pending_move.request:
+        return None
+    answer = answers.answer_outcome(after, pending_move.by, error, [])
+    return RequestRecord(after.id, pending_move.request, pending_move.request_digest, answer)
 
 
 def _interrupted_error(instance: Instance, pending_move: PendingMove, entry: Data) -> Data:
@@ -386,8 +388,8 @@ class Children:
     async def _end(self, instance: Instance, pending_move: PendingMove, child: Instance) -> MoveResult:
         if child.body.outcome == "succeeded":
             return await self._moves.finish(instance, pending_move, child_result(child))
-        told = f"Workflow {child.definition.id} ({child.id}) ended as {child.body.outcome} in {child.state.name}."
-        return await self._moves.fail(instance, pending_move, ExecutorFailed(told))
+        message = f"Workflow {child.definition.id} ({child.id}) ended as {child.body.outcome} in {child.state.name}."
+        return await self._moves.fail(instance, pending_move, ExecutorFailed(message))
 
     def ended(self, child: Instance) -> bool:
         """Notify the waiter for a child that ended; false if none waits in this process."""
@@ -407,8 +409,8 @@ class Children:
             return await self._end(instance, pending_move, child)
         if plan.within is not None and pending_move.began + plan.within <= time.time():
             await self._cancel(child, "its time was over")
-            told = f"Workflow {plan.definition} did not end within {plan.within:g} s."
-            return await self._moves.fail(instance, pending_move, ExecutorFailed(told, "timeout"))
+            message = f"Workflow {plan.definition} did not end within {plan.within:g} s."
+            return await self._moves.fail(instance, pending_move, ExecutorFailed(message, "timeout"))
         again = time.time() + CHILD_CHECK_S
         due = again if plan.within is None else min(again, pending_move.began + plan.within)
         # Keep the token: the process that started the child commits with it when the child ends.
@@ -512,8 +514,8 @@ class Chains:
             if chained:
                 raise
             # The executor has run: `StaleVersion` would make the caller retry and run it a second time.
-            told = f"{move} was taken over by others while it ran."
-            raise WorkflowRefused(told, "STALE_WORKFLOW_VERSION") from None
+            message = f"{move} was taken over by others while it ran."
+            raise WorkflowRefused(message, "STALE_WORKFLOW_VERSION") from None
 
     async def go_on(self, taken: MoveResult, caller: Caller) -> Outcome:
         """Follow the chain after a move until it ends, waits or fails."""
@@ -612,11 +614,11 @@ class Ending:
             if instance.is_over:
                 break
             now = time.time()
-            told = transitions.interrupt(
+            cancelled = transitions.interrupt(
                 instance, None, CANCEL, by or instance.body.owner.id, "cancelled", now, reason=reason
             )
             with suppress(StaleVersion):
-                after = await self._moves.divert(instance, told)
+                after = await self._moves.divert(instance, cancelled)
                 if (
                     instance.pending_move is not None
                     and instance.pending_move.child

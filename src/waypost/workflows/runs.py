@@ -80,10 +80,10 @@ class Runs:
         found = await self._history(workflow_id, after, most + 1)
         history = found[:most]
         notes = await self._store.instances.notes(workflow_id, MOST_HISTORY)
-        told = {**shown(answer.data), **_about(instance), **_told(history, notes)}
+        row = {**shown(answer.data), **_about(instance), **_history_rows(history, notes)}
         if len(found) > most:
-            told["next"] = history[-1].version
-        return Answer(told)
+            row["next"] = history[-1].version
+        return Answer(row)
 
     async def _history(self, workflow_id: str, after: int, limit: int) -> Sequence[HistoryEntry]:
         found: list[HistoryEntry] = []
@@ -98,10 +98,10 @@ class Runs:
 
 def shown(answer: Data) -> Data:
     """An answer with its secrets masked."""
-    told = {key: mask_secrets(value, key) if key in _SECRETIVE else value for key, value in answer.items()}
+    row = {key: mask_secrets(value, key) if key in _SECRETIVE else value for key, value in answer.items()}
     if "links" in answer:
-        told["links"] = [_link(link) for link in answer["links"]]
-    return told
+        row["links"] = [_link(link) for link in answer["links"]]
+    return row
 
 
 def _link(link: Data) -> Data:
@@ -123,15 +123,15 @@ def _row(instance: Instance, record: InstanceRecord) -> Data:
 
 def _about(instance: Instance) -> Data:
     body, owner = instance.body, instance.body.owner
-    told: Data = {
+    row: Data = {
         "principal": owner.id,
         "owner": {"id": owner.id, "roles": list(owner.roles), "permissions": list(owner.permissions)},
         "input": mask_secrets(body.input),
         **_times(instance),
     }
     if body.parent is not None:
-        told["parent"] = {"workflowId": body.parent.id}
-    return told
+        row["parent"] = {"workflowId": body.parent.id}
+    return row
 
 
 def _times(instance: Instance) -> Data:
@@ -143,7 +143,7 @@ def _times(instance: Instance) -> Data:
     return {name: format_time(at) for name, at in times.items() if at}
 
 
-def _told(history: Sequence[HistoryEntry], notes: Sequence[Note]) -> Data:
+def _history_rows(history: Sequence[HistoryEntry], notes: Sequence[Note]) -> Data:
     """The history rows with rejected approvals in order, and the other notes."""
     versions = {entry.version: entry.value.get("to") for entry in history}
     rows = [(entry.version, 0, entry.at, _commit(entry)) for entry in history]
@@ -152,24 +152,24 @@ def _told(history: Sequence[HistoryEntry], notes: Sequence[Note]) -> Data:
         version = note.value.get("version")
         if version not in versions:
             continue
-        told = {"version": version, "at": format_time(note.at), **_plain(note.value)}
+        row = {"version": version, "at": format_time(note.at), **_plain(note.value)}
         if note.value.get("outcome") in _DECIDED:
             state = versions[version]
-            rows.append((version, 1, note.at, {**told, "from": state, "to": state}))
+            rows.append((version, 1, note.at, {**row, "from": state, "to": state}))
         else:
-            others.append(told)
+            others.append(row)
     rows.sort(key=lambda row: row[:3])
     return {"history": [row[3] for row in rows], "notes": others}
 
 
 def _commit(entry: HistoryEntry) -> Data:
-    told = {"version": entry.version, "at": format_time(entry.at), **_plain(entry.value)}
-    if "approvals" in told:
-        told["approvals"] = [{**one, "at": format_time(one["at"])} for one in told["approvals"]]
-    return told
+    row = {"version": entry.version, "at": format_time(entry.at), **_plain(entry.value)}
+    if "approvals" in row:
+        row["approvals"] = [{**one, "at": format_time(one["at"])} for one in row["approvals"]]
+    return row
 
 
 def _plain(value: Data) -> Data:
     """A recorded value with its secrets masked; the idempotency key is not one."""
-    told = {"idempotencyKey" if name == "key" else name: item for name, item in value.items()}
-    return {name: mask_secrets(item) if name in ("delta", "error") else item for name, item in told.items()}
+    row = {"idempotencyKey" if name == "key" else name: item for name, item in value.items()}
+    return {name: mask_secrets(item) if name in ("delta", "error") else item for name, item in row.items()}

@@ -140,8 +140,8 @@ def check_guards(instance: Instance, plan: TransitionPlan, principal: Principal,
     if plan.guards.holds(scope):
         return
     reasons = plan.guards.failures(scope)
-    told = "; ".join(reason["message"] for reason in reasons)
-    raise WorkflowRefused(f"{plan.name} is not allowed now: {told}", "GUARD_REJECTED", guards=reasons)
+    why = "; ".join(reason["message"] for reason in reasons)
+    raise WorkflowRefused(f"{plan.name} is not allowed now: {why}", "GUARD_REJECTED", guards=reasons)
 
 
 class AppliedTransition(msgspec.Struct, frozen=True):
@@ -198,11 +198,11 @@ def apply_transition(
     output: Any,
     now: float,
     proof: str | None = None,
-    **told: Any,
+    **details: Any,
 ) -> AppliedTransition:
     """The instance after a transition or an entry action with the given executor output.
 
-    `proof` is the evidence that the executor reported; `told` is added to the history entry.
+    `proof` is the evidence that the executor reported; `details` are added to the history entry.
     """
     plan = instance.plan(pending_move.move)
     written: Data = {}
@@ -224,7 +224,7 @@ def apply_transition(
         entry["guards"] = plan.guard_texts
     entry["argumentsDigest"] = digest(pending_move.arguments) if pending_move.arguments else _NO_ARGUMENTS
     if action.kind != "none":
-        entry["executor"] = {"kind": action.kind, "outcome": "succeeded", **told}
+        entry["executor"] = {"kind": action.kind, "outcome": "succeeded", **details}
     if pending_move.key:
         entry["key"] = pending_move.key
     entry["delta"] = written
@@ -247,10 +247,10 @@ def apply_transition(
 
 
 def interrupt(
-    instance: Instance, target: str | None, move: str, by: str, status: str, now: float, **told: Any
+    instance: Instance, target: str | None, move: str, by: str, status: str, now: float, **details: Any
 ) -> AppliedTransition:
     """The instance after a timeout or a cancellation: in the target state, or ended in its state."""
-    entry = {"transition": move, "from": instance.state.name, "to": target or instance.state.name, "by": by, **told}
+    entry = {"transition": move, "from": instance.state.name, "to": target or instance.state.name, "by": by, **details}
     if target is not None:
         body = msgspec.structs.replace(instance.body, deadline=0.0)
         return _arrive(instance, target, body, entry, now, enters=True)

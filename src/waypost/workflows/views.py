@@ -169,11 +169,11 @@ class WorkflowView:
 
     def transition(self, found: Definition, name: str) -> Data:
         """Describe a transition with hidden executors masked, and why the policy would deny it now."""
-        told = describe_transition(found, name)
-        for one in told.get("transitions", [told]):
+        data = describe_transition(found, name)
+        for one in data.get("transitions", [data]):
             reason = self._against(found, found.state(one["state"]).transitions[name], one["state"])
             one |= {"executor": self.masked(one["executor"]), **_denial(reason)}
-        return told
+        return data
 
     def allowed(self, instance: Instance) -> Data:
         """Which transitions the caller may take now, and why not the others."""
@@ -184,15 +184,15 @@ class WorkflowView:
 
         return list_allowed(instance, self._caller.principal, check)
 
-    def masked(self, told: Any) -> Any:
+    def masked(self, data: Any) -> Any:
         """Data with the executors and steps masked whose capability is hidden from the caller."""
-        if isinstance(told, list):
-            return [self.masked(one) for one in told]
-        if not isinstance(told, dict):
-            return told
-        if not all(self._rights.finds(name, self._caller) for name in self._needs.own(told)):
-            return {key: value if key in ("kind", "position") else HIDDEN for key, value in told.items()}
-        return {key: self.masked(value) for key, value in told.items()}
+        if isinstance(data, list):
+            return [self.masked(one) for one in data]
+        if not isinstance(data, dict):
+            return data
+        if not all(self._rights.finds(name, self._caller) for name in self._needs.own(data)):
+            return {key: value if key in ("kind", "position") else HIDDEN for key, value in data.items()}
+        return {key: self.masked(value) for key, value in data.items()}
 
     def _against(self, definition: Definition, plan: TransitionPlan, state: str, run: str = "") -> str:
         """Why the policy denies a transition: the workflow, or a capability that it calls; empty if allowed."""
