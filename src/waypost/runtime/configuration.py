@@ -86,6 +86,7 @@ class Configuration(Component):
     def apply(self) -> None:
         """Declare what the file asks for."""
         runtime, settings = self._runtime, self.loaded.config
+        is_built = runtime.has_workflows  # a gateway builds the workflow engine before the file is added
         self.keep_secret(self.loaded.secrets)
         self.rows = self.build_rows(self.built)
         runtime.core.registry.add(self.rows)
@@ -93,7 +94,9 @@ class Configuration(Component):
             runtime.executable_skills.begin(settings.skills)
         if settings.connections:
             runtime.upstreams.connections = settings.connections
-        if settings.workflows:
+        if is_built:
+            self.configure_workflows(runtime.workflows)
+        elif settings.workflows:
             _ = runtime.workflows  # which asks `configure_workflows`, whenever it is built
         if _imports(settings):
             runtime.make_imports().configure(settings.proxy.imports, settings.connections)
