@@ -17,7 +17,7 @@ from waypost import Hub
 from waypost.capabilities.names import disambiguate
 from waypost.testing import TestClient
 from waypost.worker import Worker
-from waypost.workers.offers import find
+from waypost.workers.offers import find_function_tool
 
 SERVER = """\
 version: "1"
@@ -77,7 +77,7 @@ async def test_a_reload_takes_the_names_that_a_worker_has(tmp_path: Path, caplog
         assert (await client.call_tool("hello.echo")).text != "the worker's"
         assert await described(client) == {"greet": "From the configuration."}
         assert await worker.trigger("hello.echo") == "the worker's"
-        tool = find(hub.registry, "hello.echo")
+        tool = find_function_tool(hub.registry, "hello.echo")
         assert tool is not None
         assert tool.id == MOVED
         left_out = "prompts: greet is left out as long as the hub itself has another of that name"
@@ -89,7 +89,7 @@ async def test_a_reload_takes_the_names_that_a_worker_has(tmp_path: Path, caplog
         assert await hub.reload()
         assert await described(client) == {"greet": "From a worker."}
         assert (await client.get_prompt("greet"))["messages"][0]["content"]["text"] == "the worker's"
-        tool = find(hub.registry, "hello.echo")
+        tool = find_function_tool(hub.registry, "hello.echo")
         assert tool is not None
         assert (await client.call_tool(tool.id)).text == "the worker's"
     assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
@@ -161,7 +161,7 @@ async def test_a_worker_does_not_get_the_portable_name_of_a_tool_of_the_hub(tmp_
         assert (await client.call_tool("hello_echo")).text != "the worker's"
         assert (await client.call_tool("skill__system_info")).text != "the worker's"
         for one in ("hello_echo", "skill::system_info"):
-            tool = find(hub.registry, one)
+            tool = find_function_tool(hub.registry, one)
             assert tool is not None
             assert (await client.call_tool(tool.id)).text == "the worker's"
 

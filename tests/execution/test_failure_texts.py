@@ -6,7 +6,7 @@ import pytest
 
 from waypost import InvocationFailed, ToolError
 from waypost.execution.pipeline import error_result
-from waypost.workers.frames import failure_of
+from waypost.workers.frames import to_failure
 
 TEXT = "password=hunter2hunter2 and tangerine"
 
@@ -27,4 +27,4 @@ def test_a_crash_tells_no_secret_and_what_was_chosen_none_of_the_configuration(e
 
 
 def test_a_worker_is_told_of_a_crash_without_what_looks_like_a_secret() -> None:
-    assert failure_of(ValueError(TEXT)).message == "ValueError: password=[REDACTED] and tangerine"
+    assert to_failure(ValueError(TEXT)).message == "ValueError: password=[REDACTED] and tangerine"

@@ -112,8 +112,8 @@ async def test_what_a_reader_says_is_for_nobody() -> None:
 
 @pytest.mark.parametrize("size", [100, 1024 * 1024])
 def test_a_writer_that_is_too_fast_waits_for_its_reader(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waypost.workers.port._LOOK_EVERY", 0.02)
-    monkeypatch.setattr("waypost.workers.port._SILENT", 0.3)
+    monkeypatch.setattr("waypost.workers.port._CHECK_INTERVAL_S", 0.02)
+    monkeypatch.setattr("waypost.workers.port._SILENCE_TIMEOUT_S", 0.3)
     number = 64 * 1024 * 1024 // size if size > 100 else 100_000
 
     @asynchronous
@@ -145,7 +145,7 @@ def test_a_writer_that_is_too_fast_waits_for_its_reader(size: int, monkeypatch: 
 
 @asynchronous
 async def test_a_channel_that_nobody_opens_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waypost.workers.channels._UNUSED", 0.1)
+    monkeypatch.setattr("waypost.workers.channels._UNUSED_TIMEOUT_S", 0.1)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker:
         await made(worker)
@@ -172,7 +172,7 @@ async def test_channels_that_nobody_uses_go_with_the_worker_that_made_them() -> 
 
 @asynchronous
 async def test_there_are_not_more_channels_than_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waypost.workers.channels.MOST", 2)
+    monkeypatch.setattr("waypost.workers.channels.MAX_CHANNELS", 2)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker:
         for asked in ({}, {"buffer_size": -5}):
@@ -182,7 +182,7 @@ async def test_there_are_not_more_channels_than_a_number(monkeypatch: pytest.Mon
 
 @asynchronous
 async def test_a_slow_reader_gets_the_last_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waypost.workers.sockets._CLOSE_WITHIN", 0.1)
+    monkeypatch.setattr("waypost.workers.sockets._CLOSE_TIMEOUT_S", 0.1)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker:
         ends = await made(worker)

@@ -160,7 +160,7 @@ async def test_observers_see_who_took_over() -> None:
 
 @asynchronous
 async def test_what_waits_counts_as_what_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waypost.workers.workers._MOST_FUNCTIONS", 2)
+    monkeypatch.setattr("waypost.workers.workers.MAX_FUNCTIONS_OF_WORKER", 2)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as first, wired(hub) as second:
         await first.offer("a::b", "a::c", name="first")

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from waypost.errors import Busy, DeadlineExceeded, InvocationFailed, PolicyDenied, UnknownTool, WaypostError
-from waypost.workers.frames import Failure, failure_of, not_found
+from waypost.workers.frames import Failure, not_found, to_failure
 
 
 @pytest.mark.parametrize(
@@ -22,12 +22,12 @@ from waypost.workers.frames import Failure, failure_of, not_found
     ],
 )
 def test_an_error_has_a_code_that_workers_know(error: WaypostError, code: str) -> None:
-    assert failure_of(error) == Failure(code, "m", "at 1" if code == "MINE" else None)
+    assert to_failure(error) == Failure(code, "m", "at 1" if code == "MINE" else None)
 
 
 def test_a_crash_is_told_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
-        assert failure_of(ValueError("odd")) == Failure("invocation_error", "ValueError: odd")
+        assert to_failure(ValueError("odd")) == Failure("invocation_error", "ValueError: odd")
     assert "crashed" in caplog.text
 
 

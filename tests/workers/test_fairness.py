@@ -18,7 +18,7 @@ from tests.transports.http.conftest import browsing
 from tests.workers.test_channels import end, made, rest
 from tests.workers.wire import Wire, address, at_work, hub_for_workers, rows, wired
 from waypost import Hub
-from waypost.workers.calls import Calling
+from waypost.workers.calls import CallRunner
 
 FLOOD = 50_000
 HANDSHAKE = (
@@ -64,13 +64,13 @@ async def raw(hub: Hub) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.Str
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What workers called, as it is taken."""
     seen: list[str] = []
-    take = Calling.take
+    take = CallRunner.take
 
-    def noted(calling: Calling, worker: Any, frame: Any) -> None:
+    def noted(calling: CallRunner, worker: Any, frame: Any) -> None:
         seen.append(frame.function_id)
         take(calling, worker, frame)
 
-    monkeypatch.setattr(Calling, "take", noted)
+    monkeypatch.setattr(CallRunner, "take", noted)
     return seen
 
 
@@ -163,8 +163,8 @@ def test_who_does_not_read_its_answers_is_not_read_from_until_it_does(
 
 @asynchronous
 async def test_who_does_not_read_for_long_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waypost.workers.port._LOOK_EVERY", 0.02)
-    monkeypatch.setattr("waypost.workers.port._SILENT", 0.5)
+    monkeypatch.setattr("waypost.workers.port._CHECK_INTERVAL_S", 0.02)
+    monkeypatch.setattr("waypost.workers.port._SILENCE_TIMEOUT_S", 0.5)
     hub, _ = with_a_long_answer()
     async with at_work(hub), raw(hub) as (reader, writer):
         writer.write(HANDSHAKE)
@@ -221,7 +221,7 @@ def test_what_is_written_to_a_channel_at_once_is_read_in_order(loop: Callable[[]
 async def test_calls_before_the_name_are_not_held_without_end(
     calls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("waypost.workers.worker._PATIENCE", 60)
+    monkeypatch.setattr("waypost.workers.worker.INTRODUCTION_TIMEOUT_S", 60)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker:
         for number in range(100):

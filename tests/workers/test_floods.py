@@ -11,7 +11,7 @@ import pytest
 
 from tests.protocol.conftest import asynchronous, until
 from tests.workers.wire import Wire, at_work, hub_for_workers, rows, wired
-from waypost.workers.worker import MOST_UNANSWERED
+from waypost.workers.worker import MAX_PENDING_CALLS
 
 FLOOD = 100_000
 
@@ -59,7 +59,7 @@ def test_a_flood_of_calls_keeps_nobody_else_waiting(function: str) -> None:
                 number = FLOOD if function == "no::such" else FLOOD // 5
                 flooding = asyncio.create_task(flood(wild, [message] * number))
                 assert await serving(other, flooding) > 3
-                assert rows(hub)["unanswered"] <= MOST_UNANSWERED
+                assert rows(hub)["unanswered"] <= MAX_PENDING_CALLS
                 answers.cancel()
                 wild.socket.transport.abort()
             await until(lambda: rows(hub)["unanswered"] == 0)
@@ -129,7 +129,7 @@ async def test_what_workers_leave_behind_is_nothing_however_often_they_come() ->
 async def test_a_worker_offers_no_more_functions_than_a_number(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("waypost.workers.workers._MOST_FUNCTIONS", 10)
+    monkeypatch.setattr("waypost.workers.workers.MAX_FUNCTIONS_OF_WORKER", 10)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker:
         await worker.offer(*(f"a::f{number}" for number in range(20)))
@@ -149,7 +149,7 @@ async def test_a_worker_offers_no_more_functions_than_a_number(
 
 @asynchronous
 async def test_calls_beyond_a_number_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waypost.workers.worker.MOST_UNANSWERED", 5)
+    monkeypatch.setattr("waypost.workers.worker.MAX_PENDING_CALLS", 5)
     hub = hub_for_workers()
     async with at_work(hub) as client, wired(hub) as owner, wired(hub) as caller:
         await owner.offer("a::b")

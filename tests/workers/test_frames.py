@@ -10,7 +10,7 @@ import pytest
 
 from waypost.errors import ProtocolError
 from waypost.workers import frames
-from waypost.workers.frames import encode, failure_in, read
+from waypost.workers.frames import decode_message, encode, read_failure
 
 MESSAGES: list[dict[str, Any]] = [
     {"type": "registerfunction", "id": "a", "description": None, "request_format": None, "metadata": {}, "new": 1},
@@ -40,7 +40,7 @@ MESSAGES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: str(message["type"]))
 def test_every_message_is_read_in_any_order_of_its_fields(message: dict[str, Any]) -> None:
     backwards = dict(reversed(message.items()))
-    assert read(json.dumps(message).encode()) == read(json.dumps(backwards).encode())
+    assert decode_message(json.dumps(message).encode()) == decode_message(json.dumps(backwards).encode())
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,11 @@ def test_every_message_is_read_in_any_order_of_its_fields(message: dict[str, Any
 )
 def test_what_is_no_message_is_told_as_such(data: bytes) -> None:
     with pytest.raises(ProtocolError, match="not a message that the hub knows"):
-        read(data)
+        decode_message(data)
 
 
 def test_what_passes_through_stays_the_bytes_that_it_was() -> None:
-    frame = read(b'{"type":"invokefunction","function_id":"a","data":{ "n" : 1.0e2, "u":"\\u00e9" }}')
+    frame = decode_message(b'{"type":"invokefunction","function_id":"a","data":{ "n" : 1.0e2, "u":"\\u00e9" }}')
     assert isinstance(frame, frames.InvokeFunction)
     assert frame.data is not msgspec.UNSET
     assert bytes(frame.data) == b'{ "n" : 1.0e2, "u":"\\u00e9" }'
@@ -60,7 +60,7 @@ def test_what_passes_through_stays_the_bytes_that_it_was() -> None:
 
 @pytest.mark.parametrize("body", ["NaN", "[Infinity, -Infinity]", r'"\ud800"', r'{"a": ["\uDFFF", NaN]}'])
 def test_what_only_python_writes_is_made_readable(body: str) -> None:
-    frame = read(b'{"type":"invocationresult","invocation_id":"i","result":' + body.encode() + b"}")
+    frame = decode_message(b'{"type":"invocationresult","invocation_id":"i","result":' + body.encode() + b"}")
     assert isinstance(frame, frames.InvocationResult)
     assert frame.result is not msgspec.UNSET
     msgspec.json.decode(frame.result)
@@ -82,5 +82,5 @@ def test_nothing_is_said_that_is_not_known() -> None:
     ],
 )
 def test_an_error_is_read_whatever_it_looks_like(error: bytes, failure: frames.Failure | None) -> None:
-    assert failure_in(msgspec.Raw(error)) == failure
-    assert failure_in(msgspec.UNSET) is None
+    assert read_failure(msgspec.Raw(error)) == failure
+    assert read_failure(msgspec.UNSET) is None

@@ -22,7 +22,7 @@ from waypost import Hub
 from waypost.policy.rules import Rule
 from waypost.testing import TestClient
 from waypost.workers import http_functions
-from waypost.workers.http_functions import LONGEST, MOST_BYTES, WITHIN
+from waypost.workers.http_functions import DEFAULT_TIMEOUT_S, MAX_RESPONSE_BYTES, MAX_TIMEOUT_S
 
 VALUES = [None, 0, -1.5, 10**30, "", 'grüße 🦊 \u0000 \\ "', True, [], {}, [[{"a": [None]}]], {"": {"ключ": "値"}}]
 NAMES = ("OUTSIDE_KEY", "OUTSIDE_UNSET", "OUTSIDE_EMPTY")
@@ -220,7 +220,7 @@ async def test_a_failure_tells_no_secrets() -> None:
 
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("OUTSIDE_KEY", SECRET)
-        environment.setattr(http_functions, "TOLD", 5000)
+        environment.setattr(http_functions, "MAX_QUOTED_CHARACTERS", 5000)
         async with scene(telling) as at:
             await at.offer(
                 path="/?key=query-secret",
@@ -249,7 +249,8 @@ async def test_a_function_that_does_not_answer_in_time_is_given_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "seconds"), [(None, WITHIN), (0, WITHIN), (-5, WITHIN), (1500, 1.5), (10**15, LONGEST)]
+    ("given", "seconds"),
+    [(None, DEFAULT_TIMEOUT_S), (0, DEFAULT_TIMEOUT_S), (-5, DEFAULT_TIMEOUT_S), (1500, 1.5), (10**15, MAX_TIMEOUT_S)],
 )
 def test_a_call_may_take_as_long_as_is_said_within_limits(given: int | None, seconds: float) -> None:
     assert http_functions._seconds(given) == seconds
@@ -280,9 +281,9 @@ async def test_a_place_that_is_none_or_cannot_be_reached_is_a_failure() -> None:
 
 @asynchronous
 async def test_an_answer_that_is_too_large_is_not_taken() -> None:
-    async with scene(always(body=b"x" * (MOST_BYTES + 1))) as at:
+    async with scene(always(body=b"x" * (MAX_RESPONSE_BYTES + 1))) as at:
         await at.offer()
-        assert f"more than {MOST_BYTES} bytes" in (await at.worker.error("a::b"))["message"]
+        assert f"more than {MAX_RESPONSE_BYTES} bytes" in (await at.worker.error("a::b"))["message"]
 
 
 @asynchronous

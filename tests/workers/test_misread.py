@@ -9,7 +9,7 @@ import pytest
 
 from tests.protocol.conftest import asynchronous
 from tests.workers.wire import Json, at_work, hub_for_workers, rows, wired
-from waypost.workers.frames import InvocationResult, InvokeFunction, named_in
+from waypost.workers.frames import InvocationResult, InvokeFunction, find_invocation_ids
 
 DEEP = "[" * 2_000 + "]" * 2_000
 PADDING = '"' + "x" * 100_000 + '"'
@@ -94,8 +94,8 @@ async def test_a_call_that_cannot_be_read_is_answered_with_an_error() -> None:
 
 def test_a_message_is_looked_through_near_its_ends_only() -> None:
     named = json.dumps({"type": "invocationresult", "invocation_id": "i"}).encode()[:-1]
-    assert named_in(named) == (InvocationResult, ["i"])
-    assert named_in(b" " * 100_000 + named) == (InvocationResult, ["i"])
-    assert named_in(b" " * 100_000 + named + b" " * 100_000) == (None, [])
-    assert named_in(b'{"type":"invokefunction","invocation_id":5') == (InvokeFunction, [])
-    assert named_in(b"") == (None, [])
+    assert find_invocation_ids(named) == (InvocationResult, ["i"])
+    assert find_invocation_ids(b" " * 100_000 + named) == (InvocationResult, ["i"])
+    assert find_invocation_ids(b" " * 100_000 + named + b" " * 100_000) == (None, [])
+    assert find_invocation_ids(b'{"type":"invokefunction","invocation_id":5') == (InvokeFunction, [])
+    assert find_invocation_ids(b"") == (None, [])

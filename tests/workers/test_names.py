@@ -13,7 +13,7 @@ from tests.protocol.conftest import asynchronous, idle, in_session, until
 from tests.workers.wire import Wire, at_work, hub_for_workers, rows, wired
 from waypost import Hub
 from waypost.capabilities.names import disambiguate
-from waypost.workers.offers import find
+from waypost.workers.offers import find_function_tool
 
 CHANGED = "notifications/tools/list_changed"
 PLAIN = ("default", "pay::send")
@@ -104,12 +104,12 @@ async def test_a_function_is_found_by_its_id_whatever_its_tool_is_called() -> No
     async with at_work(hub), wired(hub) as plain, wired(hub) as other:
         await offer(plain, *PLAIN)
         await offer(other, "default", "pay__send")
-        found = find(hub.registry, "pay__send")
+        found = find_function_tool(hub.registry, "pay__send")
         assert found is not None
         assert found.id == named(hub)["default", "pay__send"] != "pay__send"
         await plain.socket.close()
         await until(lambda: rows(hub)["tools"] == 1)
-        assert find(hub.registry, "pay__send") is found
+        assert find_function_tool(hub.registry, "pay__send") is found
 
 
 @asynchronous
@@ -174,5 +174,5 @@ async def test_a_function_is_not_taken_for_one_of_another_namespace_that_has_its
     async with at_work(hub), wired(hub) as guest:
         await offer(guest, "blue", "pay::send")
         assert hub.registry.find_tool("pay__send") is not None
-        assert find(hub.registry, "pay::send") is None
-        assert find(hub.registry, "pay::send", "blue") is hub.registry.find_tool("pay__send")
+        assert find_function_tool(hub.registry, "pay::send") is None
+        assert find_function_tool(hub.registry, "pay::send", "blue") is hub.registry.find_tool("pay__send")

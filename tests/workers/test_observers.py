@@ -173,9 +173,9 @@ async def test_an_owner_that_is_deep_in_a_chain_of_observers_calls_no_more() -> 
         await know(owner, "a::b", name="owner", **OWNED)
         await know(seer, "s::see", name="seer")
         await active(owner, seer)
-        error = await owner.error("s::see", 1, activation={"observer_id": "o"}, observe_depth=observers.DEEPEST)
+        error = await owner.error("s::see", 1, activation={"observer_id": "o"}, observe_depth=observers.MAX_DEPTH)
         assert error["code"] == "OBSERVE_DEPTH_EXCEEDED"
-        await tell(owner, "a::b", "o", input=1, observe_depth=observers.DEEPEST)
+        await tell(owner, "a::b", "o", input=1, observe_depth=observers.MAX_DEPTH)
         await owner.settled()
         assert hub.workers.observing.running == 0
 
@@ -250,7 +250,7 @@ async def test_an_observer_hears_that_nobody_waits_for_a_call_any_more() -> None
 
 @asynchronous
 async def test_events_that_nobody_takes_are_dropped_at_some_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observers, "MOST_WAITING", 3)
+    monkeypatch.setattr(observers, "MAX_WAITING", 3)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner, wired(hub) as seer:
         await know(owner, "a::b", name="owner", **OWNED)
@@ -269,7 +269,7 @@ async def test_events_that_nobody_takes_are_dropped_at_some_point(monkeypatch: p
 
 @asynchronous
 async def test_calls_without_an_answer_are_followed_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observers, "MOST_FOLLOWED", 2)
+    monkeypatch.setattr(observers, "MAX_FOLLOWED_CALLS", 2)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner, wired(hub) as seer:
         await owner.offer("a::b", name="owner")
@@ -306,7 +306,7 @@ async def test_a_loop_through_a_worker_that_knows_of_no_observers_comes_to_an_en
         assert (await observe(seer, "p::start", "p::again"))["state"] == "active"
         await seer.send("invokefunction", function_id="p::start", data={})
         await plain.serve("p::start", None)
-        for _ in range(observers.DEEPEST):
+        for _ in range(observers.MAX_DEPTH):
             activation = await plain.next("invokefunction", function_id="p::again")
             asked = await plain.ask("p::start", {})
             await plain.serve("p::start", None)
@@ -338,8 +338,8 @@ async def test_functions_are_observed_within_their_namespace() -> None:
 
 @asynchronous
 async def test_there_are_only_so_many_observers_and_none_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observer_registry, "MOST_AT_ONE", 2)
-    monkeypatch.setattr(observer_registry, "MOST", 3)
+    monkeypatch.setattr(observer_registry, "MAX_OBSERVERS_OF_FUNCTION", 2)
+    monkeypatch.setattr(observer_registry, "MAX_OBSERVERS", 3)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as seer:
         await know(seer, "s::see", name="seer")
@@ -361,7 +361,7 @@ async def test_a_loop_through_a_function_of_the_hub_comes_to_an_end() -> None:
         await seer.result("prompts::register", {"name": "loop", "description": "d", "function_id": "p::write"})
         assert (await observe(seer, "p::write", "prompts::mcp-get", deliver="output"))["state"] == "active"
         asked = await seer.ask("prompts::mcp-get", {"name": "loop"})
-        for _ in range(observers.DEEPEST + 1):
+        for _ in range(observers.MAX_DEPTH + 1):
             await owner.serve("p::write", {"name": "loop", "content": "again"})
         await seer.next("invocationresult", invocation_id=asked)
         await until(lambda: hub.workers.observing.running == 0)

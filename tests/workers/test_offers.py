@@ -15,7 +15,7 @@ from waypost.errors import WaypostError
 from waypost.kinds import convert
 from waypost.testing import TestClient
 from waypost.workers.functions import is_internal
-from waypost.workers.offers import find
+from waypost.workers.offers import find_function_tool
 from waypost.workflows import Workflow
 
 INTERNAL = ["engine::x", "state::x", "stream::x", "iii.x", "iii::x", "mcp::x", "a2a::x", "skills::x", "prompts::x"]
@@ -169,12 +169,12 @@ async def test_names_that_clash_are_told_apart_and_lead_to_their_own_functions()
             called = asyncio.create_task(client.call_tool(tools[one]))
             await worker.serve(one, one)
             assert (await called).text == one
-            tool = find(hub.registry, one)
+            tool = find_function_tool(hub.registry, one)
             assert tool is not None
             assert tool.id == tools[one]
         assert (await client.call_tool("c__d")).text == "the hub's"
-        assert find(hub.registry, "c__d") is None
-        assert find(hub.registry, "no::such") is None
+        assert find_function_tool(hub.registry, "c__d") is None
+        assert find_function_tool(hub.registry, "no::such") is None
 
 
 @asynchronous

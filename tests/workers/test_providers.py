@@ -109,7 +109,7 @@ async def test_who_provides_a_kind_again_keeps_it() -> None:
 
 @asynchronous
 async def test_what_is_waited_for_counts_as_what_is_provided(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waypost.workers.triggers.MOST_KINDS", 1)
+    monkeypatch.setattr("waypost.workers.triggers.MAX_KINDS_OF_WORKER", 1)
     async with bench() as b:
         await b.second.send("registertriggertype", id="other", description="")
         await b.second.send("registertriggertype", id="tick", description="newer")

@@ -75,7 +75,7 @@ async def test_a_call_for_later_needs_a_queue() -> None:
 async def test_what_fails_is_tried_again_and_given_up_after_a_few_times(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("waypost.workers.calls._PAUSES", (0.01,))
+    monkeypatch.setattr("waypost.workers.calls._RETRY_DELAYS_S", (0.01,))
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner:
         await owner.offer("a::b", "a::c")
@@ -94,8 +94,8 @@ async def test_what_fails_is_tried_again_and_given_up_after_a_few_times(
 
 @asynchronous
 async def test_a_call_waits_for_its_function_and_counts_nothing_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waypost.workers.calls._SHORTEST_WAIT", 0.001)
-    monkeypatch.setattr("waypost.workers.calls._LONGEST_WAIT", 0.01)
+    monkeypatch.setattr("waypost.workers.calls._MIN_POSTPONE_S", 0.001)
+    monkeypatch.setattr("waypost.workers.calls._MAX_POSTPONE_S", 0.01)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as caller:
         await caller.introduce("caller")
@@ -112,7 +112,7 @@ async def test_a_call_waits_for_its_function_and_counts_nothing_meanwhile(monkey
 
 @asynchronous
 async def test_a_function_that_misses_another_has_failed_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waypost.workers.calls._PAUSES", (0.001,))
+    monkeypatch.setattr("waypost.workers.calls._RETRY_DELAYS_S", (0.001,))
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner:
         await owner.offer("a::b")
@@ -127,7 +127,7 @@ async def test_a_function_that_misses_another_has_failed_itself(monkeypatch: pyt
 async def test_a_function_that_never_comes_is_waited_for_no_longer_than_a_day(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("waypost.workers.calls._MOST_WAITING", 0.0)
+    monkeypatch.setattr("waypost.workers.calls._MAX_WAIT_S", 0.0)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as caller:
         await caller.introduce("caller")
@@ -139,7 +139,7 @@ async def test_a_function_that_never_comes_is_waited_for_no_longer_than_a_day(
 
 @asynchronous
 async def test_what_nobody_could_do_is_done_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waypost.workers.calls._SHORTEST_WAIT", 0.3)
+    monkeypatch.setattr("waypost.workers.calls._MIN_POSTPONE_S", 0.3)
     store = f"sqlite:///{tmp_path}/kept.db"
     hub = hub_for_workers(store=store)
     async with at_work(hub), wired(hub) as caller:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 
-from waypost.workers.sockets import BYTES, TEXT, Splitter, head
+from waypost.workers.sockets import BYTES, TEXT, FrameSplitter, frame_header
 
 MOST = 200_000
 SIZES = (0, 1, 125, 126, 127, 65_535, 65_536)
@@ -30,7 +30,7 @@ def sent(frame: Frame) -> bytes:
 @given(st.lists(frames | controls, max_size=6), st.lists(st.integers(1, 4_000), max_size=40))
 def test_frames_come_out_whole_however_their_bytes_arrive(sequence: list[Frame], cuts: list[int]) -> None:
     written = [sent(frame) for frame in sequence]
-    data, splitter = b"".join(written), Splitter(MOST)
+    data, splitter = b"".join(written), FrameSplitter(MOST)
     seen: list[tuple[bool, bytes]] = []
     for cut in cuts:
         seen += splitter.feed(data[:cut])
@@ -50,11 +50,11 @@ def test_frames_come_out_whole_however_their_bytes_arrive(sequence: list[Frame],
 def test_a_head_is_what_the_library_writes(kind: int, opcode: Opcode, size: int) -> None:
     message = b"x" * size
 
-    assert head(kind, size) + message == Frame(opcode, message).serialize(mask=False)
+    assert frame_header(kind, size) + message == Frame(opcode, message).serialize(mask=False)
 
 
 def test_bytes_of_a_large_frame_are_looked_at_once_it_is_there() -> None:
-    splitter, raw = Splitter(MOST), sent(Frame(Opcode.TEXT, b"x" * 150_000))
+    splitter, raw = FrameSplitter(MOST), sent(Frame(Opcode.TEXT, b"x" * 150_000))
     pieces = [raw[at : at + 100] for at in range(0, len(raw), 100)]
 
     seen = [found for piece in pieces[:-1] for found in splitter.feed(piece)]
@@ -72,7 +72,7 @@ def test_bytes_of_a_large_frame_are_looked_at_once_it_is_there() -> None:
     ids=["not masked", "too long", "absurd"],
 )
 def test_from_a_frame_against_the_rules_everything_is_handed_on_as_it_comes(raw: bytes) -> None:
-    splitter = Splitter(MOST)
+    splitter = FrameSplitter(MOST)
     good = sent(Frame(Opcode.TEXT, b"good"))
 
     first, *rest = splitter.feed(good + raw)

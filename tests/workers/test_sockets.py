@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed
 from tests.protocol.conftest import asynchronous, until
 from tests.workers.wire import Json, address, at_work, hub_for_workers, rows, wired
 from waypost import Hub
-from waypost.workers.frames import MOST
+from waypost.workers.frames import MAX_MESSAGE_BYTES
 
 GARBAGE: list[str | bytes] = [
     "",
@@ -100,7 +100,7 @@ def test_the_longest_message_is_taken_and_a_longer_one_is_not(extra: int) -> Non
             await worker.introduce("big")
             await other.introduce("small")
             frame: Json = {"type": "invokefunction", "function_id": "no::such", "invocation_id": "i", "data": ""}
-            padding = MOST - len(json.dumps(frame)) + extra
+            padding = MAX_MESSAGE_BYTES - len(json.dumps(frame)) + extra
             message = json.dumps({**frame, "data": "x" * padding})
             if extra:
                 with pytest.raises(ConnectionClosed):
@@ -124,7 +124,7 @@ async def test_an_answer_that_is_too_long_for_its_caller_is_an_error() -> None:
     @hub.tool
     async def long() -> str:
         """A long text."""
-        return "x" * (MOST + 1)
+        return "x" * (MAX_MESSAGE_BYTES + 1)
 
     async with at_work(hub), wired(hub) as caller:
         assert (await caller.error("long", {}))["code"] == "payload_too_large"
@@ -173,7 +173,7 @@ async def test_who_sends_no_more_is_gone() -> None:
 
 @asynchronous
 async def test_who_does_not_read_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waypost.workers.sockets._MOST_UNSENT", 1024 * 1024)
+    monkeypatch.setattr("waypost.workers.sockets._MAX_UNSENT_BYTES", 1024 * 1024)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as caller:
         async with dial(address(hub), max_size=None, max_queue=1) as deaf:
@@ -194,9 +194,9 @@ async def test_who_does_not_read_is_let_go(monkeypatch: pytest.MonkeyPatch) -> N
 
 @asynchronous
 async def test_who_says_nothing_is_asked_and_then_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waypost.workers.port._LOOK_EVERY", 0.02)
-    monkeypatch.setattr("waypost.workers.port._PING_AFTER", 0.05)
-    monkeypatch.setattr("waypost.workers.port._SILENT", 0.5)
+    monkeypatch.setattr("waypost.workers.port._CHECK_INTERVAL_S", 0.02)
+    monkeypatch.setattr("waypost.workers.port._PING_AFTER_S", 0.05)
+    monkeypatch.setattr("waypost.workers.port._SILENCE_TIMEOUT_S", 0.5)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as alive, wired(hub) as dead:
         await alive.introduce()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from waypost.workers.state import updated
+from waypost.workers.state import apply_updates
 
 DEEP: Any = {}
 for _ in range(20):
@@ -37,7 +37,7 @@ for _ in range(20):
 )
 def test_an_operation_changes_the_value(old: Any, operation: Any, new: Any) -> None:
     before = repr(old)
-    assert updated(old, [operation]) == (new, [])
+    assert apply_updates(old, [operation]) == (new, [])
     assert repr(old) == before
 
 
@@ -66,6 +66,6 @@ def test_an_operation_changes_the_value(old: Any, operation: Any, new: Any) -> N
 def test_an_operation_that_cannot_be_applied_is_told_and_the_others_are_applied(
     old: Any, operation: Any, code: str
 ) -> None:
-    value, errors = updated(old, [operation, {"type": "set", "path": "done", "value": True}])
+    value, errors = apply_updates(old, [operation, {"type": "set", "path": "done", "value": True}])
     assert [(error["op_index"], error["code"]) for error in errors] == [(0, code)]
     assert value["done"] is True

@@ -12,7 +12,7 @@ from tests.capabilities.schemas.hostile import EXPRESSION, MUTUAL_EXPRESSION, do
 from tests.protocol.conftest import asynchronous
 from tests.workers.wire import at_work, hub_for_workers, wired
 from waypost.capabilities.schemas.validators import Validator
-from waypost.workers.schemas import DEEPEST, unusable
+from waypost.workers.schemas import MAX_SCHEMA_DEPTH, find_schema_problem
 
 Schema = dict[str, Any]
 
@@ -36,7 +36,7 @@ def wrapped(levels: int) -> Any:
 GOOD: list[Schema] = [
     {},
     {"type": "object"},
-    nested(DEEPEST),
+    nested(MAX_SCHEMA_DEPTH),
     {"type": ["object", "null"], "required": ["a"], "additionalProperties": False},
     {"properties": {"a": {"$ref": "#/$defs/A"}, "b": True}, "$defs": {"A": {"type": "string", "pattern": "^a+$"}}},
     {"properties": {"a": {"anyOf": [{"enum": [1, None]}, {"const": {"x": 1}}], "default": {"x": [1]}}}},
@@ -47,7 +47,7 @@ GOOD: list[Schema] = [
     {"x-order": 5, "properties": {"a": {"nullable": True, "propertyNames": {"maxLength": 5}}}},
 ]
 BAD: dict[str, Schema] = {
-    "too deep": nested(DEEPEST + 1),
+    "too deep": nested(MAX_SCHEMA_DEPTH + 1),
     "very deep": nested(300),
     "a deep default": {"properties": {"a": {"default": wrapped(300)}}},
     "a deep word of its own": {"x-tree": wrapped(300)},
@@ -71,12 +71,12 @@ BAD: dict[str, Schema] = {
 
 @pytest.mark.parametrize("schema", GOOD)
 def test_a_schema_that_clients_can_use_is_usable(schema: Schema) -> None:
-    assert unusable(schema) is None
+    assert find_schema_problem(schema) is None
 
 
 @pytest.mark.parametrize("schema", BAD.values(), ids=BAD)
 def test_a_schema_that_clients_cannot_use_is_not(schema: Schema) -> None:
-    assert unusable(schema)
+    assert find_schema_problem(schema)
 
 
 KEYWORDS = [
@@ -92,7 +92,7 @@ values = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["properties", "$defs", "items", "type", "required", "anyOf"]), values))
 def test_whatever_is_usable_makes_a_validator(schema: Schema) -> None:
-    if unusable(schema) is None:
+    if find_schema_problem(schema) is None:
         Validator(schema)
 
 

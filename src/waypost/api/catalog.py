@@ -15,7 +15,7 @@ from waypost.documents.documents import Content
 from waypost.documents.uris import check_new_id, did_you_mean, skill_uri
 from waypost.errors import InvalidParams, InvocationFailed, UnknownCapability
 from waypost.wire.definitions import PromptDefinition
-from waypost.workers.builtins import about
+from waypost.workers.builtins import describe_worker
 
 
 class ToolRow(msgspec.Struct, frozen=True):
@@ -218,7 +218,7 @@ async def remove_prompt(hub: ManagedHub, name: str) -> PromptChange:
 
 async def list_workers(hub: ManagedHub) -> WorkerRows:
     """List the connected workers, and the address they connect to."""
-    return WorkerRows(hub.worker_address, [about(worker) for worker in hub.workers.connected])
+    return WorkerRows(hub.worker_address, [describe_worker(worker) for worker in hub.workers.connected])
 
 
 def _get_content(hub: ManagedHub) -> Content:

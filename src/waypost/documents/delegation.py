@@ -25,9 +25,9 @@ from waypost.loops import running_loop
 from waypost.runtime.component import Component
 from waypost.wire.content import BlobContents, Contents, TextContents
 from waypost.wire.definitions import PromptDefinition, ResourceDefinition, TemplateDefinition
-from waypost.workers.frames import RegisterTrigger, TriggerRegistrationResult, failure_in
+from waypost.workers.frames import RegisterTrigger, TriggerRegistrationResult, read_failure
 from waypost.workers.functions import DEFAULT, Call, Function, hosted
-from waypost.workers.triggers import Inside
+from waypost.workers.triggers import HubListener
 from waypost.workers.workers import Workers
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class Delegation(Component):
         self._stirred = asyncio.Event()
         self._asking: asyncio.Task[None] | None = None
         self._problem = ""
-        self._ear = Inside("waypost", HUB, _refused)
+        self._ear = HubListener("waypost", HUB, _refused)
         workers.host([hosted(_HEARS, self._heard, metadata={"internal": True})])
 
     async def start(self, core: Core) -> None:
@@ -232,5 +232,5 @@ class Delegation(Component):
 
 def _refused(message: Struct) -> None:
     """Tell in the log that a registry does not say when something changes."""
-    if isinstance(message, TriggerRegistrationResult) and (failure := failure_in(message.error)) is not None:
+    if isinstance(message, TriggerRegistrationResult) and (failure := read_failure(message.error)) is not None:
         _log.warning("changes of %s are not heard of: %s", message.trigger_type, failure.message)

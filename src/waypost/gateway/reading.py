@@ -10,7 +10,7 @@ from waypost.capabilities.context import Context
 from waypost.capabilities.registry import Registry
 from waypost.gateway.directory import Item, start_link
 from waypost.imports.rows import FOREIGN
-from waypost.workers.offers import find
+from waypost.workers.offers import find_function_tool
 
 ReadAt: TypeAlias = Callable[[str], str | None]
 """Where the document of a URI is also read, if the tool can read it there."""
@@ -33,7 +33,7 @@ class Reading:
         """The call that reads an item, if it is a document and there is a call that whoever asks may make."""
         if item.kind != "document":
             return []
-        tool = find(self._registry, _FETCH)
+        tool = find_function_tool(self._registry, _FETCH)
         if tool is None or tool.metadata.hidden or not self._may(tool, tool.id, ctx):
             return []
         uri = self._uri(item.row, ctx)

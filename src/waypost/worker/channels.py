@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 
 from waypost.errors import InvocationFailed
 from waypost.worker.loop import Answer, WorkerLoop
-from waypost.workers.frames import MOST
+from waypost.workers.frames import MAX_MESSAGE_BYTES
 
 _log: Final = logging.getLogger(__name__)
 _PIECE_BYTES: Final = 64 * 1024
@@ -240,7 +240,7 @@ class Channels:
             socket = await connect(
                 _build_url(self._url, ref),
                 additional_headers=self._headers,
-                max_size=MOST,
+                max_size=MAX_MESSAGE_BYTES,
                 compression=None,
                 proxy=None,
                 open_timeout=_OPEN_TIMEOUT_S,

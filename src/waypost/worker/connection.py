@@ -20,7 +20,7 @@ from websockets.uri import parse_uri
 from waypost.capabilities.results import encode_json
 from waypost.errors import DefinitionError, InvocationFailed
 from waypost.workers.frames import (
-    MOST,
+    MAX_MESSAGE_BYTES,
     InvocationResult,
     InvokeFunction,
     ObserveResult,
@@ -168,8 +168,8 @@ class Connection:
         if socket is None or socket.state is not State.OPEN:
             return False
         data = encode_json(message)
-        if len(data) > MOST:
-            too_large = f"The message has {len(data)} bytes, and a message has at most {MOST}."
+        if len(data) > MAX_MESSAGE_BYTES:
+            too_large = f"The message has {len(data)} bytes, and a message has at most {MAX_MESSAGE_BYTES}."
             raise InvocationFailed(too_large, "payload_too_large")
         # Some engines accept no frame above 16 MiB, so a long message is sent in fragments.
         fragments = (data[start : start + _FRAGMENT_BYTES] for start in range(0, len(data), _FRAGMENT_BYTES))
@@ -185,7 +185,7 @@ class Connection:
             async with connect(
                 self._url,
                 additional_headers=self._headers,
-                max_size=MOST,
+                max_size=MAX_MESSAGE_BYTES,
                 compression=None,
                 proxy=None,
                 open_timeout=_OPEN_TIMEOUT_S,

@@ -17,7 +17,7 @@ from waypost.capabilities.results import encode_json
 from waypost.errors import InvocationFailed
 from waypost.execution import tracing
 from waypost.loops import running_loop
-from waypost.workers.frames import Action, Given, InvocationResult, InvokeFunction, Origin, Text, failed
+from waypost.workers.frames import Action, Given, InvocationResult, InvokeFunction, Origin, Text, to_exception
 from waypost.workers.functions import trace_here
 
 MAX_OFFLINE_CALLS: Final = 1000
@@ -178,7 +178,7 @@ class Calls:
         future = self._unanswered.pop(answer.invocation_id or "", None)
         if future is None or future.done():
             return
-        problem = failed(answer)
+        problem = to_exception(answer)
         if problem is not None:
             future.set_exception(problem)
             return

@@ -261,7 +261,7 @@ class Session:
                 self._start(self._bind(frame))
             case frames.UnregisterTrigger():
                 self._start(self.triggers.unbind(frame))
-            case frames.TriggerRegistrationResult(error=error) if (failure := frames.failure_in(error)) is not None:
+            case frames.TriggerRegistrationResult(error=error) if (failure := frames.read_failure(error)) is not None:
                 what = f"{frame.function_id} was not bound to" if frame.function_id else "this worker does not provide"
                 _log.warning("%s %s: %s", what, frame.trigger_type, failure.message)
             case frames.RegistrationRejected():

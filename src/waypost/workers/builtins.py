@@ -50,7 +50,7 @@ class Builtins:
 
     async def _list_functions(self, payload: Any, _call: Call) -> Any:
         asked = payload if isinstance(payload, dict) else {}
-        return {"functions": [told(one) for one in self._chosen(asked)]}
+        return {"functions": [describe_function(one) for one in self._chosen(asked)]}
 
     def _chosen(self, asked: dict[str, Any]) -> Iterator[Function]:
         workers = asked.get("workers") or ([asked["worker"]] if asked.get("worker") else [])
@@ -70,43 +70,43 @@ class Builtins:
             yield function
 
     async def _function(self, payload: Any, _call: Call) -> Any:
-        function_id = _named(payload, "function_id", "id")
+        function_id = _read_field(payload, "function_id", "id")
         for function in self._functions:
             if function.id == function_id:
-                bound = [_bound(one) for one in self._triggers.bindings if one.function_id == function_id]
-                return {**told(function), "registered_triggers": bound}
+                bound = [_describe_binding(one) for one in self._triggers.bindings if one.function_id == function_id]
+                return {**describe_function(function), "registered_triggers": bound}
         raise InvocationFailed(f"Function {shorten(function_id)} not found.", "function_not_found")
 
     async def _list_workers(self, payload: Any, _call: Call) -> Any:
-        return {"workers": [about(worker) for worker in self._workers()]}
+        return {"workers": [describe_worker(worker) for worker in self._workers()]}
 
     async def _worker(self, payload: Any, _call: Call) -> Any:
-        sought = _named(payload, "worker_id", "name", "id")
+        sought = _read_field(payload, "worker_id", "name", "id")
         for worker in self._workers():
             if sought in (worker.id, worker.name):
-                kinds = [_told_kind(kind) for kind in self._triggers.kinds if kind.worker is worker]
-                mine = [told(function) for function in worker.functions.values()]
-                return {"worker": about(worker), "functions": mine, "trigger_types": kinds}
+                kinds = [_describe_kind(kind) for kind in self._triggers.kinds if kind.worker is worker]
+                mine = [describe_function(function) for function in worker.functions.values()]
+                return {"worker": describe_worker(worker), "functions": mine, "trigger_types": kinds}
         raise InvocationFailed(f"Worker {shorten(sought)} not found.", "worker_not_found")
 
     async def _list_kinds(self, payload: Any, _call: Call) -> Any:
-        return {"triggers": [_told_kind(kind) for kind in self._triggers.kinds]}
+        return {"triggers": [_describe_kind(kind) for kind in self._triggers.kinds]}
 
     async def _kind(self, payload: Any, _call: Call) -> Any:
-        kind_id = _named(payload, "id", "trigger_type")
+        kind_id = _read_field(payload, "id", "trigger_type")
         for kind in self._triggers.kinds:
             if kind.id == kind_id:
-                return _told_kind(kind)
+                return _describe_kind(kind)
         raise InvocationFailed(f"Trigger type {shorten(kind_id)} not found.", "trigger_type_not_found")
 
     async def _list_bindings(self, payload: Any, _call: Call) -> Any:
-        return {"registered_triggers": [_bound(one) for one in self._triggers.bindings]}
+        return {"registered_triggers": [_describe_binding(one) for one in self._triggers.bindings]}
 
     async def _binding(self, payload: Any, _call: Call) -> Any:
-        binding_id = _named(payload, "id")
+        binding_id = _read_field(payload, "id")
         for binding in self._triggers.bindings:
             if binding.id == binding_id:
-                return _bound(binding)
+                return _describe_binding(binding)
         raise InvocationFailed(f"Trigger {shorten(binding_id)} not found.", "trigger_not_found")
 
     async def _bind(self, payload: Any, call: Call) -> Any:
@@ -122,7 +122,7 @@ class Builtins:
         return {"id": asked.id}
 
     async def _unbind(self, payload: Any, call: Call) -> Any:
-        return {"removed": self._triggers.unbind(_named(payload, "id"), self._sender(call))}
+        return {"removed": self._triggers.unbind(_read_field(payload, "id"), self._sender(call))}
 
     def _sender(self, call: Call) -> Worker:
         for worker in self._workers():
@@ -131,7 +131,7 @@ class Builtins:
         raise InvocationFailed("Only a worker that is connected can have bindings.")
 
 
-def told(function: Function) -> dict[str, Any]:
+def describe_function(function: Function) -> dict[str, Any]:
     """A function as lists show it."""
     return {
         "function_id": function.id,
@@ -144,7 +144,7 @@ def told(function: Function) -> dict[str, Any]:
     }
 
 
-def about(worker: Worker) -> dict[str, Any]:
+def describe_worker(worker: Worker) -> dict[str, Any]:
     """A worker as lists show it."""
     return {
         **worker.about,
@@ -160,7 +160,7 @@ def about(worker: Worker) -> dict[str, Any]:
     }
 
 
-def _told_kind(kind: Kind) -> dict[str, Any]:
+def _describe_kind(kind: Kind) -> dict[str, Any]:
     return {
         "id": kind.id,
         "namespace": kind.namespace,
@@ -171,7 +171,7 @@ def _told_kind(kind: Kind) -> dict[str, Any]:
     }
 
 
-def _bound(binding: Binding) -> dict[str, Any]:
+def _describe_binding(binding: Binding) -> dict[str, Any]:
     return {
         "id": binding.id,
         "trigger_type": binding.type,
@@ -193,7 +193,7 @@ def _is_hidden(function: Function) -> bool:
     return internal or (function.id.startswith("engine::") and not function.id.startswith(_QUEUES))
 
 
-def _named(payload: Any, *names: str) -> str:
+def _read_field(payload: Any, *names: str) -> str:
     for name in names:
         value = payload.get(name) if isinstance(payload, dict) else None
         if isinstance(value, str) and value:

@@ -30,34 +30,34 @@ from waypost.workers.frames import (
     InvocationResult,
     InvokeFunction,
     Origin,
-    Unreached,
+    WorkerUnreachable,
     encode,
-    failure_of,
     not_found,
+    to_failure,
 )
 from waypost.workers.functions import DEFAULT, Call, Function, Functions, is_internal
 from waypost.workers.triggers import Listener
-from waypost.workers.worker import MOST_UNANSWERED, Worker
+from waypost.workers.worker import MAX_PENDING_CALLS, Worker
 
 _log: Final = logging.getLogger(__name__)
 _NAME: Final = "workers"
-_AT_ONCE: Final = 16
-_WAIT: Final = 10.0
-_LEASE: Final = 60.0
-_KEEP_EVERY: Final = 20.0
-_PAUSES: Final = (1.0, 5.0, 25.0, 120.0)
+_CONCURRENCY: Final = 16
+_POLL_S: Final = 10.0
+_LEASE_S: Final = 60.0
+_RENEW_INTERVAL_S: Final = 20.0
+_RETRY_DELAYS_S: Final = (1.0, 5.0, 25.0, 120.0)
 """Seconds after which what failed is tried again."""
-_SHORTEST_WAIT: Final = 1.0
-_LONGEST_WAIT: Final = 300.0
+_MIN_POSTPONE_S: Final = 1.0
+_MAX_POSTPONE_S: Final = 300.0
 """Seconds after which somebody who offers the function is looked for again; between them, as long as it has waited."""
-_MOST_WAITING: Final = 24 * 3600.0
+_MAX_WAIT_S: Final = 24 * 3600.0
 
 MakeCall: TypeAlias = Callable[[Call, str, str], Awaitable[Any]]
 """Makes a call in a namespace on behalf of a worker, by its name."""
 _decode: Final = msgspec.json.Decoder(Call).decode
 
 
-class Queueing:
+class CallQueue:
     """One queue in the store for all calls that are made later."""
 
     def __init__(self, store: Store, make: MakeCall) -> None:
@@ -97,26 +97,26 @@ class Queueing:
 
     def _here(self) -> StoreQueue:
         if self._queue is None:
-            self._queue = StoreQueue(self._store, _NAME, lease=_LEASE)
+            self._queue = StoreQueue(self._store, _NAME, lease=_LEASE_S)
         return self._queue
 
     async def _run(self) -> None:
         while True:
             try:
-                taken = await self._here().take(_AT_ONCE, _WAIT)
+                taken = await self._here().take(_CONCURRENCY, _POLL_S)
             except StoreError as error:
                 _log.warning("calls that were enqueued wait: %s", error.message)
-                await asyncio.sleep(_WAIT)
+                await asyncio.sleep(_POLL_S)
                 continue
             for delivery in taken:
                 task = running_loop().create_task(self._do(delivery))
                 self._jobs.add(task)
                 task.add_done_callback(self._jobs.discard)
-            if len(self._jobs) >= _AT_ONCE:
+            if len(self._jobs) >= _CONCURRENCY:
                 await asyncio.wait(self._jobs, return_when=asyncio.FIRST_COMPLETED)
 
     async def _do(self, delivery: Delivery) -> None:
-        keeping = running_loop().create_task(_kept(delivery))
+        keeping = running_loop().create_task(_renew_lease(delivery))
         try:
             job = delivery.value
             await self._make(_decode(job["call"]), job["namespace"], job["sender"])
@@ -126,7 +126,7 @@ class Queueing:
             raise
         except WaypostError as error:
             with suppress(StoreError):
-                await _put_back(delivery, error)
+                await _retry_or_give_up(delivery, error)
         except Exception as error:
             _log.exception("a call that was enqueued crashed")
             with suppress(StoreError):
@@ -138,32 +138,32 @@ class Queueing:
             keeping.cancel()
 
 
-async def _put_back(delivery: Delivery, error: WaypostError) -> None:
+async def _retry_or_give_up(delivery: Delivery, error: WaypostError) -> None:
     """Have a call made again after a while, or never."""
     since = delivery.value.get("since")
-    if isinstance(error, Unreached) and since is not None:
+    if isinstance(error, WorkerUnreachable) and since is not None:
         waited = time.time() - since
-        is_over = waited >= _MOST_WAITING
+        is_over = waited >= _MAX_WAIT_S
         if is_over:
             await delivery.give_up(error.message)
         else:
-            await delivery.postpone(min(max(waited, _SHORTEST_WAIT), _LONGEST_WAIT), error.message)
+            await delivery.postpone(min(max(waited, _MIN_POSTPONE_S), _MAX_POSTPONE_S), error.message)
     else:
-        pause = _PAUSES[min(delivery.attempts, len(_PAUSES)) - 1]
+        pause = _RETRY_DELAYS_S[min(delivery.attempts, len(_RETRY_DELAYS_S)) - 1]
         is_over = not await delivery.retry(pause, error.message)
     if is_over:
         what = (_decode(delivery.value["call"]).function_id, delivery.value["queue"], error.message)
         _log.warning("the call of %s in the queue %s was given up: %s", *what)
 
 
-async def _kept(delivery: Delivery) -> None:
+async def _renew_lease(delivery: Delivery) -> None:
     with suppress(StoreError):
         while True:
-            await asyncio.sleep(_KEEP_EVERY)
+            await asyncio.sleep(_RENEW_INTERVAL_S)
             await delivery.keep()
 
 
-LONGEST: Final = 3600.0
+CALL_TIMEOUT_S: Final = 3600.0
 """Seconds after which a call between workers is given up here; workers themselves give up sooner."""
 _ROLES: Final = ("worker",)
 
@@ -171,10 +171,10 @@ Make: TypeAlias = Callable[[Worker, InvokeFunction], Awaitable[Raw]]
 """Makes the call of a worker."""
 
 
-class Calling:
+class CallRunner:
     """Makes the calls of workers, and calls to them."""
 
-    def __init__(self, functions: Functions, pipeline: Pipeline, queueing: Queueing) -> None:
+    def __init__(self, functions: Functions, pipeline: Pipeline, queueing: CallQueue) -> None:
         self._functions = functions
         self._pipeline = pipeline
         self._queueing = queueing
@@ -202,18 +202,20 @@ class Calling:
 
     def later(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something that nobody waits for."""
-        if len(self._beside) >= MOST_UNANSWERED:
+        if len(self._beside) >= MAX_PENDING_CALLS:
             work.close()
             self._dropped += 1
-            if self._dropped % MOST_UNANSWERED == 1:
-                _log.warning("%d calls without an answer run already; %d were dropped", MOST_UNANSWERED, self._dropped)
+            if self._dropped % MAX_PENDING_CALLS == 1:
+                _log.warning(
+                    "%d calls without an answer run already; %d were dropped", MAX_PENDING_CALLS, self._dropped
+                )
             return
         task = running_loop().create_task(work)
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
 
     async def invoke(
-        self, function_id: str, call: Call, caller: Caller, *, namespace: str = DEFAULT, within: float = LONGEST
+        self, function_id: str, call: Call, caller: Caller, *, namespace: str = DEFAULT, within: float = CALL_TIMEOUT_S
     ) -> Raw:
         """Call a function by its id; a name that no function has may be a tool's."""
         function = self._functions.find(function_id, namespace)
@@ -223,7 +225,7 @@ class Calling:
             return await self._tool(function_id, call, caller, within)
         raise not_found(function_id, namespace)
 
-    async def run(self, function: Function, call: Call, caller: Caller, within: float = LONGEST) -> Raw:
+    async def run(self, function: Function, call: Call, caller: Caller, within: float = CALL_TIMEOUT_S) -> Raw:
         """Run a function through the pipeline."""
         assert function.capability is not None
         within = min(within, function.timeout or within)
@@ -249,12 +251,12 @@ class Calling:
     async def _answered(self, worker: Worker, frame: InvokeFunction, make: Make) -> None:
         answer = InvocationResult(frame.invocation_id, frame.function_id)
         try:
-            if len(worker.calls) > MOST_UNANSWERED:
-                raise Busy(f"{worker.name} waits for {MOST_UNANSWERED} calls already; try again later.")
+            if len(worker.calls) > MAX_PENDING_CALLS:
+                raise Busy(f"{worker.name} waits for {MAX_PENDING_CALLS} calls already; try again later.")
             answer.result = await make(worker, frame)
             worker.send(answer)
         except Exception as error:
-            answer.result, answer.error = UNSET, Raw(encode(failure_of(error)))
+            answer.result, answer.error = UNSET, Raw(encode(to_failure(error)))
             worker.send(answer)
 
     async def _unanswered(self, worker: Worker, frame: InvokeFunction) -> None:
@@ -263,7 +265,7 @@ class Calling:
         except InvocationFailed as error:
             _log.debug("a call of %s that nobody waits for failed: %s", frame.function_id, error.message)
         except Exception as error:
-            failure_of(error)
+            to_failure(error)
 
     async def _made(self, worker: Worker, frame: InvokeFunction) -> Raw:
         if frame.activation is not None and self.route is not None and worker.observes:

@@ -20,12 +20,12 @@ from waypost.workers.sockets import Refusal, Socket
 
 Direction = Literal["read", "write"]
 
-MOST: Final = 10_000
-_BUFFER: Final = 64
-_MOST_BUFFER: Final = 10_000
-_MOST_BYTES: Final = 8 * 1024 * 1024
+MAX_CHANNELS: Final = 10_000
+_DEFAULT_BUFFER_MESSAGES: Final = 64
+_MAX_BUFFER_MESSAGES: Final = 10_000
+_MAX_BUFFER_BYTES: Final = 8 * 1024 * 1024
 """What waits in a channel at most, beside the message that came last."""
-_UNUSED: Final = 300.0
+_UNUSED_TIMEOUT_S: Final = 300.0
 """Seconds after which a channel goes that has not both its ends."""
 
 
@@ -43,7 +43,7 @@ class Channel:
         self._most = buffer
         self._is_over = False
         self._channels = channels
-        self._timer: asyncio.TimerHandle | None = running_loop().call_later(_UNUSED, self.end)
+        self._timer: asyncio.TimerHandle | None = running_loop().call_later(_UNUSED_TIMEOUT_S, self.end)
 
     def opened(self, direction: Direction, socket: Socket) -> None:
         """An end is there."""
@@ -87,7 +87,7 @@ class Channel:
         if self._is_over and not self._waiting and reader is not None:
             self.end()
         elif writer is not None:
-            is_enough = len(self._waiting) >= self._most or self._bytes >= _MOST_BYTES
+            is_enough = len(self._waiting) >= self._most or self._bytes >= _MAX_BUFFER_BYTES
             (writer.pause if is_enough else writer.resume)()
 
 
@@ -158,9 +158,9 @@ class Channels:
 
     async def _create(self, payload: Any, call: Call) -> Any:
         asked = payload.get("buffer_size") if isinstance(payload, dict) else None
-        if len(self._channels) >= MOST:
-            raise InvocationFailed(f"There are {MOST} channels already; close some first.", "invocation_error")
-        buffer = min(max(asked, 1), _MOST_BUFFER) if type(asked) is int else _BUFFER
+        if len(self._channels) >= MAX_CHANNELS:
+            raise InvocationFailed(f"There are {MAX_CHANNELS} channels already; close some first.", "invocation_error")
+        buffer = min(max(asked, 1), _MAX_BUFFER_MESSAGES) if type(asked) is int else _DEFAULT_BUFFER_MESSAGES
         channel = Channel(self, buffer, call.sender)
         self._channels[channel.id] = channel
         both = {"channel_id": channel.id, "access_key": channel.key}

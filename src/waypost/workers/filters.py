@@ -20,7 +20,7 @@ ROOTS: Final = ("input", "output", "error", "caller", "metadata")
 """What there is of a call."""
 ELEMENT: Final = "@"
 """The element of a list that `$any` looks at."""
-MOST_STEPS: Final = 16
+MAX_PATH_STEPS: Final = 16
 
 _STEP: Final = re.compile(r"(?:[^.\\]|\\[.\\])+")
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
@@ -44,15 +44,15 @@ def invalid(why: str) -> InvocationFailed:
     return InvocationFailed(f"The filter cannot be used: {why}.", "INVALID_FILTER")
 
 
-def read(path: str, *, in_element: bool) -> tuple[str, Find]:
+def read_path(path: str, *, in_element: bool) -> tuple[str, Find]:
     """The root of a path, and how to follow it."""
     root, *steps = _steps(path)
     if in_element and root != ELEMENT:
         raise invalid(f"within `$any` the path `{path}` has to begin with `{ELEMENT}`, the element")
     if not in_element and root not in ROOTS:
         raise invalid(f"the path `{path}` begins with none of {', '.join(ROOTS)}")
-    if len(steps) > MOST_STEPS:
-        raise invalid(f"the path `{path}` has {len(steps)} steps and may have {MOST_STEPS}")
+    if len(steps) > MAX_PATH_STEPS:
+        raise invalid(f"the path `{path}` has {len(steps)} steps and may have {MAX_PATH_STEPS}")
     return root, _follower(root, steps)
 
 
@@ -90,17 +90,17 @@ def _follower(root: str, steps: list[str]) -> Find:
     return find
 
 
-DEEPEST: Final = 8
+MAX_DEPTH: Final = 8
 """Levels of `$or`, `$not` and `$any`."""
-MOST_NODES: Final = 64
+MAX_OPERATORS: Final = 64
 """Operators of one filter."""
-MOST_CHOICES: Final = 256
+MAX_CHOICES: Final = 256
 """Values of one `$in` or `$nin`."""
-MOST_BYTES: Final = 8192
-_GREATEST: Final = 2**53
+MAX_FILTER_BYTES: Final = 8192
+_MAX_EXACT_NUMBER: Final = 2**53
 """The largest number that everybody reads alike."""
-_DEEPEST_LITERAL: Final = 32
-_DEEPEST_JSON: Final = 120
+_MAX_LITERAL_DEPTH: Final = 32
+_MAX_JSON_DEPTH: Final = 120
 
 Test: TypeAlias = Callable[[Mapping[str, Any]], bool]
 """Whether what there is of a call fits, by root."""
@@ -124,7 +124,7 @@ class Filter:
     def __init__(self, source: Any = None) -> None:
         self.source: dict[str, Any] = {} if source is None else source
         """As it was given."""
-        _bounded(self.source)
+        _check_limits(self.source)
         reader = _Reader()
         self._test = reader.test(self.source, 1, in_element=False)
         self.roots = frozenset(reader.roots)
@@ -143,8 +143,8 @@ class _Reader:
         self._nodes = 0
 
     def test(self, given: Any, depth: int, *, in_element: bool) -> Test:
-        if depth > DEEPEST:
-            raise invalid(f"it goes deeper than {DEEPEST} levels")
+        if depth > MAX_DEPTH:
+            raise invalid(f"it goes deeper than {MAX_DEPTH} levels")
         tests: list[Test] = []
         waiting = [given]  # `$and` is no level of its own, so it may go as deep as JSON does
         while waiting:
@@ -164,7 +164,7 @@ class _Reader:
             return lambda document: not test(document)
         if key.startswith("$"):
             raise invalid(f"`{key}` cannot stand in place of a path")
-        root, find = read(key, in_element=in_element)
+        root, find = read_path(key, in_element=in_element)
         if root != ELEMENT:
             self.roots.add(root)
         fits = self._checks(key, given, depth)
@@ -192,8 +192,8 @@ class _Reader:
     def _any(self, path: str, operand: Any, depth: int) -> Check:
         if not isinstance(operand, dict):
             raise invalid(f"`{path}` has an `$any` that is not an object")
-        if depth > DEEPEST:
-            raise invalid(f"it goes deeper than {DEEPEST} levels")
+        if depth > MAX_DEPTH:
+            raise invalid(f"it goes deeper than {MAX_DEPTH} levels")
         if operand and _CHECKS.issuperset(operand):
             check = self._checks(path, operand, depth)
             return lambda value: isinstance(value, list) and any(check(one) for one in value)
@@ -202,23 +202,23 @@ class _Reader:
 
     def _count(self) -> None:
         self._nodes += 1
-        if self._nodes > MOST_NODES:
-            raise invalid(f"it has more than {MOST_NODES} operators")
+        if self._nodes > MAX_OPERATORS:
+            raise invalid(f"it has more than {MAX_OPERATORS} operators")
 
 
-def same(value: Any, literal: Any) -> bool:
+def is_same_json(value: Any, literal: Any) -> bool:
     """Whether two values are the same JSON; numbers are what a double makes of them."""
     if isinstance(literal, dict):
         return (
             isinstance(value, dict)
             and value.keys() == literal.keys()
-            and all(same(value[key], literal[key]) for key in literal)
+            and all(is_same_json(value[key], literal[key]) for key in literal)
         )
     if isinstance(literal, list):
         return (
             isinstance(value, list)
             and len(value) == len(literal)
-            and all(same(one, other) for one, other in zip(value, literal, strict=True))
+            and all(is_same_json(one, other) for one, other in zip(value, literal, strict=True))
         )
     if _is_number(literal):
         number = _number(value)
@@ -230,17 +230,17 @@ def same(value: Any, literal: Any) -> bool:
 
 def _equal(path: str, operand: Any) -> Check:
     _shallow(path, operand)
-    return lambda value: value is not ABSENT and same(value, operand)
+    return lambda value: value is not ABSENT and is_same_json(value, operand)
 
 
 def _unequal(path: str, operand: Any) -> Check:
     _shallow(path, operand)
-    return lambda value: value is ABSENT or not same(value, operand)
+    return lambda value: value is ABSENT or not is_same_json(value, operand)
 
 
 def _among(path: str, operand: Any) -> Check:
-    if not isinstance(operand, list) or len(operand) > MOST_CHOICES:
-        raise invalid(f"`{path}` needs a list of at most {MOST_CHOICES} values")
+    if not isinstance(operand, list) or len(operand) > MAX_CHOICES:
+        raise invalid(f"`{path}` needs a list of at most {MAX_CHOICES} values")
     for one in operand:
         _shallow(path, one)
     nested = [one for one in operand if isinstance(one, (dict, list))]
@@ -248,7 +248,7 @@ def _among(path: str, operand: Any) -> Check:
 
     def check(value: Any) -> bool:
         if isinstance(value, (dict, list)):
-            return any(same(value, one) for one in nested)
+            return any(is_same_json(value, one) for one in nested)
         return value is not ABSENT and _key(value) in plain
 
     return check
@@ -315,20 +315,20 @@ def _several(given: Any, name: str) -> list[Any]:
 
 
 def _shallow(path: str, literal: Any) -> None:
-    if any(depth > _DEEPEST_LITERAL for _, depth in _containers(literal)):
-        raise invalid(f"`{path}` has a value that is deeper than {_DEEPEST_LITERAL} levels")
+    if any(depth > _MAX_LITERAL_DEPTH for _, depth in _containers(literal)):
+        raise invalid(f"`{path}` has a value that is deeper than {_MAX_LITERAL_DEPTH} levels")
 
 
-def _bounded(source: Any) -> None:
+def _check_limits(source: Any) -> None:
     _object(source)
     for container, depth in _containers(source):
-        if depth > _DEEPEST_JSON:
-            raise invalid(f"its JSON is deeper than {_DEEPEST_JSON} levels")
+        if depth > _MAX_JSON_DEPTH:
+            raise invalid(f"its JSON is deeper than {_MAX_JSON_DEPTH} levels")
         for one in _members(container):
-            if _is_number(one) and not abs(one) <= _GREATEST:
+            if _is_number(one) and not abs(one) <= _MAX_EXACT_NUMBER:
                 raise invalid(f"the number {one} is beyond 2^53, where not everybody reads the same")
-    if len(msgspec.json.encode(source)) > MOST_BYTES:
-        raise invalid(f"it has more than {MOST_BYTES} bytes")
+    if len(msgspec.json.encode(source)) > MAX_FILTER_BYTES:
+        raise invalid(f"it has more than {MAX_FILTER_BYTES} bytes")
 
 
 def _containers(value: Any) -> Iterator[tuple[Any, int]]:

@@ -27,7 +27,7 @@ from waypost.errors import (
 from waypost.redaction import redacted
 
 NULL: Final = Raw(b"null")
-MOST: Final = 64 * 1024 * 1024
+MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 """The bytes of the longest message."""
 
 Given: TypeAlias = Raw | UnsetType
@@ -322,7 +322,7 @@ _NEAR: Final = 16 * 1024
 """Bytes at both ends of a message that cannot be read that are looked at all the same."""
 
 
-def read(data: bytes) -> FromWorker:
+def decode_message(data: bytes) -> FromWorker:
     """A message of a worker; a `ProtocolError` says why it is none."""
     try:
         if not data.isascii():
@@ -333,7 +333,7 @@ def read(data: bytes) -> FromWorker:
     return frame
 
 
-def named_in(data: bytes) -> tuple[type[Struct] | None, list[str]]:
+def find_invocation_ids(data: bytes) -> tuple[type[Struct] | None, list[str]]:
     """Whether a message that cannot be read is an answer or a call, and which calls it names near its ends."""
     near = data if len(data) <= 2 * _NEAR else data[:_NEAR] + b" " + data[-_NEAR:]
     ids = dict.fromkeys(found.decode(errors="replace") for found in _NAMED.findall(near))
@@ -355,13 +355,13 @@ def _decoded(data: bytes) -> FromWorker:
         return _decode(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 
-def failed(answer: InvocationResult) -> InvocationFailed | None:
+def to_exception(answer: InvocationResult) -> InvocationFailed | None:
     """What an answer says went wrong, for whoever waits for it."""
-    failure = failure_in(answer.error)
+    failure = read_failure(answer.error)
     return None if failure is None else InvocationFailed(failure.message, failure.code, failure.stacktrace)
 
 
-def failure_in(error: Given) -> Failure | None:
+def read_failure(error: Given) -> Failure | None:
     """The error of a result; one that makes no sense is told as it came."""
     if error is UNSET or bytes(error) == b"null":
         return None
@@ -382,11 +382,11 @@ _CODES: Final = (
 )
 
 
-class Unreached(InvocationFailed):
+class WorkerUnreachable(InvocationFailed):
     """Nobody could be asked, or whoever was asked is gone: the function itself did not fail."""
 
 
-def failure_of(error: BaseException) -> Failure:
+def to_failure(error: BaseException) -> Failure:
     """What a worker is told about an error."""
     if isinstance(error, InvocationFailed):
         return Failure(error.code, error.message, error.stacktrace)
@@ -399,7 +399,7 @@ def failure_of(error: BaseException) -> Failure:
 
 def not_found(function_id: str, namespace: str) -> InvocationFailed:
     """Nobody offers a function."""
-    return Unreached(f"Function {shorten(function_id)} not found in namespace {shorten(namespace)}.", UNKNOWN)
+    return WorkerUnreachable(f"Function {shorten(function_id)} not found in namespace {shorten(namespace)}.", UNKNOWN)
 
 
 class LegacyTrigger(Struct):

@@ -23,15 +23,15 @@ from waypost.workers.functions import Call, Run
 if TYPE_CHECKING:
     from waypost.upstreams.egress import Egress, EgressResponse
 
-WITHIN: Final = 30.0
+DEFAULT_TIMEOUT_S: Final = 30.0
 """Seconds that a call may take where nothing else is said."""
-LONGEST: Final = 900.0
+MAX_TIMEOUT_S: Final = 900.0
 """Seconds that a call may take whatever is said."""
-MOST_BYTES: Final = 10 * 1024 * 1024
+MAX_RESPONSE_BYTES: Final = 10 * 1024 * 1024
 """The bytes of the largest answer."""
-MOST_BESIDE: Final = 4 * 1024
+MAX_HEADER_CHARACTERS: Final = 4 * 1024
 """The characters of the longest header that tells of a call."""
-TOLD: Final = 500
+MAX_QUOTED_CHARACTERS: Final = 500
 """How many characters of an answer a failure tells."""
 
 _WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
@@ -59,7 +59,7 @@ class ApiKey(Struct, tag="api_key"):
 Auth: TypeAlias = Hmac | Bearer | ApiKey
 
 
-class WayOut:
+class HttpFunctions:
     """The way to functions that are at no worker."""
 
     def __init__(self, allow_private: bool, secrets: Iterable[str] = ()) -> None:
@@ -78,10 +78,10 @@ class WayOut:
         body = None if method in _WITHOUT_BODY else bytes(call.data)
         shown, secret = self._credentials(function_id, place.auth, body or b"")
         content = {} if body is None else {"content-type": "application/json"}
-        headers = _merged((content, _beside(function_id, call), place.headers or {}, shown))
+        headers = _merged((content, _metadata_headers(function_id, call), place.headers or {}, shown))
         fetched = await self._fetch(function_id, place, method, headers, body)
         if fetched.status >= 400:
-            said = _said(fetched, place, shown, secret)
+            said = _quote_response(fetched, place, shown, secret)
             raise InvocationFailed(
                 f"{function_id} answered {fetched.status}{said}", error_class=class_of_status(fetched.status)
             )
@@ -127,7 +127,7 @@ class WayOut:
         try:
             async with asyncio.timeout(within):
                 return await self._open().request(
-                    method, place.url, headers, body, within=2 * LONGEST, most_bytes=MOST_BYTES
+                    method, place.url, headers, body, within=2 * MAX_TIMEOUT_S, most_bytes=MAX_RESPONSE_BYTES
                 )
         except TimeoutError:
             raise InvocationFailed(f"{function_id} did not answer within {within:g} s.", "TIMEOUT") from None
@@ -147,7 +147,7 @@ class WayOut:
 
 def _seconds(timeout_ms: int | None) -> float:
     """How long a call may take."""
-    return WITHIN if timeout_ms is None or timeout_ms <= 0 else min(timeout_ms / 1000, LONGEST)
+    return DEFAULT_TIMEOUT_S if timeout_ms is None or timeout_ms <= 0 else min(timeout_ms / 1000, MAX_TIMEOUT_S)
 
 
 def _merged(sources: Iterable[Mapping[str, str]]) -> dict[str, str]:
@@ -155,7 +155,7 @@ def _merged(sources: Iterable[Mapping[str, str]]) -> dict[str, str]:
     return {name.lower(): value for source in sources for name, value in source.items()}
 
 
-def _beside(function_id: str, call: Call) -> dict[str, str]:
+def _metadata_headers(function_id: str, call: Call) -> dict[str, str]:
     """What comes beside the data of a call, as headers; traces that no header can hold are left out."""
     traces = {"traceparent": call.traceparent, "baggage": call.baggage}
     headers = {name: value for name, value in traces.items() if value and _fits(value)}
@@ -166,9 +166,9 @@ def _beside(function_id: str, call: Call) -> dict[str, str]:
         text = json.dumps(metadata, separators=(",", ":"))
     except (msgspec.MsgspecError, RecursionError) as error:
         raise InvocationFailed(f"The metadata for {function_id} cannot be read: {error}.") from None
-    if len(text) > MOST_BESIDE:
+    if len(text) > MAX_HEADER_CHARACTERS:
         raise InvocationFailed(
-            f"The metadata for {function_id} goes into a header, which has at most {MOST_BESIDE} characters.",
+            f"The metadata for {function_id} goes into a header, which has at most {MAX_HEADER_CHARACTERS} characters.",
             "payload_too_large",
         )
     key = metadata.get("idempotencyKey") if isinstance(metadata, dict) else None
@@ -178,7 +178,7 @@ def _beside(function_id: str, call: Call) -> dict[str, str]:
 
 
 def _fits(value: str) -> bool:
-    return value.isascii() and value.isprintable() and len(value) <= MOST_BESIDE
+    return value.isascii() and value.isprintable() and len(value) <= MAX_HEADER_CHARACTERS
 
 
 def _signature(secret: str, body: bytes) -> dict[str, str]:
@@ -203,9 +203,9 @@ def _answer(fetched: EgressResponse) -> Raw:
     return Raw(text.encode())
 
 
-def _said(fetched: EgressResponse, place: Outside, shown: Mapping[str, str], secret: str) -> str:
+def _quote_response(fetched: EgressResponse, place: Outside, shown: Mapping[str, str], secret: str) -> str:
     """The beginning of an answer; secrets leave it first, since half of one would not be recognised."""
     asked = {str(number): value for number, (_, value) in enumerate(parse_qsl(urlsplit(place.url).query))}
     secrets = secrets_of(place.headers or {}, shown, asked, {"secret": secret})
-    told = without(fetched.body.decode("utf-8", "replace"), secrets).strip()[:TOLD]
+    told = without(fetched.body.decode("utf-8", "replace"), secrets).strip()[:MAX_QUOTED_CHARACTERS]
     return f": {told}" if told else "."

@@ -17,7 +17,7 @@ from msgspec import Raw
 from waypost.capabilities.schemas.validators import Validator
 from waypost.errors import DefinitionError, InvocationFailed, WaypostError
 from waypost.loops import running_loop
-from waypost.workers.calls import Calling, call_of, caller_of
+from waypost.workers.calls import CallRunner, call_of, caller_of
 from waypost.workers.filters import Filter
 from waypost.workers.frames import (
     Failure,
@@ -33,14 +33,14 @@ from waypost.workers.frames import (
     ObserverStateChanged,
     TriggerRegistrationResult,
     encode,
-    failure_of,
+    to_failure,
 )
 from waypost.workers.functions import Function, Functions
 from waypost.workers.observers import (
-    AT_ONCE,
-    Delivering,
+    DEFAULT_CONCURRENCY,
     Event,
     Observer,
+    ObserverDelivery,
     State,
     Watch,
     admit,
@@ -52,10 +52,10 @@ from waypost.workers.triggers import Binding, Kind, Listener, Triggers
 from waypost.workers.worker import Worker
 
 
-class Source:
+class ObservedFunction:
     """A function that stands in for the provider of a kind of trigger."""
 
-    def __init__(self, observing: Observing, function: Function) -> None:
+    def __init__(self, observing: ObserverRegistry, function: Function) -> None:
         self._observing = observing
         self._source = function.key
 
@@ -110,30 +110,30 @@ def _observer(binding: Binding, source: tuple[str, str]) -> Observer:
         metadata=binding.metadata,
         max_fires=None,
         expires_in=None,
-        max_in_flight=AT_ONCE,
-        places=asyncio.Semaphore(AT_ONCE),
+        max_in_flight=DEFAULT_CONCURRENCY,
+        places=asyncio.Semaphore(DEFAULT_CONCURRENCY),
         legacy=LegacyTrigger(binding.type, binding.config),
     )
 
 
 FEATURE: Final = "observe.v1"
 """What the hub and workers call all this."""
-MOST: Final = 10_000
+MAX_OBSERVERS: Final = 10_000
 """Observers of one worker, and observers that are remembered when it leaves."""
-MOST_AT_ONE: Final = 1_000
+MAX_OBSERVERS_OF_FUNCTION: Final = 1_000
 """Observers of one function."""
-PATIENCE: Final = 35.0
+ACKNOWLEDGE_TIMEOUT_S: Final = 35.0
 """Seconds that an owner has to agree; workers themselves give their hooks 30."""
 
 
-class Observing:
+class ObserverRegistry:
     """All observers of a hub."""
 
-    def __init__(self, functions: Functions, calling: Calling) -> None:
+    def __init__(self, functions: Functions, calling: CallRunner) -> None:
         self._functions = functions
         self._calling = calling
-        self.patience = PATIENCE
-        self._delivering = Delivering(calling, self._used_up)
+        self.patience = ACKNOWLEDGE_TIMEOUT_S
+        self._delivering = ObserverDelivery(calling, self._used_up)
         self._revisions = itertools.count(1)
         self._observers: dict[str, Observer] = {}
         self._at: dict[Function, set[Observer]] = {}
@@ -178,7 +178,7 @@ class Observing:
             self._check_room(worker, wish.id)
             observer = observer_of(wish, worker)
         except InvocationFailed as error:
-            worker.send(ObserveResult(wish.id, "error", failure_of(error)))
+            worker.send(ObserveResult(wish.id, "error", to_failure(error)))
             return
         self._begin(observer)
 
@@ -187,7 +187,7 @@ class Observing:
         try:
             self._check_room(observer.maker, observer.id)
         except InvocationFailed as error:
-            observer.state, observer.reason = "error", failure_of(error)
+            observer.state, observer.reason = "error", to_failure(error)
             self._tell(observer)
             return
         self._begin(observer)
@@ -261,15 +261,15 @@ class Observing:
             self._end(observer)
             if observer.max_fires is not None or observer.expires_in is not None:
                 self._left[worker.owner, observer.id] = observer.asked, observer.fires, observer.expires_at
-        while len(self._left) > MOST:
+        while len(self._left) > MAX_OBSERVERS:
             del self._left[next(iter(self._left))]
 
     def _check_room(self, maker: Listener, observer_id: str) -> None:
         before = self._observers.get(observer_id)
         if before is not None and before.maker is not maker:
             raise InvocationFailed(f"The observer {observer_id} is another worker's.", "OBSERVER_ID_IN_USE")
-        if before is None and len(self._made.get(maker, ())) >= MOST:
-            raise InvocationFailed(f"A worker has at most {MOST} observers.", "TOO_MANY_OBSERVERS")
+        if before is None and len(self._made.get(maker, ())) >= MAX_OBSERVERS:
+            raise InvocationFailed(f"A worker has at most {MAX_OBSERVERS} observers.", "TOO_MANY_OBSERVERS")
 
     def _begin(self, observer: Observer) -> None:
         before = self._observers.get(observer.id)
@@ -345,7 +345,7 @@ class Observing:
             self._calling.check(function, caller_of(observer.maker), "observe")
             self._crowd(observer, function)
         except WaypostError as error:
-            observer.refusal = failure_of(error)
+            observer.refusal = to_failure(error)
             return
         owner = function.owner
         if owner is None or not owner.observes:
@@ -358,8 +358,10 @@ class Observing:
 
     def _crowd(self, observer: Observer, function: Function) -> None:
         there = self._at.setdefault(function, set())
-        if len(there) >= MOST_AT_ONE:
-            raise InvocationFailed(f"{function.id} has {MOST_AT_ONE} observers already.", "TOO_MANY_OBSERVERS")
+        if len(there) >= MAX_OBSERVERS_OF_FUNCTION:
+            raise InvocationFailed(
+                f"{function.id} has {MAX_OBSERVERS_OF_FUNCTION} observers already.", "TOO_MANY_OBSERVERS"
+            )
         there.add(observer)
 
     def _announce(self, worker: Worker, function: Function, observers: list[Observer]) -> None:
@@ -479,10 +481,10 @@ Key: TypeAlias = tuple[str, str]
 """A namespace, and the id of a kind of trigger."""
 
 
-class Replacing:
+class TriggerReplacements:
     """All functions that would stand in for providers; of several for one kind the first does."""
 
-    def __init__(self, triggers: Triggers, observing: Observing) -> None:
+    def __init__(self, triggers: Triggers, observing: ObserverRegistry) -> None:
         self._triggers = triggers
         self._observing = observing
         self._rows: dict[Key, dict[str, Kind]] = {}
@@ -512,7 +514,7 @@ class Replacing:
             None if terms is None else terms.args_format,
             namespace=key[0],
             worker=function.owner,
-            stand_in=Source(self._observing, function),
+            stand_in=ObservedFunction(self._observing, function),
         )
 
 

@@ -20,7 +20,7 @@ from msgspec import UNSET, Raw
 from waypost.capabilities.schemas.validators import Validator
 from waypost.errors import DefinitionError, InvocationFailed, WaypostError
 from waypost.loops import running_loop
-from waypost.workers.calls import Calling, caller_of
+from waypost.workers.calls import CallRunner, caller_of
 from waypost.workers.filters import ROOTS, Filter
 from waypost.workers.frames import (
     NULL,
@@ -33,7 +33,7 @@ from waypost.workers.frames import (
     ObserverInfo,
     Origin,
     encode,
-    failure_of,
+    to_failure,
 )
 from waypost.workers.functions import DEFAULT, Call, Function
 from waypost.workers.triggers import Listener
@@ -41,9 +41,9 @@ from waypost.workers.worker import Worker, invocation_id
 
 State: TypeAlias = Literal["pending", "active", "suspended", "error", "disposed"]
 
-AT_ONCE: Final = 256
+DEFAULT_CONCURRENCY: Final = 256
 """Activations that run at once where an observer does not say."""
-_MOST_BYTES: Final = 32 * 1024
+_MAX_OBSERVER_BYTES: Final = 32 * 1024
 _CAPTURED: Final = ("input", "output", "caller")
 _ENDS: Final = {"success": ("success",), "error": ("error",), "complete": ("success", "error")}
 _FORMS: Final = ("envelope", "input", "output")
@@ -120,8 +120,8 @@ def observer_of(wish: Observe, maker: Worker) -> Observer:
     """The observer that a worker wishes for; `InvocationFailed` says why there cannot be one."""
     source, target = wish.source, wish.target
     asked = encode(wish)
-    if len(asked) > _MOST_BYTES:
-        raise _invalid(f"it has {len(asked)} bytes and may have {_MOST_BYTES}")
+    if len(asked) > _MAX_OBSERVER_BYTES:
+        raise _invalid(f"it has {len(asked)} bytes and may have {_MAX_OBSERVER_BYTES}")
     on, deliver = source.on or "success", source.deliver or "envelope"
     capture = tuple(_CAPTURED if source.capture is None else source.capture)
     if not (wish.id and source.function_id and target.function_id):
@@ -136,7 +136,7 @@ def observer_of(wish: Observe, maker: Worker) -> Observer:
         value = getattr(wish, name)
         if value is not None and value < 1:
             raise _invalid(f"`{name}` is at least 1, not {value}")
-    at_once = wish.max_in_flight or AT_ONCE
+    at_once = wish.max_in_flight or DEFAULT_CONCURRENCY
     return Observer(
         id=wish.id,
         maker=maker,
@@ -274,7 +274,7 @@ def event_of(told: Observed, function: Function) -> Event:
     )
 
 
-MOST_FOLLOWED: Final = 1_000
+MAX_FOLLOWED_CALLS: Final = 1_000
 """Calls of one function that nobody but observers waits for; of more the end is not seen."""
 _STOPPED: Final = Failure("invocation_stopped", "Invocation stopped: nobody waits for it any more.")
 
@@ -294,7 +294,7 @@ class Watch:
         """Run the function, and tell whoever wants to know how it ended."""
         if not call.is_void:
             return await self._run(call)
-        if self._followed >= MOST_FOLLOWED:
+        if self._followed >= MAX_FOLLOWED_CALLS:
             return await self._function.run(call)
         call.is_void = False  # nobody waits for it, but observers want to know how it ends
         self._followed += 1
@@ -344,7 +344,7 @@ def _failure(error: BaseException) -> Failure | None:
     if isinstance(error, InvocationFailed):
         return Failure(error.code, error.message)
     if isinstance(error, WaypostError):
-        return failure_of(error)
+        return to_failure(error)
     if isinstance(error, asyncio.CancelledError):
         return _STOPPED
     if isinstance(error, Exception):
@@ -353,20 +353,20 @@ def _failure(error: BaseException) -> Failure | None:
 
 
 _log: Final = logging.getLogger(__name__)
-DEEPEST: Final = 8
+MAX_DEPTH: Final = 8
 """Observers that may hear of each other in a row."""
-MOST_WAITING: Final = 10_000
+MAX_WAITING: Final = 10_000
 """Activations of one observer that wait for their turn."""
-MOST_OF_ONE: Final = 20_000
+MAX_WAITING_OF_WORKER: Final = 20_000
 """Activations of all observers of one worker."""
-MOST_BYTES: Final = 64 * 1024 * 1024
+MAX_WAITING_BYTES: Final = 64 * 1024 * 1024
 """Bytes that wait for one observer."""
 
 
-class Delivering:
+class ObserverDelivery:
     """Calls the functions of observers."""
 
-    def __init__(self, calling: Calling, used_up: Callable[[Observer], None]) -> None:
+    def __init__(self, calling: CallRunner, used_up: Callable[[Observer], None]) -> None:
         self._calling = calling
         self._used_up = used_up
         self._tasks: set[asyncio.Task[None]] = set()
@@ -385,7 +385,7 @@ class Delivering:
 
     def fire(self, observer: Observer, event: Event) -> None:
         """Let an observer hear of something, if it can."""
-        if event.depth >= DEEPEST:
+        if event.depth >= MAX_DEPTH:
             _miss(observer, f"{event.depth} observers stand before it already")
             return
         if self._is_full(observer):
@@ -408,7 +408,7 @@ class Delivering:
 
     async def call(self, observer: Observer, call: Call) -> Raw:
         """Make the call of an owner to an observer's function, and wait for what it answers."""
-        if call.observe_depth >= DEEPEST:
+        if call.observe_depth >= MAX_DEPTH:
             why = f"{call.observe_depth} observers stand before this one already."
             raise InvocationFailed(why, "OBSERVE_DEPTH_EXCEEDED")
         call.function_id = observer.target[1]
@@ -425,9 +425,9 @@ class Delivering:
 
     def _is_full(self, observer: Observer) -> bool:
         return (
-            observer.unfinished >= observer.max_in_flight + MOST_WAITING
-            or observer.held >= MOST_BYTES
-            or self._of[observer.maker] >= MOST_OF_ONE
+            observer.unfinished >= observer.max_in_flight + MAX_WAITING
+            or observer.held >= MAX_WAITING_BYTES
+            or self._of[observer.maker] >= MAX_WAITING_OF_WORKER
         )
 
     def _start(self, observer: Observer, call: Call) -> None:
@@ -458,7 +458,7 @@ class Delivering:
         except WaypostError as error:
             _log.debug("the observer %s could not be told: %s", observer.id, error.message)
         except Exception as error:
-            failure_of(error)
+            to_failure(error)
 
     async def _made(self, observer: Observer, call: Call) -> Raw:
         namespace, function_id = observer.target

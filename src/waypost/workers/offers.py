@@ -21,7 +21,7 @@ from waypost.errors import DefinitionError
 from waypost.wire.definitions import ToolDefinition
 from waypost.workers.frames import encode
 from waypost.workers.functions import DEFAULT, Call, Function, is_internal, trace_here
-from waypost.workers.schemas import input_schema, open_schema, output_schema, unusable
+from waypost.workers.schemas import find_schema_problem, input_schema, open_schema, output_schema
 
 _log: Final = logging.getLogger(__name__)
 CATEGORY: Final = "Workers"
@@ -53,7 +53,7 @@ class _Form:
         return arguments
 
 
-def runner(function: Function) -> Handler:
+def build_handler(function: Function) -> Handler:
     """How the pipeline runs a function: calls of workers pass through as they are, others are put into words for it."""
 
     async def run(given: Any, ctx: Context) -> Any:
@@ -69,13 +69,13 @@ def runner(function: Function) -> Handler:
     return run
 
 
-def inner(function: Function) -> Capability:
+def internal_capability(function: Function) -> Capability:
     """What stands for a function that is nobody's tool."""
     return Capability(
         kind=Kind.TOOL,
         id=function.id,
         definition=ToolDefinition(function.id),
-        handler=runner(function),
+        handler=build_handler(function),
         is_async=True,
         arguments=OPEN,
         owner="hub",
@@ -100,11 +100,11 @@ class Offers:
             # Of functions that are registered together, the one whose id the name stands for has it.
             for function in sorted(new, key=_is_ambiguous):
                 if is_internal(function.id):
-                    row = inner(function)
+                    row = internal_capability(function)
                     function.offer = Offer("", row, row)
                 else:
                     source = _source(function.id, function.namespace)
-                    (function.offer,) = self._registry.offer(source, [_tool(function)], Priority.WORKER)
+                    (function.offer,) = self._registry.offer(source, [_build_tool(function)], Priority.WORKER)
 
 
 def _source(function_id: str, namespace: str) -> str:
@@ -116,7 +116,7 @@ def _is_ambiguous(function: Function) -> bool:
     return function.namespace != DEFAULT or tool_name(function.id).replace("__", "::") != function.id
 
 
-def find(registry: Registry, function_id: str, namespace: str = DEFAULT) -> Capability | None:
+def find_function_tool(registry: Registry, function_id: str, namespace: str = DEFAULT) -> Capability | None:
     """The tool that is a function, whatever it had to be called."""
     plain = tool_name(function_id)
     found, attempt = registry.tools.get(plain), 0
@@ -144,7 +144,7 @@ def tool_name(function_id: str) -> str:
     return name if is_wire_name(name) else to_portable(name) or "function"
 
 
-def _tool(function: Function) -> Capability:
+def _build_tool(function: Function) -> Capability:
     name = tool_name(function.id)
     schema, returns = _schemas(function)
     metadata = function.metadata if isinstance(function.metadata, dict) else {}
@@ -162,7 +162,7 @@ def _tool(function: Function) -> Capability:
             output_schema=UNSET if returns is None else returns,
             meta=meta,
         ),
-        handler=runner(function),
+        handler=build_handler(function),
         is_async=True,
         arguments=OPEN if schema == OPEN.schema else _Form(function.id, schema),
         owner=None if function.owner is None else function.owner.owner,
@@ -184,9 +184,9 @@ def _tool(function: Function) -> Capability:
 def _schemas(function: Function) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """What clients are told of the arguments and the answer of a function, as far as they can use it."""
     schema, returns = input_schema(function.request_format), output_schema(function.response_format)
-    problem = unusable(schema)
+    problem = find_schema_problem(schema)
     if problem is not None:
         complain = _log.warning if function.owner is None else function.owner.complain
         complain("the arguments of %s are not checked: its schema cannot be used: %s", function.id, problem)
         schema = open_schema(schema)
-    return schema, None if returns is None or unusable(returns) is not None else returns
+    return schema, None if returns is None or find_schema_problem(returns) is not None else returns

@@ -18,17 +18,17 @@ from waypost.wire.hosts import is_loopback
 from waypost.workers.sockets import Receiver, Refusal, Socket
 
 _log: Final = logging.getLogger(__name__)
-_LOOK_EVERY: Final = 10.0
-_PING_AFTER: Final = 20.0
-_SILENT: Final = 60.0
-_MOST_SOCKETS: Final = 20_000
+_CHECK_INTERVAL_S: Final = 10.0
+_PING_AFTER_S: Final = 20.0
+_SILENCE_TIMEOUT_S: Final = 60.0
+_MAX_SOCKETS: Final = 20_000
 _PLACES: Final = ("/ws/channels/", "/otel")
 
 Channel: TypeAlias = Callable[[SplitResult], Receiver]
 """Who the end of a channel is for."""
 
 
-class Drain:
+class TelemetrySink:
     """Takes what workers measure of themselves, and keeps nothing of it."""
 
     def opened(self, socket: Socket) -> None:
@@ -102,16 +102,16 @@ class Port:
         return Socket(self._route, self._sockets)
 
     def _route(self, request: Request) -> Receiver:
-        url = urlsplit(untangled(request.path))
+        url = urlsplit(repair_path(request.path))
         self._refuse_pages(request)
-        if len(self._sockets) > _MOST_SOCKETS:
-            raise Refusal(503, f"There are {_MOST_SOCKETS} connections already.")
+        if len(self._sockets) > _MAX_SOCKETS:
+            raise Refusal(503, f"There are {_MAX_SOCKETS} connections already.")
         place = url.path.rstrip("/")
         if "/ws/channels/" in place:
             return self._channel(url)
         self._refuse_strangers(request, url.query)
         if place.endswith("/otel"):
-            return Drain()
+            return TelemetrySink()
         return self._desk()
 
     def _refuse_pages(self, request: Request) -> None:
@@ -132,13 +132,13 @@ class Port:
     async def _watch(self) -> None:
         """Find out who is there no more."""
         while True:
-            await asyncio.sleep(_LOOK_EVERY)
+            await asyncio.sleep(_CHECK_INTERVAL_S)
             now = running_loop().time()
             for socket in list(self._sockets):
                 silent = socket.silence(now)
-                if silent > _SILENT:
+                if silent > _SILENCE_TIMEOUT_S:
                     socket.abort()
-                elif silent > _PING_AFTER:
+                elif silent > _PING_AFTER_S:
                     socket.ping()
 
 
@@ -147,7 +147,7 @@ def is_open_to_all(host: str, token: str) -> bool:
     return not is_loopback(host) and not token
 
 
-def untangled(path: str) -> str:
+def repair_path(path: str) -> str:
     """A path as it was meant: some workers put `/otel` behind an address that ends in `?token=...`."""
     base, _, query = path.partition("?")
     for place in _PLACES:

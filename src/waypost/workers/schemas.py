@@ -13,10 +13,10 @@ from typing import Any, Final
 from waypost.capabilities.schemas.validators import Validator, check_limits
 from waypost.errors import DefinitionError
 
-DEEPEST: Final = 32
+MAX_SCHEMA_DEPTH: Final = 32
 """How many schemas may stand within each other."""
 TYPES: Final = frozenset(("object", "array", "string", "number", "integer", "boolean", "null"))
-_LEVELS: Final = 2 * DEEPEST + 2
+_LEVELS: Final = 2 * MAX_SCHEMA_DEPTH + 2
 """Levels of JSON that many schemas have: each stands in the `properties` of the one around it."""
 _DRAFTS: Final = frozenset(
     (
@@ -28,10 +28,10 @@ _DRAFTS: Final = frozenset(
 _PLACES: Final = ("$defs", "definitions")
 
 
-def unusable(schema: dict[str, Any]) -> str | None:
+def find_schema_problem(schema: dict[str, Any]) -> str | None:
     """Why a schema cannot be used, if it cannot."""
     if not _is_shallow(schema, _LEVELS):
-        return f"it is nested deeper than {DEEPEST} levels"
+        return f"it is nested deeper than {MAX_SCHEMA_DEPTH} levels"
     try:
         check_limits(schema)
         if not _is_plain(schema, _LEVELS, schema):
@@ -200,12 +200,12 @@ def _from_tree(field: Mapping[str, Any], depth: int) -> dict[str, Any]:
     if isinstance(field.get("description"), str):
         schema["description"] = field["description"]
     body, items = field.get("body"), field.get("items")
-    if depth < DEEPEST and isinstance(body, list):
+    if depth < MAX_SCHEMA_DEPTH and isinstance(body, list):
         fields = [one for one in body if isinstance(one, Mapping) and isinstance(one.get("name"), str)]
         schema["properties"] = {one["name"]: _from_tree(one, depth + 1) for one in fields}
         required = [one["name"] for one in fields if one.get("required")]
         if required:
             schema["required"] = required
-    if depth < DEEPEST and isinstance(items, Mapping):
+    if depth < MAX_SCHEMA_DEPTH and isinstance(items, Mapping):
         schema["items"] = _from_tree(items, depth + 1)
     return schema

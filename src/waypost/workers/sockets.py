@@ -18,7 +18,7 @@ from websockets.server import ServerProtocol
 
 from waypost.corked import CorkedTransport
 from waypost.loops import running_loop
-from waypost.workers.frames import MOST
+from waypost.workers.frames import MAX_MESSAGE_BYTES
 
 try:
     from websockets.speedups import apply_mask
@@ -32,11 +32,11 @@ _MASKED: Final = 0x80
 _SHORT: Final = 126
 _MEDIUM: Final = 65_536
 _KEY: Final = 4
-_PIECE: Final = 128
+_CHUNK_BYTES: Final = 128
 """Bytes that are handed on in one go where nobody knows what they are."""
 
 
-def head(kind: int, length: int) -> bytes:
+def frame_header(kind: int, length: int) -> bytes:
     """What stands before a whole message of so many bytes."""
     if length < _SHORT:
         return bytes((kind, length))
@@ -45,7 +45,7 @@ def head(kind: int, length: int) -> bytes:
     return bytes((kind, _SHORT + 1)) + length.to_bytes(8, "big")
 
 
-class Splitter:
+class FrameSplitter:
     """Puts the bytes of a connection together to frames."""
 
     def __init__(self, most: int) -> None:
@@ -74,7 +74,7 @@ class Splitter:
             at = end
         if self.is_lost:
             self._needed = 0
-            yield from ((False, data[start : start + _PIECE]) for start in range(at, len(data), _PIECE))
+            yield from ((False, data[start : start + _CHUNK_BYTES]) for start in range(at, len(data), _CHUNK_BYTES))
         elif at < len(data):
             self._rest += data[at:]
             self._needed -= at
@@ -103,13 +103,13 @@ class Splitter:
 _log: Final = logging.getLogger(__name__)
 _wire_log: Final = _log.getChild("wire")
 _wire_log.setLevel(logging.WARNING)  # it tells of every connection that opens and closes
-_MOST_UNSENT: Final = 2 * MOST
-_MUCH: Final = 16 * 1024
+_MAX_UNSENT_BYTES: Final = 2 * MAX_MESSAGE_BYTES
+_LARGE_READ_BYTES: Final = 16 * 1024
 """Bytes that came at once from which on they are taken bit by bit, so that everybody else has a turn in between."""
-_AT_ONCE: Final = 64
+_FRAMES_PER_TURN: Final = 64
 """How many frames such a bit has at most."""
-_OPEN_WITHIN: Final = 10.0
-_CLOSE_WITHIN: Final = 2.0
+_HANDSHAKE_TIMEOUT_S: Final = 10.0
+_CLOSE_TIMEOUT_S: Final = 2.0
 _HANDSHAKE_END: Final = b"\r\n\r\n"
 _FRAMES: Final = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 
@@ -146,11 +146,11 @@ Route: TypeAlias = Callable[[Request], Receiver]
 class Socket(asyncio.Protocol):
     """The hub's end of one connection."""
 
-    def __init__(self, route: Route, all_of_them: set[Socket], most: int = MOST) -> None:
+    def __init__(self, route: Route, all_of_them: set[Socket], most: int = MAX_MESSAGE_BYTES) -> None:
         self._route = route
         self._all = all_of_them
         self._ws = ServerProtocol(max_size=most, logger=_wire_log)
-        self._frames = Splitter(most)
+        self._frames = FrameSplitter(most)
         self._receiver: Receiver | None = None
         self._transport: CorkedTransport | None = None
         self._parts: list[bytes] = []
@@ -177,14 +177,14 @@ class Socket(asyncio.Protocol):
         self._transport = CorkedTransport(transport, loop, self._sent)
         self.heard = loop.time()
         self._all.add(self)
-        self._timer = loop.call_later(_OPEN_WITHIN, self._transport.abort)
+        self._timer = loop.call_later(_HANDSHAKE_TIMEOUT_S, self._transport.abort)
 
     def data_received(self, data: bytes) -> None:
         """Hand on every message that is whole by now; when much came at once, a few of them in each turn."""
         self.heard = running_loop().time()
         if self._receiver is None:
             # Who does not wait for the answer to the handshake is left to the library altogether.
-            self._frames.is_lost = len(data) >= _MUCH or not data.endswith(_HANDSHAKE_END)
+            self._frames.is_lost = len(data) >= _LARGE_READ_BYTES or not data.endswith(_HANDSHAKE_END)
             if not self._frames.is_lost:
                 self._ws.receive_data(data)
                 self._take()
@@ -192,7 +192,7 @@ class Socket(asyncio.Protocol):
         found = self._frames.feed(data)
         if self._waiting is not None:
             self._waiting = chain(self._waiting, found)
-        elif len(data) < _MUCH:
+        elif len(data) < _LARGE_READ_BYTES:
             self._sort(found)
         elif self._transport is not None:
             self._waiting = found
@@ -295,8 +295,8 @@ class Socket(asyncio.Protocol):
         if self._waiting is None:
             self._transport.resume_reading()
             return
-        frames = list(islice(self._waiting, _AT_ONCE))
-        if len(frames) < _AT_ONCE:
+        frames = list(islice(self._waiting, _FRAMES_PER_TURN))
+        if len(frames) < _FRAMES_PER_TURN:
             self._waiting = None
         self._sort(frames)
         self._read_on()
@@ -314,10 +314,10 @@ class Socket(asyncio.Protocol):
 
     def _send(self, kind: int, data: bytes) -> None:
         if self._transport is not None and self.is_open:
-            self._transport.write_message(head(kind, len(data)) + data)
+            self._transport.write_message(frame_header(kind, len(data)) + data)
 
     def _sent(self) -> None:
-        if self._transport is not None and self._transport.get_write_buffer_size() > _MOST_UNSENT:
+        if self._transport is not None and self._transport.get_write_buffer_size() > _MAX_UNSENT_BYTES:
             _log.warning("a worker does not read what is sent to it and is disconnected")
             self.abort()
 
@@ -385,7 +385,7 @@ class Socket(asyncio.Protocol):
 
     def _end_soon(self) -> None:
         if self._timer is None and self._transport is not None:
-            self._timer = running_loop().call_later(_CLOSE_WITHIN, self._end)
+            self._timer = running_loop().call_later(_CLOSE_TIMEOUT_S, self._end)
 
     def _end(self) -> None:
         """End the connection, unless the other side still has something to read; who never does is found out."""

@@ -14,14 +14,14 @@ from waypost.stores.store import Store
 from waypost.workers.functions import Call, Function, hosted
 from waypost.workers.triggers import Binding, Kind, Triggers
 
-_DEEPEST: Final = 32
-_LONGEST: Final = 256
-_DEEPEST_VALUE: Final = 16
-_MOST_KEYS: Final = 1024
+_MAX_PATH_DEPTH: Final = 32
+_MAX_SEGMENT_BYTES: Final = 256
+_MAX_VALUE_DEPTH: Final = 16
+_MAX_MERGE_KEYS: Final = 1024
 _FORBIDDEN: Final = frozenset(("__proto__", "constructor", "prototype"))
 
 
-class Refused(Exception):
+class UpdateRefused(Exception):
     """An operation that is not applied."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -29,7 +29,7 @@ class Refused(Exception):
         self.code = code
 
 
-def updated(old: Any, operations: list[Any]) -> tuple[Any, list[dict[str, Any]]]:
+def apply_updates(old: Any, operations: list[Any]) -> tuple[Any, list[dict[str, Any]]]:
     """The value after the operations, and what is wrong with those that were not applied."""
     value = copy.deepcopy(old)
     errors = []
@@ -37,9 +37,9 @@ def updated(old: Any, operations: list[Any]) -> tuple[Any, list[dict[str, Any]]]
         try:
             kind = operation.get("type") if isinstance(operation, dict) else None
             if not isinstance(kind, str) or kind not in _OPERATIONS:
-                raise Refused("op.unknown", f"an operation is one of {', '.join(_OPERATIONS)}")
+                raise UpdateRefused("op.unknown", f"an operation is one of {', '.join(_OPERATIONS)}")
             value = _OPERATIONS[kind](value, operation)
-        except Refused as refusal:
+        except UpdateRefused as refusal:
             errors.append({"op_index": index, "code": refusal.code, "message": str(refusal)})
     return value, errors
 
@@ -56,7 +56,7 @@ def _added(sign: int) -> Callable[[Any, dict[str, Any]], Any]:
             if found is None:
                 found = 0
             if not _is_number(found) or not _is_number(by):
-                raise Refused("increment.type_mismatch", "only a number can be counted up or down, by a number")
+                raise UpdateRefused("increment.type_mismatch", "only a number can be counted up or down, by a number")
             return found + sign * by
 
         return _replaced(value, _path(operation, "increment"), add)
@@ -75,10 +75,14 @@ def _append(value: Any, operation: dict[str, Any]) -> Any:
             return [*found, item]
         if isinstance(found, str) and isinstance(item, str):
             return found + item
-        raise Refused("append.type_mismatch", f"nothing can be appended to a value of type {type(found).__name__}")
+        raise UpdateRefused(
+            "append.type_mismatch", f"nothing can be appended to a value of type {type(found).__name__}"
+        )
 
     if len(path) == 1 and not is_nested and value is not None and not isinstance(value, dict):
-        raise Refused("append.target_not_object", f"there is no field {path[0]!r} in a value that is not an object")
+        raise UpdateRefused(
+            "append.target_not_object", f"there is no field {path[0]!r} in a value that is not an object"
+        )
     return _replaced(value, path, append)
 
 
@@ -97,13 +101,13 @@ def _remove(value: Any, operation: dict[str, Any]) -> Any:
 def _merge(value: Any, operation: dict[str, Any]) -> Any:
     more = operation.get("value")
     if not isinstance(more, dict):
-        raise Refused("merge.value.not_an_object", "only an object can be merged in")
-    if len(more) > _MOST_KEYS:
-        raise Refused("merge.value.too_many_keys", f"{len(more)} keys are more than {_MOST_KEYS}")
+        raise UpdateRefused("merge.value.not_an_object", "only an object can be merged in")
+    if len(more) > _MAX_MERGE_KEYS:
+        raise UpdateRefused("merge.value.too_many_keys", f"{len(more)} keys are more than {_MAX_MERGE_KEYS}")
     if _FORBIDDEN & more.keys():
-        raise Refused("merge.value.proto_polluted", "a key of the value is forbidden")
-    if _depth(more) > _DEEPEST_VALUE:
-        raise Refused("merge.value.too_deep", f"the value is nested deeper than {_DEEPEST_VALUE}")
+        raise UpdateRefused("merge.value.proto_polluted", "a key of the value is forbidden")
+    if _depth(more) > _MAX_VALUE_DEPTH:
+        raise UpdateRefused("merge.value.too_deep", f"the value is nested deeper than {_MAX_VALUE_DEPTH}")
     return _replaced(value, _path(operation, "merge"), lambda found: {**_object(found), **more})
 
 
@@ -123,14 +127,16 @@ def _path(operation: dict[str, Any], kind: str) -> list[str]:
     given = operation.get("path")
     path = [given] if isinstance(given, str) else given or []
     if not isinstance(path, list) or not all(isinstance(name, str) for name in path):
-        raise Refused(f"{kind}.path.invalid", "a path is a text or a list of texts")
+        raise UpdateRefused(f"{kind}.path.invalid", "a path is a text or a list of texts")
     path = [] if path == [""] else path
-    if len(path) > _DEEPEST:
-        raise Refused(f"{kind}.path.too_deep", f"a path of {len(path)} is deeper than {_DEEPEST}")
-    if any(len(name.encode()) > _LONGEST for name in path):
-        raise Refused(f"{kind}.path.segment_too_long", f"a part of the path is longer than {_LONGEST} bytes")
+    if len(path) > _MAX_PATH_DEPTH:
+        raise UpdateRefused(f"{kind}.path.too_deep", f"a path of {len(path)} is deeper than {_MAX_PATH_DEPTH}")
+    if any(len(name.encode()) > _MAX_SEGMENT_BYTES for name in path):
+        raise UpdateRefused(
+            f"{kind}.path.segment_too_long", f"a part of the path is longer than {_MAX_SEGMENT_BYTES} bytes"
+        )
     if _FORBIDDEN.intersection(path):
-        raise Refused(f"{kind}.path.proto_polluted", "a part of the path is forbidden")
+        raise UpdateRefused(f"{kind}.path.proto_polluted", "a part of the path is forbidden")
     return path
 
 
@@ -145,7 +151,7 @@ def _is_number(value: Any) -> bool:
 def _depth(value: Any) -> int:
     """How deep a value is nested, as far as it matters."""
     level, depth = [value], 0
-    while level and depth <= _DEEPEST_VALUE:
+    while level and depth <= _MAX_VALUE_DEPTH:
         level = [
             inner
             for one in level
@@ -168,9 +174,9 @@ _OPERATIONS: Final[dict[str, Callable[[Any, dict[str, Any]], Any]]] = {
 KIND: Final = "state"
 _SCOPE: Final = "workers:"
 """How the scopes of workers begin in the store, so that none is a scope of the hub's own."""
-_TRIES: Final = 100
+_MAX_ATTEMPTS: Final = 100
 _PAGE: Final = 1000
-_MOST_LISTED: Final = 100_000
+_MAX_LISTED: Final = 100_000
 
 _KEYED: Final = {
     "type": "object",
@@ -223,11 +229,11 @@ class SharedState:
         ops = payload.get("ops")
         if not isinstance(ops, list):
             raise InvocationFailed("state::update needs ops, a list of operations.")
-        return await self._change(scope, key, lambda old: updated(old, ops))
+        return await self._change(scope, key, lambda old: apply_updates(old, ops))
 
     async def _change(self, scope: str, key: str, change: Callable[[Any], tuple[Any, list[Any]]]) -> Any:
         state = self._store.state
-        for _ in range(_TRIES):
+        for _ in range(_MAX_ATTEMPTS):
             found = await state.get(scope, shorten_key(key))
             old = None if found is None else found.value
             new, errors = change(old)
@@ -243,7 +249,7 @@ class SharedState:
     async def _delete(self, payload: Any, _call: Call) -> Any:
         scope, key = _place(payload)
         state = self._store.state
-        for _ in range(_TRIES):
+        for _ in range(_MAX_ATTEMPTS):
             found = await state.get(scope, shorten_key(key))
             if found is None:
                 return {"old_value": None}
@@ -262,8 +268,8 @@ class SharedState:
         while page := await self._store.state.page(f"{_SCOPE}{scope}", after, _PAGE):
             values += [entry.value for entry in page]
             after = page[-1].key
-            if len(values) > _MOST_LISTED:
-                raise InvocationFailed(f"The scope {scope} has more than {_MOST_LISTED} values.")
+            if len(values) > _MAX_LISTED:
+                raise InvocationFailed(f"The scope {scope} has more than {_MAX_LISTED} values.")
         return values
 
     async def _groups(self, _payload: Any, _call: Call) -> Any:

@@ -53,7 +53,7 @@ class Listener(Protocol):
 
 
 @dataclass(eq=False, slots=True)
-class Inside:
+class HubListener:
     """A part of the hub that listens."""
 
     name: str
@@ -124,12 +124,12 @@ class Claims(Generic[Claim]):
         return None
 
 
-MOST: Final = 10_000
+MAX_BINDINGS: Final = 10_000
 """Bindings of one listener."""
-SETTLES: Final = 0.25
+PROVIDER_DELAY_S: Final = 0.25
 """Seconds after which a new provider on the Python SDK hears of bindings: it offers a kind a moment before it can take
 any, and says nothing to those that come too early."""
-MOST_KINDS: Final = 1_000
+MAX_KINDS_OF_WORKER: Final = 1_000
 """Kinds of triggers of one worker."""
 
 
@@ -273,7 +273,7 @@ class Triggers:
             return False
         if before is not None:
             self._end(before)
-        if self._count[binding.maker] >= MOST:
+        if self._count[binding.maker] >= MAX_BINDINGS:
             return False
         self._count[binding.maker] += 1
         self._bindings[binding.id] = binding
@@ -330,7 +330,7 @@ class Triggers:
             return "it is the hub's"
         if provider is worker:
             return None
-        if not self._claims.has(worker, kind.key) and self._provided(worker) >= MOST_KINDS:
+        if not self._claims.has(worker, kind.key) and self._provided(worker) >= MAX_KINDS_OF_WORKER:
             return "it has too many"
         if provider is None:
             return None
@@ -382,7 +382,7 @@ class Triggers:
         is_known = before is not None and before.worker is worker and before.is_settled
         kind.is_settled = is_known or not _is_early(worker)
         if not kind.is_settled:
-            running_loop().call_later(SETTLES, self._settled, kind)
+            running_loop().call_later(PROVIDER_DELAY_S, self._settled, kind)
 
     def _settled(self, kind: Kind) -> None:
         kind.is_settled = True

@@ -21,17 +21,17 @@ from waypost.errors import Busy, InvocationFailed, ProtocolError
 from waypost.loops import BusyPoll, running_loop
 from waypost.workers import frames
 from waypost.workers.frames import (
-    MOST,
+    MAX_MESSAGE_BYTES,
     NULL,
     FromWorker,
     InvocationResult,
     InvokeFunction,
     Origin,
     Pong,
-    Unreached,
     WorkerRegistered,
+    WorkerUnreachable,
     encode,
-    failed,
+    to_exception,
 )
 from waypost.workers.functions import DEFAULT, Call, Function
 from waypost.workers.sockets import Socket
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 
 _log: Final = logging.getLogger(__name__)
-_MOST_COMPLAINTS: Final = 3
-MOST_UNANSWERED: Final = 10_000
+MAX_WARNINGS: Final = 3
+MAX_PENDING_CALLS: Final = 10_000
 """Calls that one worker may owe answers for, and may have made itself."""
 
 _boot: Final = str(uuid.UUID(bytes=secrets.token_bytes(16), version=4))[:24]
@@ -104,9 +104,10 @@ class Worker:
     def send(self, message: msgspec.Struct) -> None:
         """Send it a message."""
         data = encode(message)
-        if len(data) > MOST:
+        if len(data) > MAX_MESSAGE_BYTES:
             raise InvocationFailed(
-                f"The message has {len(data)} bytes and a message to a worker has at most {MOST}; use a channel.",
+                f"The message has {len(data)} bytes and a message to a worker has at most {MAX_MESSAGE_BYTES};"
+                " use a channel.",
                 "payload_too_large",
             )
         self.socket.send(data)
@@ -118,8 +119,8 @@ class Worker:
         if call.is_void:
             self.send(self._invocation(function_id, call, None))
             return NULL
-        if len(self._unanswered) >= MOST_UNANSWERED:
-            raise Busy(f"The worker {self.name} has {MOST_UNANSWERED} calls to answer already; try again later.")
+        if len(self._unanswered) >= MAX_PENDING_CALLS:
+            raise Busy(f"The worker {self.name} has {MAX_PENDING_CALLS} calls to answer already; try again later.")
         invocation = call.invocation or invocation_id()
         future: asyncio.Future[Raw] = running_loop().create_future()
         self._unanswered[invocation] = future
@@ -140,7 +141,7 @@ class Worker:
         future = self._unanswered.pop(answer.invocation_id or "", None)
         if future is None or future.done():
             return
-        problem = None if answer.error is UNSET else failed(answer)
+        problem = None if answer.error is UNSET else to_exception(answer)
         if problem is not None:
             future.set_exception(problem)
         else:
@@ -157,7 +158,7 @@ class Worker:
     def complain(self, what: str, *about: object) -> None:
         """Tell in the log what is wrong with it, the first few times."""
         self._complaints[what] += 1
-        if self._complaints[what] <= _MOST_COMPLAINTS:
+        if self._complaints[what] <= MAX_WARNINGS:
             _log.warning(what, *about)
 
     def leave(self) -> None:
@@ -171,7 +172,9 @@ class Worker:
 
     def _stopped(self, function_id: str) -> InvocationFailed:
         what = f" before {function_id} was called" if function_id else ""
-        return Unreached(f"Invocation stopped: the worker {self.name} disconnected{what}.", "invocation_stopped")
+        return WorkerUnreachable(
+            f"Invocation stopped: the worker {self.name} disconnected{what}.", "invocation_stopped"
+        )
 
     def _invocation(self, function_id: str, call: Call, invocation: str | None) -> InvokeFunction:
         frame = InvokeFunction(function_id, call.data, invocation, call.metadata, call.traceparent, call.baggage)
@@ -182,15 +185,15 @@ class Worker:
 
 
 INTRODUCTION: Final = "engine::workers::register"
-_PATIENCE: Final = 0.25
+INTRODUCTION_TIMEOUT_S: Final = 0.25
 """Seconds a worker has to say its name before what it offers is taken without."""
-_BREATH: Final = 0.02
+BATCH_WINDOW_S: Final = 0.02
 """Seconds that a function which is offered later waits for others, unless the worker says something else first."""
-_MOST_HELD: Final = 20_000
-_MOST_CALLS_HELD: Final = 64
+MAX_HELD_MESSAGES: Final = 20_000
+MAX_HELD_CALLS: Final = 64
 
 
-class Desk:
+class WorkerSession:
     """One worker's side of the hub.
 
     A worker says what it offers before it says its name and namespace. So what it says first is held for a moment, and
@@ -210,7 +213,7 @@ class Desk:
         worker = self._worker = Worker(socket)
         self._workers.arrive(worker)
         worker.send(WorkerRegistered(worker.id, worker.token, self._workers.features))
-        self._timer = running_loop().call_later(_PATIENCE, self._release)
+        self._timer = running_loop().call_later(INTRODUCTION_TIMEOUT_S, self._release)
 
     def text(self, data: bytes) -> None:
         """Take a message; one that nobody understands is told of in the log, a few times."""
@@ -218,7 +221,7 @@ class Desk:
         if worker.is_gone:  # it came back on another socket, and this one is not closed yet
             return
         try:
-            frame = frames.read(data)
+            frame = frames.decode_message(data)
         except ProtocolError as error:
             worker.complain("a message of the worker %s was ignored: %s", worker.name, error.message)
             self._give_back(data, error.message)
@@ -247,10 +250,10 @@ class Desk:
     def _hold(self, frame: FromWorker) -> None:
         self._held.append(frame)
         self._calls_held += type(frame) is InvokeFunction
-        if len(self._held) >= _MOST_HELD or self._calls_held >= _MOST_CALLS_HELD:
+        if len(self._held) >= MAX_HELD_MESSAGES or self._calls_held >= MAX_HELD_CALLS:
             self._release()
         elif self._timer is None:
-            self._timer = running_loop().call_later(_BREATH, self._release)
+            self._timer = running_loop().call_later(BATCH_WINDOW_S, self._release)
 
     def binary(self, data: bytes) -> None:
         """Some send their messages as bytes; others send what they measured, which is for nobody."""
@@ -295,15 +298,15 @@ class Desk:
                 self._sort(frame)
 
     def _sort(self, frame: FromWorker) -> None:
-        take = _SORTED.get(type(frame))
+        take = _HANDLERS.get(type(frame))
         if take is None and self._here.observes:
-            take = _OBSERVING.get(type(frame))
+            take = _OBSERVE_HANDLERS.get(type(frame))
         if take is not None:
             take(self._workers, self._here, frame)
 
     def _give_back(self, data: bytes, why: str) -> None:
         """Whoever waits for an answer that cannot be read, or to a call that cannot, hears so at once."""
-        kind, ids = frames.named_in(data)
+        kind, ids = frames.find_invocation_ids(data)
         if kind is InvocationResult:
             self._here.misunderstood(ids, why)
         elif kind is InvokeFunction and ids:
@@ -332,7 +335,7 @@ def _pong(_workers: Workers, worker: Worker, _frame: Any) -> None:
     worker.send(Pong())
 
 
-_SORTED: Final[dict[type, Callable[[Any, Worker, Any], None]]] = {
+_HANDLERS: Final[dict[type, Callable[[Any, Worker, Any], None]]] = {
     frames.RegisterFunction: lambda workers, worker, frame: workers.register(worker, [frame]),
     frames.UnregisterFunction: lambda workers, worker, frame: workers.unregister(worker, frame.id),
     frames.InvokeFunction: lambda workers, worker, frame: workers.calling.take(worker, frame),
@@ -346,7 +349,7 @@ _SORTED: Final[dict[type, Callable[[Any, Worker, Any], None]]] = {
     frames.TriggerRegistrationResult: lambda workers, worker, frame: workers.triggers.answered(frame, worker),
     frames.Ping: _pong,
 }
-_OBSERVING: Final[dict[type, Callable[[Any, Worker, Any], None]]] = {
+_OBSERVE_HANDLERS: Final[dict[type, Callable[[Any, Worker, Any], None]]] = {
     frames.Observe: lambda workers, worker, frame: workers.observing.observe(worker, frame),
     frames.Unobserve: lambda workers, worker, frame: workers.observing.unobserve(worker, frame.id),
     frames.ObserverAck: lambda workers, worker, frame: workers.observing.acknowledge(worker, frame),

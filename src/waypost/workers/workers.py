@@ -19,8 +19,8 @@ from waypost.execution.pipeline import Pipeline
 from waypost.runtime.component import Component
 from waypost.settings import Workers as WorkerSettings
 from waypost.stores.store import Store
-from waypost.workers.builtins import FUNCTIONS_AVAILABLE, KINDS, WORKERS_AVAILABLE, Builtins, told
-from waypost.workers.calls import Calling, Queueing, caller_of, on_behalf_of
+from waypost.workers.builtins import FUNCTIONS_AVAILABLE, KINDS, WORKERS_AVAILABLE, Builtins, describe_function
+from waypost.workers.calls import CallQueue, CallRunner, caller_of, on_behalf_of
 from waypost.workers.channels import Channels
 from waypost.workers.frames import (
     Reattach,
@@ -31,21 +31,21 @@ from waypost.workers.frames import (
     encode,
 )
 from waypost.workers.functions import DEFAULT, Call, Function, Functions, Run, trace_here
-from waypost.workers.http_functions import WayOut
-from waypost.workers.observer_registry import FEATURE, Observing, Replacing
+from waypost.workers.http_functions import HttpFunctions
+from waypost.workers.observer_registry import FEATURE, ObserverRegistry, TriggerReplacements
 from waypost.workers.offers import Offers
 from waypost.workers.port import Port
 from waypost.workers.sockets import Receiver
 from waypost.workers.state import SharedState
 from waypost.workers.triggers import Binding, Claims, Kind, Listener, Triggers, binding_of, kind_refused, refused
-from waypost.workers.worker import Desk, Worker
+from waypost.workers.worker import Worker, WorkerSession
 
 if TYPE_CHECKING:
     from waypost.runtime.core import Core
 
 _log: Final = logging.getLogger(__name__)
 _CONFLICT: Final = "FUNCTION_NAMESPACE_CONFLICT"
-_MOST_FUNCTIONS: Final = 10_000
+MAX_FUNCTIONS_OF_WORKER: Final = 10_000
 """Functions of one worker."""
 
 
@@ -61,20 +61,20 @@ class Workers(Component):
         self._accepts = accepts
         self.functions = Functions()
         self.features = [FEATURE] if settings.observe else None
-        self._queueing = Queueing(store, self._make_later)
-        self.calling = Calling(self.functions, pipeline, self._queueing)
-        self.observing = Observing(self.functions, self.calling)
+        self._queueing = CallQueue(store, self._make_later)
+        self.calling = CallRunner(self.functions, pipeline, self._queueing)
+        self.observing = ObserverRegistry(self.functions, self.calling)
         self.calling.route = self.observing.route
         self.triggers = Triggers(self._fire)
-        self._replacing = Replacing(self.triggers, self.observing) if settings.observe else None
+        self._replacing = TriggerReplacements(self.triggers, self.observing) if settings.observe else None
         self.channels = Channels()
-        self._way_out = WayOut(settings.allow_private, settings.secrets)
+        self._way_out = HttpFunctions(settings.allow_private, settings.secrets)
         self._offers = Offers(registry)
         self._claims: Claims[RegisterFunction] = Claims()
         self._there: dict[str, Worker] = {}
         self.exchanged: Callable[[], None] = lambda: None
         """Called when workers offer other functions than before."""
-        self._port = Port(settings.host, settings.port, settings.token, lambda: Desk(self), self._channel)
+        self._port = Port(settings.host, settings.port, settings.token, lambda: WorkerSession(self), self._channel)
         state = SharedState(store, self.triggers, settings.state_timeout)
         builtins = Builtins(self.functions, self.triggers, self._there.values)
         self.host([*builtins.functions(), *state.functions(), self.channels.function()], [*KINDS, state.kind()])
@@ -272,7 +272,7 @@ class Workers(Component):
     def _is_too_much(self, worker: Worker, function_id: str, more: int) -> bool:
         if function_id in worker.functions:
             return False
-        return len(worker.functions) + self._claims.count(worker) + more >= _MOST_FUNCTIONS
+        return len(worker.functions) + self._claims.count(worker) + more >= MAX_FUNCTIONS_OF_WORKER
 
     def _reject(self, worker: Worker, frame: RegisterFunction, other: Function) -> None:
         owner = "waypost" if other.owner is None else other.owner.id
@@ -327,7 +327,7 @@ class Workers(Component):
     def _tell_of_functions(self) -> None:
         self.exchanged()
         if any(self.triggers.of(FUNCTIONS_AVAILABLE)):
-            listed = [told(one) for one in self.functions if not one.id.startswith("engine::")]
+            listed = [describe_function(one) for one in self.functions if not one.id.startswith("engine::")]
             self.triggers.fire(FUNCTIONS_AVAILABLE, {"event": "functions_changed", "functions": listed})
 
     def _tell_of_workers(self, event: str, worker: Worker) -> None:

@@ -10,7 +10,7 @@ from tests.workers.wire import at_work, hub_for_workers, rows, wired
 
 @asynchronous
 async def test_what_a_worker_offers_waits_for_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waypost.workers.worker._PATIENCE", 60)
+    monkeypatch.setattr("waypost.workers.worker.INTRODUCTION_TIMEOUT_S", 60)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker, wired(hub) as other:
         await worker.send("registerfunction", id="a::b")
@@ -39,7 +39,7 @@ async def test_a_worker_that_never_says_its_name_is_served_all_the_same() -> Non
 
 @asynchronous
 async def test_what_is_offered_and_taken_back_at_once_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waypost.workers.worker._PATIENCE", 60)
+    monkeypatch.setattr("waypost.workers.worker.INTRODUCTION_TIMEOUT_S", 60)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker:
         await worker.send("registerfunction", id="a::b")
@@ -51,8 +51,8 @@ async def test_what_is_offered_and_taken_back_at_once_is_not_offered(monkeypatch
 
 @asynchronous
 async def test_no_more_is_held_than_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waypost.workers.worker._PATIENCE", 60)
-    monkeypatch.setattr("waypost.workers.worker._MOST_HELD", 10)
+    monkeypatch.setattr("waypost.workers.worker.INTRODUCTION_TIMEOUT_S", 60)
+    monkeypatch.setattr("waypost.workers.worker.MAX_HELD_MESSAGES", 10)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker:
         for number in range(12):
@@ -62,7 +62,7 @@ async def test_no_more_is_held_than_a_number(monkeypatch: pytest.MonkeyPatch) ->
 
 @asynchronous
 async def test_who_leaves_before_it_says_its_name_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waypost.workers.worker._PATIENCE", 0.05)
+    monkeypatch.setattr("waypost.workers.worker.INTRODUCTION_TIMEOUT_S", 0.05)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as other:
         async with wired(hub) as worker:
