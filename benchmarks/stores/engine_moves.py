@@ -12,7 +12,7 @@ from benchmarks.stores import moves
 from waypost import Hub
 from waypost.capabilities.context import DetachedCaller
 from waypost.capabilities.principals import FROM_OUTSIDE, Principal
-from waypost.config.workflows import State, Transition, Workflow
+from waypost.config.models import State, Transition, Workflow
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
 from waypost.workflows.executors.noop import Noop

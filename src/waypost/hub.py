@@ -39,7 +39,7 @@ from waypost.wire import versions
 from waypost.wire.definitions import Implementation
 
 if TYPE_CHECKING:
-    from waypost.config.workflows import Workflow
+    from waypost.config.models import Workflow
     from waypost.documents.documents import Content
     from waypost.documents.folders.folders import SkillFolders
     from waypost.execution.counters import Counters

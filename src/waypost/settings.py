@@ -9,10 +9,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 import msgspec
 from msgspec import Meta, Struct
 
-from waypost.config.connections import Connection
-from waypost.config.names import DAY_MS, Directory, Name
-from waypost.config.proxy import Proxy, Search
-from waypost.config.workflows import Capability, Workflow
+from waypost.config.models import DAY_MS, Capability, Connection, Directory, Name, Proxy, Search, Workflow
 from waypost.errors import DefinitionError
 from waypost.suggestions import did_you_mean
 

@@ -9,7 +9,7 @@ from typing import Any
 from tests.api.conftest import AGENT, Operator, operated_hub, operating
 from waypost import ToolError
 from waypost.capabilities.principals import Principal
-from waypost.config.workflows import Workflow
+from waypost.config.models import Workflow
 from waypost.kinds import convert
 from waypost.workflows.records import FOREVER, PendingMove
 

@@ -12,7 +12,7 @@ from tests.api.releasing import releasing
 from tests.protocol.conftest import asynchronous
 from waypost.api.workflows import Status
 from waypost.cli.runs import STATUSES
-from waypost.config.connections import CliConnection
+from waypost.config.models import CliConnection
 
 RUNS = "/api/v1/runs"
 

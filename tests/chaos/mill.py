@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from waypost import Context, Hub
-from waypost.config.workflows import Workflow
+from waypost.config.models import Workflow
 from waypost.kinds import convert
 
 EFFECTS: Final = Path(os.environ.get("MILL_EFFECTS", os.devnull))

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from waypost import Context, Hub
 from waypost.capabilities.context import DetachedCaller
 from waypost.capabilities.principals import FROM_OUTSIDE, Principal
-from waypost.config.workflows import Workflow
+from waypost.config.models import Workflow
 from waypost.errors import WorkflowRefused
 from waypost.kinds import convert
 from waypost.stores.postgres import PostgresDatabase

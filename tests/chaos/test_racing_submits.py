@@ -16,7 +16,7 @@ import pytest
 from tests.chaos.racers import ADA, QUORUM, Json, Orders, Track, all_at_once, racing_hub, told, two_processes
 from tests.chaos.visitor import eventually
 from waypost import Hub
-from waypost.config.workflows import Workflow
+from waypost.config.models import Workflow
 from waypost.kinds import convert
 from waypost.stores.instances import HistoryEntry, Reservation
 from waypost.workflows import transitions

@@ -6,7 +6,7 @@ from typing import get_args, get_type_hints
 import pytest
 
 from tests.config.conftest import Folder
-from waypost.config.connections import CliConnection, McpConnection
+from waypost.config.models import CliConnection, McpConnection
 from waypost.wire.versions import ALL
 from waypost.workflows.executors.cli import Cli
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec import NODEFAULT, Struct
 
 from tests.config.conftest import Folder
-from waypost.config import CODES, Config, shapes
+from waypost.config import CODES, Config, checks
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
 ROWS = {match[1]: match[0] for match in re.finditer(r"^\| `([^`]+)` \|.*$", PAGE, re.MULTILINE)}
@@ -30,11 +30,11 @@ def settings(model: type[Struct], prefix: str = "") -> Iterator[tuple[str, Any]]
         yield name, field.default
         if name in ELSEWHERE:
             continue
-        if (entry := shapes.entry(field.type)) and (inner := shapes.model(entry[1], {})):
+        if (entry := checks.entry_types(field.type)) and (inner := checks.find_model(entry[1], {})):
             yield from settings(inner, f"{name}.<name>.")
-        elif (item := shapes.item(field.type)) is not None and (inner := shapes.model(item, {})):
+        elif (item := checks.item_type(field.type)) is not None and (inner := checks.find_model(item, {})):
             yield from settings(inner, f"{name}[].")
-        elif inner := shapes.model(field.type, {}):
+        elif inner := checks.find_model(field.type, {}):
             yield from settings(inner, f"{name}.")
 
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from waypost.config.references import absolute, file_of, is_module, split
+from waypost.config.rules import absolute, file_of, is_module, split
 
 
 @pytest.mark.parametrize(

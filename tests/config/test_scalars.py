@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from waypost.config.scalars import resolve
+from waypost.config.nodes import resolve
 
 
 @pytest.mark.parametrize(

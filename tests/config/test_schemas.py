@@ -7,7 +7,7 @@ import pytest
 from tests.config.conftest import Folder
 from tests.config.test_loading import EVERYTHING
 from waypost.config import schema
-from waypost.config.shapes import snake_case
+from waypost.config.checks import snake_case
 
 
 def fits(value: Any) -> bool:

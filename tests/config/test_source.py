@@ -6,11 +6,10 @@ import pytest
 import yaml
 
 from tests.config.conftest import Folder
-from waypost.config import source
+from waypost.config import nodes
 from waypost.config.findings import Finding
-from waypost.config.nodes import Node
+from waypost.config.nodes import Node, read
 from waypost.config.snapshots import MAX_FILE_BYTES, Snapshot
-from waypost.config.source import read
 
 
 def reading(folder: Folder, text: str | bytes) -> tuple[Node | None, list[Finding]]:
@@ -27,7 +26,7 @@ def refused(folder: Folder, text: str | bytes) -> tuple[str, int]:
 @pytest.fixture(params=["C", "pure"], autouse=True)
 def either_parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "pure":
-        monkeypatch.setattr(source, "_Loader", yaml.SafeLoader)
+        monkeypatch.setattr(nodes, "_Loader", yaml.SafeLoader)
 
 
 def line_of(node: Node | None, *path: Any) -> int:

@@ -13,7 +13,7 @@ from tests.postgres import postgres_url as postgres_url
 from tests.protocol.conftest import asynchronous, until
 from waypost import Hub
 from waypost.capabilities.capability import Kind
-from waypost.config.workflows import State, Workflow
+from waypost.config.models import State, Workflow
 from waypost.documents.access import OPERATOR
 from waypost.runtime import runtime as runtime_module
 from waypost.testing import connect

@@ -23,7 +23,7 @@ from tests.docs.pages import DOCS, EXAMPLES, ROOT, Block, blocks
 from tests.workflows.executors.test_building import KINDS
 from waypost import Hub
 from waypost.cli.target import load_hub
-from waypost.config import Config, connections, workflows
+from waypost.config import Config, models
 from waypost.kinds import BY_MARKER, ExecutorModel
 from waypost.kinds import EXECUTORS as EXECUTOR_MODELS
 from waypost.kinds import GUARDS as GUARD_MODELS
@@ -41,24 +41,24 @@ GATEWAY: Final = "gateway.md"
 MODULES: Final = (exercises_gateway, exercises_workflows)
 """Their exercises are registered once they are imported."""
 TABLES: Final[dict[type[Struct], tuple[str, str]]] = {
-    workflows.Workflow: (REFERENCE, "A workflow"),
-    workflows.State: (REFERENCE, "A state"),
-    workflows.OnEnter: (REFERENCE, "On entry"),
-    workflows.OnTimeout: (REFERENCE, "At a timeout"),
-    workflows.Transition: (REFERENCE, "A transition"),
-    workflows.Branch: (REFERENCE, "A branch"),
-    workflows.Evidence: (REFERENCE, "Evidence"),
-    workflows.EvidenceNeed: (REFERENCE, "A need for evidence"),
-    workflows.Capability: (REFERENCE, "A capability"),
-    workflows.Step: (REFERENCE, "A step"),
-    workflows.StepRoute: (REFERENCE, "A route"),
-    workflows.Reliability: (EXECUTORS, "Reliability"),
-    workflows.Retry: (EXECUTORS, "Retry"),
-    workflows.Fallback: (EXECUTORS, "Fallback"),
+    models.Workflow: (REFERENCE, "A workflow"),
+    models.State: (REFERENCE, "A state"),
+    models.OnEnter: (REFERENCE, "On entry"),
+    models.OnTimeout: (REFERENCE, "At a timeout"),
+    models.Transition: (REFERENCE, "A transition"),
+    models.Branch: (REFERENCE, "A branch"),
+    models.Evidence: (REFERENCE, "Evidence"),
+    models.EvidenceNeed: (REFERENCE, "A need for evidence"),
+    models.Capability: (REFERENCE, "A capability"),
+    models.Step: (REFERENCE, "A step"),
+    models.StepRoute: (REFERENCE, "A route"),
+    models.Reliability: (EXECUTORS, "Reliability"),
+    models.Retry: (EXECUTORS, "Retry"),
+    models.Fallback: (EXECUTORS, "Fallback"),
     JoinSome: (EXECUTORS, "Join"),
-    connections.McpConnection: (EXECUTORS, "The connection `mcp`"),
-    connections.CliConnection: (EXECUTORS, "The connection `cli`"),
-    connections.RestConnection: (EXECUTORS, "The connection `rest`"),
+    models.McpConnection: (EXECUTORS, "The connection `mcp`"),
+    models.CliConnection: (EXECUTORS, "The connection `cli`"),
+    models.RestConnection: (EXECUTORS, "The connection `rest`"),
     **{one: (EXECUTORS, f"The executor `{one.__struct_config__.tag}`") for one in EXECUTOR_MODELS.models.values()},
 }
 """Where the keys of each model are."""
@@ -151,7 +151,7 @@ def test_every_executor_is_in_its_table_with_its_evidence_and_whether_it_is_idem
 
 
 def test_every_class_of_a_failure_is_in_the_table() -> None:
-    assert sorted(table(EXECUTORS, "Failure classes")) == sorted(get_args(workflows.ErrorClass))
+    assert sorted(table(EXECUTORS, "Failure classes")) == sorted(get_args(models.ErrorClass))
 
 
 def test_every_error_code_is_in_the_table_and_no_other() -> None:
@@ -194,7 +194,7 @@ def test_every_tool_is_in_the_table_with_its_arguments() -> None:
 
 
 def test_every_actor_is_in_the_table() -> None:
-    actor = next(field for field in msgspec.structs.fields(workflows.Transition) if field.name == "actor")
+    actor = next(field for field in msgspec.structs.fields(models.Transition) if field.name == "actor")
     assert list(table(ANSWERS, "Actors and roles")) == list(get_args(get_args(actor.type)[0]))
 
 

@@ -13,7 +13,7 @@ import pytest
 from waypost import Hub
 from waypost.capabilities.context import DetachedCaller
 from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE, Principal
-from waypost.config.workflows import Workflow
+from waypost.config.models import Workflow
 from waypost.kinds import convert
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import V2025_11_25, V2026_07_28

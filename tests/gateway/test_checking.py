@@ -18,7 +18,7 @@ from tests.protocol.conftest import asynchronous, until
 from waypost import Hub
 from waypost.capabilities.capability import Kind
 from waypost.config import Finding, load
-from waypost.config.connections import McpConnection
+from waypost.config.models import McpConnection
 from waypost.imports.sources import Manifest, digest_of
 from waypost.runtime.assembly import check
 from waypost.stores import urls

@@ -16,7 +16,7 @@ from waypost.capabilities import registry
 from waypost.capabilities.capability import Capability, Kind, Priority
 from waypost.capabilities.options import Metadata
 from waypost.capabilities.registry import Table
-from waypost.config.workflows import Workflow
+from waypost.config.models import Workflow
 from waypost.gateway.directory import Directory, Item
 from waypost.kinds import convert
 from waypost.search.documents import Document

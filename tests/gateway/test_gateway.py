@@ -13,7 +13,7 @@ from tests.gateway.conftest import ERAS, MALLORY, RELEASE, agent, eras, office
 from waypost import Hub
 from waypost.capabilities.capability import Kind
 from waypost.capabilities.names import GATEWAY_TOOLS
-from waypost.config.workflows import Workflow
+from waypost.config.models import Workflow
 from waypost.kinds import convert
 from waypost.policy import Rule
 from waypost.wire.versions import ALL

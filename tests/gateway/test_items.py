@@ -9,7 +9,7 @@ import pytest
 
 from waypost import Hub
 from waypost.capabilities.capability import Capability
-from waypost.config.workflows import Workflow
+from waypost.config.models import Workflow
 from waypost.gateway.directory import Item, item_of, text_of
 from waypost.kinds import convert
 

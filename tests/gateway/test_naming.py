@@ -9,7 +9,7 @@ import pytest
 
 from tests.contract.conftest import asynchronous
 from tests.gateway.conftest import MALLORY, RELEASE, agent, office
-from waypost.config.workflows import Workflow
+from waypost.config.models import Workflow
 from waypost.kinds import convert
 from waypost.policy import Rule
 

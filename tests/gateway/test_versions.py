@@ -11,7 +11,7 @@ from tests.gateway.passers import downstream, red, started
 from tests.protocol.conftest import asynchronous
 from tests.upstreams.pools import Recorded, listening
 from waypost import Hub
-from waypost.config.connections import McpConnection
+from waypost.config.models import McpConnection
 from waypost.imports.sources import digest_of
 from waypost.testing import connect
 from waypost.wire.versions import ALL, LATEST_LEGACY, V2025_06_18, V2026_07_28

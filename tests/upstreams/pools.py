@@ -13,7 +13,7 @@ import uvicorn
 from tests.upstreams.conftest import DEADLINE, Uvicorn
 from tests.upstreams.programs import nothing_left
 from tests.upstreams.servers import official
-from waypost.config.connections import Connection
+from waypost.config.models import Connection
 from waypost.upstreams.pool import Upstreams
 from waypost.upstreams.upstream import Limits
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
-from waypost.config.connections import McpConnection
+from waypost.config.models import McpConnection
 
 SERVERS = Path(__file__).with_name("servers")
 ROOT = Path(__file__).parents[2]

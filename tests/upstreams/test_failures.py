@@ -11,7 +11,7 @@ import pytest
 from tests.protocol.conftest import asynchronous
 from tests.upstreams.conftest import a_port_without_a_server, answering, response
 from tests.upstreams.pools import listening, official_app, pooled
-from waypost.config.connections import McpConnection
+from waypost.config.models import McpConnection
 from waypost.errors import RemoteError
 from waypost.upstreams.http import UpstreamHttpTransport
 from waypost.upstreams.http1 import HttpError, Reason, Response

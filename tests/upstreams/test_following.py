@@ -10,7 +10,7 @@ from tests.protocol.conftest import asynchronous
 from tests.upstreams.conftest import answering, response, until
 from tests.upstreams.pools import Asgi, listening
 from waypost import Hub
-from waypost.config.connections import Connection, McpConnection
+from waypost.config.models import Connection, McpConnection
 from waypost.upstreams.client import Client
 from waypost.upstreams.http import HttpTransport
 from waypost.upstreams.pool import Upstreams

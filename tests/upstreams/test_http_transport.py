@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.upstreams.raw_http import OK, Converse, Server, Talk, always, once, speaking
-from waypost.config.connections import McpConnection
+from waypost.config.models import McpConnection
 from waypost.errors import RemoteError
 from waypost.upstreams import http, http1
 from waypost.upstreams.client import Client

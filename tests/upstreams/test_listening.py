@@ -12,7 +12,7 @@ import pytest
 from tests.gateway.importers import Turncoat, tool
 from tests.protocol.conftest import asynchronous
 from tests.upstreams.programs import nothing_left, program
-from waypost.config.connections import Connection, McpConnection
+from waypost.config.models import Connection, McpConnection
 from waypost.upstreams.pool import Upstreams
 from waypost.upstreams.replies import Reply
 from waypost.upstreams.transport import UpstreamUnavailable

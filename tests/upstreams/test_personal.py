@@ -15,7 +15,7 @@ from tests.protocol.conftest import asynchronous
 from tests.upstreams.conftest import answering, response, served
 from tests.upstreams.people import PEOPLE, bearer, guarded, who
 from waypost import RemoteError, ToolError
-from waypost.config.connections import McpConnection
+from waypost.config.models import McpConnection
 from waypost.upstreams.pool import HUB, Upstreams, with_headers
 from waypost.upstreams.transport import UpstreamUnavailable
 

@@ -13,7 +13,7 @@ from tests.upstreams.conftest import DEADLINE, answering, response, until
 from tests.upstreams.pools import Recorded, add, failure, listening, official_app, pooled
 from tests.upstreams.programs import Rough, is_running, nothing_left, program
 from waypost import RemoteError
-from waypost.config.connections import CliConnection, Connection, McpConnection
+from waypost.config.models import CliConnection, Connection, McpConnection
 from waypost.upstreams.pool import Upstreams
 from waypost.upstreams.transport import UpstreamUnavailable
 

@@ -13,7 +13,7 @@ from tests.upstreams.conftest import DEADLINE, answering, response, served, unti
 from tests.upstreams.pools import Asgi, Recorded, add, failure, listening, official_app, pooled
 from tests.upstreams.programs import Rough
 from waypost import Hub, RemoteError
-from waypost.config.connections import McpConnection
+from waypost.config.models import McpConnection
 from waypost.upstreams.pool import Upstreams
 from waypost.upstreams.transport import UpstreamUnavailable
 from waypost.upstreams.upstream import Limits

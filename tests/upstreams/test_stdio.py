@@ -16,7 +16,7 @@ import uvloop
 
 from tests.upstreams.conftest import DEADLINE, until
 from tests.upstreams.programs import Rough, is_running, nothing_left
-from waypost.config.connections import McpConnection
+from waypost.config.models import McpConnection
 from waypost.upstreams.stdio import MAX_SLICE_BYTES, StdioTransport
 from waypost.upstreams.transport import UpstreamUnavailable
 from waypost.wire.versions import LATEST_LEGACY

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from waypost.config.connections import McpConnection
+from waypost.config.models import McpConnection
 from waypost.protocol import modern
 from waypost.upstreams.http import UpstreamHttpTransport
 from waypost.upstreams.stdio import StdioTransport

@@ -11,7 +11,7 @@ from tests.protocol.conftest import asynchronous
 from tests.upstreams.conftest import until
 from tests.upstreams.pools import listening, pooled
 from tests.upstreams.servers.curious import Dated, curious
-from waypost.config.connections import McpConnection
+from waypost.config.models import McpConnection
 from waypost.upstreams.replies import Reply
 from waypost.upstreams.subscriptions import ResourceSubscriptions
 from waypost.upstreams.upstream import Listener

@@ -12,7 +12,7 @@ from tests.protocol.conftest import asynchronous
 from tests.upstreams.conftest import until
 from tests.upstreams.pools import Recorded, add, failure, listening, official_app, pooled
 from tests.upstreams.programs import Rough, is_running
-from waypost.config.connections import McpConnection
+from waypost.config.models import McpConnection
 from waypost.upstreams.pool import Upstreams
 from waypost.upstreams.transport import UpstreamUnavailable
 from waypost.upstreams.upstream import Limits, RestartBackoff

@@ -14,7 +14,7 @@ from tests.protocol.conftest import asynchronous, until
 from tests.upstreams.internet import Answer, site
 from tests.workers.wire import Wire, at_work, hub_for_workers, rows, wired
 from waypost import Hub
-from waypost.config.workflows import Workflow
+from waypost.config.models import Workflow
 from waypost.kinds import convert
 from waypost.testing import TestClient
 

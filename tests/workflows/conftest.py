@@ -17,7 +17,7 @@ import pytest
 from waypost import Context, Hub
 from waypost.capabilities.context import DetachedCaller
 from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE, Principal
-from waypost.config.workflows import Workflow
+from waypost.config.models import Workflow
 from waypost.errors import CallError, ToolError
 from waypost.kinds import convert
 from waypost.testing import TestClient, connect

@@ -10,7 +10,7 @@ from textwrap import dedent
 from typing import Any, Final
 
 from waypost import Hub
-from waypost.config.workflows import Workflow
+from waypost.config.models import Workflow
 from waypost.kinds import convert
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import LATEST_LEGACY

@@ -13,7 +13,7 @@ from tests.stores.counted import CountedSqlite
 from tests.workflows.conftest import flow, model
 from tests.workflows.stepping import Stepping, play, stepping
 from waypost import Hub
-from waypost.config.workflows import Workflow
+from waypost.config.models import Workflow
 from waypost.errors import RemoteError, WorkflowRefused
 from waypost.stores.store import Store
 from waypost.testing import connect

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.workflows.conftest import flow, model
-from waypost.config.workflows import Workflow
+from waypost.config.models import Workflow
 from waypost.errors import WorkflowRefused
 from waypost.workflows.stored_definitions import duplicated, exported, imported
 

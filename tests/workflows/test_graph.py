@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.workflows.checking.definitions import WORKFLOWS
-from waypost.config.workflows import Workflow
+from waypost.config.models import Workflow
 from waypost.kinds import convert
 from waypost.workflows.graph import dot, mermaid, svg
 

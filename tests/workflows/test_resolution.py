@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from waypost.config.workflows import Capability, Transition, Workflow
+from waypost.config.models import Capability, Transition, Workflow
 from waypost.errors import DefinitionError
 from waypost.kinds import ExecutorModel, convert
 from waypost.workflows.executors.capability import CapabilityCall

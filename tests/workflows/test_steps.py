@@ -9,7 +9,7 @@ import pytest
 
 from tests.protocol.conftest import asynchronous
 from tests.workflows.stepping import Data, play, stepping
-from waypost.config.workflows import Step
+from waypost.config.models import Step
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 from waypost.workflows.steps import state_names
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from waypost.api.routing import ManagedHub, Operator
-from waypost.config.connections import McpConnection
+from waypost.config.models import McpConnection
 from waypost.errors import InvalidParams, UnknownCapability
 from waypost.imports.imports import Imports
 from waypost.imports.reports import HeldTool, UpstreamRow

@@ -13,7 +13,7 @@ from msgspec import Meta
 from waypost.api.routing import ManagedHub, Operator
 from waypost.capabilities.context import Caller, DetachedCaller
 from waypost.capabilities.principals import Chain
-from waypost.config.workflows import Workflow
+from waypost.config.models import Workflow
 from waypost.errors import InvalidParams, WorkflowRefused
 from waypost.kinds import convert
 from waypost.redaction import cleared, secrets_of

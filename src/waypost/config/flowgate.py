@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from waypost.config.findings import listed, quoted
-from waypost.config.workflows import OnTimeout, State, Workflow
+from waypost.config.models import OnTimeout, State, Workflow
 from waypost.settings import Audit, Settings, Store
 
 if TYPE_CHECKING:

@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from waypost.config.checking import plain, recognise
+from waypost.config.checks import plain, recognise
 from waypost.config.environment import expand
 from waypost.config.findings import quoted, quoted_file
-from waypost.config.names import Name
-from waypost.config.nodes import Node
-from waypost.config.source import read
+from waypost.config.models import Name
+from waypost.config.nodes import Node, read
 from waypost.settings import Settings
 
 if TYPE_CHECKING:

@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from waypost.config import references
-from waypost.config.checking import build, plain
-from waypost.config.connections import RestConnection
+from waypost.config import rules
+from waypost.config.checks import LeftOut, Sound, build, plain
+from waypost.config.environment import secrets
 from waypost.config.findings import finding
 from waypost.config.includes import Source, gather
+from waypost.config.models import RestConnection
 from waypost.config.protection import find_losses
-from waypost.config.rules import check_bus, check_key_set, check_skills, check_timeouts, check_toolkits
-from waypost.config.secrets import secrets
+from waypost.config.rules import check_bus, check_key_set, check_prompts, check_skills, check_timeouts, check_toolkits
 from waypost.config.snapshots import Snapshot
-from waypost.config.sound import LeftOut, Sound
-from waypost.config.templates import check_prompts
 from waypost.errors import ConfigError
 from waypost.settings import Settings, ToolkitUse
 
@@ -187,4 +185,4 @@ def _documents(config: Settings) -> list[Path]:
 
 def _toolkit_files(config: Settings) -> list[Path]:
     uses = [entry.use if isinstance(entry, ToolkitUse) else entry for entry in config.toolkits]
-    return [file for use in uses if (file := references.file_of(use))]
+    return [file for use in uses if (file := rules.file_of(use))]

@@ -1,15 +1,59 @@
-"""Values of a configuration file that remember where they were written."""
+"""YAML with places: scalars and nodes that know their file and line, and how a file is composed into them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import errno
+import os
+import re
+import stat
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from waypost.config.findings import Finding, KeyPath, finding
+import yaml
+
+from waypost.config.findings import Finding, KeyPath, finding, quoted
+from waypost.config.snapshots import MAX_FILE_BYTES
 
 if TYPE_CHECKING:
-    from waypost.config.scalars import Scalar
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from waypost.config.snapshots import FileState, Snapshot
+
+
+Scalar: TypeAlias = str | int | float | bool | None
+
+_WORDS: dict[str, Scalar] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_DECIMAL = re.compile(r"[-+]?[0-9]+")
+_OCTAL = re.compile(r"0o[0-7]+")
+_HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_INFINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_LONGEST_NUMBER = 400
+
+
+def resolve(text: str) -> Scalar:
+    """The value an unquoted scalar stands for; `on`, `12:30` and dates stay text."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if len(text) > _LONGEST_NUMBER:
+        return text
+    if _DECIMAL.fullmatch(text):
+        return int(text)
+    if _OCTAL.fullmatch(text):
+        return int(text[2:], 8)
+    if _HEXADECIMAL.fullmatch(text):
+        return int(text[2:], 16)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    if _INFINITE.fullmatch(text):
+        return float(text.replace(".", ""))
+    return text
 
 
 class Unknown(Enum):
@@ -66,3 +110,200 @@ class Refused(Exception):
     def __init__(self, found: Finding) -> None:
         super().__init__(str(found))
         self.found = found
+
+
+MAX_NODES = 100_000
+MAX_DEPTH = 64
+
+_TAG = "tag:yaml.org,2002:"
+_SCALAR_TAGS: dict[str, tuple[type, ...]] = {
+    f"{_TAG}int": (int,),
+    f"{_TAG}float": (int, float),
+    f"{_TAG}bool": (bool,),
+    f"{_TAG}null": (type(None),),
+}
+
+
+class Composer:
+    """Builds nodes from parser events, within bounds that hold for expanded aliases too."""
+
+    def __init__(self, file: str, findings: list[Finding]) -> None:
+        self.file = file
+        self.findings = findings
+        self.count = 0
+        self.anchors: dict[str, Node] = {}
+
+    def document(self, events: Iterator[yaml.Event]) -> Node:
+        root = Node(None, self.file, 1)
+        documents = 0
+        for event in events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                documents += 1
+                if documents > 1:
+                    raise self.refusal(event, (), "a second YAML document starts here; use one file each", "CFG005")
+                root = self.node(next(events), events, ())
+        return root
+
+    def refusal(self, event: yaml.Event, path: KeyPath, message: str, code: str) -> Refused:
+        return Refused(finding(self.file, _line(event), path, message, code))
+
+    def node(self, event: yaml.Event, events: Iterator[yaml.Event], path: KeyPath, depth: int = 1) -> Node:
+        if isinstance(event, yaml.AliasEvent):
+            return self.alias(event, path, depth)
+        self.grow(event, path, 1, depth)
+        if isinstance(event, yaml.ScalarEvent):
+            node = self.scalar(event, path)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            self.untagged(event, path, "seq")
+            node = Node(self.sequence(events, path, depth), self.file, _line(event))
+        else:
+            assert isinstance(event, yaml.MappingStartEvent)
+            self.untagged(event, path, "map")
+            node = Node(self.mapping(events, path, depth), self.file, _line(event))
+        if event.anchor:
+            self.anchors[event.anchor] = node
+        return node
+
+    def grow(self, event: yaml.Event, path: KeyPath, nodes: int, depth: int) -> None:
+        self.count += nodes
+        if self.count > MAX_NODES:
+            raise self.refusal(event, (), f"the file holds more than {MAX_NODES:,} values; split it", "CFG008")
+        if depth > MAX_DEPTH:
+            raise self.refusal(event, path[:3], f"values are nested more than {MAX_DEPTH} levels deep", "CFG008")
+
+    def alias(self, event: yaml.AliasEvent, path: KeyPath, depth: int) -> Node:
+        name = str(event.anchor)
+        node = self.anchors.get(name)
+        if node is None:
+            message = f"the alias {quoted('*' + name)} has no anchor before it"
+            raise self.refusal(event, path, message, "CFG009")
+        size, height = _measure(node)
+        self.grow(event, path, size, depth + height - 1)
+        return replace(node, line=_line(event))
+
+    def scalar(self, event: yaml.ScalarEvent, path: KeyPath) -> Node:
+        text: str = event.value
+        tag = None if event.tag in ("!", f"{_TAG}str") else event.tag
+        plain = event.implicit[0] and not event.tag
+        value: Scalar = resolve(text) if plain or tag else text
+        if tag and type(value) not in _SCALAR_TAGS.get(tag, ()):
+            raise self.refusal(event, path, f"the tag {quoted(tag)} cannot be used here; remove it", "CFG009")
+        line = _line(event)
+        return Node(value, self.file, line, line + (event.style in ("|", ">")), plain)
+
+    def untagged(self, event: yaml.Event, path: KeyPath, kind: str) -> None:
+        tag = getattr(event, "tag", None)
+        if tag not in (None, "!", _TAG + kind):
+            raise self.refusal(event, path, f"the tag {quoted(str(tag))} cannot be used here; remove it", "CFG009")
+
+    def sequence(self, events: Iterator[yaml.Event], path: KeyPath, depth: int) -> list[Node]:
+        items: list[Node] = []
+        while not isinstance(event := next(events), yaml.SequenceEndEvent):
+            items.append(self.node(event, events, (*path, len(items)), depth + 1))
+        return items
+
+    def mapping(self, events: Iterator[yaml.Event], path: KeyPath, depth: int) -> dict[str, Node]:
+        entries: dict[str, Node] = {}
+        while not isinstance(event := next(events), yaml.MappingEndEvent):
+            key_node = self.node(event, events, path, depth + 1)
+            key = self.key(key_node, path)
+            child_path = path if key is None else (*path, key)
+            value = self.node(next(events), events, child_path, depth + 1)
+            if key is None:
+                continue
+            if key in entries:
+                message = f"the key is already given on line {entries[key].line}; remove one of the two"
+                self.findings.append(key_node.finding(child_path, message, "CFG006"))
+                continue
+            entries[key] = replace(value, line=key_node.line)
+        return entries
+
+    def key(self, node: Node, path: KeyPath) -> str | None:
+        if not isinstance(node.value, str):
+            message = "a key here is not text; put it in quotes"
+            self.findings.append(node.finding(path, message, "CFG007"))
+            return None
+        if node.value == "<<" and node.plain:
+            message = "merge keys (`<<`) are not supported; repeat the keys, or use an alias for the whole value"
+            self.findings.append(node.finding(path, message, "CFG007"))
+            return None
+        return node.value
+
+
+def _line(event: yaml.Event) -> int:
+    return event.start_mark.line + 1 if event.start_mark else 1
+
+
+def _measure(node: Node) -> tuple[int, int]:
+    if isinstance(node.value, dict):
+        children = list(node.value.values())
+    elif isinstance(node.value, list):
+        children = node.value
+    else:
+        return 1, 1
+    sizes = [_measure(child) for child in children]
+    return 1 + sum(size for size, _ in sizes), 1 + max((height for _, height in sizes), default=0)
+
+
+_DEFAULT_FILE = "waypost.yaml"
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def read(path: Path, snapshot: Snapshot, findings: list[Finding]) -> Node | None:
+    """Parse a YAML file as a snapshot holds it; None, with a finding, where it cannot be used."""
+    file = str(path)
+    try:
+        text = _decode(snapshot.read(path), file)
+        return Composer(file, findings).document(events(text, file))
+    except Refused as refused:
+        findings.append(refused.found)
+        return None
+
+
+def _decode(state: FileState, file: str) -> str:
+    if state.error == errno.ENOENT:
+        raise Refused(finding(file, 1, (), _missing(file), "CFG001"))
+    if state.error:
+        raise Refused(finding(file, 1, (), f"the file cannot be read: {os.strerror(state.error)}", "CFG001"))
+    if not state.is_readable:
+        kind = "a directory" if stat.S_ISDIR(state.mode) else "not a regular file"
+        raise Refused(finding(file, 1, (), f"the path is {kind}; give the path of a YAML file", "CFG002"))
+    if len(state.content) > MAX_FILE_BYTES:
+        raise Refused(finding(file, 1, (), "the file is larger than 4 MiB; split it with `include`", "CFG002"))
+    try:
+        return state.content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = state.content.count(b"\n", 0, error.start) + 1
+        raise Refused(finding(file, line, (), "the file is not UTF-8 text; save it as UTF-8", "CFG003")) from None
+
+
+def _missing(file: str) -> str:
+    if file != _DEFAULT_FILE:
+        return "the file does not exist; check the path"
+    return f"there is no such file in {os.getcwd()}; run `waypost init`, or name another"
+
+
+def events(text: str, file: str) -> Iterator[yaml.Event]:
+    """Yield the parser events of a YAML text; raises `Refused` where it is not valid YAML."""
+    try:
+        yield from yaml.parse(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        raise Refused(finding(file, line, (), _syntax_problem(error, text, line), "CFG004")) from None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        message = "the file holds a control character that YAML does not allow; remove it"
+        raise Refused(finding(file, line, (), message, "CFG004")) from None
+
+
+def _syntax_problem(error: yaml.MarkedYAMLError, text: str, line: int) -> str:
+    lines = text.split("\n", line)
+    content = lines[line - 1] if line <= len(lines) else ""
+    indentation = content[: len(content) - len(content.lstrip())]
+    if "\t" in indentation:
+        return "the line is indented with a tab; use spaces"
+    context = f" {error.context}" if error.context else ""
+    hint = "; put a value with `${` in quotes here" if "${" in content else ""
+    return f"the YAML is not valid: {error.problem}{context}{hint}"

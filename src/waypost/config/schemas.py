@@ -8,8 +8,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from waypost.config import flowgate, shapes
-from waypost.config.connections import Connection
+from waypost.config import checks, flowgate
+from waypost.config.models import Connection
 from waypost.kinds import BY_MARKER
 from waypost.settings import Settings
 
@@ -27,7 +27,7 @@ _MARKER: Final = "marker"
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of a configuration file: editors offer the keys in camelCase and accept whatever else loads."""
-    unions = [list(shapes.members(union)) for union in (Connection, *BY_MARKER)]
+    unions = [list(checks.members(union)) for union in (Connection, *BY_MARKER)]
     models = [model for union in unions for model in union]
     (reference, *references), definitions = msgspec.json.schema_components(
         [Settings, *models], schema_hook=lambda marker: {_MARKER: marker}, ref_template=_REFERENCE
@@ -101,7 +101,7 @@ def _also(definition: dict[str, Any], key: str, form: dict[str, object]) -> None
 
 
 def _other_spelling(key: str) -> str:
-    return _camel_case(key) if "_" in key else shapes.snake_case(key)
+    return _camel_case(key) if "_" in key else checks.snake_case(key)
 
 
 def _camel_case(text: str) -> str:

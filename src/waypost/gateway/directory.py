@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from waypost.capabilities.capability import Capability, Kind, Priority
 from waypost.capabilities.registry import Registry
-from waypost.config.workflows import Workflow
+from waypost.config.models import Workflow
 from waypost.loops import running_loop
 from waypost.search.documents import Document
 from waypost.search.index import SearchIndex

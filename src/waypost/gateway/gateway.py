@@ -8,7 +8,7 @@ from waypost.capabilities.capability import Capability
 from waypost.capabilities.context import Context
 from waypost.capabilities.names import GATEWAY_TOOLS
 from waypost.capabilities.registry import Registry
-from waypost.config.workflows import Workflow
+from waypost.config.models import Workflow
 from waypost.gateway.directory import Directory, Item
 from waypost.gateway.proxy import Proxies
 from waypost.gateway.reading import ReadAt, Reading

@@ -13,8 +13,7 @@ from waypost.capabilities.capability import Capability
 from waypost.capabilities.context import Caller
 from waypost.capabilities.names import GATEWAY_TOOLS
 from waypost.capabilities.registry import Registry
-from waypost.config.names import DAY_MS
-from waypost.config.workflows import State, Transition, Workflow
+from waypost.config.models import DAY_MS, State, Transition, Workflow
 from waypost.errors import InvalidArguments, PolicyDenied, WorkflowRefused, shorten
 from waypost.gateway.directory import Directory, Item
 from waypost.imports.exposures import Exposed

@@ -10,9 +10,8 @@ from typing import Final
 import msgspec
 
 from waypost.config import Loaded
-from waypost.config.connections import Connection, McpConnection, RestConnection
 from waypost.config.findings import Finding, KeyPath, quoted
-from waypost.config.proxy import Import
+from waypost.config.models import Connection, Import, McpConnection, RestConnection
 from waypost.errors import DefinitionError, StoreError
 from waypost.imports.exposures import Offer, name_of, offer
 from waypost.imports.sources import Manifest, digest_of

@@ -18,9 +18,8 @@ from waypost.capabilities.results import Result
 from waypost.capabilities.schemas.forms import require
 from waypost.capabilities.schemas.validators import Validator
 from waypost.capabilities.tools import make_tool
-from waypost.config import workflows as models
-from waypost.config.proxy import Expose
-from waypost.config.workflows import Reliability, Retry
+from waypost.config import models as models
+from waypost.config.models import Expose, Reliability, Retry
 from waypost.errors import ExecutorFailed
 from waypost.kinds import ExecutorModel, GuardModel
 from waypost.wire.content import Audio, Block, EmbeddedResource, Image, ResourceLink, Text

@@ -16,8 +16,7 @@ import msgspec
 
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.registry import Registry
-from waypost.config.connections import Connection, McpConnection
-from waypost.config.proxy import Import
+from waypost.config.models import Connection, Import, McpConnection
 from waypost.errors import DefinitionError, StoreError, ToolError, UnknownCapability, WaypostError
 from waypost.imports.handlers import Handlers
 from waypost.imports.reports import UpstreamRow, row_of, told_of

@@ -18,9 +18,8 @@ import yaml
 from msgspec import Struct
 
 from waypost.capabilities.schemas.validators import Validator
-from waypost.config.connections import RestConnection
-from waypost.config.proxy import Import
-from waypost.config.scalars import resolve
+from waypost.config.models import Import, RestConnection
+from waypost.config.nodes import resolve
 from waypost.errors import DefinitionError
 from waypost.imports.exposures import Offer
 from waypost.workflows.executors.rest import Rest

@@ -11,7 +11,7 @@ import msgspec
 
 from waypost.capabilities.capability import Kind
 from waypost.capabilities.context import Context
-from waypost.config.connections import McpConnection
+from waypost.config.models import McpConnection
 from waypost.imports.sources import TOOL, Manifest, Source, Why, difference, noun_of, pin_of_all
 from waypost.redaction import redacted, secrets_of
 from waypost.search.words import hidden_characters

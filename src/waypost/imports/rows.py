@@ -24,7 +24,7 @@ from waypost.capabilities.registry import Registry
 from waypost.capabilities.resources import MAX_URI_CHARACTERS, UriTemplate
 from waypost.capabilities.schemas.forms import OpenForm
 from waypost.capabilities.schemas.validators import check_limits
-from waypost.config.proxy import Import
+from waypost.config.models import Import
 from waypost.errors import DefinitionError
 from waypost.imports.sources import MARK, NAMED_BY, TOOL, Held, Portion, Source, key_of
 from waypost.search.words import escaped, folded, told

@@ -14,8 +14,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from waypost.capabilities.capability import Capability
-from waypost.config.connections import McpConnection
-from waypost.config.proxy import Import
+from waypost.config.models import Import, McpConnection
 from waypost.errors import StaleVersion
 from waypost.redaction import secrets_of
 from waypost.search.words import escaped

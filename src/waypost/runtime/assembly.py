@@ -17,7 +17,7 @@ from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.components import Component
 from waypost.capabilities.prompts import prompt_from_template
 from waypost.capabilities.tools import Toolkit, expand, tool_options
-from waypost.config import references
+from waypost.config import rules as references
 from waypost.config.findings import KeyPath
 from waypost.errors import DefinitionError, StoreError
 from waypost.policy.rules import Rule, decider

@@ -19,7 +19,7 @@ from waypost import config
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.principals import ANONYMOUS
 from waypost.capabilities.session import ListKind
-from waypost.config.connections import McpConnection
+from waypost.config.models import McpConnection
 from waypost.errors import WaypostError
 from waypost.policy.audit import Record
 from waypost.policy.decisions import hidden, onlookers

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from waypost.config.connections import McpConnection
+from waypost.config.models import McpConnection
 from waypost.errors import RemoteError
 from waypost.loops import running_loop
 from waypost.upstreams.http1 import (

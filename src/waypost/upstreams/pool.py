@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from waypost.config.connections import Connection, McpConnection
+from waypost.config.models import Connection, McpConnection
 from waypost.errors import RemoteError, ToolError
 from waypost.runtime.component import Change, Component
 from waypost.settings import Settings

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, cast
 
-from waypost.config.connections import McpConnection
+from waypost.config.models import McpConnection
 from waypost.redaction import redacted, secrets_of
 from waypost.upstreams.transport import NO_HEADERS, Lost, Receive, UpstreamUnavailable, shorten
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from waypost.capabilities.capability import HeaderParameter, read_header_parameters
-from waypost.config.connections import McpConnection
+from waypost.config.models import McpConnection
 from waypost.errors import DefinitionError, RemoteError
 
 NO_HEADERS: Final[Mapping[str, str]] = {}

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
-from waypost.config.connections import McpConnection
+from waypost.config.models import McpConnection
 from waypost.errors import DeadlineExceeded, RemoteError, UnsupportedVersion
 from waypost.execution.deadline import Deadline
 from waypost.loops import running_loop

@@ -4,7 +4,7 @@ The models that a configuration is read into are also how a program writes a wor
 Workflow(initial_state="draft", states={"draft": State(transitions={...}), ...}))`.
 """
 
-from waypost.config.workflows import (
+from waypost.config.models import (
     Branch,
     Evidence,
     EvidenceNeed,

@@ -17,8 +17,8 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from waypost.capabilities.schemas.validators import Validator
-from waypost.config import workflows as models
-from waypost.config.workflows import Workflow
+from waypost.config import models as models
+from waypost.config.models import Workflow
 from waypost.errors import DefinitionError, StaleVersion, StoreDamaged
 from waypost.kinds import GuardModel, convert
 from waypost.stores.store import Store

@@ -15,7 +15,7 @@ from typing import Final, Literal
 from unicodedata import east_asian_width
 from xml.sax.saxutils import escape, quoteattr
 
-from waypost.config.workflows import Step, Transition, Workflow
+from waypost.config.models import Step, Transition, Workflow
 from waypost.workflows.executors.kind import kind_of
 from waypost.workflows.guards import label_of
 from waypost.workflows.steps import position_of, step_name

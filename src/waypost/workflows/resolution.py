@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from waypost.config.findings import quoted
-from waypost.config.workflows import Capability, Reliability, Schema, State, Transition, Workflow
+from waypost.config.models import Capability, Reliability, Schema, State, Transition, Workflow
 from waypost.errors import DefinitionError
 from waypost.kinds import ExecutorModel, GuardModel
 from waypost.suggestions import did_you_mean

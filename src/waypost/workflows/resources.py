@@ -16,7 +16,7 @@ from waypost.capabilities.context import Context
 from waypost.capabilities.options import ResourceOptions
 from waypost.capabilities.resources import resource_from_function
 from waypost.config import Config
-from waypost.config.workflows import Workflow
+from waypost.config.models import Workflow
 from waypost.errors import InvalidParams, ToolError, WorkflowRefused, shorten
 from waypost.redaction import HIDDEN, is_secret_name, redacted
 from waypost.stores.store import Store

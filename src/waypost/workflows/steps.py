@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from waypost.capabilities.results import Result
-from waypost.config.workflows import Schema, Step, Workflow
+from waypost.config.models import Schema, Step, Workflow
 from waypost.errors import CircuitOpen, DeadlineExceeded, ExecutorFailed, UnknownTool, WaypostError
 from waypost.redaction import redacted
 from waypost.skills.tools import BRANCH, tool_name

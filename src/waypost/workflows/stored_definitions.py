@@ -16,8 +16,8 @@ import msgspec
 
 from waypost.config import Config, Loaded
 from waypost.config.findings import dotted
+from waypost.config.models import Workflow
 from waypost.config.nodes import Node
-from waypost.config.workflows import Workflow
 from waypost.errors import DefinitionError, StaleVersion, StoreError, WorkflowRefused, shorten
 from waypost.kinds import convert
 from waypost.stores import schema

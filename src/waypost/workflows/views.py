@@ -12,7 +12,7 @@ import msgspec
 
 from waypost.capabilities.context import Caller
 from waypost.capabilities.principals import Principal
-from waypost.config.workflows import Transition
+from waypost.config.models import Transition
 from waypost.errors import WorkflowRefused, shorten
 from waypost.redaction import HIDDEN, is_secret_name
 from waypost.workflows import transitions

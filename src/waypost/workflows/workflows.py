@@ -12,8 +12,8 @@ from waypost.capabilities.capability import Capability
 from waypost.capabilities.context import Caller
 from waypost.capabilities.registry import Registry
 from waypost.capabilities.results import Result
-from waypost.config import workflows as models
-from waypost.config.connections import Connection
+from waypost.config import models as models
+from waypost.config.models import Connection
 from waypost.errors import DefinitionError
 from waypost.execution.pipeline import Pipeline
 from waypost.policy.guard import PolicyGuard

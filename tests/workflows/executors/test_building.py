@@ -12,8 +12,7 @@ from tests.protocol.conftest import asynchronous
 from waypost.capabilities.context import Caller, DetachedCaller
 from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE
 from waypost.capabilities.results import Result, to_result
-from waypost.config.connections import Connection
-from waypost.config.workflows import Reliability
+from waypost.config.models import Connection, Reliability
 from waypost.errors import DefinitionError, ExecutorFailed
 from waypost.kinds import ExecutorModel, convert
 from waypost.upstreams.egress import Egress

@@ -13,7 +13,7 @@ from waypost import Hub, Result
 from waypost.capabilities.context import DetachedCaller
 from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE
 from waypost.capabilities.results import failure
-from waypost.config.connections import McpConnection
+from waypost.config.models import McpConnection
 from waypost.errors import (
     Busy,
     CircuitOpen,

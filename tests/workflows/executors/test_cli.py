@@ -15,8 +15,7 @@ from tests.protocol.conftest import asynchronous
 from tests.skills.core.test_shell import family, is_gone
 from tests.upstreams.conftest import until
 from tests.workflows.executors.test_building import a_run, failure_of, model, surroundings
-from waypost.config.connections import CliConnection, Connection, RestConnection
-from waypost.config.workflows import Reliability
+from waypost.config.models import CliConnection, Connection, Reliability, RestConnection
 from waypost.errors import ExecutorFailed
 from waypost.workflows.executors import build, supervise
 from waypost.workflows.executors.kind import Executor

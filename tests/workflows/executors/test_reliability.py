@@ -11,7 +11,7 @@ import pytest
 
 from tests.protocol.conftest import asynchronous
 from tests.workflows.executors.test_building import a_run
-from waypost.config.workflows import Reliability, Retry
+from waypost.config.models import Reliability, Retry
 from waypost.errors import ExecutorFailed
 from waypost.workflows.executors.kind import Run
 from waypost.workflows.executors.reliability import AttemptsFailed, Supervised, delay

@@ -17,8 +17,7 @@ from tests.upstreams.conftest import until
 from tests.upstreams.internet import PUBLIC, Answer, Names, dialling, site
 from tests.upstreams.sites import bodies, echo, moving
 from tests.workflows.executors.test_building import a_run, failure_of, model, surroundings
-from waypost.config.connections import RestConnection
-from waypost.config.workflows import Reliability
+from waypost.config.models import Reliability, RestConnection
 from waypost.errors import ExecutorFailed
 from waypost.upstreams.egress import Egress
 from waypost.workflows.executors import build, supervise

@@ -8,10 +8,8 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from waypost.config.composing import Composer
 from waypost.config.findings import Finding, KeyPath
-from waypost.config.nodes import Node, Refused
-from waypost.config.source import events
+from waypost.config.nodes import Composer, Node, Refused, events
 from waypost.documents.folders.files import Unfit
 
 LONGEST: Final = 65_536

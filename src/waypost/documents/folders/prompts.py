@@ -13,7 +13,7 @@ from waypost.capabilities.capability import Capability
 from waypost.capabilities.prompts import prompt_from_template
 from waypost.config.findings import Finding
 from waypost.config.nodes import Node
-from waypost.config.templates import check_prompts
+from waypost.config.rules import check_prompts
 from waypost.documents.folders.files import Look, Place, Problem, Unfit, is_markdown, problem, read, stem, walk
 from waypost.documents.folders.front_matter import check_description, check_name, split
 from waypost.errors import DefinitionError

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from waypost.config import Config, Loaded
 from waypost.config.findings import Finding
-from waypost.config.workflows import Workflow
+from waypost.config.models import Workflow
 from waypost.errors import DefinitionError
 from waypost.workflows.checking.data_flow import check_capability_reading, check_data_flow, check_reading, check_schema
 from waypost.workflows.checking.places import Report, executors_at, executors_of

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from waypost.capabilities.schemas.validators import Validator
 from waypost.config.findings import KeyPath
-from waypost.config.workflows import Capability, State, Transition, Workflow
+from waypost.config.models import Capability, State, Transition, Workflow
 from waypost.errors import DefinitionError
 from waypost.kinds import ExecutorModel, GuardModel, nested_in
 from waypost.workflows.checking.places import (

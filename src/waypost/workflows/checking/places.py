@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from waypost.config import Loaded
 from waypost.config.findings import Finding, KeyPath
-from waypost.config.proxy import Expose
-from waypost.config.workflows import Capability, OnEnter, Reliability, Transition, Workflow
+from waypost.config.models import Capability, Expose, OnEnter, Reliability, Transition, Workflow
 from waypost.errors import DefinitionError
 from waypost.kinds import ExecutorModel, nested_in
 from waypost.workflows.executors.capability import CapabilityCall

@@ -11,10 +11,8 @@ from msgspec.structs import replace
 
 from waypost.capabilities.capability import read_header_parameters
 from waypost.config import Config
-from waypost.config.connections import Connection, RestConnection
 from waypost.config.findings import KeyPath, quoted
-from waypost.config.proxy import Expose, Import, ItemName
-from waypost.config.workflows import Capability, Workflow
+from waypost.config.models import Capability, Connection, Expose, Import, ItemName, RestConnection, Workflow
 from waypost.errors import DefinitionError
 from waypost.workflows.checking.data_flow import Look, Reader, check_schema
 from waypost.workflows.checking.places import Place, Report, executors_at, executors_of, look_through, reached

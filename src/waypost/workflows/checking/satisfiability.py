@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from waypost.config.findings import KeyPath
-from waypost.config.workflows import Capability, Workflow
+from waypost.config.models import Capability, Workflow
 from waypost.errors import DefinitionError
 from waypost.kinds import GuardModel
 from waypost.workflows.checking.places import Report

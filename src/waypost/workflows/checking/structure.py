@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from waypost.config import Config
 from waypost.config.findings import KeyPath, quoted
-from waypost.config.workflows import Capability, State, Step, Transition, Workflow
+from waypost.config.models import Capability, State, Step, Transition, Workflow
 from waypost.workflows.checking.places import (
     Place,
     Report,

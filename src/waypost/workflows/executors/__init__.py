@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from waypost.config.workflows import Reliability
+from waypost.config.models import Reliability
 from waypost.kinds import ExecutorModel
 from waypost.workflows.executors.capability import CAPABILITY
 from waypost.workflows.executors.cli import CLI

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Final, get_args
 from msgspec import Meta
 
 from waypost.capabilities.results import Result, round_trip_json
-from waypost.config.names import Name
-from waypost.config.workflows import ErrorClass
+from waypost.config.models import ErrorClass, Name
 from waypost.errors import ExecutorFailed, WaypostError, class_of
 from waypost.redaction import redacted
 from waypost.workflows.executors.kind import (

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from waypost.config.connections import CliConnection, Environment
 from waypost.config.findings import KeyPath
-from waypost.config.names import Command, Directory, Name
+from waypost.config.models import CliConnection, Command, Directory, Environment, Name
 from waypost.errors import DefinitionError, ExecutorFailed
 from waypost.execution.processes import ProcessResult, make_environment, run_process
 from waypost.redaction import redacted, secrets_of

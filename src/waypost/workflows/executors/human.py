@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Meta
 
-from waypost.config.names import DAY_MS, Name
-from waypost.config.workflows import Idempotent, Millis
+from waypost.config.models import DAY_MS, Idempotent, Millis, Name
 from waypost.errors import DefinitionError
 from waypost.workflows.executors.kind import ApprovalPlan, Builder, Executor, ExecutorFields, ExecutorKind
 from waypost.workflows.scope import GUARD_ROOTS, compile_template

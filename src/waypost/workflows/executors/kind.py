@@ -16,9 +16,8 @@ from msgspec import Meta, Struct
 
 from waypost.capabilities.context import Caller
 from waypost.capabilities.results import Result
-from waypost.config.connections import CliConnection, Connection, McpConnection, RestConnection
 from waypost.config.findings import KeyPath
-from waypost.config.workflows import Idempotent
+from waypost.config.models import CliConnection, Connection, Idempotent, McpConnection, RestConnection
 from waypost.errors import DefinitionError, ExecutorFailed
 from waypost.kinds import EXECUTORS, ExecutorModel, nested_in, nesting_fields
 from waypost.workflows.scope import GUARD_ROOTS, MISSING, NESTED_ROOTS, Scope, Template, compile_template

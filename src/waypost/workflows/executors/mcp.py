@@ -6,8 +6,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from waypost.config.connections import McpConnection
-from waypost.config.names import Name
+from waypost.config.models import McpConnection, Name
 from waypost.errors import ExecutorFailed, WaypostError
 from waypost.redaction import redacted, secrets_of
 from waypost.upstreams.transport import UpstreamUnavailable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from waypost.config.workflows import Idempotent
+from waypost.config.models import Idempotent
 from waypost.workflows.executors.kind import Builder, ExecutorFields, ExecutorKind, NoWork, Run
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from msgspec import Meta, Struct
 
 from waypost.config.findings import KeyPath, quoted
-from waypost.config.workflows import Millis
+from waypost.config.models import Millis
 from waypost.errors import DefinitionError, ExecutorFailed
 from waypost.kinds import ExecutorModel
 from waypost.workflows.executors.kind import Builder, Executor, ExecutorFields, ExecutorKind, Run, fill_required

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
 
-from waypost.config.workflows import Millis
+from waypost.config.models import Millis
 from waypost.errors import ExecutorFailed
 from waypost.kinds import ExecutorModel
 from waypost.workflows.executors.kind import Builder, ExecutorFields, ExecutorKind, Run

@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from waypost.config.workflows import Reliability, Retry
+from waypost.config.models import Reliability, Retry
 from waypost.errors import ExecutorFailed
 from waypost.loops import running_task
 from waypost.workflows.executors.kind import Executor, Run

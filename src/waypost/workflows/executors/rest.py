@@ -10,8 +10,7 @@ from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 import msgspec
 from msgspec import Meta
 
-from waypost.config.connections import RestConnection
-from waypost.config.names import Name
+from waypost.config.models import Name, RestConnection
 from waypost.errors import ExecutorFailed, class_of_status
 from waypost.redaction import redacted, secrets_of, without
 from waypost.workflows.executors.cli import OutputLimit

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from msgspec import Meta
 
 from waypost.config.findings import KeyPath, quoted
-from waypost.config.names import Name
+from waypost.config.models import Name
 from waypost.errors import ExecutorFailed
 from waypost.workflows.executors.cli import Program, ProgramFields
 from waypost.workflows.executors.kind import Builder, ExecutorKind, Run

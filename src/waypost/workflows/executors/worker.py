@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from waypost.config.names import Name
+from waypost.config.models import Name
 from waypost.errors import ExecutorFailed, UnknownTool, WaypostError
 from waypost.workers.functions import is_internal
 from waypost.workflows.executors.capability import get_output, to_failure

@@ -6,8 +6,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from waypost.config.names import Name
-from waypost.config.workflows import Idempotent, Millis
+from waypost.config.models import Idempotent, Millis, Name
 from waypost.errors import ExecutorFailed, WaypostError
 from waypost.redaction import redacted
 from waypost.workflows.executors.kind import (

@@ -8,8 +8,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from waypost.config.names import Name
-from waypost.config.workflows import EvidenceNeed
+from waypost.config.models import EvidenceNeed, Name
 from waypost.kinds import GuardModel
 from waypost.workflows.guards.kind import (
     CompiledGuard,

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from waypost.config.names import Name
+from waypost.config.models import Name
 from waypost.kinds import GuardModel
 from waypost.workflows.guards.kind import CompiledGuard, Compiler, Fact, GuardKind, Has, Lack
 from waypost.workflows.scope import quoted

@@ -1,11 +1,73 @@
-"""Workflows as they are written: states and transitions, or steps; what is done about failures; building blocks."""
+"""Models of connections, workflows and the section `proxy`, which `waypost.settings` puts together."""
+
+from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
-from waypost.config.names import DAY_MS, Name
 from waypost.kinds import ExecutorModel, GuardModel
+
+DAY_MS = 86_400_000
+
+Name = Annotated[str, Meta(min_length=1)]
+Command = Annotated[str, Meta(min_length=1, extra={"path": "command"})]
+Directory = Annotated[str, Meta(min_length=1, extra={"path": "directory"})]
+
+
+Environment = Annotated[dict[str, str], Meta(description="Variables of the process, beside the few it always has.")]
+
+
+class McpConnection(Struct, frozen=True, kw_only=True, rename="camel", tag="mcp", tag_field="kind"):
+    """An MCP server: a child process, or one that is reached over HTTP."""
+
+    command: Annotated[Command | None, Meta(description="The program to start.")] = None
+    args: Annotated[list[str], Meta(description="Its arguments.")] = []
+    env: Environment = {}
+    working_directory: Annotated[Directory | None, Meta(description="Where it runs.")] = None
+    url: Annotated[Name | None, Meta(description="The server's address; it wins over a command.")] = None
+    headers: Annotated[dict[str, str], Meta(description="Headers of every request.")] = {}
+    credentials: Annotated[
+        Literal["shared", "user"],
+        Meta(description="Whether all callers share one session, or each has one with headers of their own."),
+    ] = "shared"
+    version: Annotated[
+        Literal["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"] | None,
+        Meta(description="The version of MCP to speak with it; left out, the newest that it knows."),
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.credentials == "user" and self.transport != "http":
+            raise ValueError("credentials of users are headers, so they need a connection with a url")
+
+    @property
+    def transport(self) -> Literal["stdio", "http"] | None:
+        """How the server is reached; a url wins over a command, and without both there is no way."""
+        if self.url is not None:
+            return "http"
+        return None if self.command is None else "stdio"
+
+
+class CliConnection(Struct, frozen=True, kw_only=True, rename="camel", tag="cli", tag_field="kind"):
+    """A program on this machine."""
+
+    command: Annotated[Command, Meta(description="The program.")]
+    args: Annotated[list[str], Meta(description="Its first arguments, before those of an executor.")] = []
+    working_directory: Annotated[Directory | None, Meta(description="Where it runs.")] = None
+    env: Environment = {}
+
+
+class RestConnection(Struct, frozen=True, kw_only=True, rename="camel", tag="rest", tag_field="kind"):
+    """An HTTP API."""
+
+    base_url: Annotated[Name, Meta(description="Where its paths begin.")]
+    headers: Annotated[dict[str, str], Meta(description="Headers of every request.")] = {}
+    openapi: Annotated[str | None, Meta(description="Its OpenAPI document.", extra={"path": "file"})] = None
+    allow_private: Annotated[bool, Meta(description="Whether it may be at a private address.")] = False
+
+
+Connection = McpConnection | CliConnection | RestConnection
+
 
 Schema = Annotated[dict[str, Any], Meta(description="A JSON Schema.")]
 LinkFilter = Literal["all", "byGuards"]
@@ -187,3 +249,68 @@ class Capability(Struct, frozen=True, kw_only=True, rename="camel"):
     executor: Annotated[ExecutorModel | None, Meta(description="What it runs.")] = None
     guards: Annotated[list[GuardModel], Meta(description="What has to hold, all of it.")] = []
     reliability: Annotated[Reliability | None, Meta(description="What is done about failures.")] = None
+
+
+ItemName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[a-zA-Z][a-zA-Z0-9_.-]*$",
+        max_length=128,
+        description="Letters, digits, `_`, `.` and `-`, a letter first.",
+        extra={"form": "letters, digits, `_`, `.` and `-`, a letter first"},
+    ),
+]
+
+
+class Expose(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A capability that agents may use: written here, or one of `capabilities` under a name."""
+
+    name: Annotated[ItemName | None, Meta(description="Its name, where it is written here.")] = None
+    capability: Annotated[Name | None, Meta(description="An entry of `capabilities`.")] = None
+    as_: Annotated[ItemName | None, Meta(description="The name the entry gets; left out, its own.")] = field(
+        name="as", default=None
+    )
+    title: Annotated[str | None, Meta(description="The name shown to people and agents.")] = None
+    description: Annotated[str | None, Meta(description="What it does.")] = None
+    tags: Annotated[list[str], Meta(description="Labels.")] = []
+    aliases: Annotated[list[str], Meta(description="Other words to find it by.")] = []
+    examples: Annotated[list[Any], Meta(description="Examples of its arguments.")] = []
+    category: Annotated[str | None, Meta(description="The category it is counted under.")] = None
+    input_schema: Annotated[Schema | None, Meta(description="The JSON Schema of its arguments.")] = None
+    guards: Annotated[list[GuardModel], Meta(description="What has to hold, all of it.")] = []
+    executor: Annotated[ExecutorModel | None, Meta(description="What it runs.")] = None
+    reliability: Annotated[Reliability | None, Meta(description="What is done about failures.")] = None
+
+
+class Import(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a connection offers, taken over under a prefix."""
+
+    connection: Annotated[Name, Meta(description="A connection of the kind `mcp` or `rest`.")]
+    prefix: Annotated[ItemName | None, Meta(description="What their names begin with; left out, the connection's.")] = (
+        None
+    )
+    include: Annotated[
+        list[Name], Meta(description="Only these tools and prompts, by their exact names; left out, all.")
+    ] = []
+    exclude: Annotated[list[Name], Meta(description="Not these.")] = []
+    tags: Annotated[list[str], Meta(description="Labels for all of them.")] = []
+    trust: Annotated[
+        Literal["quarantine", "flag", "off"],
+        Meta(description="What becomes of a definition that changed: held back, only marked, or nothing."),
+    ] = "quarantine"
+
+
+class Proxy(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What agents may use directly."""
+
+    expose: Annotated[list[Expose], Meta(description="Capabilities, one by one.")] = []
+    imports: Annotated[list[Import], Meta(description="Whole connections.")] = field(name="import", default=[])
+
+
+class Search(Struct, frozen=True, kw_only=True, rename="camel"):
+    """How `gateway.search` ranks."""
+
+    ranking: Annotated[
+        Literal["auto", "weighted", "hybrid"],
+        Meta(description="By fields, by words and meaning, or by the length of the query."),
+    ] = "auto"
