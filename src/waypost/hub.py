@@ -93,8 +93,12 @@ class Hub:
         for key, value in (("name", name), ("version", version)):
             if not isinstance(value, str):
                 raise DefinitionError(f"Hub: {key} must be text, not {value!r}.")
-        if capabilities is not None and not all(isinstance(one, dict) for one in capabilities.values()):
-            raise DefinitionError(f"Hub: capabilities must be a dict of what each declares, not {capabilities!r}.")
+        if capabilities is not None and not (
+            isinstance(capabilities, dict) and all(isinstance(one, dict) for one in capabilities.values())
+        ):
+            raise DefinitionError(
+                f"Hub: capabilities must be a dict of what each capability declares, not {capabilities!r}."
+            )
         self.info = Implementation(
             name,
             version,

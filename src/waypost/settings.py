@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import ceil
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args
 
 import msgspec
 from msgspec import Meta, Struct
@@ -439,7 +439,8 @@ def _python_type(annotation: Any, alias: _Alias) -> tuple[Any, str]:
     match info.type if isinstance(info, msgspec.inspect.Metadata) else info:
         case msgspec.inspect.IntType():
             return Annotated[int, Meta(ge=alias.least)], f"a whole number of at least {alias.least}"
-        case msgspec.inspect.LiteralType(values):
+        case msgspec.inspect.LiteralType():
+            values = get_args(getattr(annotation, "__origin__", annotation))  # in the order in which they are written
             return annotation, f"{', '.join(map(repr, values[:-1]))} or {values[-1]!r}"
         case msgspec.inspect.BoolType():
             return annotation, "True or False"
