@@ -312,5 +312,5 @@ async def interrupted(hub: Hub, definition: str) -> str:
     assert found is not None
     await engine.library.pin(found)
     live, due_at = transitions.create_instance(found, {}, ADA.principal)
-    await hub.store.instances.start(live.stored(due_at), time.time(), {"transition": "$start"})
+    await hub.store.instances.start(live.to_record(due_at), time.time(), {"transition": "$start"})
     return live.id

@@ -106,7 +106,7 @@ async def committed(b: Bench) -> Instance:
     assert definition is not None
     await b.engine.library.pin(definition)
     live, due_at = transitions.create_instance(definition, {}, ANONYMOUS)
-    await b.hub.store.instances.start(live.stored(due_at), time.time(), {"transition": "$start", "to": "a"})
+    await b.hub.store.instances.start(live.to_record(due_at), time.time(), {"transition": "$start", "to": "a"})
     b.engine.cache.keep(live)
     return live
 
@@ -136,6 +136,6 @@ async def test_an_entry_that_failed_at_another_hub_is_told_here_too(tmp_path: Pa
         seen = await other.engine.cache.get(live.id)
         assert seen is not None
         other.work.fails = 1
-        await other.engine.chains.go_on(MoveResult(seen), detached_caller(ANONYMOUS, live.id))
+        await other.engine.chains.follow(MoveResult(seen), detached_caller(ANONYMOUS, live.id))
         submitted = {"workflowId": live.id, "expectedVersion": 1, "transition": "go", "arguments": {}}
         assert (await one.call("workflow.submit", **submitted)).code == "CHAIN_FAILED"

@@ -67,7 +67,7 @@ async def test_what_goes_on_by_itself_waits_for_what_it_calls(monkeypatch: pytes
 
     async with bench(definition(LATE)) as b:
         with monkeypatch.context() as patched:
-            patched.setattr(Chains, "go_on", stop)
+            patched.setattr(Chains, "follow", stop)
             told = await b.submit(await b.start(), "chain")
         watch = b.hub.workflows.watch
         await watch.recover()

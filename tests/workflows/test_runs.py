@@ -56,7 +56,7 @@ async def test_a_history_longer_than_a_page_of_the_store_is_whole() -> None:
         live = await found.engine.cache.get(told.id)
         assert live is not None
         for version in range(1, 1101):
-            stored = live.stored(0.0)
+            stored = live.to_record(0.0)
             moved = type(stored)(
                 **{**{name: getattr(stored, name) for name in stored.__struct_fields__}, "version": version}
             )

@@ -311,7 +311,7 @@ async def test_a_run_that_stopped_between_two_steps_goes_on_by_itself(tmp_path: 
         assert found is not None
         await desk.engine.library.pin(found)
         live, due_at = transitions.create_instance(found, {"input": "in"}, ANONYMOUS)
-        await desk.hub.store.instances.start(live.stored(due_at), time.time(), {"to": "one"})
+        await desk.hub.store.instances.start(live.to_record(due_at), time.time(), {"to": "one"})
     async with bench(definition, store=where) as desk:
         seen = await ended(desk, live.id)
 

@@ -304,7 +304,7 @@ async def resolve_run(hub: ManagedHub, id: str, body: Resolution, by: Operator) 
         raise InvalidParams("`output` is only for `succeeded`.")
     engine, caller = hub.workflows.engine, _to_caller(by, id)
     _to_run(hub, await engine.get(id, caller))
-    instance = await engine.seen(id, by.principal)
+    instance = await engine.get_visible(id, by.principal)
     move = "" if instance.pending_move is None else instance.pending_move.move
     answer = await _run_detached(
         engine, engine.submit(id, instance.version, move, {}, caller, resolve=body.how, output=body.output)

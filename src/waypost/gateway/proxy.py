@@ -118,7 +118,7 @@ class Proxies:
         if not decision.allowed:
             if not steady:  # whoever only asks what it would do tries nothing
                 denied = PolicyDenied(decision.reason, decision.rule_type, decision.rule)
-                self._engine.recorder.denied(tool.id, caller, denied)
+                self._engine.recorder.record_denial(tool.id, caller, denied)
             raise WorkflowRefused(decision.reason, "POLICY_DENIED")
 
     def _definition(self, tool: Capability) -> Definition:

@@ -95,7 +95,9 @@ class Approvals:
                 outcome = await self._agreed(instance, pending_move, approval)
             except StaleVersion:
                 continue
-            self._recorder.decided(instance, person.id, via, "approval.approved", f"{approval.digest} {reason}".strip())
+            self._recorder.record_decision(
+                instance, person.id, via, "approval.approved", f"{approval.digest} {reason}".strip()
+            )
             return outcome
         message = f"{approval_id} is being decided by too many at once; try again."
         raise WorkflowRefused(message, "STALE_WORKFLOW_VERSION")
@@ -115,7 +117,7 @@ class Approvals:
             "reason": approval.given[-1]["reason"],
         }
         taken = await self._moves.finish(instance, pending_move, output)
-        return await self._chains.go_on(taken, detached_caller(pending_move.by, instance.id))
+        return await self._chains.follow(taken, detached_caller(pending_move.by, instance.id))
 
     async def reject(
         self, approval_id: str, person: Principal, via: str, reason: str = "", digest: str | None = None
@@ -130,7 +132,9 @@ class Approvals:
             )
         except StaleVersion:
             raise WorkflowRefused(f"{approval_id} is settled already.", "APPROVAL_SETTLED") from None
-        self._recorder.decided(instance, person.id, via, "approval.rejected", f"{approval.digest} {reason}".strip())
+        self._recorder.record_decision(
+            instance, person.id, via, "approval.rejected", f"{approval.digest} {reason}".strip()
+        )
         return Outcome(taken.instance, [], taken.error)
 
     async def expire(self, instance: Instance, pending_move: PendingMove) -> MoveResult:

@@ -22,11 +22,11 @@ class Recorder:
         self.ended: Counter[str] = Counter()
         """Instances that ended in this process, by outcome."""
 
-    def started(self, instance: Instance, caller: Caller) -> None:
+    def record_start(self, instance: Instance, caller: Caller) -> None:
         """Record the start of an instance."""
         self._add(instance, caller.principal.id, caller.chain.type, "workflow.started", instance.state.name, "ok")
 
-    def moved(self, instance: Instance, found: AppliedTransition) -> None:
+    def record_transition(self, instance: Instance, found: AppliedTransition) -> None:
         """Record a committed transition, and the end of the instance if it ended."""
         if found.instance.is_over:
             self.ended[found.instance.body.outcome] += 1
@@ -49,20 +49,20 @@ class Recorder:
                 found.instance.body.outcome,
             )
 
-    def settled(self, instance: Instance, note: dict[str, Any]) -> None:
+    def record_failed_move(self, instance: Instance, note: dict[str, Any]) -> None:
         """Record a move that did not succeed."""
         error = note.get("error") or {}
         text = f"{note['transition']}: {error.get('message') or note['outcome']}"
         self._add(instance, note["by"], "workflow", f"transition.{note['outcome']}", text, "error")
 
-    def refused(self, instance: Instance, caller: Caller, transition: str, error: WorkflowRefused) -> None:
+    def record_refusal(self, instance: Instance, caller: Caller, transition: str, error: WorkflowRefused) -> None:
         """Record a refused submit."""
         text, cause = f"{transition}: {error.code}: {error.message}", error.__cause__
         rule = cause.rule if isinstance(cause, PolicyDenied) else ""
         who, by = caller.principal.id, caller.chain.type
         self._add(instance, who, by, "transition.rejected", text, "denied", "deny", rule)
 
-    def denied(self, name: str, caller: Caller, error: PolicyDenied) -> None:
+    def record_denial(self, name: str, caller: Caller, error: PolicyDenied) -> None:
         """Record a policy denial before there is an instance."""
         audit, chain = self._audit, caller.chain
         if audit is not None:
@@ -82,11 +82,11 @@ class Recorder:
                 )
             )
 
-    def note(self, instance: Instance, caller: Caller, action: str, reason: str) -> None:
+    def record_action(self, instance: Instance, caller: Caller, action: str, reason: str) -> None:
         """Record another action of a caller."""
         self._add(instance, caller.principal.id, caller.chain.type, action, reason, "ok")
 
-    def decided(self, instance: Instance, person: str, via: str, action: str, reason: str) -> None:
+    def record_decision(self, instance: Instance, person: str, via: str, action: str, reason: str) -> None:
         """Record the decision of a person and the channel (`via`) it came by."""
         caller_type = "mcp" if via == "elicitation" else "console"
         self._add(instance, person, caller_type, action, f"a person, by {via}: {reason}", "ok")

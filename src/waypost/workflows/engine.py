@@ -147,12 +147,12 @@ class Engine:
         entry |= {"argumentsDigest": digest(filled), "delta": instance.body.context}
         self.chains.busy.add(instance.id)
         try:
-            await self._store.instances.start(instance.stored(due_at), time.time(), entry)
+            await self._store.instances.start(instance.to_record(due_at), time.time(), entry)
             self.cache.keep(instance)
-            self.recorder.started(instance, caller)
+            self.recorder.record_start(instance, caller)
             if instance.is_over:
                 self._ended(instance)
-            return await self.chains.go_on(MoveResult(instance), caller)
+            return await self.chains.follow(MoveResult(instance), caller)
         finally:
             self.chains.busy.discard(instance.id)
 
@@ -172,7 +172,7 @@ class Engine:
             self.rights.check(name, caller)
         except PolicyDenied as error:
             if begins:
-                self.recorder.denied(name, caller, error)
+                self.recorder.record_denial(name, caller, error)
             raise WorkflowRefused(error.message, "POLICY_DENIED") from error
 
     async def _begin(
@@ -190,13 +190,13 @@ class Engine:
     async def get(self, workflow_id: str, caller: Caller) -> Answer:
         """Describe an instance, after applying what is due."""
         try:
-            instance = await self.seen(workflow_id, caller.principal)
+            instance = await self.get_visible(workflow_id, caller.principal)
         except WorkflowRefused as error:
             return answers.no_instance_error(error, *self.leads, workflowId=workflow_id)
-        outcome = await self.recovery.up_to_date(instance)
+        outcome = await self.recovery.apply_due(instance)
         return Answer(answers.describe_instance(outcome.instance, caller.principal, outcome.chain))
 
-    async def seen(self, workflow_id: str, principal: Principal, version: int | None = None) -> Instance:
+    async def get_visible(self, workflow_id: str, principal: Principal, version: int | None = None) -> Instance:
         """An instance that the principal may see; any other raises the same error as an unknown id."""
         if version is None:
             instance = await self.cache.get(workflow_id)
@@ -230,9 +230,9 @@ class Engine:
             if request is not None:
                 transitions.check_request_id(request.id)
             for _ in range(_MAX_SUBMIT_ATTEMPTS):
-                instance = await self.seen(workflow_id, principal, expected)
+                instance = await self.get_visible(workflow_id, principal, expected)
                 if instance.pending_move is not None or instance.body.deadline:
-                    instance = (await self.recovery.up_to_date(instance)).instance
+                    instance = (await self.recovery.apply_due(instance)).instance
                 if request is not None and (replayed := await self._replayed(instance, request, principal)):
                     return replayed
                 try:
@@ -263,7 +263,7 @@ class Engine:
             if instance.body.halted is None:
                 raise WorkflowRefused("There is nothing to resume.", "INVALID_TRANSITION")
             self.check_policy(tool_name(instance.definition.id), caller)
-            return await self._goes_on(MoveResult(transitions.clear_halt(instance)), caller, request)
+            return await self._follow_chain(MoveResult(transitions.clear_halt(instance)), caller, request)
         transitions.check_entered(instance)
         plan = transitions.get_transition(instance, transition)
         transitions.check_actor(plan, caller.principal)
@@ -273,13 +273,13 @@ class Engine:
         taken = await self.chains.take(instance, transition, arguments, caller, request=request)
         if not taken.instance.body.pending:
             return Outcome(taken.instance, [], taken.error)
-        return await self._goes_on(taken, caller, request, answered=taken.instance)
+        return await self._follow_chain(taken, caller, request, answered=taken.instance)
 
-    async def _goes_on(
+    async def _follow_chain(
         self, taken: MoveResult, caller: Caller, request: Request | None, answered: Instance | None = None
     ) -> Outcome:
         """Follow the chain, then store its result as the answer of the request, unless the move already stored it."""
-        outcome = await self.chains.go_on(taken, caller)
+        outcome = await self.chains.follow(taken, caller)
         if request is not None and outcome.instance is not answered:
             answer = answers.answer_outcome(outcome.instance, caller.principal, outcome.error, outcome.chain)
             await self._store.requests.replace(RequestRecord(outcome.instance.id, request.id, request.digest, answer))
@@ -314,8 +314,8 @@ class Engine:
             taken = MoveResult((await self.moves.fail(instance, pending_move, error)).instance)
         else:
             raise WorkflowRefused(f"An outcome is resolved as retry, succeeded or failed, not {how!r}.")
-        self.recorder.note(instance, caller, "outcome.resolved", f"{pending_move.move}: {how}")
-        return await self._goes_on(taken, caller, request)
+        self.recorder.record_action(instance, caller, "outcome.resolved", f"{pending_move.move}: {how}")
+        return await self._follow_chain(taken, caller, request)
 
     async def _replayed(self, instance: Instance, request: Request, principal: Principal) -> Answer | None:
         pending_move = instance.pending_move
@@ -340,7 +340,7 @@ class Engine:
         # The refusal may rest on a stale copy from memory: then the version is the reason to report.
         if instance.version != expected and error.code != "REQUEST_ID_REUSED":
             error = transitions.stale_version_error(instance, expected)
-        self.recorder.refused(instance, caller, transition, error)
+        self.recorder.record_refusal(instance, caller, transition, error)
         return answers.refusal_answer(
             instance, caller.principal, error.code, error.message, attemptedTransition=transition, **error.details
         )
@@ -353,7 +353,7 @@ class Engine:
         view, allowed = self.view(caller), Data()
         try:
             if workflow_id:
-                instance = await self.seen(workflow_id, caller.principal)
+                instance = await self.get_visible(workflow_id, caller.principal)
                 views.check_instance(instance, self.lookup.id_of(definition_id))
                 definition, allowed = instance.definition, view.allowed(instance)
                 if not view.finds(definition):
@@ -373,7 +373,7 @@ class Engine:
     async def cancel(self, workflow_id: str, caller: Caller, reason: str = "") -> Answer:
         """Cancel an instance."""
         try:
-            instance = await self.seen(workflow_id, caller.principal)
+            instance = await self.get_visible(workflow_id, caller.principal)
         except WorkflowRefused as error:
             return answers.no_instance_error(error, *self.leads, workflowId=workflow_id)
         if instance.is_over:

@@ -101,7 +101,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
         assert self.state.enter is not None
         return self.state.enter
 
-    def stored(self, due_at: float, version: int = 0) -> InstanceRecord:
+    def to_record(self, due_at: float, version: int = 0) -> InstanceRecord:
         """The record for the store; `version` is the version that a commit expects to replace."""
         return InstanceRecord(
             id=self.id,

@@ -76,7 +76,7 @@ class Recovery:
         self.put_off.add(instance.id)
         return True
 
-    async def up_to_date(self, instance: Instance) -> Outcome:
+    async def apply_due(self, instance: Instance) -> Outcome:
         """Apply what is due to an instance and return it."""
         now = time.time()
         if instance.is_over or (instance.pending_move is None and not 0 < instance.body.deadline <= now):
@@ -99,7 +99,7 @@ class Recovery:
             after = await self._moves.divert(instance, timed_out)
             if pending_move is not None and pending_move.child and (child := await self._cache.get(pending_move.child)):
                 await self._cancel(child, f"{instance.id} waits for it no more")
-            return await self._chains.go_on(MoveResult(after), detached_caller(instance.body.owner, instance.id))
+            return await self._chains.follow(MoveResult(after), detached_caller(instance.body.owner, instance.id))
         if pending_move is not None and pending_move.approval is not None and pending_move.approval.expires_at <= now:
             return Outcome((await self._approvals.expire(instance, pending_move)).instance, [])
         return Outcome(instance, [])
@@ -122,7 +122,7 @@ class Recovery:
         return await self._moves.reserve(instance, pending_move, FOREVER)
 
     async def _again(self, instance: Instance, caller: Caller) -> Outcome:
-        return await self._chains.go_on(await self._moves.run(instance, caller), caller)
+        return await self._chains.follow(await self._moves.run(instance, caller), caller)
 
 
 class Watch:
@@ -220,7 +220,7 @@ class Watch:
             ):
                 await engine.chains.wake(instance.id)
                 return
-            outcome = await engine.recovery.up_to_date(instance)
+            outcome = await engine.recovery.apply_due(instance)
             if (
                 outcome.instance.version == instance.version
                 and outcome.instance.goes_on
@@ -228,7 +228,7 @@ class Watch:
             ):
                 engine.chains.busy.add(instance.id)
                 caller = detached_caller(instance.body.owner, instance.id)
-                engine.spawn(engine.chains.go_on(MoveResult(outcome.instance), caller), instance.id)
+                engine.spawn(engine.chains.follow(MoveResult(outcome.instance), caller), instance.id)
 
     def _is_early(self, instance: Instance) -> bool:
         caller = detached_caller(instance.body.owner, instance.id)

@@ -59,7 +59,7 @@ def workflow_resources(engine: Engine, store: Store) -> list[Capability]:
         if _RUN_ID.fullmatch(id) is None:
             raise InvalidParams(f"Invalid ID: {shorten(id)}")
         try:
-            return _run(await engine.seen(id, principal))
+            return _run(await engine.get_visible(id, principal))
         except WorkflowRefused:
             raise ToolError(f"workflow run not found: {id}") from None
 

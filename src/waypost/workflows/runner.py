@@ -121,7 +121,7 @@ class Moves:
         approval = request_approval(instance, action, pending_move)
         pending_move = replace(pending_move, kind="approval", approval=approval, holder="")
         parked = await self.reserve(instance, pending_move, approval.expires_at, f"{approval.id}.0")
-        self._recorder.note(parked, caller, "approval.requested", approval.digest)
+        self._recorder.record_action(parked, caller, "approval.requested", approval.digest)
         return MoveResult(parked)
 
     async def run(self, instance: Instance, caller: Caller) -> MoveResult:
@@ -189,10 +189,10 @@ class Moves:
         self, instance: Instance, found: AppliedTransition, pending_move: PendingMove | None, error: Data | None
     ) -> None:
         request = None if pending_move is None else _answer_request(found.instance, pending_move, error)
-        moved = found.instance.stored(found.due_at, instance.version)
+        moved = found.instance.to_record(found.due_at, instance.version)
         await self._persistently(instance, found.entry, moved, request)
         self._cache.keep(found.instance)
-        self._recorder.moved(instance, found)
+        self._recorder.record_transition(instance, found)
         if found.instance.is_over:
             self._ended(found.instance)
 
@@ -266,12 +266,12 @@ class Moves:
             note["error"] = error
         request = _answer_request(after, pending_move, error)
         try:
-            await self._store.instances.settle(after.stored(due_at), time.time(), note, instance.token, request)
+            await self._store.instances.settle(after.to_record(due_at), time.time(), note, instance.token, request)
         except StaleVersion:
             self._cache.drop(instance.id)
             raise
         self._cache.keep(after)
-        self._recorder.settled(instance, note)
+        self._recorder.record_failed_move(instance, note)
         return MoveResult(after, error)
 
 
@@ -517,7 +517,7 @@ class Chains:
             message = f"{move} was taken over by others while it ran."
             raise WorkflowRefused(message, "STALE_WORKFLOW_VERSION") from None
 
-    async def go_on(self, taken: MoveResult, caller: Caller) -> Outcome:
+    async def follow(self, taken: MoveResult, caller: Caller) -> Outcome:
         """Follow the chain after a move until it ends, waits or fails."""
         instance = taken.instance
         if (
@@ -560,7 +560,7 @@ class Chains:
             caller = detached_caller(parent.pending_move.by, parent.id)
             result = await self._children.check(parent, parent.pending_move, caller)
             if result is not None:
-                await self.go_on(result, caller)
+                await self.follow(result, caller)
 
     def _next(self, instance: Instance, caller: Caller, hops: int) -> str | Data:
         """The name of the next move, or the error that stops the chain."""

@@ -75,7 +75,7 @@ class Runs:
         answer = await self._engine.get(workflow_id, caller)
         if answer.refused:
             return answer
-        instance = await self._engine.seen(workflow_id, caller.principal)
+        instance = await self._engine.get_visible(workflow_id, caller.principal)
         most = min(limit, MOST_HISTORY)
         found = await self._history(workflow_id, after, most + 1)
         history = found[:most]

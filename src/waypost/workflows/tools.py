@@ -228,7 +228,7 @@ async def elicit_approval(engine: Engine, ctx: Context, call: Callable[[], Await
             approval["id"], ctx.principal, "elicitation", said.content.get("reason", ""), approval["digest"]
         )
     except WorkflowRefused as error:
-        instance = await engine.seen(data["workflowId"], ctx.principal)
+        instance = await engine.get_visible(data["workflowId"], ctx.principal)
         return answers.refusal_answer(instance, ctx.principal, error.code, error.message)
     return answers.answer_outcome(outcome.instance, ctx.principal, outcome.error, outcome.chain)
 
