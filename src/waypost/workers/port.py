@@ -1,4 +1,4 @@
-"""The port that workers connect to: who is let in, and which kind of socket they want."""
+"""The port that workers connect to: authentication, and which kind of socket a request opens."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ Channel: TypeAlias = Callable[[SplitResult], Receiver]
 
 
 class TelemetrySink:
-    """Takes what workers measure of themselves, and keeps nothing of it."""
+    """Accepts the telemetry of workers and discards it."""
 
     def opened(self, socket: Socket) -> None:
-        """Somebody will send what they measured."""
+        """Telemetry will follow."""
 
     def text(self, data: bytes) -> None:
-        """Nobody reads it."""
+        """Discard it."""
 
     def binary(self, data: bytes) -> None:
-        """Nobody reads it."""
+        """Discard it."""
 
     def closed(self) -> None:
-        """They are done."""
+        """Nothing to release."""
 
 
 class Port:
-    """Listens at one address, and watches over every socket that was opened there."""
+    """Listens at one address, and closes sockets that have gone silent."""
 
     def __init__(self, host: str, port: int, token: str, desk: Callable[[], Receiver], channel: Channel) -> None:
         if is_open_to_all(host, token):
@@ -82,7 +82,7 @@ class Port:
         self._watching = loop.create_task(self._watch())
 
     async def close(self) -> None:
-        """Let everybody go, and listen no more."""
+        """Close all sockets and stop listening."""
         if self._server is None:
             return
         self._server.close()
@@ -115,7 +115,7 @@ class Port:
         return self._desk()
 
     def _refuse_pages(self, request: Request) -> None:
-        """A page in somebody's browser is no worker, unless it comes from this machine."""
+        """Refuse browsers, except pages served from this machine."""
         for origin in request.headers.get_all("Origin"):
             if not is_loopback(urlsplit(origin).hostname or ""):
                 raise Refusal(403, "Pages from elsewhere are not let in.")
@@ -130,7 +130,7 @@ class Port:
             raise Refusal(401, "A token is needed: Authorization: Bearer <token>, or III_TOKEN for the SDKs.")
 
     async def _watch(self) -> None:
-        """Find out who is there no more."""
+        """Ping silent sockets, and abort those that do not answer."""
         while True:
             await asyncio.sleep(_CHECK_INTERVAL_S)
             now = running_loop().time()
@@ -143,7 +143,7 @@ class Port:
 
 
 def is_open_to_all(host: str, token: str) -> bool:
-    """Whether workers from outside would be let in without a token."""
+    """Whether workers on other machines could connect without a token."""
     return not is_loopback(host) and not token
 
 

@@ -49,12 +49,12 @@ class Listener(Protocol):
     @property
     def is_gone(self) -> bool: ...
     def send(self, message: Struct) -> None:
-        """Tell it what became of what it asked for."""
+        """Send it the result of a registration."""
 
 
 @dataclass(eq=False, slots=True)
 class HubListener:
-    """A part of the hub that listens."""
+    """A part of the hub that has bindings."""
 
     name: str
     caller: Caller | None
@@ -71,7 +71,7 @@ Claim = TypeVar("Claim")
 
 
 class Claims(Generic[Claim]):
-    """What every connected worker would offer if it could."""
+    """Registrations that wait because another worker has the same id, in order of arrival."""
 
     def __init__(self) -> None:
         self._at: dict[Key, dict[Worker, Claim]] = {}
@@ -81,20 +81,20 @@ class Claims(Generic[Claim]):
         return sum(map(len, self._at.values()))
 
     def count(self, worker: Worker) -> int:
-        """How much a worker waits for."""
+        """The number of registrations of a worker that wait."""
         return len(self._of.get(worker, ()))
 
     def has(self, worker: Worker, key: Key) -> bool:
-        """Whether a worker waits for something."""
+        """Whether a registration of a worker waits."""
         return worker in self._at.get(key, ())
 
     def put(self, worker: Worker, key: Key, claim: Claim) -> None:
-        """A worker offers what is another's; it keeps its place when it says so again."""
+        """Add or replace a waiting registration; one that is replaced keeps its place."""
         self._at.setdefault(key, {})[worker] = claim
         self._of.setdefault(worker, {})[key] = None
 
     def pop(self, worker: Worker, key: Key) -> Claim | None:
-        """A worker waits for something no longer; what it had offered."""
+        """Remove a waiting registration and return it."""
         waiting = self._at.get(key, {})
         claim = waiting.pop(worker, None)
         if claim is None:
@@ -108,16 +108,16 @@ class Claims(Generic[Claim]):
         return claim
 
     def leave(self, worker: Worker) -> list[Claim]:
-        """A worker waits for nothing any more; what it had offered."""
+        """Remove all waiting registrations of a worker and return them."""
         return [claim for key in list(self._of.get(worker, ())) if (claim := self.pop(worker, key)) is not None]
 
     def clear(self) -> None:
-        """Nobody takes over anything any more."""
+        """Drop all waiting registrations."""
         self._at.clear()
         self._of.clear()
 
     def heir(self, key: Key) -> tuple[Worker, Claim] | None:
-        """Who takes over what is offered no longer, and how it offers it; it is its own from now on."""
+        """Remove and return the first registration that waits for an id, with its worker."""
         for worker, claim in self._at.get(key, {}).items():
             self.pop(worker, key)
             return worker, claim
@@ -249,7 +249,7 @@ class Triggers:
             self._claims.pop(worker, (namespace, kind_id))
 
     def close(self) -> None:
-        """Nobody takes over anything any more."""
+        """Drop all waiting registrations."""
         self._claims.clear()
 
     def lend(self, key: Key, kind: Kind | None) -> None:

@@ -88,7 +88,7 @@ class Worker:
 
     @property
     def owner(self) -> str:
-        """What the hub calls it where it keeps what belongs to it."""
+        """The name under which the hub stores what belongs to it."""
         return f"worker:{self.name}"
 
     @property
@@ -98,7 +98,7 @@ class Worker:
 
     @property
     def depth(self) -> int:
-        """How many observers stand behind what it does now, as far as it cannot tell that itself."""
+        """The observer depth of the calls it runs now, for workers that do not report it themselves."""
         return max(self._depths.values(), default=0)
 
     def send(self, message: msgspec.Struct) -> None:
@@ -137,7 +137,7 @@ class Worker:
                 self._depths.pop(invocation, None)
 
     def settle(self, answer: InvocationResult) -> None:
-        """Hand an answer to whoever waits for it; nobody waits for one that comes too late."""
+        """Complete the pending call that an answer belongs to; a late answer is ignored."""
         future = self._unanswered.pop(answer.invocation_id or "", None)
         if future is None or future.done():
             return
@@ -148,7 +148,7 @@ class Worker:
             future.set_result(NULL if answer.result is UNSET else answer.result)
 
     def misunderstood(self, invocations: Iterable[str], why: str) -> None:
-        """It answered a call, the first of these that waits, and nobody can read the answer."""
+        """Fail the first pending call of these: the worker's answer cannot be decoded."""
         for invocation in invocations:
             future = self._unanswered.pop(invocation, None)
             if future is not None and not future.done():
@@ -156,13 +156,13 @@ class Worker:
                 return
 
     def complain(self, what: str, *about: object) -> None:
-        """Tell in the log what is wrong with it, the first few times."""
+        """Log a warning about the worker, the first few times."""
         self._complaints[what] += 1
         if self._complaints[what] <= MAX_WARNINGS:
             _log.warning(what, *about)
 
     def leave(self) -> None:
-        """It is gone: everything it owes an answer for has failed, and nobody waits for what it called."""
+        """The worker disconnected: fail the calls to it and cancel the calls it made."""
         self.is_gone = True
         for future in self._unanswered.values():
             if not future.done():
@@ -186,9 +186,9 @@ class Worker:
 
 INTRODUCTION: Final = "engine::workers::register"
 INTRODUCTION_TIMEOUT_S: Final = 0.25
-"""Seconds a worker has to say its name before what it offers is taken without."""
+"""Seconds a worker has to introduce itself; then its functions are registered without a name."""
 BATCH_WINDOW_S: Final = 0.02
-"""Seconds that a function which is offered later waits for others, unless the worker says something else first."""
+"""Seconds a later registration waits for others, so that they are one change; any other message ends the wait."""
 MAX_HELD_MESSAGES: Final = 20_000
 MAX_HELD_CALLS: Final = 64
 
@@ -216,7 +216,7 @@ class WorkerSession:
         self._timer = running_loop().call_later(INTRODUCTION_TIMEOUT_S, self._release)
 
     def text(self, data: bytes) -> None:
-        """Take a message; one that nobody understands is told of in the log, a few times."""
+        """Handle a text message; one that cannot be decoded is logged, the first few times."""
         worker = self._here
         if worker.is_gone:  # it came back on another socket, and this one is not closed yet
             return
@@ -256,12 +256,12 @@ class WorkerSession:
             self._timer = running_loop().call_later(BATCH_WINDOW_S, self._release)
 
     def binary(self, data: bytes) -> None:
-        """Some send their messages as bytes; others send what they measured, which is for nobody."""
+        """Handle a binary message: some workers send JSON so; telemetry is ignored."""
         if data.startswith(b"{"):
             self.text(data)
 
     def closed(self) -> None:
-        """The worker is gone."""
+        """The connection is closed: remove the worker."""
         if self._timer is not None:
             self._timer.cancel()
         self._held.clear()
@@ -282,7 +282,7 @@ class WorkerSession:
         self._release()
 
     def _release(self) -> None:
-        """Take everything that was held, what is offered and bound first as one."""
+        """Handle the held messages; the functions among them are registered together, as one change."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -305,7 +305,7 @@ class WorkerSession:
             take(self._workers, self._here, frame)
 
     def _give_back(self, data: bytes, why: str) -> None:
-        """Whoever waits for an answer that cannot be read, or to a call that cannot, hears so at once."""
+        """Fail the call that an undecodable message belongs to at once, instead of letting it time out."""
         kind, ids = frames.find_invocation_ids(data)
         if kind is InvocationResult:
             self._here.misunderstood(ids, why)
@@ -316,14 +316,14 @@ class WorkerSession:
 
 
 def _is_answered(frame: FromWorker) -> bool:
-    """Whether something is sent back for a message; an answer and a call that nobody waits for may come any time."""
+    """Whether the hub answers a message; results and calls without an answer are never held back."""
     if type(frame) is InvokeFunction:
         return frame.invocation_id is not None and (frame.action is None or frame.action.type != "void")
     return type(frame) is not InvocationResult
 
 
 def _said(frame: InvokeFunction) -> dict[str, Any]:
-    """What a worker says of itself; nothing where it makes no sense."""
+    """The description that a worker gives of itself; empty if it is not an object."""
     try:
         about = None if frame.data is msgspec.UNSET else msgspec.json.decode(frame.data)
     except (msgspec.MsgspecError, RecursionError):

@@ -1,4 +1,4 @@
-"""The part of the hub that workers connect to: puts the other modules of this room together."""
+"""`Workers`, the component that workers connect to: it owns the parts in the other modules of this package."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Workers(Component):
         return any(worker.owner == owner for worker in self._there.values())
 
     def owner_of(self, call: Call) -> str:
-        """To whom belongs what a call makes."""
+        """The owner of what a call creates: the calling worker, or the hub."""
         worker = self._there.get(call.sender)
         return "hub" if worker is None else worker.owner
 
@@ -128,7 +128,7 @@ class Workers(Component):
         self._queueing.start()
 
     async def close(self) -> None:
-        """Let everybody go."""
+        """Disconnect all workers and stop their calls."""
         self._claims.clear()
         self.triggers.close()
         await self.observing.close()
@@ -178,7 +178,7 @@ class Workers(Component):
             self._offers.exchange(moving, moving)
 
     def reattach(self, worker: Worker, claim: Reattach) -> None:
-        """A worker was here before: whoever it was then is let go, if it can prove it."""
+        """Close the previous connection of a worker that presents its reattach token."""
         before = self._there.get(claim.previous_worker_id)
         if before is None or before is worker or claim.reattach_token is None:
             return
@@ -187,7 +187,7 @@ class Workers(Component):
             before.socket.close(1000, "the worker came back")
 
     def leave(self, worker: Worker) -> None:
-        """A worker is gone, and with it everything it offered."""
+        """Remove a worker that disconnected, and everything it registered."""
         if self._there.pop(worker.id, None) is None:
             return
         worker.leave()
@@ -281,7 +281,7 @@ class Workers(Component):
             self._claims.put(worker, (worker.namespace, frame.id), frame)
 
     def _withdraw(self, worker: Worker, functions: list[Function]) -> None:
-        """A worker's functions are offered no longer, or by whoever has waited for that."""
+        """Remove functions of a worker; one that another worker waits to register is taken over by that."""
         if not functions:
             return
         for function in functions:
