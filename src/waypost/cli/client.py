@@ -24,7 +24,7 @@ PAGE_SIZE: Final = 1000
 """How many rows are asked for at once; the API allows no more."""
 
 _TIMEOUT_S: Final = 30.0
-_PROBE_TIMEOUT_S: Final = 2.0
+_PROBE_TIMEOUT_S: Final = 5.0
 # A hub that listens on all addresses is reached on loopback.
 _LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 
