@@ -124,6 +124,7 @@ class ToolkitUse(Struct, frozen=True, kw_only=True, rename="camel"):
     visible: Annotated[bool | None, Meta(description="Whether its tools are listed; the opposite of `hidden`.")] = None
     name: Annotated[Name | None, Meta(description="The name to register it under.")] = None
     description: Annotated[str | None, Meta(description="What it is for.")] = None
+    config: Annotated[dict[str, Any], Meta(description="Keyword arguments for the toolkit's `__init__`.")] = {}
 
 
 class PromptArgument(Struct, frozen=True, kw_only=True, rename="camel"):

@@ -20,7 +20,7 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         (
             "interop/test_iii_workers.py::test_calls_across_languages_answer_what_was_sent",
             "interop/test_iii_workers.py::test_large_payloads_go_there_and_back",
-            "workers/test_calling.py::test_values_go_there_and_back_as_they_are",
+            "workers/test_calls.py::test_values_go_there_and_back_as_they_are",
             "workers/test_sockets.py::test_the_longest_message_is_taken_and_a_longer_one_is_not",
         ),
     ),
@@ -28,44 +28,44 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         "Metadata reaches the handler.",
         (
             "interop/test_iii_workers.py::test_calls_across_languages_answer_what_was_sent",
-            "workers/test_calling.py::test_what_comes_beside_the_data_reaches_the_owner",
+            "workers/test_calls.py::test_what_comes_beside_the_data_reaches_the_owner",
         ),
     ),
     "P5": (
         "An exception of a handler is invocation_failed with its message.",
         (
             "interop/test_iii_workers.py::test_errors_reach_the_caller_with_their_codes",
-            "workers/test_calling.py::test_an_error_of_the_owner_reaches_the_caller",
+            "workers/test_calls.py::test_an_error_of_the_owner_reaches_the_caller",
         ),
     ),
     "P6": (
         "A function that nobody offers is function_not_found.",
         (
             "interop/test_iii_workers.py::test_errors_reach_the_caller_with_their_codes",
-            "workers/test_calling.py::test_a_function_that_nobody_offers_is_told_by_its_name",
+            "workers/test_calls.py::test_a_function_that_nobody_offers_is_told_by_its_name",
         ),
     ),
     "P7": (
         "A call that nobody waits for is never answered, not even when there is no such function.",
         (
             "interop/test_iii_workers.py::test_calls_without_an_answer_and_calls_for_later_arrive",
-            "workers/test_calling.py::test_calls_that_nobody_waits_for_are_never_answered",
+            "workers/test_calls.py::test_calls_that_nobody_waits_for_are_never_answered",
         ),
     ),
     "P8": (
         "A call for later has a receipt, and its handler runs.",
         (
             "interop/test_iii_workers.py::test_calls_without_an_answer_and_calls_for_later_arrive",
-            "workers/test_queueing.py::test_a_call_for_later_has_a_receipt_at_once_and_is_made",
-            "workers/test_queueing.py::test_a_call_waits_for_its_function_and_counts_nothing_meanwhile",
-            "workers/test_queueing.py::test_what_nobody_could_do_is_done_after_a_restart",
+            "workers/test_queued_calls.py::test_a_call_for_later_has_a_receipt_at_once_and_is_made",
+            "workers/test_queued_calls.py::test_a_call_waits_for_its_function_and_counts_nothing_meanwhile",
+            "workers/test_queued_calls.py::test_what_nobody_could_do_is_done_after_a_restart",
         ),
     ),
     "P9": (
         "A caller gives up by its own clock; a late result is dropped and nothing is left of the call.",
         (
             "interop/test_iii_workers.py::test_a_caller_gives_up_by_itself_and_nothing_is_left",
-            "workers/test_calling.py::test_an_answer_that_comes_too_late_or_from_somebody_else_is_dropped",
+            "workers/test_calls.py::test_an_answer_that_comes_too_late_or_from_somebody_else_is_dropped",
             "workers/test_floods.py::test_what_workers_leave_behind_is_nothing_however_often_they_come",
         ),
     ),
@@ -73,7 +73,7 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         "An owner that dies while it is called ends the call with invocation_stopped at once.",
         (
             "interop/test_iii_workers.py::test_a_caller_gives_up_by_itself_and_nothing_is_left",
-            "workers/test_calling.py::test_a_call_ends_at_once_when_its_owner_dies",
+            "workers/test_calls.py::test_a_call_ends_at_once_when_its_owner_dies",
         ),
     ),
     "P11": (

@@ -317,9 +317,14 @@ def instantiate(source: Any, config: Mapping[str, Any] | None = None) -> list[An
     if isinstance(source, (list, tuple)):
         return [one for part in source for one in instantiate(part, config)]
     if isinstance(source, type) and issubclass(source, (Component, Toolkit)):
-        return [source(**config) if config else source()]
+        if config:
+            try:
+                inspect.signature(source).bind(**config)
+            except TypeError as error:
+                raise DefinitionError(f"{source.__name__} does not take this config: {error}.") from None
+        return [source(**(config or {}))]
     if config:
-        raise DefinitionError(f"{_name_of(source)} is no toolkit class, so it takes no config.")
+        raise DefinitionError(f"{_name_of(source)} takes no config; only a toolkit class does, as in ./tools.py:Kit.")
     return [source]
 
 

@@ -16,7 +16,7 @@ from waypost import config
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.components import Component
 from waypost.capabilities.prompts import prompt_from_template
-from waypost.capabilities.tools import Toolkit, expand, tool_options
+from waypost.capabilities.tools import Toolkit, expand, instantiate, tool_options
 from waypost.config import rules as references
 from waypost.config.findings import KeyPath
 from waypost.errors import DefinitionError, StoreError
@@ -40,6 +40,8 @@ class Built(NamedTuple):
     findings: list[config.Finding]
     offers: list[Offer]
     """What its section `proxy` offers; a hub makes tools of it."""
+    toolkits: list[Any]
+    """The toolkits behind the capabilities, to be opened and closed with the hub."""
 
 
 def read(path: Path) -> tuple[config.Loaded, Built]:
@@ -65,18 +67,20 @@ async def reread(before: config.Loaded) -> tuple[config.Loaded, Built]:
 def build(loaded: config.Loaded) -> Built:
     """Everything a configuration asks for, with mistakes and warnings; what has mistakes is left out."""
     capabilities: list[tuple[KeyPath, Capability]] = []
+    toolkits: list[Any] = []
     findings = [*_check_store(loaded), *_check_auth(loaded), *_check_policies(loaded)]
     seen: set[tuple[Kind, str]] = set()
     place: KeyPath
     for index, entry in enumerate(loaded.config.toolkits):
         place = ("toolkits", index)
         try:
-            found = _expand_toolkit(entry)
+            made, found = _expand_toolkit(entry)
         except DefinitionError as error:
             findings.append(loaded.finding(place, error.message, "CFG042"))
         except (Exception, SystemExit) as error:  # whatever a toolkit does is a mistake of its file, not of the hub
             findings.append(loaded.finding(place, f"it cannot be made: {type(error).__name__}: {error}", "CFG042"))
         else:
+            toolkits += made
             capabilities += [(place, capability) for capability in found]
     for name, prompt in loaded.config.prompts.items():
         place = ("prompts", name)
@@ -95,7 +99,7 @@ def build(loaded: config.Loaded) -> Built:
     found = [capability for _, capability in capabilities]
     hides = loaded.left_out.hides_names or any(one.code in _HIDING for one in findings)
     findings += _check_workflows(loaded, None if hides else {name for _, name in seen})
-    return Built(found, findings, [offer for _, offer in offers])
+    return Built(found, findings, [offer for _, offer in offers], toolkits)
 
 
 def _offered(loaded: config.Loaded) -> tuple[list[tuple[KeyPath, Offer]], list[config.Finding]]:
@@ -250,11 +254,15 @@ def _unserved(loaded: config.Loaded, built: Built) -> list[config.Finding]:
     return [loaded.finding(("skills", *place), str(one).removesuffix("."), "CFG080") for place, one in found]
 
 
-def _expand_toolkit(entry: str | config.ToolkitUse) -> list[Capability]:
+def _expand_toolkit(entry: str | config.ToolkitUse) -> tuple[list[Any], list[Capability]]:
+    """What an entry of `toolkits` names, as instances, and their capabilities."""
     if isinstance(entry, str):
-        return expand(find(entry))
-    return expand(
-        find(entry.use),
+        made = instantiate(find(entry))
+        return made, expand(made)
+    found = find(entry.use)
+    made = instantiate(found, entry.config)
+    return made, expand(
+        made if isinstance(found, list) else made[0],
         name=entry.name,
         description=entry.description,
         category=entry.category,

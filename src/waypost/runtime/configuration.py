@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from waypost import config
 from waypost.capabilities.capability import Capability, Kind
@@ -27,6 +27,7 @@ from waypost.policy.rules import Rule
 from waypost.runtime.assembly import Built, read, reread, rules
 from waypost.runtime.component import Change, Component
 from waypost.runtime.core import Core
+from waypost.runtime.toolkits import close_toolkit, open_toolkit
 from waypost.settings import Settings
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ class Configuration(Component):
         self._exposures: Exposures | None = None
         self._reloading = asyncio.Lock()
         self._watchers: list[asyncio.Task[None]] = []
+        self._opened: list[Any] = []
+        """The toolkits to close, the last one first."""
 
     def apply(self) -> None:
         """Declare what the file asks for."""
@@ -124,6 +127,9 @@ class Configuration(Component):
         """Watch the files and SIGHUP."""
         if self._watchers:
             return
+        for toolkit in self.built.toolkits:
+            self._opened.append(toolkit)
+            await open_toolkit(toolkit)
         hangups = asyncio.Event()
         loop = asyncio.get_running_loop()
         self._watchers = [loop.create_task(self._watch_files()), loop.create_task(self._watch_hangups(hangups))]
@@ -136,6 +142,18 @@ class Configuration(Component):
             watcher.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
         self._watchers = []
+        while self._opened:
+            await close_toolkit(self._opened.pop())
+
+    @property
+    def is_running(self) -> bool:
+        """Whether toolkits are open and files are watched."""
+        return bool(self._watchers)
+
+    def exchange_toolkits(self, opened: list[Any]) -> list[Any]:
+        """Close these toolkits with the hub from now on; those before are given back."""
+        before, self._opened = self._opened, list(opened)
+        return before
 
     async def _watch_files(self) -> None:
         bursts = config.changes(lambda: self.loaded.watched, asyncio.Event())
@@ -185,10 +203,12 @@ class Configuration(Component):
         if _imports(settings):
             runtime.make_imports()
         await runtime.start_added()
-        changes: list[Change] = [_Rows(self, built)]
+        rows = _Rows(self, built)
+        changes: list[Change] = [rows]
         # Committed last: whoever may call must not change before everything else has.
         access = _Access(self, runtime, loaded)
         try:
+            await rows.open()
             for component in runtime.components:
                 change = await component.prepare(settings)
                 if change is not None:
@@ -251,11 +271,31 @@ class _Rows(Change):
         self._after = (configuration.build_rows(built), built)
         self.leaving, self.arriving = self._before[0], self._after[0]
 
+        self._opened: list[Any] = []
+        self._closing: list[Any] = []
+
+    async def open(self) -> None:
+        """Open the new toolkits beside those that are served."""
+        if self._configuration.is_running:
+            for toolkit in self._after[1].toolkits:
+                self._opened.append(toolkit)
+                await open_toolkit(toolkit)
+
     def commit(self) -> None:
         self._configuration.rows, self._configuration.built = self._after
+        self._closing = self._configuration.exchange_toolkits(self._opened)
 
     async def rollback(self) -> None:
+        if self._configuration.built is self._after[1]:
+            self._configuration.exchange_toolkits(self._closing)
+            self._closing = []
         self._configuration.rows, self._configuration.built = self._before
+        while self._opened:
+            await close_toolkit(self._opened.pop())
+
+    async def finish(self) -> None:
+        while self._closing:
+            await close_toolkit(self._closing.pop())
 
 
 class _Access(Change):

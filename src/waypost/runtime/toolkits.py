@@ -20,7 +20,6 @@ class Toolkits(Component):
     def __init__(self) -> None:
         self._toolkits: list[Any] = []
         self._opened: list[Any] = []
-        self._is_running = False
 
     def add(self, toolkits: Iterable[Any]) -> None:
         """Open these too at the next start."""
