@@ -49,6 +49,13 @@ async def change_twice(client: TestClient) -> None:
     assert await names(client) == ["forget", "learn"]
 
 
+@of("table_component.py")
+async def exercise_table_component(client: TestClient, _hub: Hub) -> None:
+    assert await names(client) == ["orders.add", "orders.list"]
+    assert (await client.call_tool("orders.add", {"title": "tea"})).text == "Added tea."
+    assert json.loads((await client.call_tool("orders.list")).text) == ["tea"]
+
+
 @of("hooks.py")
 async def exercise_hooks(client: TestClient, hub: Hub) -> None:
     modern = is_modern(client.version)
