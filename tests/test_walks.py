@@ -1,0 +1,27 @@
+"""How far a reader has to walk to follow an action; the bounds may only be lowered."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.protocol.conftest import asynchronous
+from tests.walks import WALKS
+
+BOUNDS = {
+    "tools/call": (45, 22),
+    "workflow.submit": (125, 45),  # the goal is 70 functions in 25 files
+    "start": (40, 15),
+    "reload": (135, 33),  # the goal is 70 functions in 15 files
+}
+
+
+@pytest.mark.parametrize("name", WALKS)
+def test_a_walk_stays_within_its_bounds(name: str) -> None:
+    @asynchronous
+    async def check() -> None:
+        functions, files = BOUNDS[name]
+        walk = await WALKS[name]()
+        assert walk.functions <= functions, str(walk)
+        assert walk.files <= files, str(walk)
+
+    check()

@@ -1,0 +1,161 @@
+"""Counts the functions and files of `src/waypost` that one action walks through: `python -m tests.walks` prints them.
+
+A walk is what a reader has to follow to understand an action. Comprehensions and lambdas count as part of the function
+around them; what runs in other threads is not counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+from waypost import Hub
+from waypost.protocol.connection import Connection
+
+SOURCE = str(Path(__file__).parents[1] / "src" / "waypost")
+_INNER = ("<lambda>", "<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>")
+FLOW = """
+server: {name: walks, version: "1", surface: both}
+workflows: {flow: {initialState: a, states: {a: {transitions: {go: {target: b}}}, b: {terminal: true}}}}
+"""
+
+
+class Walk:
+    """The functions of the package that were called, in the order of their first call."""
+
+    def __init__(self) -> None:
+        self.codes: dict[CodeType, None] = {}
+
+    def __call__(self, frame: FrameType, event: str, _argument: Any) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(SOURCE) and code.co_name not in _INNER:
+            self.codes[code] = None
+
+    @property
+    def functions(self) -> int:
+        return len(self.codes)
+
+    @property
+    def files(self) -> int:
+        return len({code.co_filename for code in self.codes})
+
+    def __str__(self) -> str:
+        lines = [
+            f"  {code.co_filename.removeprefix(SOURCE + '/')}:{code.co_firstlineno} {code.co_qualname}"
+            for code in self.codes
+        ]
+        return "\n".join([f"{self.functions} functions in {self.files} files", *lines])
+
+
+async def walk(action: Callable[[], Awaitable[Any]]) -> Walk:
+    """Trace an action; it should have run before, so that nothing is counted that happens once."""
+    traced = Walk()
+    sys.setprofile(traced)
+    try:
+        await action()
+    finally:
+        sys.setprofile(None)
+    return traced
+
+
+class Peer:
+    """A stateless client at the protocol's edge, so that a walk has nothing of a client or a socket in it."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._answers: asyncio.Queue[bytes] = asyncio.Queue()
+        self._connection = Connection(hub.engine, self._answers.put_nowait)
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> Any:
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+            "io.modelcontextprotocol/clientInfo": {"name": "walks", "version": "1"},
+        }
+        params = {"name": name, "arguments": arguments, "_meta": meta}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        self._connection.receive(json.dumps(message).encode())
+        return json.loads(await self._answers.get())["result"]
+
+
+async def walk_tool_call() -> Walk:
+    """A `tools/call` of a plain tool."""
+    hub = Hub("walks", version="1")
+
+    @hub.tool
+    async def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    await hub.start()
+    peer = Peer(hub)
+    for _ in range(2):
+        await peer.call("add", {"a": 1, "b": 2})
+    traced = await walk(lambda: peer.call("add", {"a": 1, "b": 2}))
+    await hub.stop()
+    return traced
+
+
+async def configured(folder: Path) -> Hub:
+    (folder / "waypost.yaml").write_text(FLOW)
+    return Hub.from_config(folder / "waypost.yaml")
+
+
+async def walk_submit() -> Walk:
+    """A `workflow.submit` without executor."""
+    with tempfile.TemporaryDirectory() as folder:
+        hub = await configured(Path(folder))
+        await hub.start()
+        peer = Peer(hub)
+
+        async def start() -> dict[str, Any]:
+            started: dict[str, Any] = (await peer.call("workflow.start", {"definitionId": "flow", "input": {}}))[
+                "structuredContent"
+            ]
+            return {"workflowId": started["workflowId"], "expectedVersion": 1, "transition": "go", "arguments": {}}
+
+        await peer.call("workflow.submit", await start())
+        submitted = await start()
+        traced = await walk(lambda: peer.call("workflow.submit", submitted))
+        await hub.stop()
+    return traced
+
+
+async def walk_start() -> Walk:
+    """The start of a configured hub."""
+    with tempfile.TemporaryDirectory() as folder:
+        hub = await configured(Path(folder))
+        _ = hub.runtime
+        await hub.start()
+        await hub.stop()
+        traced = await walk(hub.start)
+        await hub.stop()
+    return traced
+
+
+async def walk_reload() -> Walk:
+    """A reload in which nothing has changed."""
+    with tempfile.TemporaryDirectory() as folder:
+        hub = await configured(Path(folder))
+        await hub.start()
+        await hub.reload()
+        traced = await walk(hub.reload)
+        await hub.stop()
+    return traced
+
+
+WALKS: dict[str, Callable[[], Awaitable[Walk]]] = {
+    "tools/call": walk_tool_call,
+    "workflow.submit": walk_submit,
+    "start": walk_start,
+    "reload": walk_reload,
+}
+
+if __name__ == "__main__":
+    for name, measure in WALKS.items():
+        sys.stdout.write(f"{name}: {asyncio.run(measure())}\n\n")  # type: ignore[arg-type]  # every walk is a coroutine
