@@ -15,7 +15,7 @@ from tests.interop.iii_desk import publisher as publisher
 
 pytestmark = pytest.mark.timeout(120)
 
-DECLARED = json.loads((Path(__file__).parents[1] / "skills" / "content" / "interface.json").read_text())
+DECLARED = json.loads((Path(__file__).parents[1] / "documents" / "interface.json").read_text())
 LARGEST = 262_144
 REGISTER, READ, FETCH, PROMPT = "skills::register", "skills::resources-read", "skill::fetch", "prompts::register"
 LONG = "/".join(["a" * 64] * 16)
