@@ -184,6 +184,33 @@ async def test_a_component_added_to_a_running_hub_is_started_and_stopped() -> No
 
 
 @asynchronous
+async def test_a_late_component_that_fails_to_start_is_logged_and_the_hub_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    events: list[str] = []
+    hub = Hub("house", version="1")
+    await hub.start()
+    hub.add(Recorded("late", events, "start"))
+    await asyncio.sleep(0)  # one turn of the loop, in which it fails
+    await hub.stop()
+
+    assert events == ["late starts", "late stops"]
+    assert "a component that was added to the running hub failed to start" in caplog.text
+
+
+@asynchronous
+async def test_a_reload_of_a_hub_that_does_not_run_starts_nothing(tmp_path: Path) -> None:
+    events: list[str] = []
+    file = tmp_path / "waypost.yaml"
+    file.write_text("server: {name: house}\n")
+    hub = Hub.from_config(file).add(Recorded("part", events))
+    file.write_text("server: {name: house}\nprompts: {ask: {template: What?}}\n")
+
+    assert await hub.reload()
+    assert events == []
+
+
+@asynchronous
 async def test_two_components_of_one_name_are_refused() -> None:
     hub = Hub("house", version="1").add(Recorded("same", [])).add(Recorded("same", []))
 

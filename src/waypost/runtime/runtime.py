@@ -158,7 +158,9 @@ class Runtime:
             stack.push_async_callback(_cancel, asyncio.get_running_loop().create_task(self._refresh()))
 
     async def start_added(self) -> None:
-        """Start the components that were added since the last call, in order."""
+        """Start the components that were added since the last call, in order; a hub that does not run starts none."""
+        if self._running is None:
+            return
         for component in self._in_order():
             if component.name not in self._started:
                 self._started.add(component.name)
@@ -212,14 +214,16 @@ class Runtime:
             _ = self.workflows
         if persisted.content and self.keeps_content:
             _ = self.content
-        if self._started:
-            await self.start_added()
 
     async def _refresh(self) -> None:
         """Read what other replicas on the same store changed."""
         while True:
             await asyncio.sleep(REFRESH_INTERVAL_S)
-            for refresh in (self._add_persisted, *(component.refresh for component in self._in_order())):
+            for refresh in (
+                self._add_persisted,
+                self.start_added,
+                *(component.refresh for component in self._in_order()),
+            ):
                 try:
                     await refresh()
                 except StoreError:
@@ -246,7 +250,13 @@ class Runtime:
             raise DefinitionError(f"There is a component {component.name!r} already; give one of them another name.")
         self._components[component.name] = component
         if self._running is not None:
-            self.core.spawn(self.start_added())
+            self.core.spawn(self._start_in_background())
+
+    async def _start_in_background(self) -> None:
+        try:
+            await self.start_added()
+        except Exception:
+            _log.exception("a component that was added to the running hub failed to start")
 
     def _in_order(self) -> list[Component]:
         others = [name for name in self._components if name not in _ORDER and name not in _LAST]
