@@ -12,6 +12,7 @@ demo: $(VENV)/.installed
 	$(BIN)/python -m examples.demo.tour $(if $(ONCE),--once)
 
 test: $(VENV)/.development
+	$(BIN)/python -m tests.interop.npm
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

@@ -1,16 +1,18 @@
 """Counts the functions and files of `src/waypost` that one action walks through: `python -m tests.walks` prints them.
 
 A walk is what a reader has to follow to understand an action. Comprehensions and lambdas count as part of the function
-around them; what runs in other threads is not counted.
+around them; what runs in other threads is not counted, nor what long-lived tasks of the hub do at the same time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -20,6 +22,9 @@ from waypost.protocol.connection import Connection
 
 SOURCE = str(Path(__file__).parents[1] / "src" / "waypost")
 _INNER = ("<lambda>", "<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>")
+WALKING: ContextVar[bool] = ContextVar("WALKING", default=False)
+"""Set for the action and for the tasks that it starts."""
+
 FLOW = """
 server: {name: walks, version: "1", surface: both}
 workflows: {flow: {initialState: a, states: {a: {transitions: {go: {target: b}}}, b: {terminal: true}}}}
@@ -34,7 +39,7 @@ class Walk:
 
     def __call__(self, frame: FrameType, event: str, _argument: Any) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(SOURCE) and code.co_name not in _INNER:
+        if event == "call" and WALKING.get() and code.co_filename.startswith(SOURCE) and code.co_name not in _INNER:
             self.codes[code] = None
 
     @property
@@ -56,11 +61,16 @@ class Walk:
 async def walk(action: Callable[[], Awaitable[Any]]) -> Walk:
     """Trace an action; it should have run before, so that nothing is counted that happens once."""
     traced = Walk()
+    gc.collect()
+    gc.disable()  # a collection would count the finalizers of objects that other tests left behind
+    token = WALKING.set(True)
     sys.setprofile(traced)
     try:
         await action()
     finally:
         sys.setprofile(None)
+        WALKING.reset(token)
+        gc.enable()
     return traced
 
 

@@ -1,4 +1,4 @@
-"""The official conformance suites, installed from npm when they are first needed."""
+"""The official conformance suites from npm: `make test` installs them, and the first test that needs them otherwise."""
 
 from __future__ import annotations
 
@@ -56,3 +56,8 @@ def node() -> str:
 def _major(executable: str) -> int:
     version = subprocess.run([executable, "--version"], capture_output=True, text=True, check=True).stdout
     return int(version.strip().removeprefix("v").split(".")[0])
+
+
+if __name__ == "__main__":
+    if shutil.which("npm") is not None:
+        install()
