@@ -5,9 +5,9 @@ from msgspec import Meta, Struct
 
 from tests.config.conftest import Folder
 from waypost.config.checks import build, plain, recognise
+from waypost.config.files import Snapshot
 from waypost.config.findings import Finding
 from waypost.config.nodes import read
-from waypost.config.snapshots import Snapshot
 
 
 def test_several_mistakes_give_several_findings_in_the_order_of_the_lines(folder: Folder) -> None:

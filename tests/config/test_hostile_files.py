@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.config.test_loading import EVERYTHING
+from tests.config.test_loader import EVERYTHING
 from waypost.config import check, load
 from waypost.errors import ConfigError
 

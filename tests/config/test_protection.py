@@ -7,7 +7,7 @@ import pytest
 
 from tests.config.conftest import Folder
 from waypost.config import Finding, examine, load
-from waypost.config.protection import MAX_NAMES, find_losses
+from waypost.config.loader import MAX_NAMES, find_losses
 
 HEAD = 'version: "1"\nserver: {name: demo}\n'
 HASH = "sha256:" + "0" * 64

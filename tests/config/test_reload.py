@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.config.conftest import Folder
-from waypost.config import Loaded, loading, reload
+from waypost.config import Loaded, loader, reload
 from waypost.errors import ConfigError
 
 HASH = "sha256:" + "0" * 64
@@ -25,8 +25,8 @@ DEADLINE = 20
 
 @pytest.fixture
 def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "SETTLE_S", 0.01)
-    monkeypatch.setattr(loading, "UNFINISHED_SETTLE_S", 0.02)
+    monkeypatch.setattr(loader, "SETTLE_S", 0.01)
+    monkeypatch.setattr(loader, "UNFINISHED_SETTLE_S", 0.02)
 
 
 def refusal(before: Loaded) -> str:
@@ -130,8 +130,8 @@ def test_a_file_that_is_being_written_is_read_when_it_is_complete(first: str, fo
 def test_a_file_that_lost_its_end_is_loaded_after_a_longer_while(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "SETTLE_S", 0.01)
-    monkeypatch.setattr(loading, "UNFINISHED_SETTLE_S", 0.5)
+    monkeypatch.setattr(loader, "SETTLE_S", 0.01)
+    monkeypatch.setattr(loader, "UNFINISHED_SETTLE_S", 0.5)
     before = folder.load(RULES + PROMPTS)
     before.path.write_text(RULES + PROMPTS[: PROMPTS.index("  prompt-3")])
     started = time.monotonic()
@@ -150,7 +150,7 @@ def test_a_file_that_lost_its_end_is_loaded_after_a_longer_while(
     ids=["marked as the end", "same end", "longer"],
 )
 def test_a_file_whose_end_is_known_is_loaded_soon(text: str, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "UNFINISHED_SETTLE_S", 10 * DEADLINE)
+    monkeypatch.setattr(loader, "UNFINISHED_SETTLE_S", 10 * DEADLINE)
     before = folder.load(RULES + PROMPTS)
     before.path.write_text(text)
 
@@ -178,7 +178,7 @@ def test_a_match_that_comes_back_is_waited_for(folder: Folder) -> None:
 
 
 def test_files_that_keep_changing_are_given_up(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "MAX_SETTLE_S", 1.0)
+    monkeypatch.setattr(loader, "MAX_SETTLE_S", 1.0)
     before = folder.load(RULES)
 
     async def scenario() -> None:

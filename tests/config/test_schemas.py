@@ -5,7 +5,7 @@ import jsonschema_rs
 import pytest
 
 from tests.config.conftest import Folder
-from tests.config.test_loading import EVERYTHING
+from tests.config.test_loader import EVERYTHING
 from waypost.config import schema
 from waypost.config.checks import snake_case
 

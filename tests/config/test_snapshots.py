@@ -8,7 +8,7 @@ import pytest
 
 from tests.config.conftest import Folder
 from waypost.config import examine
-from waypost.config.snapshots import MAX_FILE_BYTES, TAIL_BYTES, FileState, Snapshot, read_file
+from waypost.config.files import MAX_FILE_BYTES, TAIL_BYTES, FileState, Snapshot, read_file
 
 
 def file(content: str) -> FileState:

@@ -7,9 +7,9 @@ import yaml
 
 from tests.config.conftest import Folder
 from waypost.config import nodes
+from waypost.config.files import MAX_FILE_BYTES, Snapshot
 from waypost.config.findings import Finding
 from waypost.config.nodes import Node, read
-from waypost.config.snapshots import MAX_FILE_BYTES, Snapshot
 
 
 def reading(folder: Folder, text: str | bytes) -> tuple[Node | None, list[Finding]]:

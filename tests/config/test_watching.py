@@ -10,7 +10,7 @@ import pytest
 
 from tests.config.conftest import Folder
 from waypost.config import changes
-from waypost.config.watching import watch_folders
+from waypost.config.files import watch_folders
 
 DEADLINE = 20
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from waypost import ConfigError, Hub
-from waypost.config import Finding, loading
+from waypost.config import Finding, loader
 from waypost.runtime.assembly import check
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
@@ -79,7 +79,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
 @pytest.fixture(autouse=True)
 def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait less long for files to be completed: they are written in one step here."""
-    monkeypatch.setattr(loading, "UNFINISHED_SETTLE_S", loading.SETTLE_S)
+    monkeypatch.setattr(loader, "UNFINISHED_SETTLE_S", loader.SETTLE_S)
 
 
 @asynccontextmanager

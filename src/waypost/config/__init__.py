@@ -8,10 +8,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from waypost.config.files import changes
     from waypost.config.findings import CODES, Finding
-    from waypost.config.loading import Loaded, check, examine, load, refuse, reload
+    from waypost.config.loader import Loaded, check, examine, load, refuse, reload
     from waypost.config.schemas import schema
-    from waypost.config.watching import changes
     from waypost.settings import Anonymous as Anonymous
     from waypost.settings import Audit as Audit
     from waypost.settings import Auth as Auth
@@ -36,13 +36,13 @@ __all__ = ["CODES", "Config", "Finding", "Loaded", "changes", "check", "examine"
 _MODULES: Final = {
     "CODES": "findings",
     "Finding": "findings",
-    "Loaded": "loading",
-    "changes": "watching",
-    "check": "loading",
-    "examine": "loading",
-    "load": "loading",
-    "refuse": "loading",
-    "reload": "loading",
+    "Loaded": "loader",
+    "changes": "files",
+    "check": "loader",
+    "examine": "loader",
+    "load": "loader",
+    "refuse": "loader",
+    "reload": "loader",
     "schema": "schemas",
 }
 

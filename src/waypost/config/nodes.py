@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import yaml
 
+from waypost.config.files import MAX_FILE_BYTES
 from waypost.config.findings import Finding, KeyPath, finding, quoted
-from waypost.config.snapshots import MAX_FILE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from waypost.config.snapshots import FileState, Snapshot
+    from waypost.config.files import FileState, Snapshot
 
 
 Scalar: TypeAlias = str | int | float | bool | None

@@ -13,7 +13,7 @@ import msgspec
 
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.registry import Registry
-from waypost.config.watching import changes
+from waypost.config.files import changes
 from waypost.errors import StaleVersion
 from waypost.skills import files, records
 from waypost.skills.answers import Answers, ReadResource

@@ -15,8 +15,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from waypost.config.files import watch_folders
 from waypost.config.findings import printable
-from waypost.config.watching import watch_folders
 
 # A directory that may be passed but not listed can be opened only where the system knows O_PATH.
 _PASS: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
