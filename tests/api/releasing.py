@@ -11,7 +11,7 @@ from waypost import ToolError
 from waypost.capabilities.principals import Principal
 from waypost.config.models import Workflow
 from waypost.kinds import convert
-from waypost.workflows.records import FOREVER, PendingMove
+from waypost.workflows.instance import FOREVER, PendingMove
 
 RELEASE: dict[str, Any] = {
     "title": "Release",

@@ -21,7 +21,7 @@ from waypost.stores.postgres import PostgresDatabase
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
 from waypost.workflows import workflows as workflows  # imported once, for all who are forked
-from waypost.workflows.answers import Answer
+from waypost.workflows.views import Answer
 
 ADA: Final = DetachedCaller(Principal("ada"), FROM_OUTSIDE)
 QUORUM: Final = 3

@@ -20,7 +20,7 @@ from waypost.config.models import Workflow
 from waypost.kinds import convert
 from waypost.stores.instances import HistoryEntry, Reservation
 from waypost.workflows import transitions
-from waypost.workflows.records import PendingMove
+from waypost.workflows.instance import PendingMove
 
 T = TypeVar("T")
 

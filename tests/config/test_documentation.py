@@ -59,7 +59,7 @@ def test_a_section_that_is_described_elsewhere_says_where(name: str) -> None:
     assert f"]({ELSEWHERE[name]}#" in ROWS[name]
 
 
-# Those of workflows have a page of their own: tests/workflows/checking/test_page.py.
+# Those of workflows have a page of their own: tests/workflows/checks/test_page.py.
 @pytest.mark.parametrize("code", [code for code in CODES if not code.startswith("WF")])
 def test_every_code_is_on_the_page_with_its_meaning(code: str) -> None:
     assert ROWS[code] == f"| `{code}` | {CODES[code]} |"

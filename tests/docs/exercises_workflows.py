@@ -15,7 +15,7 @@ from waypost.capabilities.names import GATEWAY_TOOLS
 from waypost.capabilities.principals import Principal
 from waypost.testing import TestClient
 from waypost.workflows.engine import Engine
-from waypost.workflows.records import PendingMove
+from waypost.workflows.instance import PendingMove
 
 Data = dict[str, Any]
 ADA: Final = Principal("ada", ("human",))

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.workflows.checking.definitions import WORKFLOWS
+from tests.workflows.checks.definitions import WORKFLOWS
 from waypost.config.models import Workflow
 from waypost.kinds import convert
 from waypost.workflows.graph import dot, mermaid, svg

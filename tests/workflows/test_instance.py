@@ -13,8 +13,15 @@ from waypost import Hub
 from waypost.capabilities.context import DetachedCaller
 from waypost.capabilities.principals import FROM_OUTSIDE, Chain, Principal
 from waypost.workflows import transitions
-from waypost.workflows.instance import Instance, NonInteractiveCaller
-from waypost.workflows.records import Approval, PendingMove, digest, read_body, read_pending_move
+from waypost.workflows.definitions import digest
+from waypost.workflows.instance import (
+    Approval,
+    Instance,
+    NonInteractiveCaller,
+    PendingMove,
+    read_body,
+    read_pending_move,
+)
 from waypost.workflows.transitions import new_id
 
 DONE: Json = {"terminal": True}

@@ -22,8 +22,8 @@ from waypost.errors import DefinitionError
 from waypost.kinds import ExecutorModel, GuardModel, convert
 from waypost.policy import Rule
 from waypost.workflows import executors, guards
-from waypost.workflows.checking import check_workflows
-from waypost.workflows.checking.places import Place, Report
+from waypost.workflows.checks import check_workflows
+from waypost.workflows.checks.places import Place, Report
 from waypost.workflows.executors import (
     EXECUTORS,
     Builder,

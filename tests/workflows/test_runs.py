@@ -10,7 +10,7 @@ from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import ANN, OPERATOR, STRANGER, Bench, Told, bench, flow
 from waypost.capabilities.principals import Principal
 from waypost.workflows.instance import detached_caller
-from waypost.workflows.runs import MOST_HISTORY, Runs, shown
+from waypost.workflows.resources import MOST_HISTORY, Runs, shown
 
 LOOP = flow(
     {

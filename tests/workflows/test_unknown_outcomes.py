@@ -16,8 +16,8 @@ from tests.workflows.conftest import STRANGER, WORK, Bench, Json, Told, bench, f
 from waypost.capabilities.context import DetachedCaller
 from waypost.capabilities.principals import ANONYMOUS, FROM_OUTSIDE
 from waypost.stores.instances import Reservation
-from waypost.workflows.instance import identify_process
-from waypost.workflows.records import PendingMove, digest
+from waypost.workflows.definitions import digest
+from waypost.workflows.instance import PendingMove, identify_process
 
 DONE: Json = {"terminal": True}
 AGAIN: Json = {**WORK, "idempotent": True}

@@ -18,14 +18,14 @@ from waypost.errors import InvalidParams, WorkflowRefused
 from waypost.kinds import convert
 from waypost.redaction import cleared, secrets_of
 from waypost.workflows import graph, views
-from waypost.workflows.answers import Answer, format_time
 from waypost.workflows.approvals import instance_id_of
 from waypost.workflows.definitions import Definition
 from waypost.workflows.engine import Engine
 from waypost.workflows.instance import ADMIN, Instance
+from waypost.workflows.resources import MOST_HISTORY, Page, Runs, shown
 from waypost.workflows.runner import Outcome
-from waypost.workflows.runs import MOST_HISTORY, Page, Runs, shown
 from waypost.workflows.stored_definitions import Created
+from waypost.workflows.views import Answer, format_time
 
 Format = Literal["mermaid", "dot", "svg"]
 Text = Annotated[str, Meta(max_length=2000)]

@@ -16,12 +16,12 @@ from waypost.cli.simulate import load_definition
 from waypost.errors import WaypostError
 
 if TYPE_CHECKING:
-    from waypost.workflows.replaying import Replay
+    from waypost.workflows.replay import Replay
 
 
 def run(args: Namespace) -> Output:
     """Judge every commit of the history; one that would be refused fails the command."""
-    from waypost.workflows.replaying import recorded, replay
+    from waypost.workflows.replay import recorded, replay
 
     history = _read(args.file) if args.file is not None else _fetch(find_hub(args), args.id)
     instance = recorded(history)

@@ -29,8 +29,7 @@ def run(args: Namespace) -> Output:
 
 def load_definition(file: str, name: str) -> Definition:
     """A workflow of a configuration file, compiled with executors that reach nothing outside."""
-    from waypost.workflows.definitions import Definition
-    from waypost.workflows.resolution import resolve
+    from waypost.workflows.definitions import Definition, resolve
     from waypost.workflows.simulation import ISOLATED
 
     workflow, settings = load_workflow(file, name)

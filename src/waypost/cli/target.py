@@ -103,7 +103,7 @@ def data_directory(args: Namespace) -> Path:
 def load_workflow(file: str, name: str) -> tuple[Any, Settings]:
     """A workflow of a configuration file, and all settings of the file."""
     from waypost.config import load
-    from waypost.workflows.resolution import nearest
+    from waypost.workflows.definitions import nearest
 
     settings = load(Path(file)).config
     workflow = settings.workflows.get(name)

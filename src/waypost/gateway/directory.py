@@ -18,7 +18,7 @@ from waypost.loops import running_loop
 from waypost.search.documents import Document
 from waypost.search.index import SearchIndex
 from waypost.wire.definitions import PromptDefinition
-from waypost.workflows.records import PROXY
+from waypost.workflows.definitions import PROXY
 from waypost.workflows.steps import input_schema
 
 SKILL: Final = "skill:"

@@ -19,11 +19,10 @@ from waypost.gateway.directory import Directory, Item
 from waypost.imports.exposures import Exposed
 from waypost.policy.guard import PolicyGuard
 from waypost.workflows import views
-from waypost.workflows.answers import Answer, describe_instance, no_instance_error
-from waypost.workflows.definitions import Definition
+from waypost.workflows.definitions import PROXY, Definition
 from waypost.workflows.engine import Engine
 from waypost.workflows.executors.capability import CapabilityCall
-from waypost.workflows.records import PROXY
+from waypost.workflows.views import Answer, describe_instance, no_instance_error
 
 READY: Final = "ready"
 Data = dict[str, Any]

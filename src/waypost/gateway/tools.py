@@ -14,8 +14,8 @@ from waypost.capabilities.tools import make_tool
 from waypost.errors import InvalidParams, WorkflowRefused, shorten
 from waypost.gateway.directory import PAGE, Allowed, Directory, Item
 from waypost.wire.params import decode_cursor, encode_cursor
-from waypost.workflows.answers import Answer, no_instance_error
 from waypost.workflows.tools import DefaultingForm, to_result
+from waypost.workflows.views import Answer, no_instance_error
 
 OWNER: Final = "gateway"
 MOST: Final = 100

@@ -20,8 +20,8 @@ from waypost.stores.database import Database
 from waypost.stores.directory import data_directory
 from waypost.stores.records import Entry
 from waypost.stores.store import Store
-from waypost.workflows.checking.references import called_names, may_bring
-from waypost.workflows.resolution import nearest
+from waypost.workflows.checks.structure import called_names, may_bring
+from waypost.workflows.definitions import nearest
 
 _READ_TIMEOUT_S: Final = 3.0
 

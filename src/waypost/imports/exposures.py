@@ -24,7 +24,7 @@ from waypost.errors import ExecutorFailed
 from waypost.kinds import ExecutorModel, GuardModel
 from waypost.wire.content import Audio, Block, EmbeddedResource, Image, ResourceLink, Text
 from waypost.wire.versions import is_modern
-from waypost.workflows.definitions import with_defaults
+from waypost.workflows.definitions import Capabilities, resolve_capability, with_defaults
 from waypost.workflows.executors import is_idempotent, supervise
 from waypost.workflows.executors.kind import ExecutorContext, Run
 from waypost.workflows.executors.mcp import Mcp
@@ -33,7 +33,6 @@ from waypost.workflows.executors.reliability import Supervised
 from waypost.workflows.executors.rest import Rest
 from waypost.workflows.guards import Reason, compile_guards
 from waypost.workflows.instance import NonInteractiveCaller
-from waypost.workflows.resolution import Capabilities, resolve_capability
 from waypost.workflows.scope import Scope
 
 Data = dict[str, Any]

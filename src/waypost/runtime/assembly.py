@@ -116,7 +116,7 @@ def _check_workflows(loaded: config.Loaded, offered: set[str] | None) -> list[co
     settings = loaded.config
     if not settings.workflows and not settings.capabilities and not settings.proxy.expose:
         return []
-    from waypost.workflows.checking import check_workflows
+    from waypost.workflows.checks import check_workflows
 
     if offered is None:
         return check_workflows(loaded, None)

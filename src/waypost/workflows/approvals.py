@@ -15,11 +15,10 @@ import msgspec
 from waypost.capabilities.principals import Principal
 from waypost.errors import StaleVersion, WorkflowRefused
 from waypost.stores.store import Store
-from waypost.workflows.answers import format_time
 from waypost.workflows.audit import Recorder
-from waypost.workflows.instance import ADMIN, Instance, InstanceCache, detached_caller
-from waypost.workflows.records import Approval, PendingMove
+from waypost.workflows.instance import ADMIN, Approval, Instance, InstanceCache, PendingMove, detached_caller
 from waypost.workflows.runner import Chains, MoveResult, Moves, Outcome
+from waypost.workflows.views import format_time
 
 Data = dict[str, Any]
 

@@ -22,18 +22,25 @@ from waypost.errors import ExecutorFailed, PolicyDenied, StaleVersion, WorkflowR
 from waypost.policy.audit import AuditLog
 from waypost.stores.store import Store
 from waypost.stores.tasks import RequestRecord
-from waypost.workflows import answers, transitions, views
-from waypost.workflows.access import Dependencies, Rights
-from waypost.workflows.answers import Answer
+from waypost.workflows import transitions, views
 from waypost.workflows.approvals import Approvals
 from waypost.workflows.audit import Recorder
-from waypost.workflows.definitions import CANONICAL, Definition, Library, tool_name, with_defaults
+from waypost.workflows.definitions import (
+    CANONICAL,
+    PROXY,
+    RESUME,
+    START,
+    Definition,
+    Library,
+    digest,
+    tool_name,
+    with_defaults,
+)
 from waypost.workflows.executors.kind import ExecutorContext
-from waypost.workflows.instance import Instance, InstanceCache, identify_process
+from waypost.workflows.instance import Instance, InstanceCache, Parent, identify_process
 from waypost.workflows.maintenance import Recovery
-from waypost.workflows.records import PROXY, RESUME, START, Parent, digest
 from waypost.workflows.runner import STOP_TIMEOUT_S, Chains, Children, Ending, MoveResult, Moves, Outcome, Request
-from waypost.workflows.views import WorkflowView
+from waypost.workflows.views import Answer, Dependencies, Rights, WorkflowView
 
 _log: Final = logging.getLogger(__name__)
 _MAX_SUBMIT_ATTEMPTS: Final = 4
@@ -121,8 +128,8 @@ class Engine:
         try:
             outcome = await self.begin(definition_id, given, caller)
         except WorkflowRefused as error:
-            return answers.no_instance_error(error, *self.leads, definitionId=definition_id)
-        return answers.answer_outcome(outcome.instance, caller.principal, outcome.error, outcome.chain)
+            return views.no_instance_error(error, *self.leads, definitionId=definition_id)
+        return views.answer_outcome(outcome.instance, caller.principal, outcome.error, outcome.chain)
 
     async def begin(
         self, definition_id: str, given: Data, caller: Caller, *, authorised: bool = False, **more: Any
@@ -192,9 +199,9 @@ class Engine:
         try:
             instance = await self.get_visible(workflow_id, caller.principal)
         except WorkflowRefused as error:
-            return answers.no_instance_error(error, *self.leads, workflowId=workflow_id)
+            return views.no_instance_error(error, *self.leads, workflowId=workflow_id)
         outcome = await self.recovery.apply_due(instance)
-        return Answer(answers.describe_instance(outcome.instance, caller.principal, outcome.chain))
+        return Answer(views.describe_instance(outcome.instance, caller.principal, outcome.chain))
 
     async def get_visible(self, workflow_id: str, principal: Principal, version: int | None = None) -> Instance:
         """An instance that the principal may see; any other raises the same error as an unknown id."""
@@ -243,7 +250,7 @@ class Engine:
                 except StaleVersion:
                     self.cache.drop(workflow_id)
                     continue
-                return answers.answer_outcome(outcome.instance, principal, outcome.error, outcome.chain)
+                return views.answer_outcome(outcome.instance, principal, outcome.error, outcome.chain)
         except WorkflowRefused as error:
             return await self._refused(error, workflow_id, expected, transition, caller)
         stale = WorkflowRefused(f"Version {expected} is being moved on by others.", "STALE_WORKFLOW_VERSION")
@@ -281,7 +288,7 @@ class Engine:
         """Follow the chain, then store its result as the answer of the request, unless the move already stored it."""
         outcome = await self.chains.follow(taken, caller)
         if request is not None and outcome.instance is not answered:
-            answer = answers.answer_outcome(outcome.instance, caller.principal, outcome.error, outcome.chain)
+            answer = views.answer_outcome(outcome.instance, caller.principal, outcome.error, outcome.chain)
             await self._store.requests.replace(RequestRecord(outcome.instance.id, request.id, request.digest, answer))
         return outcome
 
@@ -323,7 +330,7 @@ class Engine:
             _check_same_request(pending_move.request_digest, request)
             if pending_move.kind == "unknown":
                 transitions.check_version(instance, instance.version)
-            return Answer(answers.describe_instance(instance, principal))
+            return Answer(views.describe_instance(instance, principal))
         found = await self._store.requests.get(instance.id, request.id)
         if found is None:
             return None
@@ -336,12 +343,12 @@ class Engine:
         instance = await self.cache.get(workflow_id)
         transition = shorten(transition)
         if instance is None or not instance.is_open_to(caller.principal):
-            return answers.no_instance_error(_unknown_instance(workflow_id), *self.leads, workflowId=workflow_id)
+            return views.no_instance_error(_unknown_instance(workflow_id), *self.leads, workflowId=workflow_id)
         # The refusal may rest on a stale copy from memory: then the version is the reason to report.
         if instance.version != expected and error.code != "REQUEST_ID_REUSED":
             error = transitions.stale_version_error(instance, expected)
         self.recorder.record_refusal(instance, caller, transition, error)
-        return answers.refusal_answer(
+        return views.refusal_answer(
             instance, caller.principal, error.code, error.message, attemptedTransition=transition, **error.details
         )
 
@@ -364,7 +371,7 @@ class Engine:
             whole = view.transition(definition, transition) if transition else view.definition(definition)
             return Answer({**whole, **allowed})
         except WorkflowRefused as error:
-            return answers.no_instance_error(error, *self.leads, **about)
+            return views.no_instance_error(error, *self.leads, **about)
 
     def view(self, caller: Caller) -> WorkflowView:
         """The workflows as a caller may see them."""
@@ -375,13 +382,13 @@ class Engine:
         try:
             instance = await self.get_visible(workflow_id, caller.principal)
         except WorkflowRefused as error:
-            return answers.no_instance_error(error, *self.leads, workflowId=workflow_id)
+            return views.no_instance_error(error, *self.leads, workflowId=workflow_id)
         if instance.is_over:
-            return answers.refusal_answer(
+            return views.refusal_answer(
                 instance, caller.principal, "INVALID_TRANSITION", f"{workflow_id} has ended already."
             )
         after = await self.ending.end(instance, reason, caller.principal.id)
-        return Answer(answers.describe_instance(after, caller.principal))
+        return Answer(views.describe_instance(after, caller.principal))
 
 
 def _unknown_instance(workflow_id: str) -> WorkflowRefused:

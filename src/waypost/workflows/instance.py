@@ -1,7 +1,10 @@
-"""A workflow instance in memory: its state at one version, the caller it acts for, and the cache of instances.
+"""A workflow instance: what the store keeps of it, its state in memory, the caller it acts for, and the instance cache.
 
 An instance never changes without its version or its reservation changing, and every write is fenced by both. A cached
 copy may therefore be used to try a move: if the copy is stale, the write fails and the instance is read again.
+
+A pending move (`PendingMove`) is the value of the reservation: it is executing, waits for approval, waits for a child
+workflow, or has an unknown outcome. Ending it requires the reservation's token, so it ends only once.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -22,10 +25,14 @@ from waypost.capabilities.session import Session
 from waypost.stores.instances import InstanceRecord
 from waypost.stores.store import Store
 from waypost.wire.versions import is_modern
-from waypost.workflows.definitions import Action, Definition, Library, StatePlan, TransitionPlan
-from waypost.workflows.records import ENTER, PROXY, WAITING, Body, PendingMove, read_body, read_pending_move
-from waypost.workflows.scope import Scope
+from waypost.workflows.definitions import ENTER, PROXY, Action, Definition, Library, StatePlan, TransitionPlan
+from waypost.workflows.scope import Proof, Scope
 
+WAITING: Final = "waiting_for_action"
+FOREVER: Final = 4_102_444_800.0
+"""The expiry of a reservation that is never taken over."""
+
+Pending = Literal["", "enter", "chain"]
 HUMAN: Final = "human"
 ADMIN: Final = "admin"
 SYSTEM: Final = "system"
@@ -41,6 +48,87 @@ _STATUS: Final = {
 
 _PROC: Final = Path("/proc")
 _MAX_CACHED: Final = 10_000
+
+
+class Parent(msgspec.Struct, frozen=True):
+    """The instance that waits for this child."""
+
+    id: str
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """The stored fields of an instance beside its state and version."""
+
+    digest: str
+    """The digest of the definition that it is pinned to."""
+    owner: Principal
+    input: dict[str, Any] = {}
+    context: dict[str, Any] = {}
+    evidence: list[Proof] = []
+    deadline: float = 0.0
+    """When it times out; 0 for never."""
+    pending: Pending = ""
+    """What continues without a caller: the entry action of the state, or the chain."""
+    halted: dict[str, Any] | None = None
+    """The error that halted the entry action or the chain."""
+    failure: dict[str, Any] | None = None
+    """The error of the last move, if it failed."""
+    parent: Parent | None = None
+    depth: int = 0
+    """The number of its ancestors."""
+    outcome: str = ""
+    ended_at: float = 0.0
+    started_at: float = 0.0
+
+
+class Approval(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A pending approval, and what approvers are shown."""
+
+    id: str
+    role: str
+    queue: str
+    needed: int
+    prompt: str
+    presents: Any
+    digest: str
+    requested_at: float
+    expires_at: float
+    given: list[dict[str, Any]] = []
+    """The approvals so far: `{by, at, reason, via}`."""
+
+
+class PendingMove(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A move that has reserved its instance."""
+
+    kind: Literal["executing", "approval", "child", "unknown"]
+    move: str
+    """The transition's name, or `$enter`."""
+    by: Principal
+    key: str
+    """The idempotency key, the same each time the move is run."""
+    arguments: dict[str, Any] = {}
+    chained: bool = False
+    holder: str = ""
+    """The process that runs it, as `identify_process` names it."""
+    request: str = ""
+    """The request id of the submit, if it had one."""
+    request_digest: str = ""
+    approval: Approval | None = None
+    child: str = ""
+    began: float = 0.0
+
+
+def read_body(record: InstanceRecord) -> Body:
+    """The body of an instance record."""
+    return record.value if isinstance(record.value, Body) else msgspec.convert(record.value, Body)
+
+
+def read_pending_move(record: InstanceRecord) -> PendingMove | None:
+    """The pending move of an instance record, if there is one."""
+    if record.reservation is None:
+        return None
+    value = record.reservation.value
+    return value if isinstance(value, PendingMove) else msgspec.convert(value, PendingMove)
 
 
 class Instance(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,8 +20,8 @@ from waypost.stores.instances import InstanceRecord
 from waypost.stores.store import Store
 from waypost.workflows import transitions
 from waypost.workflows.approvals import Approvals
-from waypost.workflows.instance import Instance, InstanceCache, detached_caller, has_exited
-from waypost.workflows.records import ENTER, FOREVER, TIMEOUT, PendingMove
+from waypost.workflows.definitions import ENTER, TIMEOUT
+from waypost.workflows.instance import FOREVER, Instance, InstanceCache, PendingMove, detached_caller, has_exited
 from waypost.workflows.runner import LEASE_S, Chains, MoveResult, Moves, Outcome
 from waypost.workflows.transitions import choose_chained
 

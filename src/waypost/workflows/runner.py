@@ -28,13 +28,12 @@ from waypost.errors import ExecutorFailed, StaleVersion, StoreError, StoreUnavai
 from waypost.stores.instances import Reservation
 from waypost.stores.store import Store
 from waypost.stores.tasks import RequestRecord
-from waypost.workflows import answers, transitions
+from waypost.workflows import transitions, views
 from waypost.workflows.audit import Recorder
-from waypost.workflows.definitions import Action
+from waypost.workflows.definitions import CANCEL, ENTER, TIMEOUT, Action, canonical
 from waypost.workflows.executors.kind import Run
 from waypost.workflows.executors.reliability import AttemptsFailed
-from waypost.workflows.instance import Instance, InstanceCache, detached_caller, for_workflow
-from waypost.workflows.records import CANCEL, ENTER, TIMEOUT, Parent, PendingMove, canonical
+from waypost.workflows.instance import Instance, InstanceCache, Parent, PendingMove, detached_caller, for_workflow
 from waypost.workflows.scope import MISSING
 from waypost.workflows.transitions import AppliedTransition, choose_chained, request_approval
 
@@ -279,7 +278,7 @@ def _answer_request(after: Instance, pending_move: PendingMove, error: Data | No
     """The answer to store with the move, in one transaction, so that a repeated request finds it."""
     if not pending_move.request:
         return None
-    answer = answers.answer_outcome(after, pending_move.by, error, [])
+    answer = views.answer_outcome(after, pending_move.by, error, [])
     return RequestRecord(after.id, pending_move.request, pending_move.request_digest, answer)
 
 

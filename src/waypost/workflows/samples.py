@@ -14,10 +14,9 @@ from random import Random
 from typing import Any, Final
 
 from waypost.capabilities.schemas.validators import Validator
-from waypost.workflows.definitions import Definition
+from waypost.workflows.definitions import ENTER, Definition
 from waypost.workflows.expressions import And, Compare, Literal, Node, Not, Or
 from waypost.workflows.guards import CompiledGuard
-from waypost.workflows.records import ENTER
 from waypost.workflows.scope import Path, is_path, parse_path
 
 Data = dict[str, Any]

@@ -16,7 +16,7 @@ from waypost.capabilities.principals import Principal
 from waypost.errors import ExecutorFailed, WorkflowRefused
 from waypost.kinds import ExecutorModel, GuardModel
 from waypost.workflows import transitions
-from waypost.workflows.definitions import Action, Definition, TransitionPlan
+from waypost.workflows.definitions import ENTER, TIMEOUT, Action, Definition, TransitionPlan
 from waypost.workflows.executors import build
 from waypost.workflows.executors.human import Human
 from waypost.workflows.executors.kind import ExecutorContext
@@ -25,8 +25,7 @@ from waypost.workflows.guards.any_of import AnyOf
 from waypost.workflows.guards.not_ import Not
 from waypost.workflows.guards.permission import PermissionGuard
 from waypost.workflows.guards.role import RoleGuard
-from waypost.workflows.instance import HUMAN, SYSTEM, Instance, detached_caller
-from waypost.workflows.records import ENTER, TIMEOUT, Approval, PendingMove
+from waypost.workflows.instance import HUMAN, SYSTEM, Approval, Instance, PendingMove, detached_caller
 from waypost.workflows.samples import Interests, own_root
 from waypost.workflows.steps import ON_ERROR, ON_SUCCESS, Done
 from waypost.workflows.transitions import choose_chained

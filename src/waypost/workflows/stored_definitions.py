@@ -189,7 +189,7 @@ class Creating:
 
     def _check(self, name: str, model: Workflow, beside: Mapping[str, Workflow] | None = None) -> None:
         """Raise if a definition has errors; `beside` are the other definitions while they are being loaded."""
-        from waypost.workflows.checking import check_workflows  # lazy: only needed when definitions are stored
+        from waypost.workflows.checks import check_workflows  # lazy: only needed when definitions are stored
 
         known = self._workflows.known | {WORKFLOW_PREFIX + name} if beside is None else None
         config = Config(

@@ -20,13 +20,13 @@ from waypost.capabilities.schemas.forms import RawForm
 from waypost.capabilities.tools import make_tool
 from waypost.errors import CallError, CapabilityNotSupported, WorkflowRefused
 from waypost.wire.content import Text
-from waypost.workflows import answers
-from waypost.workflows.answers import Answer
+from waypost.workflows import views
 from waypost.workflows.definitions import Definition, tool_name
 from waypost.workflows.engine import Engine
 from waypost.workflows.runner import Outcome
 from waypost.workflows.steps import GIVEN
 from waypost.workflows.transitions import new_id
+from waypost.workflows.views import Answer
 
 OWNER: Final = "workflow"
 MAX_CALL_S: Final = 86_400.0
@@ -229,8 +229,8 @@ async def elicit_approval(engine: Engine, ctx: Context, call: Callable[[], Await
         )
     except WorkflowRefused as error:
         instance = await engine.get_visible(data["workflowId"], ctx.principal)
-        return answers.refusal_answer(instance, ctx.principal, error.code, error.message)
-    return answers.answer_outcome(outcome.instance, ctx.principal, outcome.error, outcome.chain)
+        return views.refusal_answer(instance, ctx.principal, error.code, error.message)
+    return views.answer_outcome(outcome.instance, ctx.principal, outcome.error, outcome.chain)
 
 
 def _format_question(workflow_id: str, approval: dict[str, Any]) -> str:
@@ -284,7 +284,7 @@ def run_tool(engine: Engine, definition: Definition) -> Capability:
 def run_answer(outcome: Outcome, principal: Principal) -> Answer:
     """The answer of a run tool: the result, or the state in which it waits."""
     instance = outcome.instance
-    standing = answers.answer_outcome(instance, principal, outcome.error, outcome.chain)
+    standing = views.answer_outcome(instance, principal, outcome.error, outcome.chain)
     data: Data = {"run_id": instance.id, **standing.data}
     if not instance.is_over:
         return Answer(data, standing.refused)

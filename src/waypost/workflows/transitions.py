@@ -16,9 +16,19 @@ from waypost.capabilities.context import Caller
 from waypost.capabilities.principals import Principal
 from waypost.errors import WorkflowRefused, shorten
 from waypost.stores.records import MAX_KEY_BYTES, is_key
-from waypost.workflows.definitions import Action, Definition, TransitionPlan, with_defaults
-from waypost.workflows.instance import HUMAN, Instance, is_system, status_in
-from waypost.workflows.records import ENTER, WAITING, Approval, Body, Parent, Pending, PendingMove, digest
+from waypost.workflows.definitions import ENTER, Action, Definition, TransitionPlan, digest, with_defaults
+from waypost.workflows.instance import (
+    HUMAN,
+    WAITING,
+    Approval,
+    Body,
+    Instance,
+    Parent,
+    Pending,
+    PendingMove,
+    is_system,
+    status_in,
+)
 from waypost.workflows.scope import MISSING, Proof
 
 Data = dict[str, Any]

@@ -1,27 +1,140 @@
-"""What a caller may see of a workflow: explanations of definitions, transitions and allowed moves.
+"""What callers see of workflows: access rights, descriptions of definitions, and answers about instances.
 
-Capabilities that are hidden from the caller are masked; the policy's reasons for a denial are included.
+An answer is flat data with links; the arguments of a link can be submitted unchanged. Capabilities that are hidden from
+the caller are masked, and the policy's reasons for a denial are included.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
+from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.context import Caller
 from waypost.capabilities.principals import Principal
+from waypost.capabilities.registry import Registry
 from waypost.config.models import Transition
-from waypost.errors import WorkflowRefused, shorten
+from waypost.errors import PolicyDenied, WorkflowRefused, shorten
+from waypost.kinds import ExecutorModel
+from waypost.policy.guard import PolicyGuard
 from waypost.redaction import HIDDEN, is_secret_name
+from waypost.skills.tools import tool_name as skill_name
+from waypost.wire.definitions import ToolDefinition
 from waypost.workflows import transitions
-from waypost.workflows.access import Dependencies, Rights, step_tools
-from waypost.workflows.definitions import Definition, TransitionPlan, tool_name
-from waypost.workflows.instance import Instance, for_workflow
-from waypost.workflows.records import PROXY
+from waypost.workflows.definitions import ENTER, PROXY, RESUME, Definition, TransitionPlan, tool_name
+from waypost.workflows.executors.kind import Reference, names_in, names_in_data, walk
+from waypost.workflows.instance import Instance, PendingMove, for_workflow, is_system
+from waypost.workflows.scope import MISSING
+
+_GONE: Final = Capability(
+    kind=Kind.TOOL, id="", definition=ToolDefinition(""), handler=lambda _, __: None, is_async=False
+)
+"""Stands in for what is not there: an instance may outlive its workflow, and the rules about it still hold."""
+_SINGLE: Final = tool_name(PROXY)
+"""What a single capability is used through, which is what rules are asked about."""
+
+
+class Rights:
+    """What callers may do and see, by the name of a tool, whether it is there or not."""
+
+    def __init__(self, registry: Registry, guard: PolicyGuard) -> None:
+        self._registry = registry
+        self._guard = guard
+
+    def canonical(self, name: str) -> str:
+        """The name of a tool that is called by another of its names."""
+        tool = self._registry.find_tool(name)
+        return name if tool is None else tool.id
+
+    def is_there(self, name: str) -> bool:
+        """Whether there is a tool of that name."""
+        return self._registry.find_tool(name) is not None
+
+    def _row(self, name: str) -> tuple[Capability, str]:
+        """A tool, and the name that rules know it by."""
+        tool = self._registry.find_tool(name)
+        return (_GONE, name) if tool is None else (tool, tool.id)
+
+    def check(self, name: str, caller: Caller) -> None:
+        """Refuse what a rule is against; it counts."""
+        if not self._guard.is_on or name == _SINGLE:
+            return
+        decision = self._guard.decide(*self._row(name), caller)
+        if not decision.allowed:
+            raise PolicyDenied(decision.reason, decision.rule_type, decision.rule)
+
+    def against(self, name: str, caller: Caller, *, steady: bool = False) -> str:
+        """Why a caller would be refused a tool now, or at any time (`steady`); empty if nothing is against it."""
+        if name == _SINGLE:
+            return ""
+        tool, known = self._row(name)
+        if not tool.is_open_to(caller.principal.scopes):
+            return f"{known} takes the scopes {', '.join(tool.scopes)}"
+        decision = self._guard.decide(tool, known, caller, counts=False, steady=steady)
+        return "" if decision.allowed else decision.reason
+
+    def is_hidden(self, name: str, caller: Caller) -> bool:
+        """Whether a tool is left out of a caller's lists."""
+        tool, known = self._row(name)
+        principal, policy = caller.principal, self._guard.policy
+        return not tool.is_open_to(principal.scopes) or (policy.hides and policy.is_hidden(principal, known))
+
+    def finds(self, name: str, caller: Caller) -> bool:
+        """Whether a caller finds a tool: it is in their lists, and no rule is always against its use."""
+        return not self.is_hidden(name, caller) and not self.against(name, caller, steady=True)
+
 
 Data = dict[str, Any]
+
+
+class Dependencies:
+    """The tools that executors call."""
+
+    def __init__(self, rights: Rights, function: Callable[[str], str | None]) -> None:
+        self._rights = rights
+        self._function = function
+
+    def are_met(self, instance: Instance, move: str) -> bool:
+        """Whether everything is there that a move calls."""
+        model = instance.state.model.on_enter if move == ENTER else instance.state.transitions[move].model
+        called = (
+            *self.of(None if model is None else model.executor),
+            *step_tools(instance.definition, instance.state.name),
+        )
+        return all(map(self._rights.is_there, called))
+
+    def of(self, executor: ExecutorModel | None) -> Iterator[str]:
+        """The tools that an executor calls, and those nested in it."""
+        for one in () if executor is None else walk(executor):
+            yield from self._tools(names_in(one))
+
+    def own(self, written: Data) -> Iterator[str]:
+        """The tools that an executor or a step, given as plain data, calls itself."""
+        if "kind" in written:
+            yield from self._tools(names_in_data(written))
+        elif "on_missing_skill" in written:
+            yield from (skill_name(one) for key in ("skill", "fallback_skill") if (one := written.get(key)))
+            yield from (one for one in (written.get("capability"),) if one)
+
+    def _tools(self, references: Iterable[Reference]) -> Iterator[str]:
+        for _, target, name in references:
+            match target:
+                case "capability":
+                    yield name
+                case "function":
+                    yield self._function(name) or name
+                case "workflow":
+                    yield tool_name(name)
+
+
+def step_tools(definition: Definition, state: str) -> Iterator[str]:
+    """The tool that the step of a state runs."""
+    steps = dict(zip(definition.names, definition.model.steps, strict=False))
+    if (found := steps.get(state)) is not None:
+        yield skill_name(found.skill) if found.skill else found.capability or ""
 
 
 DENIED: Final = "POLICY_DENIED"
@@ -208,3 +321,205 @@ class WorkflowView:
 
 def _denial(reason: str) -> Data:
     return {"denied": {"code": DENIED, "message": reason}} if reason else {}
+
+
+RESOLUTIONS: Final = {
+    "retry": "Run it again, with the same idempotency key",
+    "succeeded": "It was done: go on",
+    "failed": "It was not done: stay here",
+}
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The answer to a workflow call; `refused` marks an error."""
+
+    data: Data
+    refused: bool = False
+
+
+def describe_instance(instance: Instance, principal: Principal, chain: Sequence[Data] = ()) -> Data:
+    """Describe an instance: state, context, pending move, errors and links."""
+    definition, body = instance.definition, instance.body
+    answer: Data = {
+        "workflowId": instance.id,
+        "definitionId": definition.id,
+        "definitionVersion": definition.model.version,
+        "state": instance.state.name,
+        "version": instance.version,
+        "status": instance.status,
+        "context": body.context,
+    }
+    if instance.is_over:
+        answer["terminal"] = True
+        answer["outcome"] = body.outcome
+    elif instance.state.guidance is not None:
+        answer["guidance"] = instance.state.guidance
+    if body.evidence:
+        answer["evidence"] = [{"kind": proof.kind, "by": proof.by, "version": proof.version} for proof in body.evidence]
+    if chain:
+        answer["chain"] = list(chain)
+    if instance.pending_move is not None:
+        answer |= _describe_pending(instance.pending_move)
+    elif not instance.is_over:
+        if body.halted is not None:
+            answer["error"] = body.halted
+        if body.failure is not None:
+            answer["lastError"] = body.failure
+    answer["links"] = links(instance, principal)
+    return answer
+
+
+def _describe_pending(pending_move: PendingMove) -> Data:
+    data: Data = {"transition": pending_move.move}
+    if pending_move.approval is not None:
+        approval = pending_move.approval
+        data["approval"] = {
+            "id": approval.id,
+            "expiresAt": format_time(approval.expires_at),
+            "role": approval.role,
+            "needed": approval.needed,
+            "given": len(approval.given),
+            "prompt": approval.prompt,
+            "presents": approval.presents,
+            "digest": approval.digest,
+        }
+    if pending_move.child:
+        data["child"] = {"workflowId": pending_move.child}
+    if pending_move.kind == "unknown":
+        data["error"] = {
+            "code": "UNKNOWN_OUTCOME",
+            "message": f"Nobody knows whether {pending_move.move} was done: "
+            "the hub stopped while it ran. Follow a link.",
+            "attemptedTransition": pending_move.move,
+            "idempotencyKey": pending_move.key,
+        }
+    return data
+
+
+def refusal_answer(instance: Instance, principal: Principal, code: str, message: str, **details: Any) -> Answer:
+    """The answer to a refused call: the error, and the links of the instance."""
+    return Answer(
+        {
+            "workflowId": instance.id,
+            "definitionId": instance.definition.id,
+            "state": instance.state.name,
+            "version": instance.version,
+            "error": {"code": code, "message": message, **details},
+            "links": _with_self(instance, links(instance, principal)),
+        },
+        refused=True,
+    )
+
+
+def no_instance_error(error: WorkflowRefused, *leads: Data, **about: Any) -> Answer:
+    """The answer to a refused call without an instance; `about` repeats the ids given, `leads` are more links."""
+    about = {key: shorten(value) if isinstance(value, str) else value for key, value in about.items()}
+    named = about.get("definitionId")
+    near = error.details.get("nearest", [named] if named else [])
+    links = [{"rel": "explain", "method": "workflow.explain", "args": {"definitionId": name}} for name in near]
+    details = {"code": error.code, "message": error.message, **error.details}
+    return Answer(
+        {**about, "error": details, "links": [*links, *leads]},
+        refused=True,
+    )
+
+
+def answer_outcome(instance: Instance, principal: Principal, error: Data | None, chain: Sequence[Data]) -> Answer:
+    """The answer after a move and its chain."""
+    return (
+        Answer(describe_instance(instance, principal, chain))
+        if error is None
+        else failure_answer(instance, principal, error, chain)
+    )
+
+
+def failure_answer(instance: Instance, principal: Principal, error: Data, chain: Sequence[Data] = ()) -> Answer:
+    """The answer after a move or chain that failed."""
+    answer = describe_instance(instance, principal, chain)
+    answer.pop("lastError", None)
+    answer["error"] = error
+    answer["links"] = _with_self(instance, answer["links"])
+    return Answer(answer, refused=True)
+
+
+def format_time(at: float) -> str:
+    """A timestamp as ISO 8601 in UTC."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def self_link(workflow_id: str) -> Data:
+    """The link to an instance itself."""
+    return {"rel": "self", "method": "workflow.get", "args": {"workflowId": workflow_id}}
+
+
+def _with_self(instance: Instance, found: list[Data]) -> list[Data]:
+    return found if any(link["rel"] == "self" for link in found) else [self_link(instance.id), *found]
+
+
+def links(instance: Instance, principal: Principal) -> list[Data]:
+    """The calls that are possible next, with their arguments."""
+    if instance.is_over:
+        return []
+    if instance.pending_move is not None:
+        return _pending_links(instance, instance.pending_move)
+    if instance.goes_on:
+        return [self_link(instance.id)]
+    found = [resume_link(instance)] if instance.body.halted else []
+    if instance.body.pending == "enter":  # no transition is possible before the entry action has run
+        return found
+    found += [
+        {**plan.link, "args": _submit_arguments(instance, plan.name, _prefill(instance, plan, principal))}
+        for plan in instance.state.transitions.values()
+        if _is_shown(instance, plan, principal)
+    ]
+    return found
+
+
+def _pending_links(instance: Instance, pending_move: PendingMove) -> list[Data]:
+    if pending_move.kind != "unknown":
+        found = [self_link(instance.id)]
+        if pending_move.child:
+            found.append({"rel": "child", "method": "workflow.get", "args": {"workflowId": pending_move.child}})
+        return found
+    return [
+        {
+            "rel": "resolve",
+            "title": title,
+            "method": "workflow.submit",
+            "args": _submit_arguments(instance, pending_move.move, pending_move.arguments) | {"resolve": resolution},
+        }
+        for resolution, title in RESOLUTIONS.items()
+    ]
+
+
+def resume_link(instance: Instance) -> Data:
+    """The link that resumes a halted chain."""
+    return {
+        "rel": "resume",
+        "title": "Go on from here",
+        "method": "workflow.submit",
+        "args": _submit_arguments(instance, RESUME, {}),
+    }
+
+
+def _submit_arguments(instance: Instance, transition: str, arguments: Data) -> Data:
+    return {
+        "workflowId": instance.id,
+        "expectedVersion": instance.version,
+        "transition": transition,
+        "arguments": arguments,
+    }
+
+
+def _is_shown(instance: Instance, plan: TransitionPlan, principal: Principal) -> bool:
+    actor = plan.model.actor
+    if actor == "deterministic" or (actor == "system" and not is_system(principal)):
+        return False
+    return not instance.state.links_by_guards or plan.guards.holds(instance.scope(principal, {}))
+
+
+def _prefill(instance: Instance, plan: TransitionPlan, principal: Principal) -> Data:
+    if plan.prefill is None:
+        return {}
+    filled = plan.prefill.fill(instance.scope(principal, {}))
+    return {} if filled is MISSING else filled

@@ -21,17 +21,15 @@ from waypost.runtime.component import Change, Component
 from waypost.settings import Settings
 from waypost.stores.store import Store
 from waypost.upstreams.pool import Upstreams
-from waypost.workflows.access import Rights
-from waypost.workflows.definitions import tool_name
+from waypost.workflows.definitions import PROXY, resolve, tool_name
 from waypost.workflows.engine import Engine
 from waypost.workflows.executors.kind import IDEMPOTENCY_KEY, ExecutorContext
 from waypost.workflows.maintenance import Watch
-from waypost.workflows.records import PROXY
-from waypost.workflows.resolution import resolve
 from waypost.workflows.resources import config_resource, workflow_resources
 from waypost.workflows.steps import WITHIN
 from waypost.workflows.stored_definitions import Creating, load_safely
 from waypost.workflows.tools import run_tool, workflow_tools
+from waypost.workflows.views import Rights
 
 if TYPE_CHECKING:
     from waypost.runtime.core import Core

@@ -32,7 +32,7 @@ from waypost.workflows.executors.kind import (
 from waypost.workflows.scope import compile_template
 
 if TYPE_CHECKING:
-    from waypost.workflows.checking.places import Report
+    from waypost.workflows.checks.places import Report
 
 MAX_STDERR_CHARS: Final = 500
 """How much of the end of stderr a failure quotes."""

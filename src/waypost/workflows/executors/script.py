@@ -22,7 +22,7 @@ from waypost.workflows.executors.cli import Program, ProgramFields
 from waypost.workflows.executors.kind import Builder, ExecutorKind, Run
 
 if TYPE_CHECKING:
-    from waypost.workflows.checking.places import Report
+    from waypost.workflows.checks.places import Report
 
 _DIGEST_CHARS: Final = 12
 """How much of a digest an error quotes."""

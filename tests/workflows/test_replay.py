@@ -12,8 +12,8 @@ from tests.workflows.conftest import ANN, OPERATOR, Bench, Json, bench, flow, mo
 from waypost.errors import WaypostError
 from waypost.workflows.definitions import Definition
 from waypost.workflows.instance import detached_caller
-from waypost.workflows.replaying import Replay, recorded, replay
-from waypost.workflows.runs import Runs
+from waypost.workflows.replay import Replay, recorded, replay
+from waypost.workflows.resources import Runs
 from waypost.workflows.simulation import ISOLATED
 
 SIZE = {"type": "object", "properties": {"size": {"type": "integer"}}}

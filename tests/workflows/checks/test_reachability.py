@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.workflows.checking.conftest import Checker
+from tests.workflows.checks.conftest import Checker
 
 END: dict[str, Any] = {"terminal": True}
 

@@ -9,13 +9,13 @@ import pytest
 from waypost.config.models import Capability, Transition, Workflow
 from waypost.errors import DefinitionError
 from waypost.kinds import ExecutorModel, convert
+from waypost.workflows.definitions import nearest, resolve, resolve_capability
 from waypost.workflows.executors.capability import CapabilityCall
 from waypost.workflows.executors.cli import Cli
 from waypost.workflows.executors.noop import Noop
 from waypost.workflows.executors.parallel import Parallel
 from waypost.workflows.executors.pipeline import Pipeline
 from waypost.workflows.guards.role import RoleGuard
-from waypost.workflows.resolution import nearest, resolve, resolve_capability
 
 LEAD, ADMIN, HUMAN = RoleGuard(role="lead"), RoleGuard(role="admin"), RoleGuard(role="human")
 GIT = Cli(command="git")

@@ -9,26 +9,30 @@ from waypost.config import Config, Loaded
 from waypost.config.findings import Finding
 from waypost.config.models import Workflow
 from waypost.errors import DefinitionError
-from waypost.workflows.checking.data_flow import check_capability_reading, check_data_flow, check_reading, check_schema
-from waypost.workflows.checking.places import Report, executors_at, executors_of
-from waypost.workflows.checking.references import (
+from waypost.workflows.checks.data_flow import (
+    check_capability_guards,
+    check_capability_reading,
+    check_data_flow,
+    check_reading,
+    check_satisfiability,
+    check_schema,
+)
+from waypost.workflows.checks.places import Report, executors_at, executors_of
+from waypost.workflows.checks.structure import (
+    check_arguments,
     check_capabilities,
     check_circles,
+    check_dangers,
     check_executors,
     check_exposures,
     check_places,
-    check_references,
-)
-from waypost.workflows.checking.satisfiability import check_capability_guards, check_satisfiability
-from waypost.workflows.checking.structure import (
-    check_arguments,
-    check_dangers,
     check_reachability,
+    check_references,
     check_steps,
     check_structure,
     check_timeout,
 )
-from waypost.workflows.resolution import resolve
+from waypost.workflows.definitions import resolve
 
 __all__ = ["check_workflows"]
 

@@ -11,9 +11,9 @@ from waypost.config.findings import Finding, KeyPath
 from waypost.config.models import Capability, Expose, OnEnter, Reliability, Transition, Workflow
 from waypost.errors import DefinitionError
 from waypost.kinds import ExecutorModel, nested_in
+from waypost.workflows.definitions import resolve_capability
 from waypost.workflows.executors.capability import CapabilityCall
 from waypost.workflows.executors.kind import kind_of
-from waypost.workflows.resolution import resolve_capability
 from waypost.workflows.scope import GUARD_ROOTS, NESTED_ROOTS
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.workflows.checking.conftest import Checker
+from tests.workflows.checks.conftest import Checker
 
 
 def steps(*given: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from tests.workflows.checking.conftest import Checker
+from tests.workflows.checks.conftest import Checker
 
 ONE = """\
 connections: {build: {kind: cli, command: make}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.workflows.checking.conftest import Checker
+from tests.workflows.checks.conftest import Checker
 
 STATES = """\
 workflows:

@@ -7,12 +7,12 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 
-from tests.workflows.checking.conftest import Checker
-from tests.workflows.checking.definitions import CONFIGURATIONS
+from tests.workflows.checks.conftest import Checker
+from tests.workflows.checks.definitions import CONFIGURATIONS
 from waypost.config import CODES, Config, Loaded
 from waypost.config.nodes import Node
 from waypost.kinds import convert
-from waypost.workflows.checking import check_workflows
+from waypost.workflows.checks import check_workflows
 
 CLEAN = """\
 connections:

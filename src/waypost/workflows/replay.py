@@ -15,7 +15,16 @@ from waypost.capabilities.principals import Principal
 from waypost.errors import WaypostError
 from waypost.kinds import GuardModel
 from waypost.redaction import HIDDEN
-from waypost.workflows.definitions import Definition, TransitionPlan, with_defaults
+from waypost.workflows.definitions import (
+    CANCEL,
+    ENTER,
+    START,
+    TIMEOUT,
+    Definition,
+    TransitionPlan,
+    digest,
+    with_defaults,
+)
 from waypost.workflows.guards import CompiledGuard, compile_guard
 from waypost.workflows.guards.all_of import AllOf
 from waypost.workflows.guards.any_of import AnyOf
@@ -23,7 +32,6 @@ from waypost.workflows.guards.evidence import EvidenceGuard
 from waypost.workflows.guards.not_ import Not
 from waypost.workflows.guards.permission import PermissionGuard
 from waypost.workflows.guards.role import RoleGuard
-from waypost.workflows.records import CANCEL, ENTER, START, TIMEOUT, digest
 from waypost.workflows.scope import MISSING, Path, Proof, Scope
 
 Data = dict[str, Any]

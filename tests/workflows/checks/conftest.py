@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from waypost.config import Finding, load
-from waypost.workflows.checking import check_workflows
+from waypost.workflows.checks import check_workflows
 
 
 class Checker:

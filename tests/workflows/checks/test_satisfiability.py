@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from tests.workflows.checking.conftest import Checker
-from tests.workflows.checking.definitions import GUARDS
+from tests.workflows.checks.conftest import Checker
+from tests.workflows.checks.definitions import GUARDS
 from waypost.capabilities.principals import Principal
 from waypost.errors import DefinitionError
 from waypost.kinds import GuardModel, convert
-from waypost.workflows.checking.satisfiability import can_hold
+from waypost.workflows.checks.data_flow import can_hold
 from waypost.workflows.guards import compile_guards
 from waypost.workflows.guards.expr import ExprGuard
 from waypost.workflows.scope import Proof, Scope

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.workflows.checking.conftest import Checker
-from waypost.workflows.checking.data_flow import declared
+from tests.workflows.checks.conftest import Checker
+from waypost.workflows.checks.data_flow import declared
 
 FLOW = """\
 capabilities:
