@@ -17,7 +17,7 @@ from typing import Any
 from waypost import RemoteError
 from waypost.upstreams.client import Client, open_client
 from waypost.upstreams.http import HttpTransport
-from waypost.upstreams.replies import Reply
+from waypost.upstreams.jsonrpc import Reply
 
 HERE = Path(__file__).parent
 START_WITHIN = 20.0

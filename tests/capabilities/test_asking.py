@@ -14,7 +14,7 @@ from waypost.capabilities.questions import (
 )
 from waypost.errors import CapabilityNotSupported, InvalidAnswer
 from waypost.testing import connect
-from waypost.upstreams.replies import Reply
+from waypost.upstreams.jsonrpc import Reply
 from waypost.wire.params import CLIENT_CAPABILITIES
 from waypost.wire.versions import LATEST_LEGACY, V2025_06_18, V2026_07_28
 

@@ -9,7 +9,7 @@ import pytest
 
 from waypost import Hub, RemoteError
 from waypost.testing import TestClient
-from waypost.upstreams.replies import Reply
+from waypost.upstreams.jsonrpc import Reply
 
 Exercise: TypeAlias = Callable[[TestClient, Hub], Awaitable[None]]
 

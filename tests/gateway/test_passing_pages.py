@@ -16,7 +16,7 @@ from tests.upstreams.conftest import until
 from tests.upstreams.pools import Recorded, listening
 from tests.upstreams.servers import official_pages
 from waypost import Hub, RemoteError
-from waypost.imports.pages import Pages
+from waypost.imports.relay import Pages
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 

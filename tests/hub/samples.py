@@ -10,7 +10,7 @@ from typing import Any, Literal
 from waypost import Context, Hub, Prompt, Resource, Tool, Toolkit, tool
 from waypost.capabilities.capability import Capability
 from waypost.testing import TestClient, connect
-from waypost.upstreams.replies import Reply
+from waypost.upstreams.jsonrpc import Reply
 from waypost.wire.definitions import Definition
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 

@@ -12,7 +12,7 @@ from tests.upstreams.conftest import ERAS
 from waypost import Hub, RemoteError
 from waypost.transports.memory import MemoryLink
 from waypost.upstreams.client import Client, open_client
-from waypost.upstreams.replies import Reply
+from waypost.upstreams.jsonrpc import Reply
 from waypost.version import __version__
 from waypost.wire.params import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
 from waypost.wire.versions import ALL, LATEST_LEGACY, V2026_07_28

@@ -10,7 +10,7 @@ from tests.upstreams.clients import ScriptedLink, opened, sample, silent
 from tests.upstreams.conftest import until
 from waypost import Hub, RemoteError
 from waypost.upstreams.client import Client
-from waypost.upstreams.replies import Reply
+from waypost.upstreams.jsonrpc import Reply
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
 

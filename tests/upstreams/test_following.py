@@ -13,10 +13,9 @@ from waypost import Hub
 from waypost.config.models import Connection, McpConnection
 from waypost.upstreams.client import Client
 from waypost.upstreams.http import HttpTransport
+from waypost.upstreams.jsonrpc import Reply
 from waypost.upstreams.pool import Upstreams
-from waypost.upstreams.replies import Reply
-from waypost.upstreams.subscriptions import follow_changes
-from waypost.upstreams.upstream import Limits, Listener
+from waypost.upstreams.upstream import Limits, Listener, follow_changes
 
 CHANGED = "notifications/tools/list_changed"
 OPENED = "notifications/subscriptions/acknowledged"

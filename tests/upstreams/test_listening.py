@@ -13,8 +13,8 @@ from tests.gateway.importers import Turncoat, tool
 from tests.protocol.conftest import asynchronous
 from tests.upstreams.programs import nothing_left, program
 from waypost.config.models import Connection, McpConnection
+from waypost.upstreams.jsonrpc import Reply
 from waypost.upstreams.pool import Upstreams
-from waypost.upstreams.replies import Reply
 from waypost.upstreams.transport import UpstreamUnavailable
 from waypost.upstreams.upstream import Listener
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waypost.upstreams.replies import Reply
+from waypost.upstreams.jsonrpc import Reply
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

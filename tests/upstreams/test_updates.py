@@ -12,9 +12,8 @@ from tests.upstreams.conftest import until
 from tests.upstreams.pools import listening, pooled
 from tests.upstreams.servers.curious import Dated, curious
 from waypost.config.models import McpConnection
-from waypost.upstreams.replies import Reply
-from waypost.upstreams.subscriptions import ResourceSubscriptions
-from waypost.upstreams.upstream import Listener
+from waypost.upstreams.jsonrpc import Reply
+from waypost.upstreams.upstream import Listener, ResourceSubscriptions
 from waypost.wire.versions import LATEST_LEGACY, V2026_07_28
 
 eras = pytest.mark.parametrize("era", [LATEST_LEGACY, V2026_07_28])

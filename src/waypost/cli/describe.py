@@ -13,7 +13,7 @@ from waypost.errors import WaypostError
 
 if TYPE_CHECKING:
     from waypost.upstreams.client import Client
-    from waypost.upstreams.replies import Reply
+    from waypost.upstreams.jsonrpc import Reply
 
 
 async def run(client: Client, args: Namespace) -> Output:

@@ -13,7 +13,7 @@ from waypost.cli.target import OPTIONAL_TARGET, call_gateway, first_line, list_e
 
 if TYPE_CHECKING:
     from waypost.upstreams.client import Client
-    from waypost.upstreams.replies import Reply
+    from waypost.upstreams.jsonrpc import Reply
 
 
 async def run(client: Client, args: Namespace) -> Output:

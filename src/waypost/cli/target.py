@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from waypost.hub import Hub
     from waypost.settings import Settings
     from waypost.upstreams.client import Client
-    from waypost.upstreams.replies import Reply
+    from waypost.upstreams.jsonrpc import Reply
 
 DEFAULT_FILE: Final = "waypost.yaml"
 LOCAL_FORMS: Final = "waypost.yaml, file.py:hub or package.module:hub"
@@ -218,7 +218,7 @@ async def list_everything(client: Client, hub: Hub | None) -> dict[str, list[Rep
     """Everything a hub offers by section: hidden entries too where the hub runs here or has a `catalog` tool."""
     if hub is not None:
         from waypost.capabilities.catalog import list_everything
-        from waypost.upstreams.replies import Reply
+        from waypost.upstreams.jsonrpc import Reply
 
         return {section: [Reply.of(entry) for entry in rows] for section, rows in list_everything(hub.registry).items()}
     try:

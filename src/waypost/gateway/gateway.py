@@ -11,8 +11,7 @@ from waypost.capabilities.registry import Registry
 from waypost.config.models import Workflow
 from waypost.gateway.directory import Directory, Item
 from waypost.gateway.proxy import Proxies
-from waypost.gateway.reading import ReadAt, Reading
-from waypost.gateway.tools import TO_HOME, gateway_tools
+from waypost.gateway.tools import TO_HOME, ReadAt, Reading, gateway_tools
 from waypost.policy.guard import PolicyGuard
 from waypost.runtime.component import Change, Component
 from waypost.search.documents import Ranking

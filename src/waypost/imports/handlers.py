@@ -1,8 +1,11 @@
-"""Handlers of imported tools, prompts and resources, and the pages that upstream servers send users to."""
+"""Handlers of imported tools, prompts and resources: each forwards a request to its server and returns the answer."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -12,23 +15,238 @@ from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.context import Context, Handler
 from waypost.capabilities.registry import Registry
 from waypost.capabilities.results import Result
-from waypost.errors import InvalidParams, RemoteError, ToolError, UnknownResource
-from waypost.imports.forwarding import Forwarded, as_result
-from waypost.imports.pages import Pages
+from waypost.errors import (
+    CapabilityNotSupported,
+    InvalidParams,
+    ProtocolError,
+    RemoteError,
+    ToolError,
+    UnknownResource,
+    WaypostError,
+)
+from waypost.imports.relay import (
+    Complete,
+    Pages,
+    Parked,
+    Parking,
+    Passing,
+    Reports,
+    abilities_of,
+    asked,
+    log_level_of,
+    name_in_run,
+)
 from waypost.imports.rows import FOREIGN
-from waypost.imports.sources import Source, key_of
-from waypost.imports.suspended_calls import Parking
-from waypost.redaction import redacted
-from waypost.upstreams.pool import Upstreams
-from waypost.wire.content import BlobContents, Contents, TextContents
+from waypost.imports.sources import Source
+from waypost.imports.trust import key_of
+from waypost.redaction import redacted, without
+from waypost.upstreams.pool import ProgressReporter, Upstreams
+from waypost.upstreams.tasks import requires_task, task_in
+from waypost.upstreams.upstream import Progress
+from waypost.wire.content import BlobContents, Contents, Text, TextContents
+from waypost.wire.params import CLIENT_CAPABILITIES, LOG_LEVEL
+from waypost.wire.versions import V2025_11_25, is_modern
+from waypost.workflows.executors.kind import IDEMPOTENCY_KEY
+
+_OWN: Final = "io.modelcontextprotocol/"
+"""How the entries of `_meta` begin that are about one connection and not about the answer."""
+_PLAIN: Final = {"type", "text"}
+_MOST_ROUNDS: Final = 16
+_QUESTION: Final = "input_required"
+
+Data = dict[str, Any]
+
+
+class PageNeeded(ProtocolError):
+    """A person has to open a page first."""
+
+    code = -32042
+
+
+class Forwarded:
+    """One request of a caller to the server behind a connection."""
+
+    def __init__(
+        self, upstreams: Upstreams, pages: Pages, connection: str, method: str, params: Data, ctx: Context
+    ) -> None:
+        self._upstreams = upstreams
+        self._pages = pages
+        self._connection = connection
+        self._method = method
+        self._params = params
+        self._ctx = ctx
+        self._meta: Data = {IDEMPOTENCY_KEY: ctx.idempotency_key} if ctx.idempotency_key else {}
+        self._is_begun_here = False
+
+    async def answer(self, parking: Parking, secrets: Sequence[str]) -> Data:
+        """What the server answers; its refusal is a `RemoteError`, without secrets of the configuration."""
+        try:
+            answer = await self._answer(parking)
+        except OSError as error:
+            raise ToolError(redacted(str(error), secrets)) from None
+        except RemoteError as error:
+            raise self._told(error, secrets) from None
+        if answer.get("resultType", "complete") != "complete":
+            raise RemoteError(f'The connection "{self._connection}" asks for what nobody here can give.', -32000)
+        return answer
+
+    def _told(self, error: RemoteError, secrets: Sequence[str]) -> WaypostError:
+        """A server's refusal as the caller hears it."""
+        needed = error.data.get("requiredCapabilities") if isinstance(error.data, dict) else None
+        if error.code == CapabilityNotSupported.code and isinstance(needed, dict):
+            if requires_task(error):  # although it was told that tasks are known here
+                return RemoteError(f"{self._params.get('name')} only runs as a task, and none was begun.", error.code)
+            return CapabilityNotSupported(needed)
+        message = redacted(error.message, secrets)
+        if error.code == PageNeeded.code and self._can_open_pages:
+            shown = error.data.get("elicitations") if isinstance(error.data, dict) else None
+            self._show(*(shown if isinstance(shown, list) else ()))
+            return PageNeeded(message, _discreet(error.data, secrets))
+        return RemoteError(message, error.code)
+
+    def _show(self, *pages: Any) -> None:
+        """Hear of it when somebody was at pages that the caller is sent to."""
+        if self._pages.show(self._connection, pages, self._ctx):
+            self._upstreams.follow(self._connection, self._ctx.principal.id)
+
+    @property
+    def _can_open_pages(self) -> bool:
+        """Whether the caller's client knows the error that asks for a page to be opened; only one version has it."""
+        caller = self._ctx.caller
+        return caller.version == V2025_11_25 and "url" in (caller.client_capabilities.get("elicitation") or ())
+
+    async def _answer(self, parking: Parking) -> Data:
+        abilities = abilities_of(self._ctx)
+        if is_modern(self._upstreams.version(self._connection)):
+            level = log_level_of(self._ctx)
+            self._meta |= {} if level is None else {LOG_LEVEL: level}
+            if abilities:
+                self._meta[CLIENT_CAPABILITIES] = abilities
+                return await self._in_rounds()
+        elif abilities and is_modern(self._ctx.caller.version):
+            return await parking.converse(self._ctx, self._name, self._parked)
+        return await self._once(self._params)
+
+    @property
+    def _name(self) -> str:
+        told = msgspec.json.encode([self._connection, self._method, self._params], order="sorted")
+        return name_in_run(self._ctx, f"upstream.{hashlib.sha256(told).hexdigest()[:16]}")
+
+    async def _once(self, params: Data, *, waits: bool = True) -> Data:
+        """What the server says to one request, and with `waits` what a task comes to that it begins."""
+        who = self._ctx.principal.id
+        return await self._told_meanwhile(
+            lambda take, passing: self._upstreams.request(
+                self._connection, self._method, params, self._meta, take, passing, who, waits=waits
+            )
+        )
+
+    async def _pursued(self, task: Data, name: str) -> Data:
+        """What a task of a stateless server comes to; one that an earlier run began is looked at at once."""
+        shown = task if self._is_begun_here else {**task, "pollIntervalMs": 0}
+        return await self._told_meanwhile(
+            lambda take, passing: self._upstreams.wait_for_task(
+                self._connection,
+                shown,
+                self._meta,
+                reporter=None if take is None else ProgressReporter(take),
+                downstream=passing,
+                principal=self._ctx.principal.id,
+                ask=partial(self._asked, name=name),
+            )
+        )
+
+    async def _told_meanwhile(self, work: Callable[[Progress | None, Passing], Awaitable[Data]]) -> Data:
+        """Do something while the caller hears how far it is, and what the server remarks."""
+        passing = Passing(self._ctx, self._show)
+        reports = Reports(self._ctx) if self._ctx.caller.wants_progress else None
+        try:
+            answer = await work(None if reports is None else reports.take, passing)
+            if reports is not None:
+                await reports.delivered()
+            await passing.remarks.delivered()
+            return answer
+        finally:
+            if reports is not None:
+                reports.stop()
+            await passing.stop()
+
+    async def _parked(self, parked: Parked) -> Data:
+        return await self._upstreams.request(
+            self._connection, self._method, self._params, self._meta, parked.report, parked, self._ctx.principal.id
+        )
+
+    async def _in_rounds(self) -> Data:
+        """Answer the questions of a stateless server until it has none; an earlier run's are not asked for again."""
+        name, given = self._name, self._params
+        for number in range(_MOST_ROUNDS):
+            try:
+                question = await self._ctx.caller.once(f"{name}.{number}", partial(self._round, number, given))
+            except Complete as complete:
+                return complete.answer
+            if (task := task_in(question)) is not None:
+                return await self._pursued(task, f"{name}.{number}")
+            if question.get("resultType", "complete") != _QUESTION:
+                return dict(question)
+            answers = await self._asked(question.get("inputRequests") or {}, f"{name}.{number}")
+            given = {**self._params, "inputResponses": answers}
+            if "requestState" in question:
+                given["requestState"] = question["requestState"]
+        raise RemoteError(f"The server asked {_MOST_ROUNDS} times without an answer of its own.", -32000)
+
+    async def _round(self, number: int, given: Data) -> Data:
+        """What the server says; an answer without any question before it need not be remembered."""
+        answer = await self._once(given, waits=False)
+        self._is_begun_here = True
+        if not number and answer.get("resultType") != _QUESTION and task_in(answer) is None:
+            raise Complete(answer)
+        return answer
+
+    async def _asked(self, questions: Mapping[str, Any], name: str) -> Data:
+        """Ask the caller's client everything at once."""
+        loop = asyncio.get_running_loop()
+        asking = {
+            key: loop.create_task(asked(self._ctx, str(one["method"]), one.get("params") or {}, f"{name}.{key}"))
+            for key, one in questions.items()
+        }
+        try:
+            await asyncio.gather(*asking.values())
+            return {key: one.result() for key, one in asking.items()}
+        finally:
+            for one in asking.values():
+                one.cancel()
+            if asking:
+                await asyncio.wait(asking.values())
+
+
+def _discreet(value: Any, secrets: Sequence[str]) -> Any:
+    """Data without secrets of the configuration."""
+    if isinstance(value, str):
+        return without(value, secrets)
+    if isinstance(value, dict):
+        return {name: _discreet(member, secrets) for name, member in value.items()}
+    return [_discreet(item, secrets) for item in value] if isinstance(value, list) else value
+
+
+def as_result(answer: Mapping[str, Any]) -> Result:
+    """What a server answered, as it is."""
+    meta = {name: value for name, value in (answer.get("_meta") or {}).items() if not name.startswith(_OWN)}
+    content: list[Any] = [_block(block) for block in answer.get("content") or ()]
+    return Result(content, answer.get("structuredContent"), bool(answer.get("isError")), meta or None)
+
+
+def _block(block: Any) -> Any:
+    """A block as it came; plain text is told apart so that others in this hub can read it."""
+    if isinstance(block, dict) and block.keys() == _PLAIN and block["type"] == "text" and type(block["text"]) is str:
+        return Text(block["text"])
+    return block
+
 
 _INVALID: Final = -32602
 _NOT_KNOWN: Final = -32601
 _MOST_VALUES: Final = 100
 _NOT_FOUND: Final = (-32002, _INVALID)
 _NOUNS: Final = {Kind.TOOL: "tool", Kind.PROMPT: "prompt", Kind.RESOURCE: "resource", Kind.TEMPLATE: "template"}
-
-Data = dict[str, Any]
 
 
 class _Completion(msgspec.Struct, rename="camel"):

@@ -26,8 +26,8 @@ from waypost.capabilities.schemas.forms import OpenForm
 from waypost.capabilities.schemas.validators import check_limits
 from waypost.config.models import Import
 from waypost.errors import DefinitionError
-from waypost.imports.sources import MARK, NAMED_BY, TOOL, Held, Portion, Source, key_of
-from waypost.search.words import escaped, folded, told
+from waypost.imports.sources import Portion, Source
+from waypost.imports.trust import MARK, NAMED_BY, TOOL, Held, escaped, folded, key_of, told
 from waypost.wire.definitions import (
     Definition,
     PromptDefinition,

@@ -1,17 +1,17 @@
-"""An MCP client in either era, and finding out which era a server speaks."""
+"""An MCP client in either era, which era a server speaks, and what it offers."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from waypost.errors import CapabilityNotSupported, HeaderMismatch, RemoteError, UnsupportedVersion
 from waypost.loops import running_loop
 from waypost.upstreams import tasks
-from waypost.upstreams.jsonrpc import NAMED, JsonRpcClient
-from waypost.upstreams.replies import Reply
+from waypost.upstreams.jsonrpc import NAMED, JsonRpcClient, Reply
 from waypost.upstreams.server_requests import Downstream
 from waypost.upstreams.transport import Transport, find_header_parameters
 from waypost.wire.params import SUBSCRIPTION_ID
@@ -319,3 +319,58 @@ def _is_final(error: RemoteError) -> bool:
         return error.code in (HeaderMismatch.code, CapabilityNotSupported.code)
     supported = error.data.get("supported") if isinstance(error.data, dict) else None
     return isinstance(supported, list) and not any(version in LEGACY for version in supported)
+
+
+Data = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Offers:
+    """The lists of a server; one that could not be read is `None`, and a problem says why."""
+
+    tools: list[Data]
+    prompts: list[Data] | None = field(default_factory=list)
+    resources: list[Data] | None = field(default_factory=list)
+    templates: list[Data] | None = field(default_factory=list)
+    is_subscribable: bool = False
+    """Whether it notifies of changed resources."""
+    problems: list[str] = field(default_factory=list)
+
+
+async def list_offers(client: Client) -> Offers:
+    """Read all lists that the server declares."""
+    declared = client.server_capabilities
+    try:
+        offers = Offers(to_plain(await client.list_tools()))
+    except RemoteError as error:
+        # Some servers have tools that they do not declare, so all are asked.
+        if error.code != METHOD_NOT_FOUND or "tools" in declared:
+            raise
+        offers = Offers([])
+    if "prompts" in declared:
+        offers.prompts = await _list(client, "prompts/list", "prompts", offers.problems)
+    if "resources" in declared:
+        offers.resources = await _list(client, "resources/list", "resources", offers.problems)
+        offers.templates = await _list(client, "resources/templates/list", "resourceTemplates", offers.problems)
+        offers.is_subscribable = bool((declared["resources"] or {}).get("subscribe"))
+    return offers
+
+
+async def _list(client: Client, method: str, key: str, problems: list[str]) -> list[Data] | None:
+    try:
+        items: list[Data] = to_plain(await client.list_all(method, key))
+        return items
+    except RemoteError as error:
+        if error.code == METHOD_NOT_FOUND:
+            return []
+        problems.append(f"It answered {method} with an error: {error.message}")
+    except (LookupError, TypeError, AttributeError):
+        problems.append(f"What it answered to {method} is not MCP.")
+    return None
+
+
+def to_plain(value: Any) -> Any:
+    """A value with JSON's own types only."""
+    if isinstance(value, dict):
+        return {name: to_plain(member) for name, member in value.items()}
+    return [to_plain(item) for item in value] if isinstance(value, list) else value

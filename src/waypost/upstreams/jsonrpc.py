@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Self, TypeVar, cast
 
 from msgspec import UNSET, Raw
 
 from waypost.capabilities.capability import HeaderParameter
 from waypost.errors import ProtocolError, RemoteError
 from waypost.loops import running_loop
-from waypost.upstreams.replies import Reply
 from waypost.upstreams.server_requests import Answerer, ServerRequests, declare_capabilities
 from waypost.upstreams.transport import NO_HEADERS, Cancellable, StartRequest, Transport, to_headers
 from waypost.version import __version__
@@ -23,6 +23,47 @@ from waypost.wire import messages
 from waypost.wire.messages import Message, RequestId, decode
 from waypost.wire.params import CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION
 from waypost.wire.versions import V2026_07_28, is_modern
+
+_NEXT_WORD: Final = re.compile(r"_([a-z0-9])")
+_SHORT: Final = {"structured": "structuredContent", "meta": "_meta"}
+
+
+class Reply(dict[str, Any]):
+    """`reply["isError"]`, `reply.isError` and `reply.is_error` are one; a missing member is `None` as an attribute."""
+
+    @classmethod
+    def of(cls, value: dict[str, Any]) -> Self:
+        """A reply whose nested objects are replies too."""
+        return cls((key, _nested(cls, member)) for key, member in value.items())
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        for spelling in (name, _SHORT.get(name, name), _NEXT_WORD.sub(lambda found: found[1].upper(), name)):
+            if spelling in self:
+                return self[spelling]
+        return None
+
+    @property
+    def is_error(self) -> bool:
+        """Whether a tool's answer says that it failed."""
+        return bool(self.get("isError"))
+
+    @property
+    def text(self) -> str:
+        """The text of this block, or of all text blocks in the content, contents or messages."""
+        if isinstance(self.get("text"), str):
+            return str(self["text"])
+        parts = self.get("content") or self.get("contents") or self.get("messages") or []
+        blocks = parts if isinstance(parts, list) else [parts]
+        return "\n".join(block.text for block in blocks if isinstance(block, Reply) and block.text)
+
+
+def _nested(kind: type[Reply], value: Any) -> Any:
+    if isinstance(value, dict):
+        return kind.of(value)
+    return [_nested(kind, item) for item in value] if isinstance(value, list) else value
+
 
 NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """The methods that are about one thing, and the parameter that names it."""

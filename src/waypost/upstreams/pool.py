@@ -14,13 +14,19 @@ from waypost.config.models import Connection, McpConnection
 from waypost.errors import RemoteError, ToolError
 from waypost.runtime.component import Change, Component
 from waypost.settings import Settings
-from waypost.upstreams.client import RelayClient
-from waypost.upstreams.offers import Offers, list_offers, to_plain
+from waypost.upstreams.client import Offers, RelayClient, list_offers, to_plain
 from waypost.upstreams.server_requests import Downstream
-from waypost.upstreams.subscriptions import ResourceSubscriptions
 from waypost.upstreams.tasks import MAX_TASK_S, Ask, task_in, wait_for_task
 from waypost.upstreams.transport import UpstreamUnavailable
-from waypost.upstreams.upstream import Limits, Listener, Progress, Upstream, UpstreamContext, UpstreamStatus
+from waypost.upstreams.upstream import (
+    Limits,
+    Listener,
+    Progress,
+    ResourceSubscriptions,
+    Upstream,
+    UpstreamContext,
+    UpstreamStatus,
+)
 from waypost.wire.versions import V2025_03_26, V2025_06_18, at_least
 
 if TYPE_CHECKING:

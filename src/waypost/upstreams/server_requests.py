@@ -6,15 +6,17 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from msgspec import UNSET
 
 from waypost.errors import RemoteError
 from waypost.loops import maybe_await
-from waypost.upstreams.replies import Reply
 from waypost.wire import messages
 from waypost.wire.messages import Message, RequestId, decode
+
+if TYPE_CHECKING:
+    from waypost.upstreams.jsonrpc import Reply
 
 SERVER_REQUESTS: Final[dict[str, dict[str, Any]]] = {
     "elicitation/create": {"elicitation": {"form": {}, "url": {}}},

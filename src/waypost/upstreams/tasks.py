@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from waypost.errors import CapabilityNotSupported, RemoteError
-from waypost.upstreams.replies import Reply
+from waypost.upstreams.jsonrpc import Reply
 from waypost.upstreams.transport import UpstreamUnavailable
 from waypost.wire.params import CLIENT_CAPABILITIES
 from waypost.wire.versions import V2025_11_25, is_modern

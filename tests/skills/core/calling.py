@@ -11,7 +11,7 @@ from waypost import Context, Hub
 from waypost.skills.core import CORE, CoreSettings, CoreSkill
 from waypost.testing import connect
 from waypost.upstreams.egress import Egress
-from waypost.upstreams.replies import Reply
+from waypost.upstreams.jsonrpc import Reply
 
 Call = Callable[..., Any]
 
