@@ -13,8 +13,8 @@ from msgspec import Raw
 from waypost.capabilities.registry import Registry
 from waypost.documents.access import OPERATOR, Owners
 from waypost.documents.documents import STATE_TIMEOUT, Content
-from waypost.documents.ports import Asker, Data, Kind, Shelf, Source
-from waypost.documents.shelves import RemoteShelf, Scopes, StoreShelf
+from waypost.documents.ports import Asker, Data, DocumentStore, Kind, Source
+from waypost.documents.shelves import HubDocumentStore, Scopes, StateDocumentStore
 from waypost.errors import InvocationFailed, StoreUnavailable
 from waypost.loops import maybe_await
 from waypost.stores.sqlite import SqliteDatabase
@@ -75,7 +75,7 @@ class Desk:
 
     def __init__(
         self,
-        shelf: Shelf,
+        shelf: DocumentStore,
         engine: Engine,
         registry: Registry | None,
         *,
@@ -152,7 +152,7 @@ class Desk:
 
 @asynccontextmanager
 async def desk(
-    shelf: str | Shelf = "store",
+    shelf: str | DocumentStore = "store",
     *,
     registry: Registry | None = None,
     share: bool = False,
@@ -163,9 +163,9 @@ async def desk(
     """A registry over a store of its own, the state of an engine, or another shelf."""
     store, engine = Store(SqliteDatabase(None)), Engine()
     if shelf == "store":
-        shelf = StoreShelf(store)
+        shelf = HubDocumentStore(store)
     elif shelf == "state":
-        shelf = RemoteShelf(engine, scopes)
+        shelf = StateDocumentStore(engine, scopes)
     assert not isinstance(shelf, str)
     try:
         yield Desk(shelf, engine, registry, share=share, within=within, sources=sources)

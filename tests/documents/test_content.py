@@ -15,7 +15,7 @@ from waypost import Hub, RemoteError
 from waypost.capabilities.capability import Kind
 from waypost.capabilities.context import Context
 from waypost.capabilities.registry import Change, Registry
-from waypost.documents.ports import Shelf
+from waypost.documents.ports import DocumentStore
 from waypost.errors import InvocationFailed
 from waypost.gateway.directory import item_of
 from waypost.testing import TestClient, connect
@@ -38,7 +38,7 @@ class Served(Desk):
 
 
 @asynccontextmanager
-async def served(shelf: str | Shelf = "store", version: str = V2025_11_25) -> AsyncIterator[Served]:
+async def served(shelf: str | DocumentStore = "store", version: str = V2025_11_25) -> AsyncIterator[Served]:
     """A hub with a registry that has loaded what is on its shelf."""
     hub = Hub("content", version="1")
     async with desk(shelf, registry=hub.registry) as plain:

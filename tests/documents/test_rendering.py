@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.documents.desk import fuzzed
-from waypost.documents.markdown import broken_index, cut, description, index, rendered, title
+from waypost.documents.markdown import broken_index, find_description, find_title, render_index, render_output, truncate
 
 HEAD = (
     "# Skills\n\nRead each skill's resource for orientation on when and why to call its functions. Sub-skills are "
@@ -32,7 +32,7 @@ IDS = st.lists(st.from_regex(r"[a-z0-9_-]{1,8}", fullmatch=True), min_size=1, ma
     ],
 )
 def test_the_title_is_the_first_heading_of_the_first_level(body: str, found: str | None) -> None:
-    assert title(body) == found
+    assert find_title(body) == found
 
 
 @pytest.mark.parametrize(
@@ -46,13 +46,13 @@ def test_the_title_is_the_first_heading_of_the_first_level(body: str, found: str
     ],
 )
 def test_the_description_is_the_first_paragraph(body: str, found: str | None) -> None:
-    assert description(body) == found
+    assert find_description(body) == found
 
 
 def test_a_text_is_cut_between_characters_whatever_their_bytes() -> None:
-    assert cut("é" * 140) == "é" * 140
-    assert cut("é" * 141) == "é" * 140 + "..."
-    assert cut("日本語", 2) == "日本..."
+    assert truncate("é" * 140) == "é" * 140
+    assert truncate("é" * 141) == "é" * 140 + "..."
+    assert truncate("日本語", 2) == "日本..."
 
 
 def test_the_index_is_a_tree_in_the_order_of_ids() -> None:
@@ -64,7 +64,7 @@ def test_the_index_is_a_tree_in_the_order_of_ids() -> None:
         "long": f"# Long\n\n{'ü' * 141}",
     }
 
-    assert index(skills.items()) == (
+    assert render_index(skills.items()) == (
         HEAD + f"- [`long`](iii://long) — Long — {'ü' * 140}...\n"
         "- [`resend`](iii://resend) — Resend — Email provider integration.\n"
         "- [`resend-old`](iii://resend-old) — resend-old — no heading\n"
@@ -74,14 +74,14 @@ def test_the_index_is_a_tree_in_the_order_of_ids() -> None:
 
 
 def test_an_index_without_skills_says_so() -> None:
-    assert index([]) == HEAD + "_No skills are currently registered._\n"
+    assert render_index([]) == HEAD + "_No skills are currently registered._\n"
     assert broken_index("gone") == "# Skills\n\n_Error reading skills index: gone_\n"
 
 
 @fuzzed
 @given(st.dictionaries(IDS, st.text()))
 def test_every_skill_has_one_row_of_the_index_and_can_be_found_there(skills: dict[str, str]) -> None:
-    page = index(skills.items())
+    page = render_index(skills.items())
     rows = page.removeprefix(HEAD).split("\n")[:-1]
 
     assert page.startswith(HEAD)
@@ -104,4 +104,4 @@ def test_every_skill_has_one_row_of_the_index_and_can_be_found_there(skills: dic
     ],
 )
 def test_an_answer_is_markdown_or_json(output: Any, mime_type: str, text: str) -> None:
-    assert rendered(output) == (mime_type, text)
+    assert render_output(output) == (mime_type, text)

@@ -24,7 +24,7 @@ from tests.workers.wire import hub_for_workers
 from waypost.capabilities.capability import Priority
 from waypost.capabilities.registry import Registry
 from waypost.documents.ports import Source
-from waypost.documents.shelves import StoreShelf
+from waypost.documents.shelves import HubDocumentStore
 from waypost.runtime import runtime as runtime_module
 from waypost.stores.database import Database
 from waypost.stores.sqlite import SqliteDatabase
@@ -48,7 +48,7 @@ async def beside(
     store = Store(database)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(store.close)
-        it = await stack.enter_async_context(desk(StoreShelf(store), registry=registry, sources=sources))
+        it = await stack.enter_async_context(desk(HubDocumentStore(store), registry=registry, sources=sources))
         await it.content.load()
         yield it
 

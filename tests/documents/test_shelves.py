@@ -10,8 +10,8 @@ import pytest
 
 from tests.contract.conftest import asynchronous
 from tests.documents.desk import SHELVES, Engine, desk
-from waypost.documents.ports import Kind, Shelf
-from waypost.documents.shelves import RemoteShelf, Scopes, StoreShelf
+from waypost.documents.ports import DocumentStore, Kind
+from waypost.documents.shelves import HubDocumentStore, Scopes, StateDocumentStore
 from waypost.errors import InvocationFailed
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
@@ -26,7 +26,7 @@ on_each_shelf = pytest.mark.parametrize("kind_of_shelf", SHELVES)
 @asynchronous
 async def test_a_shelf_keeps_gives_and_forgets(kind_of_shelf: str, kind: Kind) -> None:
     async with desk(kind_of_shelf) as it:
-        shelf: Shelf = it.shelf
+        shelf: DocumentStore = it.shelf
         assert await shelf.get(kind, "a") is None
         await shelf.put(kind, "a", {"n": 1})
         await shelf.put(kind, "a", {"n": 2})
@@ -52,7 +52,7 @@ async def test_many_writers_of_one_key_all_succeed(kind_of_shelf: str) -> None:
 @asynchronous
 async def test_the_store_has_more_than_a_page(tmp_path: Path) -> None:
     store = Store(SqliteDatabase(tmp_path / "store.db"))
-    shelf = StoreShelf(store)
+    shelf = HubDocumentStore(store)
     await asyncio.gather(*(shelf.put("skills", f"s{n:05}", {**ROW, "id": f"s{n:05}"}) for n in range(1201)))
 
     assert [row["id"] for row in await shelf.all("skills")] == [f"s{n:05}" for n in range(1201)]
@@ -74,7 +74,7 @@ async def test_keys_longer_than_the_stores_do_not_meet() -> None:
 async def test_what_was_registered_is_there_after_a_restart(tmp_path: Path) -> None:
     for wanted in ([], ["a"]):
         store = Store(SqliteDatabase(tmp_path / "store.db"))
-        async with desk(StoreShelf(store)) as it:  # it is used up before the next round
+        async with desk(HubDocumentStore(store)) as it:  # it is used up before the next round
             assert [row["id"] for row in (await it.call("skills::list"))["skills"]] == wanted
             await it.skill("a")
         await store.close()
@@ -140,4 +140,4 @@ async def test_an_engine_without_state_fails_calls() -> None:
     del engine.functions["state::get"]
 
     with pytest.raises(InvocationFailed, match=r"state::get not found"):
-        await RemoteShelf(engine).get("skills", "a")
+        await StateDocumentStore(engine).get("skills", "a")

@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from typing import Final
 
 from waypost.documents.access import OPERATOR
-from waypost.documents.ports import Data, Document, Kind, Shelf, Source
+from waypost.documents.ports import Data, DocumentStore, Kind, Source, SourceDocument
 from waypost.documents.records import now
 from waypost.documents.uris import INDEX
 
 _log: Final = logging.getLogger(__name__)
 
 
-class BorrowingShelf:
+class LayeredDocumentStore:
     """What is kept on a shelf, and what sources have.
 
     Of two under one id the source's is shown, unless an operator put the other there.
     """
 
-    def __init__(self, shelf: Shelf, sources: Sequence[Source]) -> None:
+    def __init__(self, shelf: DocumentStore, sources: Sequence[Source]) -> None:
         self._shelf = shelf
         self._sources = sources
         self._seen: dict[str, Data] | None = None
@@ -73,7 +73,7 @@ class BorrowingShelf:
         self._seen = seen
         return seen
 
-    def _row(self, document: Document) -> Data:
+    def _row(self, document: SourceDocument) -> Data:
         before = (self._seen or {}).get(document.id)
         now_there = (document.body, document.owner, document.uri)
         if before is not None and (before["skill"], before["owner"], before["home"]) == now_there:

@@ -14,7 +14,7 @@ from waypost.capabilities.context import Context
 from waypost.capabilities.options import Metadata
 from waypost.capabilities.resources import MAX_URI_CHARACTERS, UriTemplate
 from waypost.documents import markdown
-from waypost.documents.markdown import INDEX_ENTRY, TEMPLATES, Skills, entry
+from waypost.documents.markdown import INDEX_ENTRY, TEMPLATES, Skills, to_resource_entry
 from waypost.documents.ports import Data, NotThere
 from waypost.documents.prompts import Prompts
 from waypost.documents.records import Prompt, Skill
@@ -52,8 +52,8 @@ def standing_rows(skills: Skills) -> list[Capability]:
 
 def skill_row(skill: Skill, skills: Skills) -> Capability:
     """A skill as a resource."""
-    row = _resource(entry(skill), skills, skill.owner)
-    about = markdown.cut(markdown.description(skill.skill) or "", _FOUND_BY)
+    row = _resource(to_resource_entry(skill), skills, skill.owner)
+    about = markdown.truncate(markdown.find_description(skill.skill) or "", _FOUND_BY)
     return replace(row, metadata=Metadata(about=about))
 
 

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, Generic, TypeAlias
 
 from waypost.documents.access import Access, Owners
-from waypost.documents.ports import Asker, Kind, NotThere, Op, Shelf, Trigger, Turns, quoted, refused
-from waypost.documents.records import R, Record, kept, read, read_all
+from waypost.documents.ports import Asker, DocumentStore, Kind, NotThere, Op, Trigger, Turns, quoted, refused
+from waypost.documents.records import R, Record, from_stored, list_stored, to_stored
 from waypost.documents.uris import did_you_mean
 from waypost.errors import InvocationFailed, PolicyDenied, ProtocolError, WaypostError, shorten
 from waypost.suggestions import preselect
@@ -49,8 +49,8 @@ class Collection(Generic[R]):
         self,
         kind: Kind,
         record: type[R],
-        shelf: Shelf,
-        kept: Shelf,
+        shelf: DocumentStore,
+        kept: DocumentStore,
         owners: Owners,
         access: Access,
         written: Written,
@@ -72,11 +72,11 @@ class Collection(Generic[R]):
 
     async def find(self, key: str) -> R | None:
         """The record under a key."""
-        return read(await self._shelf.get(self.kind, key), self._record)
+        return from_stored(await self._shelf.get(self.kind, key), self._record)
 
     async def all(self) -> list[R]:
         """Every record by its key; what cannot be read is left out."""
-        records = read_all(await self._shelf.all(self.kind), self._record)
+        records = list_stored(await self._shelf.all(self.kind), self._record)
         self._known = {record.key: record.names for record in records}
         return records
 
@@ -103,7 +103,7 @@ class Collection(Generic[R]):
         """Take a record out; whether there was one. It may be one that nobody finds, as another stands there."""
         async with self._turns(key):
             shown = await self.find(key)
-            kept = read(await self._kept.get(self.kind, key), self._record)
+            kept = from_stored(await self._kept.get(self.kind, key), self._record)
             self.owners.check(_NOUNS[self.kind], kept or shown, owner)
             return await self._finished(self._remove(key, is_shown=shown is not None and not shown.borrowed))
 
@@ -120,7 +120,7 @@ class Collection(Generic[R]):
         self.owners.check(_NOUNS[self.kind], await self.find(key), owner)
 
     async def _put(self, record: R) -> bool:
-        await self._shelf.put(self.kind, record.key, kept(record))
+        await self._shelf.put(self.kind, record.key, to_stored(record))
         if self._known is not None:
             self._known[record.key] = record.names
         self._written(self.kind, "register", record.key, record)

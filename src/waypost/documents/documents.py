@@ -15,15 +15,15 @@ from waypost.capabilities.context import Caller, DetachedCaller
 from waypost.capabilities.principals import FROM_OUTSIDE, Chain, Principal
 from waypost.capabilities.registry import Offer, Registry
 from waypost.documents.access import Access, Owners
-from waypost.documents.borrowing_shelf import BorrowingShelf
+from waypost.documents.borrowing_shelf import LayeredDocumentStore
 from waypost.documents.capabilities import prompt_row, row_id, skill_row, standing_rows
 from waypost.documents.collection import Collection
 from waypost.documents.functions import TRIGGER_TYPES, content_functions, told_on_change
 from waypost.documents.markdown import Skills
-from waypost.documents.ports import Asker, Changed, Kind, Op, Shelf, Source, Trigger, Updated
+from waypost.documents.ports import Asker, Changed, DocumentStore, Kind, Op, Source, Trigger, Updated
 from waypost.documents.prompts import Prompts
 from waypost.documents.records import Prompt, Record, Skill
-from waypost.documents.shelves import StoreShelf
+from waypost.documents.shelves import HubDocumentStore
 from waypost.documents.uris import INDEX_URI, skill_uri
 from waypost.errors import InvocationFailed
 from waypost.execution.pipeline import Pipeline
@@ -66,7 +66,7 @@ class Content(Component):
 
     def __init__(
         self,
-        shelf: Shelf,
+        shelf: DocumentStore,
         trigger: Trigger,
         *,
         registry: Registry | None = None,
@@ -78,7 +78,7 @@ class Content(Component):
         within: float = STATE_TIMEOUT,
     ) -> None:
         kept = shelf
-        shelf = BorrowingShelf(kept, sources) if sources else kept
+        shelf = LayeredDocumentStore(kept, sources) if sources else kept
         self.owners, self._access = owners or Owners(), access or Access()
         rights = (self.owners, self._access)
         self._shelf = shelf
@@ -274,7 +274,7 @@ def hosted_content(
 
     settings = workers.settings
     content = Content(
-        StoreShelf(store),
+        HubDocumentStore(store),
         _Reach(workers, policy),
         registry=registry,
         changed=changed,

@@ -50,7 +50,7 @@ class Rendered(NamedTuple):
     text: str
 
 
-def title(body: str) -> str | None:
+def find_title(body: str) -> str | None:
     """The first heading of the first level."""
     for line in _lines(body):
         if line.startswith("# ") and (found := line[2:].strip()):
@@ -58,7 +58,7 @@ def title(body: str) -> str | None:
     return None
 
 
-def description(body: str) -> str | None:
+def find_description(body: str) -> str | None:
     """The first paragraph, on one line."""
     paragraph: list[str] = []
     for line in _lines(body):
@@ -74,12 +74,12 @@ def _lines(body: str) -> Iterator[str]:
     return (found[0].strip() for found in _LINE.finditer(body))
 
 
-def cut(text: str, most: int = SHORT) -> str:
+def truncate(text: str, most: int = SHORT) -> str:
     """A text of so many characters at most, and dots where there was more."""
     return text if len(text) <= most else f"{text[:most]}..."
 
 
-def index(skills: Iterable[tuple[str, str]]) -> str:
+def render_index(skills: Iterable[tuple[str, str]]) -> str:
     """The index of skills given as id and body."""
     rows = [_row(skill_id, body) for skill_id, body in sorted(skills)]
     return f"{_HEAD}{_INTRODUCTION}{''.join(rows) or _NONE}"
@@ -91,13 +91,13 @@ def broken_index(problem: str) -> str:
 
 
 def _row(skill_id: str, body: str) -> str:
-    told = description(body)
-    about = "" if told is None else f" — {cut(told)}"
+    told = find_description(body)
+    about = "" if told is None else f" — {truncate(told)}"
     indent = "  " * skill_id.count("/")
-    return f"{indent}- [`{skill_id}`]({skill_uri(skill_id)}) — {title(body) or skill_id}{about}\n"
+    return f"{indent}- [`{skill_id}`]({skill_uri(skill_id)}) — {find_title(body) or skill_id}{about}\n"
 
 
-def rendered(output: Any) -> Rendered:
+def render_output(output: Any) -> Rendered:
     """What a function answered, to be read."""
     if isinstance(output, str):
         return Rendered(MARKDOWN, output)
@@ -183,7 +183,7 @@ class Skills:
             skills = []
         index = [INDEX_ENTRY] if self._kept.access.shows_all([INDEX_URI], by) else []
         standing = (skill for skill in skills if skill.id != INDEX and self._kept.stands(skill.id))
-        return {"resources": [*index, *map(entry, standing)]}
+        return {"resources": [*index, *map(to_resource_entry, standing)]}
 
     def templates(self, by: Asker = None) -> Data:
         """What `resources/templates/list` shows."""
@@ -201,7 +201,7 @@ class Skills:
         if isinstance(target, Index):
             return Rendered(MARKDOWN, await self.index(by))
         if isinstance(target, Section):
-            return rendered(await self._section(target.function_id, by))
+            return render_output(await self._section(target.function_id, by))
         check_readable(target.id)
         skill = await self._kept.find(target.id)
         if skill is None:
@@ -213,7 +213,7 @@ class Skills:
     async def index(self, by: Asker = None) -> str:
         """The list of all skills that somebody finds, as a page."""
         try:
-            return index((skill.id, skill.skill) for skill in await self._kept.shown(by))
+            return render_index((skill.id, skill.skill) for skill in await self._kept.shown(by))
         except WaypostError as error:
             return broken_index(error.message)
 
@@ -223,9 +223,9 @@ class Skills:
         return await ask(self._trigger, function_id, {}, self._within, by)
 
 
-def entry(skill: Skill) -> Data:
+def to_resource_entry(skill: Skill) -> Data:
     """A skill as `resources/list` shows it."""
-    return {"uri": skill_uri(skill.id), "name": title(skill.skill) or skill.id, "mimeType": MARKDOWN}
+    return {"uri": skill_uri(skill.id), "name": find_title(skill.skill) or skill.id, "mimeType": MARKDOWN}
 
 
 _BETWEEN: Final = "\n\n---\n\n"

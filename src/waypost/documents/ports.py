@@ -56,7 +56,7 @@ Asker: TypeAlias = Call | Context | None
 """On whose behalf a function is run: a call of a worker, a request of a client, or nobody's."""
 
 
-class Shelf(Protocol):
+class DocumentStore(Protocol):
     """Where skills and prompts are kept; whatever goes wrong is a `WaypostError`."""
 
     async def get(self, kind: Kind, key: str) -> Data | None:
@@ -84,7 +84,7 @@ class Trigger(Protocol):
         """What the function answers in so many seconds; it is looked for in a namespace first, if there is one."""
 
 
-class Document(Protocol):
+class SourceDocument(Protocol):
     """A skill that stands elsewhere."""
 
     @property
@@ -101,7 +101,7 @@ class Document(Protocol):
 class Source(Protocol):
     """Somewhere skills come from that can only be read, such as folders."""
 
-    def documents(self) -> Iterable[Document]:
+    def documents(self) -> Iterable[SourceDocument]:
         """What is there now."""
 
 

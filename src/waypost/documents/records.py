@@ -72,7 +72,7 @@ Record = Skill | Prompt
 R = TypeVar("R", Skill, Prompt)
 
 
-def read(data: object, kind: type[R]) -> R | None:
+def from_stored(data: object, kind: type[R]) -> R | None:
     """A record from what was kept; nothing where it is none."""
     try:
         return msgspec.convert(data, kind)
@@ -80,13 +80,13 @@ def read(data: object, kind: type[R]) -> R | None:
         return None
 
 
-def read_all(rows: Iterable[object], kind: type[R]) -> list[R]:
+def list_stored(rows: Iterable[object], kind: type[R]) -> list[R]:
     """Every record among what was kept, by id or name."""
-    found = (read(row, kind) for row in rows)
+    found = (from_stored(row, kind) for row in rows)
     return sorted((record for record in found if record is not None), key=lambda record: record.key)
 
 
-def kept(record: Record) -> Data:
+def to_stored(record: Record) -> Data:
     """A record as it is kept."""
     written: Data = msgspec.to_builtins(record)
     for elsewhere in ("borrowed", "home"):

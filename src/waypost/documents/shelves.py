@@ -14,7 +14,7 @@ _PAGE: Final = 500
 _KINDS: Final[tuple[Kind, ...]] = ("skills", "prompts")
 
 
-class StoreShelf:
+class HubDocumentStore:
     """A shelf over the documents of a store; the last who writes wins, on whichever hub."""
 
     def __init__(self, store: Store) -> None:
@@ -77,7 +77,7 @@ class Scopes:
     prompts: str = "prompts"
 
 
-class RemoteShelf:
+class StateDocumentStore:
     """A shelf over `state::get`, `set`, `delete` and `list`."""
 
     def __init__(self, trigger: Trigger, scopes: Scopes | None = None, within: float = 10.0) -> None:

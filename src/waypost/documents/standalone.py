@@ -14,7 +14,7 @@ from msgspec import Raw
 from waypost.documents.documents import Content
 from waypost.documents.functions import TRIGGER_TYPES, told_on_change
 from waypost.documents.ports import Asker, Data, Kind, Op
-from waypost.documents.shelves import RemoteShelf, Scopes
+from waypost.documents.shelves import Scopes, StateDocumentStore
 from waypost.version import __version__
 from waypost.worker import Worker
 from waypost.workers.frames import encode
@@ -83,7 +83,7 @@ def host_content(worker: Worker, settings: Settings) -> Content:
     def changed(kind: Kind, op: Op, name: str, _: Sequence[str]) -> None:
         kinds[kind].fire(told_on_change(kind, op, name))
 
-    shelf = RemoteShelf(trigger, settings.scopes, within)
+    shelf = StateDocumentStore(trigger, settings.scopes, within)
     content = Content(shelf, trigger, changed=changed, within=within)
     for function in content.functions():
         _offer(worker, function)

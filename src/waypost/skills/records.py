@@ -52,7 +52,7 @@ class Kept(msgspec.Struct, frozen=True):
     record: Record
 
 
-def record(source: Source, declaration: Declaration, before: Record | None) -> Record:
+def make_record(source: Source, declaration: Declaration, before: Record | None) -> Record:
     """The record of a skill that serves from now on."""
     previous: tuple[Version, ...] = ()
     if before is not None:
@@ -72,13 +72,13 @@ def record(source: Source, declaration: Declaration, before: Record | None) -> R
     )
 
 
-async def kept(documents: Documents, name: str) -> Kept | None:
+async def get_record(documents: Documents, name: str) -> Kept | None:
     """The record of a skill."""
     found = await documents.get(name)
     return None if found is None else Kept(found.id, found.version, _record(found.value))
 
 
-async def everything(documents: Documents) -> list[Kept]:
+async def list_records(documents: Documents) -> list[Kept]:
     """All records, in the order of their names."""
     found: list[Kept] = []
     after = ""
@@ -92,7 +92,7 @@ async def everything(documents: Documents) -> list[Kept]:
     return found
 
 
-async def keep(documents: Documents, name: str, changed: Record, revision: int) -> Kept:
+async def put_record(documents: Documents, name: str, changed: Record, revision: int) -> Kept:
     """Write a record over the one that has that revision, 0 if there is none."""
     written = await documents.put(name, msgspec.to_builtins(changed), revision)
     return Kept(name, written.version, changed)

@@ -124,7 +124,7 @@ class SkillSet:
     async def _take_in(self, refused: Collection[str]) -> None:
         async with self._changing():
             self._revision = await self._counted()  # what changes from now on is noticed by the next refresh
-            on_record = await records.everything(self._documents)
+            on_record = await records.list_records(self._documents)
             for kept in on_record:
                 if kept.record.enabled and kept.name not in self._serving and kept.name not in refused:
                     await self._alerting(kept.name, self._restore(kept))
@@ -142,7 +142,7 @@ class SkillSet:
             async with self._changing():
                 revision = await self._counted()
                 if revision != self._revision:
-                    for kept in await records.everything(self._documents):
+                    for kept in await records.list_records(self._documents):
                         await self._catch_up(kept)
                     self._revision = revision
 
@@ -218,7 +218,7 @@ class SkillSet:
         async with self._changing():
             kept = await self._kept(name)
             disabled = msgspec.structs.replace(kept.record, enabled=False)
-            await records.keep(self._documents, name, disabled, kept.revision)
+            await records.put_record(self._documents, name, disabled, kept.revision)
             self._stop_serving(name)
 
     def _stop_serving(self, name: str) -> None:
@@ -250,7 +250,7 @@ class SkillSet:
 
     async def listing(self) -> list[SkillInfo]:
         """Every skill there is, core ones too, in the order of their names."""
-        on_record = await records.everything(self._documents)
+        on_record = await records.list_records(self._documents)
         return sorted(
             [*map(core_info, filter(self._is_tool, self.core)), *map(self._info, on_record)],
             key=lambda info: info.name,
@@ -269,7 +269,7 @@ class SkillSet:
 
     async def _notice(self, file: str) -> None:
         async with self._changing():
-            kept = await records.kept(self._documents, Path(file).stem)
+            kept = await records.get_record(self._documents, Path(file).stem)
             if kept is not None and kept.record.file == file:
                 if kept.record.enabled:
                     await self._alerting(kept.name, self._follow(kept))
@@ -311,7 +311,7 @@ class SkillSet:
     async def _load(self, file: str) -> SkillInfo:
         source = await self._read(file)
         self._check_free(source.name)
-        kept = await records.kept(self._documents, source.name)
+        kept = await records.get_record(self._documents, source.name)
         if kept is not None and kept.record.enabled and kept.record.file != source.file:
             raise SkillRefused(
                 "name_taken", f"The skill {source.name} is in {kept.record.file}; unload it, or rename {source.file}."
@@ -323,7 +323,7 @@ class SkillSet:
         try:
             await self._load(file)
         except StaleVersion:
-            kept = await records.kept(self._documents, Path(file).stem)
+            kept = await records.get_record(self._documents, Path(file).stem)
             if kept is not None and kept.record.enabled:
                 await self._restore(kept)
 
@@ -338,8 +338,10 @@ class SkillSet:
         process = await tried(source, program, self.limits)
         try:
             before = None if kept is None else kept.record
-            record = records.record(source, declaration, before)
-            written = await records.keep(self._documents, source.name, record, 0 if kept is None else kept.revision)
+            record = records.make_record(source, declaration, before)
+            written = await records.put_record(
+                self._documents, source.name, record, 0 if kept is None else kept.revision
+            )
             self._serve(written, declaration, program)
         except BaseException:
             self.pool.discard(process)
@@ -370,7 +372,7 @@ class SkillSet:
         """The record of a skill that is loaded, or was refused at the start."""
         if name in self.core:
             raise SkillRefused("cannot_unload_core", f"{name} is a core skill; only dynamic skills can be changed.")
-        kept = await records.kept(self._documents, name)
+        kept = await records.get_record(self._documents, name)
         if kept is None or not kept.record.enabled:
             raise SkillNotFound(name, (*self._serving, *self._refused))
         return kept

@@ -10,7 +10,7 @@ import msgspec
 from waypost.documents.folders.files import Place, Problem, Unfit, is_markdown, problem, stem
 from waypost.documents.folders.front_matter import split
 from waypost.documents.folders.skills import SKILL_FILE, Skill, uri_of
-from waypost.documents.markdown import title
+from waypost.documents.markdown import find_title
 from waypost.documents.uris import check_body, check_new_id, skill_uri
 from waypost.errors import InvocationFailed
 
@@ -64,7 +64,7 @@ def _document(skill: Skill, place: Place, document_id: str) -> Document:
         name, description, body = stem(place[-1]), "", _body(skill.files[place].data)
     check_body(body)
     owner, uri = f"folder:{skill.folder}", uri_of((*skill.path, *place))
-    return Document(document_id, title(body) or name, description, body, owner, uri)
+    return Document(document_id, find_title(body) or name, description, body, owner, uri)
 
 
 def _body(data: bytes) -> str:

@@ -15,7 +15,7 @@ from waypost.config.findings import printable
 from waypost.documents.folders.documents import Document, documents
 from waypost.documents.folders.files import Look, Problem, absolute, stirrings
 from waypost.documents.folders.prompts import Prompts, prompts, unambiguous
-from waypost.documents.folders.skills import Shelf, Snapshot, shelved, snapshot
+from waypost.documents.folders.skills import ServedSkills, Snapshot, arrange_skills, snapshot
 from waypost.documents.uris import skill_uri
 from waypost.errors import WaypostError
 from waypost.runtime.component import Component
@@ -52,7 +52,7 @@ class _Made(NamedTuple):
     """What folders come to."""
 
     seen: Seen
-    shelf: Shelf
+    shelf: ServedSkills
     prompts: dict[str, Capability]
     problems: tuple[Problem, ...]
 
@@ -75,7 +75,7 @@ class SkillFolders(Component):
         self._updated = updated
         self._changed = changed
         self._seen = Seen({}, {})
-        self._shelf = Shelf()
+        self._shelf = ServedSkills()
         self._prompts: dict[str, Capability] = {}
         self._documents: dict[str, Document] | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -128,7 +128,7 @@ class SkillFolders(Component):
         """Serve what was looked at, once what is leaving has left."""
         before = self._shelf
         if seen.skills.keys() != self._seen.skills.keys():
-            self._shelf = Shelf()
+            self._shelf = ServedSkills()
         if seen.prompts.keys() != self._seen.prompts.keys():
             self._prompts = {}
         self._take_over(self._made(seen, before), before)
@@ -221,14 +221,14 @@ class SkillFolders(Component):
             for place in read.directories
         )
 
-    def _made(self, seen: Seen, before: Shelf | None = None) -> _Made:
+    def _made(self, seen: Seen, before: ServedSkills | None = None) -> _Made:
         problems = [one for read in seen.all() for one in read.problems]
         skills = [skill for read in seen.skills.values() for skill in read.skills.values()]
-        shelf = shelved(skills, before or self._shelf, self._is_foreign, problems)
+        shelf = arrange_skills(skills, before or self._shelf, self._is_foreign, problems)
         written = unambiguous(seen.prompts, self._is_taken, problems)
         return _Made(seen, shelf, written, tuple(sorted(set(problems))))
 
-    def _take_over(self, made: _Made, served: Shelf | None = None) -> None:
+    def _take_over(self, made: _Made, served: ServedSkills | None = None) -> None:
         """Serve what was seen instead of what was seen before, or what was `served` if that is out already."""
         old = self.rows
         new = [*made.shelf.rows.values(), *made.prompts.values()]
@@ -241,7 +241,7 @@ class SkillFolders(Component):
         self._registry.replace([row for row in old if id(row) not in kept], [row for row in new if id(row) not in kept])
         self._tell_updates(before)
 
-    def _tell_updates(self, before: Shelf) -> None:
+    def _tell_updates(self, before: ServedSkills) -> None:
         """Tell of every file that is not what it was."""
         for uri in {**before.data, **self._shelf.data}:
             if self._shelf.data.get(uri) is not before.data.get(uri):
@@ -294,7 +294,7 @@ def problems(
     read = {folder: snapshot(folder) for folder in named}
     shared: list[Problem] = []
     skills = [skill for one in read.values() for skill in one.skills.values()]
-    shelf = shelved(skills, Shelf(), lambda _: False, shared)
+    shelf = arrange_skills(skills, ServedSkills(), lambda _: False, shared)
     if as_documents:
         documents(shelf.skills.values(), shared)
     yield from ((("folders", named.index(folder)), one) for folder, one in _told(read, shared))

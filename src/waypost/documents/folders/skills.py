@@ -199,7 +199,7 @@ def _skill(
     return Skill(folder, folder.joinpath(*home), path, fields, body, files, directories)
 
 
-class Shelf(msgspec.Struct, eq=False):
+class ServedSkills(msgspec.Struct, eq=False):
     """Everything that is served of the skills."""
 
     skills: dict[str, Skill] = msgspec.field(default_factory=dict)
@@ -215,9 +215,11 @@ class Shelf(msgspec.Struct, eq=False):
         return None if held is None else [held[one] for one in sorted(held)]
 
 
-def shelved(skills: Iterable[Skill], before: Shelf, is_taken: Callable[[str], bool], problems: list[Problem]) -> Shelf:
+def arrange_skills(
+    skills: Iterable[Skill], before: ServedSkills, is_taken: Callable[[str], bool], problems: list[Problem]
+) -> ServedSkills:
     """The skills that are not in each other's way; a row whose file has not changed is the one of before."""
-    shelf = Shelf()
+    shelf = ServedSkills()
     for skill in skills:
         reason = _hindrance(skill, shelf, is_taken)
         if reason is None:
@@ -235,7 +237,7 @@ def shelved(skills: Iterable[Skill], before: Shelf, is_taken: Callable[[str], bo
     return shelf
 
 
-def _hindrance(skill: Skill, shelf: Shelf, is_taken: Callable[[str], bool]) -> str | None:
+def _hindrance(skill: Skill, shelf: ServedSkills, is_taken: Callable[[str], bool]) -> str | None:
     """Why a skill cannot be served beside the others, if it cannot."""
     for other in shelf.skills.values():
         shorter = min(len(skill.path), len(other.path))
@@ -246,7 +248,7 @@ def _hindrance(skill: Skill, shelf: Shelf, is_taken: Callable[[str], bool]) -> s
     return None
 
 
-def _put(skill: Skill, shelf: Shelf) -> None:
+def _put(skill: Skill, shelf: ServedSkills) -> None:
     for place in skill.directories:
         _put_directory((*skill.path, *place), shelf)
     for place, file in skill.files.items():
@@ -262,7 +264,7 @@ def _put(skill: Skill, shelf: Shelf) -> None:
             shelf.directories[uri_of(path[:-1])].setdefault(uri, shown)
 
 
-def _put_directory(path: Place, shelf: Shelf) -> None:
+def _put_directory(path: Place, shelf: ServedSkills) -> None:
     """Have a directory, and those it lies in."""
     for depth in range(1, len(path) + 1):
         uri = uri_of(path[:depth])

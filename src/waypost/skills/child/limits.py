@@ -15,7 +15,7 @@ _SET_PDEATHSIG: Final = 1
 _SET_NO_NEW_PRIVS: Final = 38
 
 
-def apply(start: Start) -> None:
+def apply_limits(start: Start) -> None:
     """Bound what this process can take, and let it end with the hub."""
     for kind, most in (
         (resource.RLIMIT_AS, start.memory),

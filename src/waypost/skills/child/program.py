@@ -36,7 +36,7 @@ def main(number: int) -> None:
 
 
 def _serve(start: Start, connection: Connection) -> None:
-    limits.apply(start)
+    limits.apply_limits(start)
     cpu = limits.CpuTime(start.cpu)
     cpu.grant()
     guard = Guard()
