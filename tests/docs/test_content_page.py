@@ -17,7 +17,7 @@ from tests.docs.pages import DOCS, EXAMPLES, Block, blocks
 from tests.docs.test_commands import BIN
 from tests.docs.test_operating import agrees
 from tests.interop.iii_clients import Client
-from waypost.documents import markdown, uris
+from waypost.documents import content, uris
 from waypost.documents.functions import TRIGGER_TYPES
 from waypost.workers.functions import is_internal
 
@@ -103,6 +103,6 @@ def test_the_page_has_every_function_and_trigger_with_what_it_takes(hub: tuple[S
     assert {name.replace("::", "__") for name in named if not is_internal(name)} <= tools
 
 
-@pytest.mark.parametrize("number", [uris.LARGEST_BODY, uris.LONGEST_ID, uris.LONGEST_SEGMENT, markdown.SHORT])
+@pytest.mark.parametrize("number", [uris.LARGEST_BODY, uris.LONGEST_ID, uris.LONGEST_SEGMENT, content.SHORT])
 def test_the_page_tells_the_limits(number: int) -> None:
     assert re.search(rf"\b{number}\b", TEXT)

@@ -11,10 +11,9 @@ from hypothesis import HealthCheck, settings
 from msgspec import Raw
 
 from waypost.capabilities.registry import Registry
-from waypost.documents.access import OPERATOR, Owners
 from waypost.documents.documents import STATE_TIMEOUT, Content
-from waypost.documents.ports import Asker, Data, DocumentStore, Kind, Source
-from waypost.documents.shelves import HubDocumentStore, Scopes, StateDocumentStore
+from waypost.documents.ports import OPERATOR, Asker, Data, DocumentStore, Kind, Owners, Source
+from waypost.documents.stores import HubDocumentStore, Scopes, StateDocumentStore
 from waypost.errors import InvocationFailed, StoreUnavailable
 from waypost.loops import maybe_await
 from waypost.stores.sqlite import SqliteDatabase

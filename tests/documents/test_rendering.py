@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.documents.desk import fuzzed
-from waypost.documents.markdown import broken_index, find_description, find_title, render_index, render_output, truncate
+from waypost.documents.content import broken_index, find_description, find_title, render_index, render_output, truncate
 
 HEAD = (
     "# Skills\n\nRead each skill's resource for orientation on when and why to call its functions. Sub-skills are "

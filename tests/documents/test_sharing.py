@@ -24,7 +24,7 @@ from tests.workers.wire import hub_for_workers
 from waypost.capabilities.capability import Priority
 from waypost.capabilities.registry import Registry
 from waypost.documents.ports import Source
-from waypost.documents.shelves import HubDocumentStore
+from waypost.documents.stores import HubDocumentStore
 from waypost.runtime import runtime as runtime_module
 from waypost.stores.database import Database
 from waypost.stores.sqlite import SqliteDatabase

@@ -10,7 +10,7 @@ import pytest
 from tests.protocol.conftest import asynchronous, idle
 from waypost.capabilities.context import Context
 from waypost.loops import maybe_await
-from waypost.skills.pool import Calls
+from waypost.skills.processes import Calls
 
 CTX = cast(Context, None)
 

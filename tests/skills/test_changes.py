@@ -12,7 +12,7 @@ from tests.contract.conftest import asynchronous
 from tests.skills.workbench import ECHO, Workbench, workbench
 from waypost.errors import RemoteError, StaleVersion, StoreError
 from waypost.skills.files import SkillRefused
-from waypost.skills.records import MOST_KEPT
+from waypost.skills.skill_set import MOST_KEPT
 from waypost.stores.records import Documents
 
 

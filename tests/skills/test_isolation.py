@@ -343,7 +343,7 @@ async def test_what_a_skill_prints_goes_to_the_log_up_to_a_limit(
         await bench.load("flood", "def run(args):\n    print('x' * 10 ** 7)\n    return 'quiet'\n")
         assert await bench.text("flood") == "quiet"
 
-    lines = [record.getMessage() for record in caplog.records if record.name == "waypost.skills.process"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "waypost.skills.processes"]
     assert lines[:2] == ["skill chatty: to stdout first", "skill chatty: to stderr"]
     assert "skill chatty: \N{REPLACEMENT CHARACTER} raw without an end of line" in lines
     assert lines.count("skill flood prints more than 1000 bytes; the rest is dropped") == 1

@@ -10,8 +10,8 @@ from msgspec import UNSET, Meta
 
 from waypost.api.routing import ManagedHub, Skills
 from waypost.capabilities.capability import Capability, Kind
-from waypost.documents.access import OPERATOR
 from waypost.documents.documents import Content
+from waypost.documents.ports import OPERATOR
 from waypost.documents.uris import check_new_id, did_you_mean, skill_uri
 from waypost.errors import InvalidParams, InvocationFailed, UnknownCapability
 from waypost.wire.definitions import PromptDefinition

@@ -15,7 +15,7 @@ from msgspec import Struct
 from waypost.capabilities.capability import Capability, Kind, McpFeatures, Priority
 from waypost.capabilities.context import Caller, Context
 from waypost.capabilities.registry import Registry
-from waypost.documents.capabilities import Whole
+from waypost.documents.content import Whole
 from waypost.documents.documents import HUB
 from waypost.documents.functions import TRIGGER_TYPES
 from waypost.documents.ports import Data

@@ -14,16 +14,11 @@ from waypost.capabilities.capability import Kind as Of
 from waypost.capabilities.context import Caller, DetachedCaller
 from waypost.capabilities.principals import FROM_OUTSIDE, Chain, Principal
 from waypost.capabilities.registry import Offer, Registry
-from waypost.documents.access import Access, Owners
-from waypost.documents.borrowing_shelf import LayeredDocumentStore
-from waypost.documents.capabilities import prompt_row, row_id, skill_row, standing_rows
-from waypost.documents.collection import Collection
+from waypost.documents.content import Prompts, Skills, prompt_row, row_id, skill_row, standing_rows
 from waypost.documents.functions import TRIGGER_TYPES, content_functions, told_on_change
-from waypost.documents.markdown import Skills
-from waypost.documents.ports import Asker, Changed, DocumentStore, Kind, Op, Source, Trigger, Updated
-from waypost.documents.prompts import Prompts
+from waypost.documents.ports import Access, Asker, Changed, DocumentStore, Kind, Op, Owners, Source, Trigger, Updated
 from waypost.documents.records import Prompt, Record, Skill
-from waypost.documents.shelves import HubDocumentStore
+from waypost.documents.stores import Collection, HubDocumentStore, LayeredDocumentStore
 from waypost.documents.uris import INDEX_URI, skill_uri
 from waypost.errors import InvocationFailed
 from waypost.execution.pipeline import Pipeline

@@ -6,10 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from waypost.documents import records
-from waypost.documents.access import Access, Owners
-from waypost.documents.markdown import Skills, fetch, wanted_uris
-from waypost.documents.ports import Data, Kind, Op
-from waypost.documents.prompts import Prompts
+from waypost.documents.content import Prompts, Skills, fetch, wanted_uris
+from waypost.documents.ports import Access, Data, Kind, Op, Owners
 from waypost.documents.records import Field, anything, arguments, fields, optional, text, texts
 from waypost.errors import InvocationFailed, PolicyDenied, ProtocolError, WaypostError
 from waypost.workers.functions import Call, Function, hosted

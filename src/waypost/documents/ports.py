@@ -1,15 +1,19 @@
-"""What documents need of the world around them, and how they refuse."""
+"""What documents need of their surroundings: stores, functions of workers, owners and access rules."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
 from waypost.capabilities.context import Context
 from waypost.errors import InvocationFailed, shorten
 from waypost.workers.functions import Call
+
+if TYPE_CHECKING:
+    from waypost.documents.records import Record
 
 _MAX_QUOTED_CHARACTERS: Final = 1024
 _ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0"}
@@ -123,3 +127,55 @@ NamespaceOf: TypeAlias = Callable[[Call], str | None]
 """The namespace that functions of whoever makes a call are in; nothing for the default one."""
 IsThere: TypeAlias = Callable[[str], bool]
 """Whether an owner is still there: the worker connected, the folder configured."""
+
+
+Shows: TypeAlias = Callable[[str, Asker], bool]
+"""Whether somebody finds a name in lists."""
+Admit: TypeAlias = Callable[[Kind, str, Asker], None]
+"""Refuses somebody to read a URI, or to get a prompt; whoever comes as a client of the hub was asked before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Knows the rules; without any, everybody finds and reads everything."""
+
+    shows: Shows = lambda name, by: True
+    admit: Admit = lambda kind, name, by: None
+
+    def shows_all(self, names: Iterable[str], by: Asker) -> bool:
+        """Whether somebody finds what has all of these names; whoever looks after the hub finds everything."""
+        return by is None or all(self.shows(name, by) for name in names)
+
+
+OPERATOR: Final = "operator"
+"""A person who looks after the hub, and may change everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """Knows who calls and who is there; without that, nothing belongs to anybody."""
+
+    owner_of: OwnerOf = lambda call: ""
+    is_there: IsThere = lambda owner: False
+    share: bool = False
+    """Whether everybody may change what belongs to others."""
+    namespace_of: NamespaceOf = lambda call: None
+
+    def check(self, noun: str, record: Record | None, owner: str) -> None:
+        """Refuse to change what belongs to somebody else who is there."""
+        if self.share or record is None or not record.owner or owner in (record.owner, OPERATOR):
+            return
+        if not self._is_stale(record):
+            raise refused(
+                f"The {noun} {quoted(record.key)} belongs to {record.owner}; "
+                f"only its owner or an operator may change or remove it"
+            )
+
+    def told(self, record: Record) -> Data:
+        """What a listing adds to a record."""
+        return {"owner": record.owner, "stale": self._is_stale(record)}
+
+    def _is_stale(self, record: Record) -> bool:
+        if not record.owner or record.owner == OPERATOR or record.borrowed:
+            return False
+        return not self.is_there(record.owner)

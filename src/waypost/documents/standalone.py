@@ -14,7 +14,7 @@ from msgspec import Raw
 from waypost.documents.documents import Content
 from waypost.documents.functions import TRIGGER_TYPES, told_on_change
 from waypost.documents.ports import Asker, Data, Kind, Op
-from waypost.documents.shelves import Scopes, StateDocumentStore
+from waypost.documents.stores import Scopes, StateDocumentStore
 from waypost.version import __version__
 from waypost.worker import Worker
 from waypost.workers.frames import encode

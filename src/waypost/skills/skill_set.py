@@ -1,4 +1,4 @@
-"""The dynamic skills of a directory: loaded, tried, versioned, unloaded and rolled back while the hub runs."""
+"""The dynamic skills of a directory: loaded, tested, versioned, unloaded and rolled back while the hub runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -15,17 +15,148 @@ from waypost.capabilities.capability import Capability
 from waypost.capabilities.registry import Registry
 from waypost.config.files import changes
 from waypost.errors import StaleVersion
-from waypost.skills import files, records
-from waypost.skills.answers import Answers, ReadResource
+from waypost.skills import files
 from waypost.skills.declarations import PERMISSIONS, Declaration, agree, examined
 from waypost.skills.files import Limits, SkillNotFound, SkillRefused, Source
-from waypost.skills.pool import Calls, Pool
-from waypost.skills.process import ImportFailed, Process, ProcessEnded, Program
-from waypost.skills.records import Kept, SkillInfo, core_info, dynamic_info
-from waypost.skills.tools import cleaning, dynamic_tool, handler, tool_name
+from waypost.skills.processes import Calls, ImportFailed, Pool, Process, ProcessEnded, Program
+from waypost.skills.tools import Answers, ReadResource, cleaning, dynamic_tool, handler, tool_name
 from waypost.stores import schema
 from waypost.stores.records import Documents
 from waypost.stores.store import Store
+
+_log: Final = logging.getLogger(__name__)
+
+MOST_KEPT: Final = 10
+_PAGE: Final = 100
+
+
+class Version(msgspec.Struct, frozen=True):
+    """A source that served once."""
+
+    sha256: str
+    version: str
+    source: str
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """A skill on record."""
+
+    file: str
+    sha256: str
+    version: str
+    permissions: tuple[str, ...]
+    routes: tuple[str, ...]
+    external: bool
+    enabled: bool
+    source: str
+    description: str = ""
+    previous: tuple[Version, ...] = ()
+
+    def kept(self) -> tuple[Version, ...]:
+        """The versions before this one, and this one, as far as they are kept."""
+        return (*self.previous, Version(self.sha256, self.version, self.source))[-MOST_KEPT:]
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A record and its revision in the store."""
+
+    name: str
+    revision: int
+    record: Record
+
+
+def make_record(source: Source, declaration: Declaration, before: Record | None) -> Record:
+    """The record of a skill that serves from now on."""
+    previous: tuple[Version, ...] = ()
+    if before is not None:
+        kept = before.previous if before.sha256 == source.sha256 else before.kept()
+        previous = tuple(version for version in kept if version.sha256 != source.sha256)
+    return Record(
+        file=source.file,
+        sha256=source.sha256,
+        version=declaration.version or "",
+        permissions=declaration.permissions or (),
+        routes=declaration.routes or (),
+        external=bool(declaration.external),
+        enabled=True,
+        source=source.text,
+        description=declaration.description or "",
+        previous=previous,
+    )
+
+
+async def get_record(documents: Documents, name: str) -> Kept | None:
+    """The record of a skill."""
+    found = await documents.get(name)
+    return None if found is None else Kept(found.id, found.version, _record(found.value))
+
+
+async def list_records(documents: Documents) -> list[Kept]:
+    """All records, in the order of their names."""
+    found: list[Kept] = []
+    after = ""
+    while page := await documents.page(after, _PAGE):
+        for document in page:
+            try:
+                found.append(Kept(document.id, document.version, _record(document.value)))
+            except msgspec.ValidationError as error:
+                _log.error("the record of the skill %s cannot be read: %s", document.id, error)
+        after = page[-1].id
+    return found
+
+
+async def put_record(documents: Documents, name: str, changed: Record, revision: int) -> Kept:
+    """Write a record over the one that has that revision, 0 if there is none."""
+    written = await documents.put(name, msgspec.to_builtins(changed), revision)
+    return Kept(name, written.version, changed)
+
+
+def _record(value: Any) -> Record:
+    return msgspec.convert(value, Record)
+
+
+class SkillInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A skill, core or dynamic; `status` is `serving`, `unloaded`, or `refused` for a `reason`."""
+
+    name: str
+    type: str
+    status: str = "serving"
+    reason: str = ""
+    description: str = ""
+    file: str = ""
+    version: str = ""
+    sha256: str = ""
+    permissions: tuple[str, ...] = ()
+    routes: tuple[str, ...] = ()
+    external: bool = False
+    revision: int = 0
+    previous: tuple[str, ...] = ()
+
+
+def core_info(name: str) -> SkillInfo:
+    """A skill that ships with the hub."""
+    return SkillInfo(name=name, type="core")
+
+
+def dynamic_info(kept: Kept, *, is_serving: bool, reason: str = "") -> SkillInfo:
+    """A skill on record; its earlier versions are named by the start of their sha256, latest last."""
+    record = kept.record
+    status = "serving" if is_serving else "refused" if record.enabled else "unloaded"
+    return SkillInfo(
+        name=kept.name,
+        type="dynamic",
+        status=status,
+        reason=reason if status == "refused" else "",
+        description=record.description,
+        file=record.file,
+        version=record.version,
+        sha256=record.sha256,
+        permissions=record.permissions,
+        routes=record.routes,
+        external=record.external,
+        revision=kept.revision,
+        previous=tuple(version.sha256[:12] for version in record.previous),
+    )
 
 
 async def tried(source: Source, program: Program, limits: Limits) -> Process:
@@ -53,7 +184,6 @@ def _trial_refusal(source: Source, error: ImportFailed) -> SkillRefused:
     return SkillRefused("import_failed", f"{source.file} cannot be imported: {failed.kind}: {failed.message}.")
 
 
-_log: Final = logging.getLogger(__name__)
 _KIND: Final = schema.EXECUTABLES.name
 
 
@@ -124,7 +254,7 @@ class SkillSet:
     async def _take_in(self, refused: Collection[str]) -> None:
         async with self._changing():
             self._revision = await self._counted()  # what changes from now on is noticed by the next refresh
-            on_record = await records.list_records(self._documents)
+            on_record = await list_records(self._documents)
             for kept in on_record:
                 if kept.record.enabled and kept.name not in self._serving and kept.name not in refused:
                     await self._alerting(kept.name, self._restore(kept))
@@ -142,7 +272,7 @@ class SkillSet:
             async with self._changing():
                 revision = await self._counted()
                 if revision != self._revision:
-                    for kept in await records.list_records(self._documents):
+                    for kept in await list_records(self._documents):
                         await self._catch_up(kept)
                     self._revision = revision
 
@@ -218,7 +348,7 @@ class SkillSet:
         async with self._changing():
             kept = await self._kept(name)
             disabled = msgspec.structs.replace(kept.record, enabled=False)
-            await records.put_record(self._documents, name, disabled, kept.revision)
+            await put_record(self._documents, name, disabled, kept.revision)
             self._stop_serving(name)
 
     def _stop_serving(self, name: str) -> None:
@@ -250,7 +380,7 @@ class SkillSet:
 
     async def listing(self) -> list[SkillInfo]:
         """Every skill there is, core ones too, in the order of their names."""
-        on_record = await records.list_records(self._documents)
+        on_record = await list_records(self._documents)
         return sorted(
             [*map(core_info, filter(self._is_tool, self.core)), *map(self._info, on_record)],
             key=lambda info: info.name,
@@ -269,7 +399,7 @@ class SkillSet:
 
     async def _notice(self, file: str) -> None:
         async with self._changing():
-            kept = await records.get_record(self._documents, Path(file).stem)
+            kept = await get_record(self._documents, Path(file).stem)
             if kept is not None and kept.record.file == file:
                 if kept.record.enabled:
                     await self._alerting(kept.name, self._follow(kept))
@@ -311,7 +441,7 @@ class SkillSet:
     async def _load(self, file: str) -> SkillInfo:
         source = await self._read(file)
         self._check_free(source.name)
-        kept = await records.get_record(self._documents, source.name)
+        kept = await get_record(self._documents, source.name)
         if kept is not None and kept.record.enabled and kept.record.file != source.file:
             raise SkillRefused(
                 "name_taken", f"The skill {source.name} is in {kept.record.file}; unload it, or rename {source.file}."
@@ -323,7 +453,7 @@ class SkillSet:
         try:
             await self._load(file)
         except StaleVersion:
-            kept = await records.get_record(self._documents, Path(file).stem)
+            kept = await get_record(self._documents, Path(file).stem)
             if kept is not None and kept.record.enabled:
                 await self._restore(kept)
 
@@ -338,10 +468,8 @@ class SkillSet:
         process = await tried(source, program, self.limits)
         try:
             before = None if kept is None else kept.record
-            record = records.make_record(source, declaration, before)
-            written = await records.put_record(
-                self._documents, source.name, record, 0 if kept is None else kept.revision
-            )
+            record = make_record(source, declaration, before)
+            written = await put_record(self._documents, source.name, record, 0 if kept is None else kept.revision)
             self._serve(written, declaration, program)
         except BaseException:
             self.pool.discard(process)
@@ -372,7 +500,7 @@ class SkillSet:
         """The record of a skill that is loaded, or was refused at the start."""
         if name in self.core:
             raise SkillRefused("cannot_unload_core", f"{name} is a core skill; only dynamic skills can be changed.")
-        kept = await records.get_record(self._documents, name)
+        kept = await get_record(self._documents, name)
         if kept is None or not kept.record.enabled:
             raise SkillNotFound(name, (*self._serving, *self._refused))
         return kept

@@ -15,13 +15,12 @@ from waypost.execution.pipeline import Pipeline
 from waypost.protocol.profile import SkillSource
 from waypost.runtime.component import Change, Component
 from waypost.settings import Settings, SkillLimits, Skills
-from waypost.skills.answers import ReadResource
 from waypost.skills.core import CORE
-from waypost.skills.core.settings import CoreSettings
+from waypost.skills.core.inputs import CoreSettings
 from waypost.skills.files import Limits
-from waypost.skills.pool import Calls
+from waypost.skills.processes import Calls
 from waypost.skills.skill_set import SkillSet
-from waypost.skills.tools import core_tools
+from waypost.skills.tools import ReadResource, core_tools
 from waypost.stores.store import Store
 from waypost.upstreams.egress import Egress
 

@@ -13,7 +13,7 @@ from tests.protocol.conftest import asynchronous
 from tests.skills.core.calling import calling, serving, skill
 from waypost.errors import DefinitionError, ToolError
 from waypost.skills.core import CORE, CoreSettings
-from waypost.skills.core.arguments import field, needed, text, whole
+from waypost.skills.core.inputs import field, needed, text, whole
 from waypost.upstreams.egress import Egress
 
 FIELDS = {

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.registry import Registry
 from waypost.config.findings import printable
-from waypost.documents.folders.documents import Document, documents
 from waypost.documents.folders.files import Look, Problem, absolute, stirrings
 from waypost.documents.folders.prompts import Prompts, prompts, unambiguous
-from waypost.documents.folders.skills import ServedSkills, Snapshot, arrange_skills, snapshot
+from waypost.documents.folders.skills import Document, ServedSkills, Snapshot, arrange_skills, documents, snapshot
 from waypost.documents.uris import skill_uri
 from waypost.errors import WaypostError
 from waypost.runtime.component import Component

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from waypost.skills.child import limits
-from waypost.skills.child.connection import Connection
-from waypost.skills.child.context import AsyncContext, BlockingContext
-from waypost.skills.child.guard import Guard
+from waypost.skills.child import isolation
+from waypost.skills.child.context import AsyncContext, BlockingContext, Connection
+from waypost.skills.child.isolation import Guard
 from waypost.skills.child.messages import REFUSED, VALUES, Call, Done, Failed, Ready, Start, encode
 
 if TYPE_CHECKING:
@@ -36,8 +35,8 @@ def main(number: int) -> None:
 
 
 def _serve(start: Start, connection: Connection) -> None:
-    limits.apply_limits(start)
-    cpu = limits.CpuTime(start.cpu)
+    isolation.apply_limits(start)
+    cpu = isolation.CpuTime(start.cpu)
     cpu.grant()
     guard = Guard()
     guard.install()

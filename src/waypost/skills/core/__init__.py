@@ -17,10 +17,10 @@ from waypost.skills.core import (
     web_browse,
     web_search,
 )
-from waypost.skills.core.settings import CoreSettings
+from waypost.skills.core.inputs import CoreSettings
 
 if TYPE_CHECKING:
-    from waypost.skills.core.settings import Run
+    from waypost.skills.core.inputs import Run
 
 
 def _succeeded(result: Any) -> str:

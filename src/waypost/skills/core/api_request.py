@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from waypost.errors import ToolError
-from waypost.skills.core.arguments import field, needed, text
-from waypost.skills.core.charsets import decoded, is_text, kind_of
-from waypost.skills.core.settings import CoreSettings
+from waypost.skills.core.bodies import decoded, is_text, kind_of
+from waypost.skills.core.inputs import CoreSettings, field, needed, text
 
 if TYPE_CHECKING:
     from waypost.capabilities.context import Context
-    from waypost.skills.core.settings import Run
+    from waypost.skills.core.inputs import Run
     from waypost.upstreams.egress import EgressResponse
 
 description = "Call an HTTP API and return its status, headers and body."

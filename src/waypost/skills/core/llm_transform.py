@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from waypost.errors import ToolError
-from waypost.skills.core.arguments import input_text, text, whole
-from waypost.skills.core.settings import CoreSettings
+from waypost.skills.core.inputs import CoreSettings, input_text, text, whole
 
 if TYPE_CHECKING:
     from waypost.capabilities.context import Context
-    from waypost.skills.core.settings import Run
+    from waypost.skills.core.inputs import Run
 
 description = "Transform the input with the client's language model."
 version = "1.0.0"

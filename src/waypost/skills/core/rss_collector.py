@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from waypost.errors import ToolError
-from waypost.skills.core.arguments import field, input_text, whole
-from waypost.skills.core.outside import read_feed
-from waypost.skills.core.settings import CoreSettings
+from waypost.skills.core.bodies import read_feed
+from waypost.skills.core.inputs import CoreSettings, field, input_text, whole
 
 if TYPE_CHECKING:
     from waypost.capabilities.context import Context
-    from waypost.skills.core.settings import Run
+    from waypost.skills.core.inputs import Run
 
 description = "Collect the newest items of one or more RSS or Atom feeds."
 version = "1.0.0"

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from waypost.errors import ToolError
-from waypost.skills.core.arguments import field, text, whole
-from waypost.skills.core.settings import CoreSettings
+from waypost.skills.core.inputs import CoreSettings, field, text, whole
 
 if TYPE_CHECKING:
     from waypost.capabilities.context import Context
-    from waypost.skills.core.settings import Run
+    from waypost.skills.core.inputs import Run
 
 description = "Run a workflow with the input and wait for its result."
 version = "1.0.0"

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from waypost.errors import ToolError
 from waypost.execution.processes import make_environment, run_process
-from waypost.skills.core.arguments import needed
-from waypost.skills.core.settings import CoreSettings
+from waypost.skills.core.inputs import CoreSettings, needed
 
 if TYPE_CHECKING:
     from waypost.capabilities.context import Context
-    from waypost.skills.core.settings import Run
+    from waypost.skills.core.inputs import Run
 
 description = "Run a command that the operator of this hub allowed."
 version = "1.0.0"

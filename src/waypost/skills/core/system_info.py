@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from waypost.skills.core.settings import CoreSettings
+from waypost.skills.core.inputs import CoreSettings
 from waypost.version import __version__
 
 if TYPE_CHECKING:
     from waypost.capabilities.context import Context
-    from waypost.skills.core.settings import Run
+    from waypost.skills.core.inputs import Run
 
 description = "Tell the platform, load, memory and disk space of the hub's machine."
 version = "1.0.0"

@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from waypost.errors import ToolError
-from waypost.skills.core.arguments import needed, text
-from waypost.skills.core.charsets import decoded, is_text, kind_of
-from waypost.skills.core.outside import read_page
-from waypost.skills.core.settings import CoreSettings
+from waypost.skills.core.bodies import decoded, is_text, kind_of, read_page
+from waypost.skills.core.inputs import CoreSettings, needed, text
 
 if TYPE_CHECKING:
     from waypost.capabilities.context import Context
-    from waypost.skills.core.settings import Run
+    from waypost.skills.core.inputs import Run
     from waypost.upstreams.egress import EgressResponse
 
 description = "Fetch a web page and return its readable text, its links or its HTML."

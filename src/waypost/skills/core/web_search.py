@@ -10,13 +10,12 @@ from urllib.parse import urlencode
 import msgspec
 
 from waypost.errors import ToolError
-from waypost.skills.core.arguments import needed, whole
-from waypost.skills.core.outside import MISSING
-from waypost.skills.core.settings import CoreSettings
+from waypost.skills.core.bodies import MISSING
+from waypost.skills.core.inputs import CoreSettings, needed, whole
 
 if TYPE_CHECKING:
     from waypost.capabilities.context import Context
-    from waypost.skills.core.settings import Run
+    from waypost.skills.core.inputs import Run
 
 description = "Search the web and return titles, addresses and snippets."
 version = "1.0.0"

@@ -138,7 +138,7 @@ def _content_type(fetched: EgressResponse) -> str:
 
 def _quote_body(fetched: EgressResponse, secrets: tuple[str, ...]) -> str:
     """The beginning of an answer; secrets are removed before it is cut, since half of one would not be recognised."""
-    from waypost.skills.core.charsets import decoded
+    from waypost.skills.core.bodies import decoded
 
     text = without(decoded(fetched.body, _content_type(fetched)), secrets).strip()
     said = redacted(text[:_REDACTED_CHARS])[:MAX_BODY_CHARS]
@@ -146,7 +146,7 @@ def _quote_body(fetched: EgressResponse, secrets: tuple[str, ...]) -> str:
 
 
 def _parse_body(fetched: EgressResponse) -> Any:
-    from waypost.skills.core.charsets import decoded, kind_of
+    from waypost.skills.core.bodies import decoded, kind_of
 
     kind = kind_of(_content_type(fetched))
     if kind != "application/json" and not kind.endswith("+json"):

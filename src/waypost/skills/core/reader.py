@@ -1,7 +1,7 @@
 """Pages and feeds as data: a program of its own, because parsers can be kept busy for minutes by a hostile page.
 
 It reads a line of JSON and the document from its input and writes JSON. It imports nothing of Waypost, so that it
-starts fast; `outside.py` runs it.
+starts fast; `bodies.py` runs it.
 """
 
 from __future__ import annotations

@@ -1,13 +1,39 @@
-"""Reading a skill's arguments: a typed field first, then `config`, then `input` where that is the natural thing."""
+"""What a core skill works with: the operator's settings, and the arguments of a call."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from waypost.errors import ToolError
+from waypost.errors import DefinitionError, ToolError
+
+if TYPE_CHECKING:
+    from waypost.capabilities.context import Context
+    from waypost.upstreams.egress import Egress
+
+    Run = Callable[[Mapping[str, Any], Context], Awaitable[Any]]
+    """A skill at work: its arguments and the call's context in, plain data or text out."""
+
+
+@dataclass(frozen=True)
+class CoreSettings:
+    """The surroundings of the core skills; `inside` fetches from addresses that the operator wrote down."""
+
+    egress: Egress
+    inside: Egress | None = None
+    searxng: str | None = None
+    shell_allowed: tuple[tuple[str, ...], ...] = ()
+    shell_directory: Path = Path()
+    data_directory: Path = Path()
+    timeout: float = 30.0
+
+    def __post_init__(self) -> None:
+        if not all(prefix and all(prefix) for prefix in self.shell_allowed):
+            raise DefinitionError("A command allowed to the shell skill needs at least a program.")
 
 
 def field(args: Mapping[str, Any], name: str) -> Any:

@@ -1,33 +1,44 @@
-"""Markdown skills: rendering, reading with their sections, and fetching several at once."""
+"""Markdown skills and prompts: registered, listed, read, and offered as resources and prompts of the hub."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
-from waypost.documents.collection import Collection, ask
+from waypost.capabilities.capability import Capability, Kind, McpFeatures
+from waypost.capabilities.context import Context
+from waypost.capabilities.options import Metadata
+from waypost.capabilities.resources import MAX_URI_CHARACTERS, UriTemplate
 from waypost.documents.ports import Asker, Data, NotThere, Trigger, refused, size
-from waypost.documents.records import Skill, now
+from waypost.documents.records import Argument, Prompt, Skill, now
+from waypost.documents.stores import Collection, ask
 from waypost.documents.uris import (
     INDEX,
     INDEX_URI,
     SCHEME,
+    SECTION,
     Index,
     Section,
+    check_arguments,
     check_body,
     check_id,
+    check_name,
     check_new_id,
     check_readable,
     dead_links,
     parse,
     skill_uri,
 )
-from waypost.errors import WaypostError, shorten
+from waypost.errors import UnknownPrompt, UnknownResource, WaypostError, shorten
+from waypost.wire.content import TextContents
+from waypost.wire.definitions import PromptArgument, PromptDefinition, ResourceDefinition, TemplateDefinition
 from waypost.workers.functions import is_internal
 
 MARKDOWN: Final = "text/markdown"
@@ -246,3 +257,201 @@ def wanted_uris(uri: str | None, uris: list[str] | None) -> list[str]:
         if not one.startswith(SCHEME):
             raise refused(f"Invalid URI (must start with iii://): {shorten(one)}")
     return wanted
+
+
+class Prompts:
+    """Every prompt, and what writing one comes to."""
+
+    def __init__(self, kept: Collection[Prompt], trigger: Trigger, within: float) -> None:
+        self._kept = kept
+        self._trigger = trigger
+        self._within = within
+
+    async def register(
+        self,
+        name: str,
+        description: str,
+        function_id: str,
+        arguments: Sequence[Argument] = (),
+        owner: str = "",
+        namespace: str | None = None,
+    ) -> Data:
+        """Offer a prompt, in the place of what was there; whether its function exists is seen when it is used."""
+        check_name(name)
+        if not description.strip():
+            raise refused("description must be non-empty")
+        if not function_id.strip():
+            raise refused("function_id must be non-empty")
+        check_arguments(argument.name for argument in arguments)
+        prompt = Prompt(name, description, list(arguments), function_id, now(), owner or None, namespace=namespace)
+        await self._kept.put(prompt, owner)
+        return {"name": name, "registered_at": prompt.registered_at}
+
+    async def unregister(self, name: str, owner: str = "") -> Data:
+        """Offer a prompt no more."""
+        check_name(name)
+        return {"name": name, "removed": await self._kept.remove(name, owner)}
+
+    async def list(self, by: Asker = None) -> Data:
+        """What there is, in short."""
+        return {"prompts": [self._row(prompt) for prompt in await self._kept.shown(by)]}
+
+    def _row(self, prompt: Prompt) -> Data:
+        return {
+            "name": prompt.name,
+            "function_id": prompt.function_id,
+            "arguments": len(prompt.arguments),
+            "registered_at": prompt.registered_at,
+            **self._kept.owners.told(prompt),
+        }
+
+    async def offered(self, by: Asker = None) -> Data:
+        """What `prompts/list` shows."""
+        shown = await self._kept.shown(by)
+        return {"prompts": [_entry(prompt) for prompt in shown if self._kept.stands(prompt.name)]}
+
+    async def left_out(self) -> Sequence[Data]:
+        """What clients do not find, because the hub itself has others of the same names."""
+        kept = [prompt for prompt in await self._kept.all() if not self._kept.stands(prompt.name)]
+        return [{**_entry(prompt), **self._kept.owners.told(prompt)} for prompt in kept]
+
+    async def get(self, name: str, arguments: Any = None, by: Asker = None) -> Data:
+        """What `prompts/get` answers: the prompt, written with arguments that only its function checks."""
+        prompt = await self._kept.find(name)
+        if prompt is None:
+            raise NotThere(f"Prompt not found: {shorten(name)}{await self._kept.hint(name, by)}")
+        if not self._kept.stands(name):
+            raise NotThere(f"Prompt not found: {name}; the hub itself has another of this name")
+        function_id = prompt.function_id
+        if is_internal(function_id):
+            raise refused(f"Prompt handler '{function_id}' is in an internal namespace and cannot back a prompt")
+        given = {} if arguments is None else arguments
+        output = await ask(self._trigger, function_id, given, self._within, by, prompt.namespace)
+        return {"description": prompt.description, "messages": messages(output)}
+
+
+def messages(output: Any) -> list[Any]:
+    """The messages of what a function answered."""
+    if isinstance(output, str):
+        return [_message(output)]
+    if isinstance(output, dict):
+        if isinstance(output.get("messages"), list):
+            return list(output["messages"])
+        if isinstance(output.get("content"), str):
+            return [_message(output["content"])]
+    raise refused("prompt handler returned unsupported shape; expected string, { content }, or { messages: [...] }")
+
+
+def _message(text: str) -> Data:
+    return {"role": "user", "content": {"type": "text", "text": text}}
+
+
+def _entry(prompt: Prompt) -> Data:
+    arguments = [_argument(argument) for argument in prompt.arguments]
+    return {"name": prompt.name, "description": prompt.description, "arguments": arguments}
+
+
+def _argument(argument: Argument) -> Data:
+    told: Data = {"name": argument.name, "required": argument.required}
+    return told if argument.description is None else {**told, "description": argument.description}
+
+
+_SECTIONS: Final = f"{SCHEME}{SECTION}/"
+_FOUND_BY: Final = 500
+"""Characters of a skill's first paragraph that it is found by."""
+
+
+class Whole(UriTemplate):
+    """Matches URIs by how they begin and leaves them whole: these are neither encoded nor of one segment."""
+
+    def __init__(self, template: str, fits: Callable[[str], bool]) -> None:
+        super().__init__(template)
+        self._fits = fits
+
+    def match(self, uri: str) -> dict[str, str] | None:
+        """The URI itself."""
+        return {"uri": uri} if len(uri) <= MAX_URI_CHARACTERS and self._fits(uri) else None
+
+
+def standing_rows(skills: Skills) -> list[Capability]:
+    """What is there whatever is registered: the index and the two templates."""
+    skill, section = TEMPLATES
+    return [
+        _resource(INDEX_ENTRY, skills),
+        _template(skill, skills, lambda uri: uri.startswith(SCHEME) and not uri.startswith(_SECTIONS)),
+        _template(section, skills, lambda uri: uri.startswith(_SECTIONS)),
+    ]
+
+
+def skill_row(skill: Skill, skills: Skills) -> Capability:
+    """A skill as a resource."""
+    row = _resource(to_resource_entry(skill), skills, skill.owner)
+    about = truncate(find_description(skill.skill) or "", _FOUND_BY)
+    return replace(row, metadata=Metadata(about=about))
+
+
+def prompt_row(prompt: Prompt, prompts: Prompts) -> Capability:
+    """A prompt as a prompt of the hub."""
+
+    async def write(arguments: Data, context: Context) -> Any:
+        try:
+            return (await prompts.get(prompt.name, arguments, context))["messages"]
+        except NotThere as error:
+            raise UnknownPrompt(error.message) from None
+
+    arguments = [
+        PromptArgument(one.name, description=one.description or UNSET, required=one.required)
+        for one in prompt.arguments
+    ]
+    return Capability(
+        kind=Kind.PROMPT,
+        id=prompt.name,
+        definition=PromptDefinition(prompt.name, description=prompt.description, arguments=arguments),
+        handler=write,
+        is_async=True,
+        owner=prompt.owner,
+    )
+
+
+def row_id(kind: str, name: str) -> tuple[Kind, str]:
+    """Where the row of a skill or prompt stands in the registry."""
+    return (Kind.RESOURCE, skill_uri(name)) if kind == "skills" else (Kind.PROMPT, name)
+
+
+def _resource(told: Data, skills: Skills, owner: str | None = None) -> Capability:
+    uri = told["uri"]
+
+    async def read(_: Data, context: Context) -> list[TextContents]:
+        return await _contents(skills, uri, context)
+
+    return Capability(
+        kind=Kind.RESOURCE,
+        id=uri,
+        definition=msgspec.convert(told, ResourceDefinition),
+        handler=read,
+        is_async=True,
+        owner=owner,
+        mcp=McpFeatures(subscribable=True),
+    )
+
+
+def _template(told: Data, skills: Skills, fits: Callable[[str], bool]) -> Capability:
+    async def read(given: Data, context: Context) -> list[TextContents]:
+        return await _contents(skills, given["uri"], context)
+
+    return Capability(
+        kind=Kind.TEMPLATE,
+        id=told["uriTemplate"],
+        definition=msgspec.convert(told, TemplateDefinition),
+        handler=read,
+        is_async=True,
+        mcp=McpFeatures(template=Whole(told["uriTemplate"], fits), subscribable=True),
+    )
+
+
+async def _contents(skills: Skills, uri: str, context: Context) -> list[TextContents]:
+    try:
+        mime_type, text = await skills.rendered(uri, context)
+    except NotThere as error:
+        raise UnknownResource(uri, error.message) from None
+    return [TextContents(uri, text, mime_type)]

@@ -1,19 +1,79 @@
-"""A guardrail, not a sandbox: what a skill must not do is refused where Python notices it.
+"""What a skill's process may use and do: limits of the system, and checks where Python notices an action.
 
-A skill that means harm finds a way around it. What holds against that are the limits of the process and, for a hub that
-serves strangers' skills, a container or a user of its own.
+The checks are a guardrail, not a sandbox: a skill that means harm finds a way around them. What holds against that are
+the limits of the process and, for a hub that serves strangers' skills, a container or a user of its own.
 """
 
 from __future__ import annotations
 
 import os
+import resource
+import signal
 import sys
+import time
 from collections.abc import Callable
 from contextlib import contextmanager
+from math import ceil
 from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from waypost.skills.child.messages import Start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+_SET_PDEATHSIG: Final = 1
+_SET_NO_NEW_PRIVS: Final = 38
+
+
+def apply_limits(start: Start) -> None:
+    """Bound what this process can take, and let it end with the hub."""
+    for kind, most in (
+        (resource.RLIMIT_AS, start.memory),
+        (resource.RLIMIT_NOFILE, start.files),
+        (resource.RLIMIT_FSIZE, start.file_size),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        _lower(kind, most)
+    _tie_to_parent(start.parent)
+
+
+def _lower(kind: int, most: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (most, most))
+
+
+def _tie_to_parent(parent: int) -> None:
+    try:
+        import ctypes
+
+        prctl = ctypes.CDLL(None).prctl
+    except (ImportError, OSError, AttributeError):
+        return  # no Linux: the end of the socket still ends a process that is not busy
+    prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+class CpuTime:
+    """Gives every call the same CPU time, though the system counts that of the whole process."""
+
+    def __init__(self, seconds: int) -> None:
+        self._seconds = seconds
+        self._until = 0
+
+    def grant(self) -> None:
+        """Let the next call have all of it; the system counts in whole seconds."""
+        needed = time.process_time() + self._seconds
+        if needed <= self._until:
+            return
+        self._until = ceil(needed)
+        hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+        soft = self._until if hard == resource.RLIM_INFINITY else min(self._until, hard)
+        resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
+
 
 _NETWORK: Final = (
     "socket.bind",
