@@ -17,7 +17,7 @@ from waypost import Hub
 from waypost.capabilities.names import disambiguate
 from waypost.testing import TestClient
 from waypost.worker import Worker
-from waypost.workers.offers import find_function_tool
+from waypost.workers.tools import find_function_tool
 
 SERVER = """\
 version: "1"

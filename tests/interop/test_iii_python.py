@@ -97,7 +97,7 @@ def test_a_worker_without_the_token_stays_outside_and_comes_in_when_it_may(
             super().__init__(status, message)
             refusals.append(status)
 
-    monkeypatch.setattr("waypost.workers.port.Refusal", Counted)
+    monkeypatch.setattr("waypost.workers.sockets.Refusal", Counted)
 
     @asynchronous
     async def scenario() -> None:

@@ -112,8 +112,8 @@ async def test_what_a_reader_says_is_for_nobody() -> None:
 
 @pytest.mark.parametrize("size", [100, 1024 * 1024])
 def test_a_writer_that_is_too_fast_waits_for_its_reader(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waypost.workers.port._CHECK_INTERVAL_S", 0.02)
-    monkeypatch.setattr("waypost.workers.port._SILENCE_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("waypost.workers.sockets._CHECK_INTERVAL_S", 0.02)
+    monkeypatch.setattr("waypost.workers.sockets._SILENCE_TIMEOUT_S", 0.3)
     number = 64 * 1024 * 1024 // size if size > 100 else 100_000
 
     @asynchronous

@@ -179,8 +179,8 @@ def test_who_does_not_read_its_answers_is_not_read_from_until_it_does(
 
 @asynchronous
 async def test_who_does_not_read_for_long_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waypost.workers.port._CHECK_INTERVAL_S", 0.02)
-    monkeypatch.setattr("waypost.workers.port._SILENCE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("waypost.workers.sockets._CHECK_INTERVAL_S", 0.02)
+    monkeypatch.setattr("waypost.workers.sockets._SILENCE_TIMEOUT_S", 0.5)
     hub, _ = with_a_long_answer()
     async with at_work(hub), raw(hub) as (reader, writer):
         writer.write(HANDSHAKE)

@@ -21,8 +21,8 @@ from tests.workers.wire import Json, Wire, at_work, hub_for_workers, wired
 from waypost import Hub
 from waypost.policy.rules import Rule
 from waypost.testing import TestClient
-from waypost.workers import http_functions
-from waypost.workers.http_functions import DEFAULT_TIMEOUT_S, MAX_RESPONSE_BYTES, MAX_TIMEOUT_S
+from waypost.workers import functions
+from waypost.workers.functions import DEFAULT_TIMEOUT_S, MAX_RESPONSE_BYTES, MAX_TIMEOUT_S
 
 VALUES = [None, 0, -1.5, 10**30, "", 'grüße 🦊 \u0000 \\ "', True, [], {}, [[{"a": [None]}]], {"": {"ключ": "値"}}]
 NAMES = ("OUTSIDE_KEY", "OUTSIDE_UNSET", "OUTSIDE_EMPTY")
@@ -220,7 +220,7 @@ async def test_a_failure_tells_no_secrets() -> None:
 
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("OUTSIDE_KEY", SECRET)
-        environment.setattr(http_functions, "MAX_QUOTED_CHARACTERS", 5000)
+        environment.setattr(functions, "MAX_QUOTED_CHARACTERS", 5000)
         async with scene(telling) as at:
             await at.offer(
                 path="/?key=query-secret",
@@ -253,7 +253,7 @@ async def test_a_function_that_does_not_answer_in_time_is_given_up() -> None:
     [(None, DEFAULT_TIMEOUT_S), (0, DEFAULT_TIMEOUT_S), (-5, DEFAULT_TIMEOUT_S), (1500, 1.5), (10**15, MAX_TIMEOUT_S)],
 )
 def test_a_call_may_take_as_long_as_is_said_within_limits(given: int | None, seconds: float) -> None:
-    assert http_functions._seconds(given) == seconds
+    assert functions._seconds(given) == seconds
 
 
 @asynchronous

@@ -13,7 +13,7 @@ from tests.protocol.conftest import asynchronous, idle, in_session, until
 from tests.workers.wire import Wire, at_work, hub_for_workers, rows, wired
 from waypost import Hub
 from waypost.capabilities.names import disambiguate
-from waypost.workers.offers import find_function_tool
+from waypost.workers.tools import find_function_tool
 
 CHANGED = "notifications/tools/list_changed"
 PLAIN = ("default", "pay::send")

@@ -143,7 +143,7 @@ async def test_workers_are_told_when_the_hub_stops_and_the_port_is_free_again() 
 
 @asynchronous
 async def test_connections_beyond_a_number_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waypost.workers.port._MAX_SOCKETS", 1)
+    monkeypatch.setattr("waypost.workers.sockets._MAX_SOCKETS", 1)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub):
         assert await status(hub) == 503

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from waypost.workers.schemas import input_schema, output_schema
+from waypost.workers.tools import input_schema, output_schema
 
 OPEN = {"type": "object"}
 FIELD = {"name": "n", "type": "number", "description": "How many", "required": True}

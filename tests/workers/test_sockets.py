@@ -194,9 +194,9 @@ async def test_who_does_not_read_is_let_go(monkeypatch: pytest.MonkeyPatch) -> N
 
 @asynchronous
 async def test_who_says_nothing_is_asked_and_then_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waypost.workers.port._CHECK_INTERVAL_S", 0.02)
-    monkeypatch.setattr("waypost.workers.port._PING_AFTER_S", 0.05)
-    monkeypatch.setattr("waypost.workers.port._SILENCE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("waypost.workers.sockets._CHECK_INTERVAL_S", 0.02)
+    monkeypatch.setattr("waypost.workers.sockets._PING_AFTER_S", 0.05)
+    monkeypatch.setattr("waypost.workers.sockets._SILENCE_TIMEOUT_S", 0.5)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as alive, wired(hub) as dead:
         await alive.introduce()

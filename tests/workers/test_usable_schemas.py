@@ -12,7 +12,7 @@ from tests.capabilities.schemas.hostile import EXPRESSION, MUTUAL_EXPRESSION, do
 from tests.protocol.conftest import asynchronous
 from tests.workers.wire import at_work, hub_for_workers, wired
 from waypost.capabilities.schemas.validators import Validator
-from waypost.workers.schemas import MAX_SCHEMA_DEPTH, find_schema_problem
+from waypost.workers.tools import MAX_SCHEMA_DEPTH, find_schema_problem
 
 Schema = dict[str, Any]
 

@@ -16,7 +16,7 @@ from waypost.errors import InvalidParams, WorkflowRefused, shorten
 from waypost.gateway.directory import PAGE, Allowed, Directory, Item, start_link
 from waypost.imports.rows import FOREIGN
 from waypost.wire.params import decode_cursor, encode_cursor
-from waypost.workers.offers import find_function_tool
+from waypost.workers.tools import find_function_tool
 from waypost.workflows.tools import DefaultingForm, to_result
 from waypost.workflows.views import Answer, no_instance_error
 

@@ -218,7 +218,7 @@ def _open_to_all(loaded: config.Loaded) -> list[config.Finding]:
         )
         findings.append(loaded.finding(("server", "host"), message, "CFG067"))
     if workers is not None:
-        from waypost.workers.port import is_open_to_all
+        from waypost.workers.sockets import is_open_to_all
 
         if is_open_to_all(workers.host, workers.token):
             message = "workers can reach it from outside and need no token; listen on 127.0.0.1, or set `workers.token`"

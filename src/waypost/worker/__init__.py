@@ -1,6 +1,6 @@
 """Workers in Python: `from waypost.worker import register_worker`, for this hub and any engine of the same protocol.
 
-A `Worker` (`worker`) faces the program and may be used from any thread; its session with the engine (`session`) runs in
+A `Worker` (`worker`) faces the program and may be used from any thread; its session with the engine runs in
 one loop (`loop`) on one connection (`connection`). `functions` answers calls, `invocations` makes them, `triggers`
 provides and uses triggers, `observers` observes functions of others, `observed_functions` handles observers of its own,
 `channels` carries streams, and `publications` publishes skills and prompts.

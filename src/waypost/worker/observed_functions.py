@@ -25,11 +25,10 @@ from waypost.worker.connection import (
     ObserverNews,
     ObserverRemoved,
 )
-from waypost.worker.formats import request_format
 from waypost.worker.invocations import current, parent_of, trace_context
 from waypost.worker.loop import Answer, WorkerLoop
 from waypost.workers.filters import Filter
-from waypost.workers.frames import Activation, Failure, InvokeFunction, Observable, ObserverAck, Origin
+from waypost.workers.frames import Activation, Failure, InvokeFunction, ObserverAck, Origin
 
 _log: Final = logging.getLogger(__name__)
 HOOK_TIMEOUT_S: Final = 30.0
@@ -110,15 +109,6 @@ def read_hooks(given: ObserveHooks | Mapping[str, Any] | None) -> ObserveHooks:
     if hooks.args_format is not None and hooks.delivery != "owner":
         raise DefinitionError("observe.args_format needs delivery='owner': other functions take no arguments.")
     return hooks
-
-
-def to_observable(hooks: ObserveHooks) -> Observable | None:
-    """The part of the hooks that the engine has to know, if any."""
-    wanted = hooks.args_format
-    if isinstance(wanted, type):
-        wanted = request_format(wanted)
-    terms = Observable(hooks.delivery, wanted, hooks.legacy_trigger_type, hooks.allow)
-    return None if terms == Observable() else terms
 
 
 class InvocationsObserved(Struct, tag="invocationsobserved"):

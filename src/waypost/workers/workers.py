@@ -30,13 +30,11 @@ from waypost.workers.frames import (
     RegistrationRejected,
     encode,
 )
-from waypost.workers.functions import DEFAULT, Call, Function, Functions, Run, trace_here
-from waypost.workers.http_functions import HttpFunctions
+from waypost.workers.functions import DEFAULT, Call, Function, Functions, HttpFunctions, Run, trace_here
 from waypost.workers.observer_registry import FEATURE, ObserverRegistry, TriggerReplacements
-from waypost.workers.offers import Offers
-from waypost.workers.port import Port
-from waypost.workers.sockets import Receiver
+from waypost.workers.sockets import Port, Receiver
 from waypost.workers.state import SharedState
+from waypost.workers.tools import Offers
 from waypost.workers.triggers import Binding, Claims, Kind, Listener, Triggers, binding_of, kind_refused, refused
 from waypost.workers.worker import Worker, WorkerSession
 

@@ -204,7 +204,7 @@ class Workflows(Component):
         return await self._pipeline.call(name, own, caller.with_chain(chain), longest=meta.get(WITHIN))
 
     def _function(self, function_id: str) -> str | None:
-        from waypost.workers.offers import find_function_tool
+        from waypost.workers.tools import find_function_tool
 
         tool = find_function_tool(self._registry, function_id)
         return None if tool is None else tool.id

@@ -15,7 +15,7 @@ from waypost.errors import WaypostError
 from waypost.kinds import convert
 from waypost.testing import TestClient
 from waypost.workers.functions import is_internal
-from waypost.workers.offers import find_function_tool
+from waypost.workers.tools import find_function_tool
 from waypost.workflows import Workflow
 
 INTERNAL = ["engine::x", "state::x", "stream::x", "iii.x", "iii::x", "mcp::x", "a2a::x", "skills::x", "prompts::x"]
