@@ -40,7 +40,7 @@ from waypost.wire.definitions import Implementation
 
 if TYPE_CHECKING:
     from waypost.config.models import Workflow
-    from waypost.documents.documents import Content
+    from waypost.documents.documents import Documents
     from waypost.documents.folders.folders import SkillFolders
     from waypost.execution.counters import Counters
     from waypost.gateway.gateway import Gateway
@@ -624,9 +624,9 @@ class Hub:
         return self.runtime.workers
 
     @property
-    def content(self) -> Content:
+    def documents(self) -> Documents:
         """Markdown skills and prompts that workers and people publish."""
-        return self.runtime.content
+        return self.runtime.documents
 
     @property
     def folders(self) -> SkillFolders:

@@ -70,7 +70,7 @@ async def test_a_hub_that_had_neither_workflows_nor_documents_notices_the_first_
         assert not other.has_workflows
         model = Workflow(initial_state="s", states={"s": State(terminal=True)})
         await one.workflows.creating.create("release", model)
-        await one.content.skills.register("team/x", "# X\n\nText.", OPERATOR)
+        await one.documents.skills.register("team/x", "# X\n\nText.", OPERATOR)
         await until(has(other, Kind.TOOL, "workflow:release"))
         await until(has(other, Kind.RESOURCE, "iii://team/x"))
 
@@ -85,6 +85,6 @@ async def test_what_a_hub_cannot_look_at_keeps_it_from_nothing_else_now_or_later
     async with both(tmp_path, postgres_url) as (one, other):
         monkeypatch.setattr(other.keys, "refresh", fail)
         for name in ("team/x", "team/y"):
-            await one.content.skills.register(name, "# X\n\nText.", OPERATOR)
+            await one.documents.skills.register(name, "# X\n\nText.", OPERATOR)
             await until(has(other, Kind.RESOURCE, f"iii://{name}"))
     assert "changes of other replicas were not read" in caplog.text

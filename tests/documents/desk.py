@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from msgspec import Raw
 
 from waypost.capabilities.registry import Registry
-from waypost.documents.documents import STATE_TIMEOUT, Content
+from waypost.documents.documents import STATE_TIMEOUT, Documents
 from waypost.documents.ports import OPERATOR, Asker, Data, DocumentStore, Kind, Owners, Source
 from waypost.documents.stores import HubDocumentStore, Scopes, StateDocumentStore
 from waypost.errors import InvocationFailed, StoreUnavailable
@@ -89,7 +89,7 @@ class Desk:
         self.updates: list[str] = []
         self.on_change: Callable[[], object] = lambda: None
         self.on_update: Callable[[str], object] = lambda uri: None
-        self.content = Content(
+        self.content = Documents(
             shelf,
             engine,
             registry=registry,

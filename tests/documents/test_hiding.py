@@ -232,8 +232,12 @@ async def test_an_operator_sees_everything_whatever_is_hidden() -> None:
     everybody = Rule(name="all", type="permission_override", config={"permission": "*"}, hide=True)
     async with published(FROM_EVE) as (hub, _client, _books):
         hub.guard.policy.replace([everybody])
-        assert [one["id"] for one in (await hub.content.skills.list())["skills"]] == ["finance", "finance/tax", "sales"]
-        assert (await hub.content.skills.rendered("iii://finance")).text == "# Finance\n\nMoney."
+        assert [one["id"] for one in (await hub.documents.skills.list())["skills"]] == [
+            "finance",
+            "finance/tax",
+            "sales",
+        ]
+        assert (await hub.documents.skills.rendered("iii://finance")).text == "# Finance\n\nMoney."
 
 
 def of_folder(pattern: str, *, hide: bool) -> Rule:

@@ -161,7 +161,7 @@ async def test_hubs_that_share_a_server_read_little_until_one_of_them_publishes(
     try:
         async with connect(first), connect(second) as client, working(first, "mailer") as worker:
             await worker.publish_skill("mail", "# Mail")
-            await second.content.load()
+            await second.documents.load()
             assert (await client.read_resource("iii://mail")).text == "# Mail"
             reads.clear()
             await reads.until(lambda: reads["revisions"] > 4)

@@ -15,7 +15,7 @@ from tests.worker.engine import settled, working
 from tests.worker.sdk import Sdk, sdk
 from tests.workers.wire import address, at_work, hub_for_workers
 from waypost import Hub
-from waypost.documents.standalone import Settings, host_content, manifest, read_settings
+from waypost.documents.standalone import Settings, host_documents, manifest, read_settings
 from waypost.documents.stores import Scopes
 from waypost.worker import Worker
 
@@ -41,7 +41,7 @@ def without_registry() -> Hub:
 async def registry(hub: Hub, settings: Settings | None = None) -> AsyncIterator[Worker]:
     """The registry, once the hub knows it."""
     async with working(hub, "skills") as worker:
-        host_content(worker, settings or Settings())
+        host_documents(worker, settings or Settings())
         await settled(worker)
         yield worker
 

@@ -52,7 +52,7 @@ def methods(found: dict[str, Any]) -> list[str]:
 async def test_a_document_is_read_by_following_its_link_with_the_seven_tools_alone(tmp_path: Path) -> None:
     skill(tmp_path, "pdf")
     async with gateway(tmp_path) as (hub, client):
-        await hub.content.skills.register("walrus", "# All about walruses\n\nThey swim.")
+        await hub.documents.skills.register("walrus", "# All about walruses\n\nThey swim.")
         for item_id, uri, body in (
             ("iii://walrus", "iii://walrus", "# All about walruses\n\nThey swim."),
             ("skill://pdf/SKILL.md", "iii://pdf", BODY.rstrip()),
@@ -70,9 +70,9 @@ async def test_a_document_is_read_by_following_its_link_with_the_seven_tools_alo
 @asynchronous
 async def test_a_skill_is_called_by_its_first_heading(tmp_path: Path) -> None:
     async with gateway(tmp_path) as (hub, client):
-        await hub.content.skills.register("walrus", "# All about walruses\n\nThey swim.")
-        await hub.content.skills.register("long", f"# {'x' * 1000}\n")
-        await hub.content.skills.register("bare", "Nothing.")
+        await hub.documents.skills.register("walrus", "# All about walruses\n\nThey swim.")
+        await hub.documents.skills.register("long", f"# {'x' * 1000}\n")
+        await hub.documents.skills.register("bare", "Nothing.")
         titles = [(await item(client, f"iii://{name}"))["title"] for name in ("walrus", "long", "bare")]
         assert titles == ["All about walruses", "x" * 140, "bare"]
 
@@ -84,7 +84,7 @@ async def test_only_what_can_be_fetched_has_a_link_to_fetch_it(tmp_path: Path) -
     put(tmp_path / "bare" / "SKILL.md", text("bare", body=""))
     async with gateway(tmp_path) as (hub, client):
         hub.resource("docs://x", name="x", mime_type="text/markdown")(lambda: "# x")
-        await hub.content.skills.register("shadowed", "# Another text\n", "operator")
+        await hub.documents.skills.register("shadowed", "# Another text\n", "operator")
         for uri in ("skill://fn/SKILL.md", "skill://bare/SKILL.md", "skill://shadowed/SKILL.md", "docs://x"):
             assert methods(await item(client, uri)) == [READ]
         assert methods(await item(client, "iii://shadowed")) == [READ, START]

@@ -48,7 +48,7 @@ async def leave(path: Path, *, workflow: bool = False, skill: bool = False) -> N
         if workflow:
             await hub.workflows.creating.create("kept", FLOW)
         if skill:
-            await hub.content.skills.register("mail", "# Mail")
+            await hub.documents.skills.register("mail", "# Mail")
     await hub.stop()
 
 

@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta
 
 from waypost.api.routing import ManagedHub, Skills
 from waypost.capabilities.capability import Capability, Kind
-from waypost.documents.documents import Content
+from waypost.documents.documents import Documents
 from waypost.documents.ports import OPERATOR
 from waypost.documents.uris import check_new_id, did_you_mean, skill_uri
 from waypost.errors import InvalidParams, InvocationFailed, UnknownCapability
@@ -160,14 +160,14 @@ class WorkerRows(msgspec.Struct, frozen=True):
 
 async def list_documents(hub: ManagedHub) -> DocumentRows:
     """List all documents, without their texts."""
-    return DocumentRows((await _get_content(hub).skills.list())["skills"])
+    return DocumentRows((await _get_documents(hub).skills.list())["skills"])
 
 
 async def show_document(hub: ManagedHub, query: DocumentQuery) -> Document:
     """Show the text of a document."""
     try:
         check_new_id(query.id)  # refuses the index, and a section, which would run a function
-        rendered = await _get_content(hub).skills.rendered(skill_uri(query.id))
+        rendered = await _get_documents(hub).skills.rendered(skill_uri(query.id))
     except InvocationFailed as error:
         raise UnknownCapability(error.message) from None
     return Document(query.id, rendered.text)
@@ -175,15 +175,15 @@ async def show_document(hub: ManagedHub, query: DocumentQuery) -> Document:
 
 async def add_document(hub: ManagedHub, body: Document) -> DocumentChange:
     """Publish a document, in place of one with the same id."""
-    content = _get_content(hub)
-    added = DocumentChange(await _change(content.skills.register(body.id, body.skill, OPERATOR)))
-    await content.open()  # after the registration, so that clients get one notification for both
+    documents = _get_documents(hub)
+    added = DocumentChange(await _change(documents.skills.register(body.id, body.skill, OPERATOR)))
+    await documents.open()  # after the registration, so that clients get one notification for both
     return added
 
 
 async def remove_document(hub: ManagedHub, query: DocumentQuery) -> DocumentChange:
     """Remove a document that was published."""
-    skills = _get_content(hub).skills
+    skills = _get_documents(hub).skills
     answer = await _change(skills.unregister(query.id, OPERATOR))
     if not answer["removed"]:
         if query.id in {row["id"] for row in (await skills.list())["skills"]}:
@@ -208,7 +208,7 @@ async def show_prompt(hub: ManagedHub, name: str) -> PromptRow:
 
 async def remove_prompt(hub: ManagedHub, name: str) -> PromptChange:
     """Remove a prompt that was published."""
-    prompts = _get_content(hub).prompts
+    prompts = _get_documents(hub).prompts
     if name in {row["name"] for row in (await prompts.list())["prompts"]}:
         return PromptChange(await _change(prompts.unregister(name, OPERATOR)))
     if name in hub.core.registry[Kind.PROMPT]:
@@ -221,10 +221,10 @@ async def list_workers(hub: ManagedHub) -> WorkerRows:
     return WorkerRows(hub.worker_address, [describe_worker(worker) for worker in hub.workers.connected])
 
 
-def _get_content(hub: ManagedHub) -> Content:
-    if not hub.keeps_content:
+def _get_documents(hub: ManagedHub) -> Documents:
+    if not hub.keeps_documents:
         raise InvalidParams("This hub has no registry of documents and prompts: workers.registry is false.")
-    return hub.content
+    return hub.documents
 
 
 def _unknown_prompt(name: str, prompts: list[PromptRow]) -> UnknownCapability:
@@ -242,12 +242,12 @@ async def _change(change: Awaitable[dict[str, Any]]) -> dict[str, Any]:
 async def _list_prompt_rows(hub: ManagedHub) -> list[PromptRow]:
     """All prompts by name; one that clients see comes before others of its name."""
     found = list(hub.core.registry[Kind.PROMPT])
-    if not hub.keeps_content:
+    if not hub.keeps_documents:
         return [_prompt_row(prompt) for prompt in found]
-    content = hub.content
-    stale = {row["name"] for row in (await content.prompts.list())["prompts"] if row["stale"]}
-    shown = [_prompt_row(one, one.id in stale and content.stands("prompts", one.id)) for one in found]
-    left_out = [msgspec.convert({**row, "left_out": True}, PromptRow) for row in await content.prompts.left_out()]
+    documents = hub.documents
+    stale = {row["name"] for row in (await documents.prompts.list())["prompts"] if row["stale"]}
+    shown = [_prompt_row(one, one.id in stale and documents.stands("prompts", one.id)) for one in found]
+    left_out = [msgspec.convert({**row, "left_out": True}, PromptRow) for row in await documents.prompts.left_out()]
     return sorted([*shown, *left_out], key=lambda row: row.name)
 
 

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import msgspec
 
 from waypost.capabilities.principals import Principal
-from waypost.documents.documents import Content
+from waypost.documents.documents import Documents
 from waypost.identity import Authentication
 from waypost.identity.key_ring import KeyRing
 from waypost.identity.vault import Vault
@@ -42,9 +42,9 @@ class ManagedHub(Protocol):
     @property
     def core(self) -> Core: ...
     @property
-    def content(self) -> Content: ...
+    def documents(self) -> Documents: ...
     @property
-    def keeps_content(self) -> bool: ...
+    def keeps_documents(self) -> bool: ...
     @property
     def imports(self) -> Imports | None: ...
     @property

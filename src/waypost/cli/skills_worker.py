@@ -30,13 +30,13 @@ def run(args: Namespace) -> Output:
 
 
 async def _serve(url: str, config: Path) -> None:
-    from waypost.documents.standalone import NAME, host_content, read_settings
+    from waypost.documents.standalone import NAME, host_documents, read_settings
     from waypost.worker import InvocationFailed, register_worker
 
     worker = register_worker(url, name=NAME)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.shutdown)
     try:
-        host_content(worker, await asyncio.to_thread(read_settings, config))
+        host_documents(worker, await asyncio.to_thread(read_settings, config))
         await _wait_until_accepted(worker, url)
         await worker.closed()
     except InvocationFailed as ended:

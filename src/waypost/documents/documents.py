@@ -15,7 +15,7 @@ from waypost.capabilities.context import Caller, DetachedCaller
 from waypost.capabilities.principals import FROM_OUTSIDE, Chain, Principal
 from waypost.capabilities.registry import Offer, Registry
 from waypost.documents.content import Prompts, Skills, prompt_row, row_id, skill_row, standing_rows
-from waypost.documents.functions import TRIGGER_TYPES, content_functions, told_on_change
+from waypost.documents.functions import TRIGGER_TYPES, document_functions, told_on_change
 from waypost.documents.ports import Access, Asker, Changed, DocumentStore, Kind, Op, Owners, Source, Trigger, Updated
 from waypost.documents.records import Prompt, Record, Skill
 from waypost.documents.stores import Collection, HubDocumentStore, LayeredDocumentStore
@@ -50,14 +50,14 @@ class _Seen(NamedTuple):
     """What rules know it by."""
 
 
-class Content(Component):
+class Documents(Component):
     """Everything that workers, folders and people published.
 
     Without a registry it only serves functions, as it does where it is a worker itself. Skills of sources are read,
     listed and fetched like all others; as resources of the hub they are whatever their source makes of them.
     """
 
-    name = "content"
+    name = "documents"
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Content(Component):
 
     def functions(self) -> list[Function]:
         """The thirteen functions."""
-        return content_functions(self.skills, self.prompts, self.owners, self._access)
+        return document_functions(self.skills, self.prompts, self.owners, self._access)
 
     def stands(self, kind: Kind, name: str) -> bool:
         """Whether clients find what is published under a name, and not something else that the hub has there."""
@@ -236,7 +236,7 @@ class Content(Component):
 
 
 def _source(kind: Kind, name: str) -> str:
-    return f"content/{kind}/{name}"
+    return f"documents/{kind}/{name}"
 
 
 def _seen(record: Record) -> _Seen:
@@ -247,7 +247,7 @@ HUB: Final = DetachedCaller(Principal("hub"), Chain("hub", "core", 1))
 """On whose behalf the hub asks where nobody else does."""
 
 
-def hosted_content(
+def build_documents(
     registry: Registry,
     workers: Workers,
     pipeline: Pipeline,
@@ -255,7 +255,7 @@ def hosted_content(
     store: Store,
     updated: Updated,
     sources: Sequence[Source] = (),
-) -> Content:
+) -> Documents:
     """The registry of a hub: kept in its store, shown to its clients, offered to its workers."""
 
     access = _access(registry, pipeline, policy)
@@ -268,7 +268,7 @@ def hosted_content(
         workers.triggers.fire(TRIGGER_TYPES[kind].id, told_on_change(kind, op, name), may_hear)
 
     settings = workers.settings
-    content = Content(
+    documents = Documents(
         HubDocumentStore(store),
         _Reach(workers, policy),
         registry=registry,
@@ -280,8 +280,8 @@ def hosted_content(
         within=settings.state_timeout,
     )
     kinds = [TriggerKind(kind.id, kind.description) for kind in TRIGGER_TYPES.values()]
-    workers.host(content.functions(), kinds)
-    return content
+    workers.host(documents.functions(), kinds)
+    return documents
 
 
 class _Reach:

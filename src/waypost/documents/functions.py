@@ -56,7 +56,7 @@ def told_on_change(kind: Kind, op: Op, name: str) -> Data:
     return {"op": op, "id" if kind == "skills" else "name": name}
 
 
-def content_functions(skills: Skills, prompts: Prompts, owners: Owners, access: Access) -> list[Function]:
+def document_functions(skills: Skills, prompts: Prompts, owners: Owners, access: Access) -> list[Function]:
     """All thirteen functions."""
     return [*_for_skills(skills, owners, access), *_for_prompts(prompts, owners, access)]
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import yaml
 from msgspec import Raw
 
-from waypost.documents.documents import Content
+from waypost.documents.documents import Documents
 from waypost.documents.functions import TRIGGER_TYPES, told_on_change
 from waypost.documents.ports import Asker, Data, Kind, Op
 from waypost.documents.stores import Scopes, StateDocumentStore
@@ -69,7 +69,7 @@ def manifest() -> Data:
     }
 
 
-def host_content(worker: Worker, settings: Settings) -> Content:
+def host_documents(worker: Worker, settings: Settings) -> Documents:
     """Offer the thirteen functions and the two kinds of trigger as a worker's own."""
     within = settings.state_timeout_ms / 1000
 
@@ -84,10 +84,10 @@ def host_content(worker: Worker, settings: Settings) -> Content:
         kinds[kind].fire(told_on_change(kind, op, name))
 
     shelf = StateDocumentStore(trigger, settings.scopes, within)
-    content = Content(shelf, trigger, changed=changed, within=within)
-    for function in content.functions():
+    documents = Documents(shelf, trigger, changed=changed, within=within)
+    for function in documents.functions():
         _offer(worker, function)
-    return content
+    return documents
 
 
 def _offer(worker: Worker, function: Function) -> None:

@@ -28,7 +28,7 @@ from waypost.wire.hosts import is_loopback
 if TYPE_CHECKING:
     from waypost.api import Api
     from waypost.documents.delegation import Delegation
-    from waypost.documents.documents import Content
+    from waypost.documents.documents import Documents
     from waypost.documents.folders.folders import SkillFolders
     from waypost.gateway.gateway import Gateway
     from waypost.identity import Authentication
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from waypost.imports.imports import Imports
     from waypost.runtime.configuration import Configuration
     from waypost.skills.skill_set import SkillSet
-    from waypost.skills.skills import LiveSection
+    from waypost.skills.skills import Skills
     from waypost.transports.http.app import OperatorAnswer, OperatorRequest
     from waypost.upstreams.pool import Upstreams
     from waypost.workers.workers import Workers
@@ -52,7 +52,7 @@ _ORDER: Final = (
     "toolkits",
     "configuration",
     "folders",
-    "content",
+    "documents",
     "delegation",
     "skills",
     "upstreams",
@@ -148,7 +148,7 @@ class Runtime:
         stack.push_async_callback(self._stop_components)
         if self.has_worker_port:
             _ = self.workers
-            _ = self.content if self.keeps_content else self.delegation
+            _ = self.documents if self.keeps_documents else self.delegation
         await self._add_persisted()
         await self.start_added()
         for hook in hub.hooks.stack("start"):
@@ -212,8 +212,8 @@ class Runtime:
         persisted = await detect_persisted(self.core.store)
         if persisted.workflows:
             _ = self.workflows
-        if persisted.content and self.keeps_content:
-            _ = self.content
+        if persisted.content and self.keeps_documents:
+            _ = self.documents
 
     async def _refresh(self) -> None:
         """Read what other replicas on the same store changed."""
@@ -392,20 +392,20 @@ class Runtime:
         return self.workers.address if "workers" in self._components else None
 
     @property
-    def keeps_content(self) -> bool:
+    def keeps_documents(self) -> bool:
         """Whether the hub keeps markdown skills and prompts itself, and no worker does."""
         settings = self.core.settings.workers
         return settings is None or settings.registry or not self.launch.opens_worker_port
 
     @property
-    def content(self) -> Content:
+    def documents(self) -> Documents:
         """Markdown skills and prompts that workers and people publish."""
-        from waypost.documents.documents import hosted_content
+        from waypost.documents.documents import build_documents
 
         core = self.core
         return self._get(
-            "content",
-            lambda: hosted_content(
+            "documents",
+            lambda: build_documents(
                 core.registry,
                 self.workers,
                 core.pipeline,
@@ -434,7 +434,7 @@ class Runtime:
         core = self.core
         return self._get(
             "folders",
-            lambda: SkillFolders(core.registry, core.engine.broadcast.resource_updated, self._reload_content),
+            lambda: SkillFolders(core.registry, core.engine.broadcast.resource_updated, self._reload_documents),
         )
 
     def add_skill_folders(self, folders: Iterable[str | PathLike[str]]) -> None:
@@ -442,19 +442,19 @@ class Runtime:
         self.folders.add(*folders)
         self.core.engine.profile.skills = self.folders
 
-    async def _reload_content(self) -> None:
-        if "content" in self._components:
-            await self.content.load()
+    async def _reload_documents(self) -> None:
+        if "documents" in self._components:
+            await self.documents.load()
 
     @property
-    def executable_skills(self) -> LiveSection:
+    def executable_skills(self) -> Skills:
         """Core skills and the skills of a directory."""
-        from waypost.skills.skills import LiveSection
+        from waypost.skills.skills import Skills
 
         core = self.core
         return self._get(
             "skills",
-            lambda: LiveSection(
+            lambda: Skills(
                 core.registry,
                 core.pipeline,
                 core.store,

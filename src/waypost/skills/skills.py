@@ -14,7 +14,8 @@ from waypost.documents.folders.folders import Folders, Seen, SkillFolders
 from waypost.execution.pipeline import Pipeline
 from waypost.protocol.profile import SkillSource
 from waypost.runtime.component import Change, Component
-from waypost.settings import Settings, SkillLimits, Skills
+from waypost.settings import Settings, SkillLimits
+from waypost.settings import Skills as SkillsSettings
 from waypost.skills.core import CORE
 from waypost.skills.core.inputs import CoreSettings
 from waypost.skills.files import Limits
@@ -36,7 +37,7 @@ class SkillSection:
 
     def __init__(
         self,
-        settings: Skills,
+        settings: SkillsSettings,
         registry: Registry,
         store: Store,
         data: Path,
@@ -138,13 +139,13 @@ def _limits(settings: SkillLimits) -> Limits:
 class Draft(NamedTuple):
     """A section that is ready to be served."""
 
-    settings: Skills | None
+    settings: SkillsSettings | None
     section: SkillSection | None
     seen: Seen | None
     """The folders, where they are others."""
 
 
-class LiveSection(Component):
+class Skills(Component):
     """Executable skills as the section `skills` asks for them, and the skill folders that it names."""
 
     name = "skills"
@@ -166,14 +167,14 @@ class LiveSection(Component):
         self._reset_breaker = reset_breaker
         self._folders = folders
         self._serve_skills = serve_skills
-        self._settings: Skills | None = None
+        self._settings: SkillsSettings | None = None
         self._is_serving = False
         self._retired: WeakSet[SkillSection] = WeakSet()
         """Those on which calls may run, which hold them."""
         self._ending: set[asyncio.Task[None]] = set()
         self.section: SkillSection | None = None
 
-    def _make(self, settings: Skills) -> SkillSection:
+    def _make(self, settings: SkillsSettings) -> SkillSection:
         return SkillSection(
             settings,
             self._registry,
@@ -183,7 +184,7 @@ class LiveSection(Component):
             exchanged=self._reset_breaker,
         )
 
-    def begin(self, settings: Skills) -> None:
+    def begin(self, settings: SkillsSettings) -> None:
         """Go by the section that a hub has when it is declared."""
         self._settings, self.section = settings, self._make(settings)
         self._registry.add(self.section.core)
@@ -216,7 +217,7 @@ class LiveSection(Component):
         draft = await self.draft(settings.skills)
         return None if draft is None else _Exchange(self, draft)
 
-    async def draft(self, settings: Skills | None) -> Draft | None:
+    async def draft(self, settings: SkillsSettings | None) -> Draft | None:
         """What another section comes to, all of it ready; nothing where it is the same. Nobody sees a difference yet.
 
         It has to be given to `commit` or `drop`: until then no skill of the directory is changed.
@@ -296,7 +297,7 @@ class LiveSection(Component):
 class _Exchange(Change):
     """One section in place of another."""
 
-    def __init__(self, skills: LiveSection, draft: Draft) -> None:
+    def __init__(self, skills: Skills, draft: Draft) -> None:
         self._skills = skills
         self._draft = draft
         self._before: Draft | None = None
@@ -323,5 +324,5 @@ class _Exchange(Change):
             await self._skills.finish(self._before)
 
 
-def _folders(settings: Skills | None) -> Folders:
+def _folders(settings: SkillsSettings | None) -> Folders:
     return ([], []) if settings is None else (settings.folders, settings.prompts)
