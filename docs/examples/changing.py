@@ -16,6 +16,6 @@ async def learn(word: str) -> str:
 
 @hub.tool
 async def forget(word: str) -> str:
-    """Take it away again."""
+    """Remove the tool again."""
     hub.remove(f"say_{word}")
     return f"There is no tool say_{word} any more."

@@ -15,7 +15,7 @@ async def take(item: str, amount: int = 1) -> str:
 
 @hub.tool
 async def crash() -> str:
-    """Fail in a way nobody expected."""
+    """Fail unexpectedly."""
     return str(STOCK["pear"])
 
 

@@ -11,7 +11,7 @@ async def forecast(
     days: int = 3,
     unit: Literal["C", "F"] = "C",
 ) -> list[str]:
-    """Tell the weather of the next days."""
+    """Forecast the weather of the next days."""
     return [f"{city}: {20 + day} {unit}" for day in range(days)]
 
 

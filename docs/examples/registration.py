@@ -2,7 +2,7 @@ from waypost import Catalog, Hub, Toolkit, tool
 
 
 class Users(Toolkit, category="People"):
-    """Who works here."""
+    """The people of the office."""
 
     @tool(description="Find a person")
     async def find_user(self, name: str) -> str:
@@ -14,7 +14,7 @@ class Users(Toolkit, category="People"):
 
 
 class Rooms(Toolkit):
-    """Where they work."""
+    """The rooms of the office."""
 
     @tool(description="List the rooms")
     async def list_rooms(self) -> list[str]:

@@ -29,4 +29,4 @@ async def book(number: int) -> str:
 @hub.prompt
 def recommend(mood: str) -> str:
     """Ask for a recommendation."""
-    return f"Recommend one of our books to somebody who feels {mood}."
+    return f"Recommend one of our books to a reader who feels {mood}."
