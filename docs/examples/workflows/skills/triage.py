@@ -2,7 +2,7 @@
 
 from typing import Any
 
-description = "Tell urgent mail from the rest."
+description = "Separate urgent mail from the rest."
 routes = ["urgent", "normal"]
 
 
