@@ -154,7 +154,43 @@ async def test_a_component_that_fails_to_stop_keeps_no_other_from_stopping(caplo
     await hub.stop()
 
     assert events[-2:] == ["second stops", "first stops"]
-    assert "the component second failed to stop" in caplog.text
+    assert "stop failed: component second" in caplog.text
+
+
+@asynchronous
+async def test_what_does_not_stop_in_time_keeps_nothing_else_from_stopping(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    events: list[str] = []
+
+    class Stuck(Component):
+        name = "stuck"
+
+        async def stop(self) -> None:
+            await asyncio.Event().wait()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(hub: Hub) -> AsyncIterator[None]:
+        yield
+        events.append("lifespan ends")
+
+    monkeypatch.setattr("waypost.runtime.runtime.STOP_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("waypost.runtime.runtime.MIN_STOP_S", 0.05)
+    hub = Hub("house", version="1", data_dir=tmp_path, lifespan=lifespan)
+    hub.add(Recorded("first", events)).add(Stuck())
+
+    @hub.on("stop")
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    await hub.start()
+    await hub.store.open()
+    await hub.stop()
+
+    assert events == ["first starts", "first stops", "lifespan ends"]
+    assert not hub.store.is_open
+    assert "stop timed out, left behind: component stuck" in caplog.text
+    assert "stop timed out, left behind: stop hook" in caplog.text
 
 
 def test_a_hub_can_start_again_on_another_loop() -> None:

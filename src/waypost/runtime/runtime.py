@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 from waypost.capabilities.principals import ANONYMOUS
 from waypost.capabilities.registry import Registry
 from waypost.errors import DefinitionError, StoreError, WaypostError
-from waypost.hooks import Hooks
+from waypost.hooks import Hook, Hooks
 from waypost.loops import maybe_await
 from waypost.policy.guard import tokens_under
 from waypost.protocol.profile import Host, SkillSource
@@ -47,6 +47,8 @@ _log: Final = logging.getLogger(__name__)
 REFRESH_INTERVAL_S: Final = 2.0
 STOP_TIMEOUT_S: Final = 60.0
 """How long all components together may take to stop; what takes longer is left behind and logged."""
+MIN_STOP_S: Final = 1.0
+"""How long each part may take in any case, so that one that is stuck does not keep the others from stopping."""
 _ORDER: Final = (
     "keys",
     "toolkits",
@@ -96,6 +98,8 @@ class Runtime:
         self._vault: Vault | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._running: AsyncExitStack | None = None
+        self._stop_by = 0.0
+        """When everything has to be stopped, by the clock of the loop."""
         self._started: set[str] = set()
         self._active: set[str] = set()
         """The components that `stop` has to stop: started, or used without that."""
@@ -144,7 +148,9 @@ class Runtime:
             watcher = RevocationWatcher(self._auth, core.engine.apply_key_changes)
             stack.push_async_callback(watcher.stop)
         if hub.lifespan is not None:
-            await stack.enter_async_context(hub.lifespan(hub))
+            lifespan = hub.lifespan(hub)
+            await lifespan.__aenter__()
+            stack.push_async_callback(self._stop_part, "lifespan", lambda: lifespan.__aexit__(None, None, None))
         stack.push_async_callback(self._stop_components)
         if self.has_worker_port:
             _ = self.workers
@@ -172,11 +178,8 @@ class Runtime:
         stack, self._running, self._loop = self._running, None, None
         self._started.clear()
         if stack is not None:
-            try:
-                async with asyncio.timeout(STOP_TIMEOUT_S):
-                    await stack.aclose()
-            except TimeoutError:
-                _log.error("components did not stop within %g s and are left behind", STOP_TIMEOUT_S)
+            self._stop_by = asyncio.get_running_loop().time() + STOP_TIMEOUT_S
+            await stack.aclose()
         core = self.core
         if core.guard.audit is not None:
             core.guard.audit.stop()
@@ -189,18 +192,24 @@ class Runtime:
     async def _stop_components(self) -> None:
         for component in reversed(self._in_order()):
             if component.name in self._active:
-                try:
-                    await component.stop()
-                except Exception:
-                    _log.exception("the component %s failed to stop", component.name)
+                await self._stop_part(f"component {component.name}", component.stop)
         self._active.clear()
 
     async def _run_stop_hooks(self) -> None:
         for hook in reversed(self._hub.hooks.stack("stop")):
-            try:
-                await maybe_await(hook())
-            except Exception:
-                _log.exception("a stop hook failed")
+            await self._stop_part("stop hook", hook)
+
+    async def _stop_part(self, part: str, stop: Hook) -> None:
+        """Stop one part before the deadline of all; a failure is logged, because the others have to stop too."""
+        end = max(self._stop_by, asyncio.get_running_loop().time() + MIN_STOP_S)
+        try:
+            async with asyncio.timeout_at(end) as deadline:
+                await maybe_await(stop())
+        except Exception:
+            if deadline.expired():
+                _log.error("stop timed out, left behind: %s", part)
+            else:
+                _log.exception("stop failed: %s", part)
 
     async def _use_secret(self) -> None:
         secret = await asyncio.to_thread(self.core.secret.read)
