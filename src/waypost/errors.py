@@ -26,7 +26,7 @@ WaypostError
 │   ├── StaleVersion           somebody else changed it since it was read
 │   ├── StoreUnavailable       the store cannot be used right now: locked, full, read-only, out of reach
 │   └── StoreDamaged           the store cannot be used until a person looks at it
-├── NoHolder                   nobody on the bus answers to that name
+├── NoHolder                   nothing on the bus responds to that name
 └── ProtocolError              the message itself is refused; carries a JSON-RPC code
     ├── ParseError
     ├── InvalidRequest
@@ -181,7 +181,7 @@ class InvocationFailed(CallError):
 
 
 class UnknownCapability(WaypostError):
-    """Nobody answers to that name."""
+    """Nothing responds to that name."""
 
 
 class UnknownTool(UnknownCapability):
@@ -262,7 +262,7 @@ class StoreDamaged(StoreError):
 
 
 class NoHolder(WaypostError):
-    """Nobody answers to that name."""
+    """Nothing responds to that name."""
 
 
 class ProtocolError(WaypostError):

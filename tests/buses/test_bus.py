@@ -10,7 +10,7 @@ import pytest
 
 from tests.buses.conftest import ADAPTERS, DEADLINE, Ears, OpenBus, echo, on_bus
 from waypost.buses import Bus
-from waypost.buses.bus import LARGEST, MOST_WAITING
+from waypost.buses.bus import MAX_MESSAGE_BYTES, MAX_WAITING_MESSAGES
 from waypost.errors import NoHolder, WaypostError
 
 NO_SUBJECTS = ["", ".", "a.", ".a", "a..b", "a b", "a.\tb", "a\n", "a.\x00", "a.\x1f", "é .x"]
@@ -136,7 +136,11 @@ async def test_an_end_waits_for_what_arrived_before(bus: Bus) -> None:
 
 @on_bus
 async def test_ending_twice_is_ending_once(bus: Bus) -> None:
-    for subscription in (await bus.subscribe("a", Ears()), await bus.subscribe("*", Ears()), await bus.hold("a", echo)):
+    for subscription in (
+        await bus.subscribe("a", Ears()),
+        await bus.subscribe("*", Ears()),
+        await bus.serve("a", echo),
+    ):
         await subscription.end()
         await subscription.end()
 
@@ -161,7 +165,7 @@ async def test_a_listener_may_end_its_own_subscription(bus: Bus) -> None:
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
-def test_a_listener_that_falls_behind_misses_the_oldest(adapter: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_listener_that_falls_behind_loses_the_oldest(adapter: str, caplog: pytest.LogCaptureFixture) -> None:
     too_many, go = 10, asyncio.Event()
 
     async def scenario(bus: Bus) -> list[bytes]:
@@ -174,7 +178,7 @@ def test_a_listener_that_falls_behind_misses_the_oldest(adapter: str, caplog: py
                 last.set()
 
         await bus.subscribe("a", slow)
-        for number in range(MOST_WAITING + too_many):
+        for number in range(MAX_WAITING_MESSAGES + too_many):
             await bus.publish("a", str(number).encode())
         await bus.publish("a", b"last")
         go.set()
@@ -187,9 +191,9 @@ def test_a_listener_that_falls_behind_misses_the_oldest(adapter: str, caplog: py
 
     with caplog.at_level(logging.WARNING, "waypost.buses"):
         dealt_with = asyncio.run(run())
-    assert MOST_WAITING <= len(dealt_with) <= MOST_WAITING + 1
-    assert dealt_with[-2:] == [str(MOST_WAITING + too_many - 1).encode(), b"last"]
-    assert any("misses some" in record.message for record in caplog.records)
+    assert MAX_WAITING_MESSAGES <= len(dealt_with) <= MAX_WAITING_MESSAGES + 1
+    assert dealt_with[-2:] == [str(MAX_WAITING_MESSAGES + too_many - 1).encode(), b"last"]
+    assert any("loses some" in record.message for record in caplog.records)
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
@@ -237,21 +241,21 @@ async def test_a_slow_listener_holds_up_nobody_else(bus: Bus) -> None:
 async def test_the_largest_message_passes_and_a_larger_one_is_refused(bus: Bus) -> None:
     ears = Ears()
     await bus.subscribe("a", ears)
-    await bus.hold("a", echo)
-    await bus.publish("a", b"x" * LARGEST)
-    assert len((await ears.have(1))[0][1]) == LARGEST
+    await bus.serve("a", echo)
+    await bus.publish("a", b"x" * MAX_MESSAGE_BYTES)
+    assert len((await ears.have(1))[0][1]) == MAX_MESSAGE_BYTES
     with pytest.raises(WaypostError, match="too large"):
-        await bus.publish("a", b"x" * (LARGEST + 1))
+        await bus.publish("a", b"x" * (MAX_MESSAGE_BYTES + 1))
     with pytest.raises(WaypostError, match="too large"):
-        await bus.request("a", b"x" * (LARGEST + 1), within=5)
+        await bus.request("a", b"x" * (MAX_MESSAGE_BYTES + 1), within=5)
 
 
 @on_bus
 async def test_an_answer_that_is_too_large_is_an_error_of_the_question(bus: Bus) -> None:
     async def talks(_question: bytes) -> bytes:
-        return b"x" * (LARGEST + 1)
+        return b"x" * (MAX_MESSAGE_BYTES + 1)
 
-    await bus.hold("worker", talks)
+    await bus.serve("worker", talks)
     with pytest.raises(WaypostError, match="too large"):
         await bus.request("worker", b"", within=5)
 
@@ -259,11 +263,11 @@ async def test_an_answer_that_is_too_large_is_an_error_of_the_question(bus: Bus)
 @pytest.mark.parametrize("subject", [*NO_SUBJECTS, *WILD, *NO_PATTERNS])
 def test_what_is_no_subject_is_refused_everywhere(subject: str, open_bus: OpenBus) -> None:
     async def scenario(bus: Bus) -> None:
-        with pytest.raises(WaypostError, match="is no subject"):
+        with pytest.raises(WaypostError, match="is not a subject"):
             await bus.publish(subject, b"")
-        with pytest.raises(WaypostError, match="is no subject"):
-            await bus.hold(subject, echo)
-        with pytest.raises(WaypostError, match="is no subject"):
+        with pytest.raises(WaypostError, match="is not a subject"):
+            await bus.serve(subject, echo)
+        with pytest.raises(WaypostError, match="is not a subject"):
             await bus.request(subject, b"", within=1)
 
     asked(open_bus, scenario)
@@ -272,7 +276,7 @@ def test_what_is_no_subject_is_refused_everywhere(subject: str, open_bus: OpenBu
 @pytest.mark.parametrize("pattern", NO_PATTERNS)
 def test_what_is_no_pattern_is_refused(pattern: str, open_bus: OpenBus) -> None:
     async def scenario(bus: Bus) -> None:
-        with pytest.raises(WaypostError, match="is no subject"):
+        with pytest.raises(WaypostError, match="is not a subject"):
             await bus.subscribe(pattern, Ears())
 
     asked(open_bus, scenario)
@@ -299,7 +303,7 @@ def test_a_bus_that_is_closed_has_finished_what_it_was_dealing_with(adapter: str
         async with ADAPTERS[adapter]() as bus:
             await bus.subscribe("a", slow)
             await bus.subscribe(">", slow)
-            await bus.hold("b", answers)
+            await bus.serve("b", answers)
             await bus.publish("a", b"")
             question = asyncio.create_task(bus.request("b", b"", within=5))
             await began.wait()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.buses.conftest import DEADLINE, Ears
 from waypost.buses import LocalBus
-from waypost.buses.bus import checked_subject
+from waypost.buses.bus import check_subject
 from waypost.errors import DeadlineExceeded, WaypostError
 
 WORDS = st.sampled_from(["a", "b", "c"])
@@ -47,13 +47,13 @@ def test_a_subject_is_words_without_spaces_and_wildcards(text: str) -> None:
         word and not any(char in "*>" or char.isspace() or ord(char) < 32 for char in word) for word in text.split(".")
     )
     if is_one:
-        assert checked_subject(text) == text
+        assert check_subject(text) == text
     else:
         with pytest.raises(WaypostError):
-            checked_subject(text)
+            check_subject(text)
 
 
-def test_holders_take_turns() -> None:
+def test_responders_take_turns() -> None:
     async def run() -> list[bytes]:
         bus = LocalBus()
 
@@ -63,8 +63,8 @@ def test_holders_take_turns() -> None:
         async def second(_question: bytes) -> bytes:
             return b"second"
 
-        await bus.hold("a", first)
-        await bus.hold("a", second)
+        await bus.serve("a", first)
+        await bus.serve("a", second)
         return [await bus.request("a", b"", within=1) for _ in range(4)]
 
     assert asyncio.run(run()) in ([b"first", b"second"] * 2, [b"second", b"first"] * 2)
@@ -72,7 +72,7 @@ def test_holders_take_turns() -> None:
 
 def is_empty(bus: LocalBus) -> bool:
     """Whether it remembers nobody."""
-    return not (bus._exact or bus._patterns or bus._holders)
+    return not (bus._exact or bus._patterns or bus._responders)
 
 
 def test_nothing_is_kept_of_those_who_left() -> None:
@@ -83,7 +83,7 @@ def test_nothing_is_kept_of_those_who_left() -> None:
                 await bus.subscribe("a.b", Ears()),
                 await bus.subscribe("a.b", Ears()),
                 await bus.subscribe("a.>", Ears()),
-                await bus.hold("worker", lambda question: asyncio.sleep(0, question)),
+                await bus.serve("worker", lambda question: asyncio.sleep(0, question)),
             ]
             await bus.publish("a.b", b"x")
             assert await bus.request("worker", b"x", within=1) == b"x"
@@ -102,7 +102,7 @@ def test_closing_leaves_nothing_and_the_bus_can_be_used_again() -> None:
         bus, ears = LocalBus(), Ears()
         await bus.subscribe("a", ears)
         await bus.subscribe("*", ears)
-        await bus.hold("a", lambda question: asyncio.sleep(0, question))
+        await bus.serve("a", lambda question: asyncio.sleep(0, question))
         await bus.close()
         assert is_empty(bus)
         await bus.subscribe("a", ears)
@@ -126,7 +126,7 @@ def test_a_question_given_up_stops_its_answer() -> None:
                 raise
             return b""
 
-        await bus.hold("a", never)
+        await bus.serve("a", never)
         with pytest.raises(DeadlineExceeded):
             await bus.request("a", b"", within=0.01)
         async with asyncio.timeout(DEADLINE):

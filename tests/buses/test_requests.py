@@ -15,7 +15,7 @@ from waypost.errors import DeadlineExceeded, NoHolder, RemoteError, ToolError
 
 @on_bus
 async def test_a_question_is_answered_by_whoever_holds_the_name(bus: Bus) -> None:
-    await bus.hold("worker.1", echo)
+    await bus.serve("worker.1", echo)
     assert await bus.request("worker.1", b"hello", within=5) == b"hello"
 
 
@@ -29,7 +29,7 @@ async def test_that_nobody_holds_a_name_is_known_at_once(bus: Bus) -> None:
 
 @on_bus
 async def test_nobody_holds_a_name_whose_holder_has_left(bus: Bus) -> None:
-    held = await bus.hold("worker.1", echo)
+    held = await bus.serve("worker.1", echo)
     await held.end()
     with pytest.raises(NoHolder):
         await bus.request("worker.1", b"", within=10)
@@ -53,7 +53,7 @@ async def test_several_holders_share_the_questions(bus: Bus) -> None:
         return answers
 
     for name in (b"a", b"b", b"c"):
-        await bus.hold("worker", named(name))  # type: ignore[arg-type]  # an async function of bytes
+        await bus.serve("worker", named(name))  # type: ignore[arg-type]  # an async function of bytes
     answers = [await bus.request("worker", b"", within=5) for _ in range(60)]
     assert set(answers) == {b"a", b"b", b"c"}
 
@@ -69,7 +69,7 @@ async def test_many_questions_are_answered_side_by_side(bus: Bus) -> None:
         await everybody.wait()
         return question
 
-    await bus.hold("worker", answers)
+    await bus.serve("worker", answers)
     questions = [str(number).encode() for number in range(20)]
     assert await asyncio.gather(*(bus.request("worker", one, within=5) for one in questions)) == questions
 
@@ -80,7 +80,7 @@ async def test_an_answer_that_takes_too_long_is_given_up(bus: Bus) -> None:
         await asyncio.sleep(0.3)
         return b"too late"
 
-    await bus.hold("worker", never)
+    await bus.serve("worker", never)
     with pytest.raises(DeadlineExceeded, match="worker"):
         await bus.request("worker", b"", within=0.02)
 
@@ -93,8 +93,8 @@ async def test_what_went_wrong_with_an_answer_is_told(bus: Bus) -> None:
     async def breaks(_question: bytes) -> bytes:
         raise KeyError("lamp")
 
-    await bus.hold("refuses", refuses)
-    await bus.hold("breaks", breaks)
+    await bus.serve("refuses", refuses)
+    await bus.serve("breaks", breaks)
     with pytest.raises(RemoteError, match=r"^Not today\.$"):
         await bus.request("refuses", b"", within=5)
     with pytest.raises(RemoteError, match="KeyError: 'lamp'"):
@@ -108,7 +108,7 @@ async def test_a_holder_that_failed_answers_the_next_question(bus: Bus) -> None:
             raise ValueError
         return question
 
-    await bus.hold("worker", fails_at_first)
+    await bus.serve("worker", fails_at_first)
     with pytest.raises(RemoteError):
         await bus.request("worker", b"1", within=5)
     assert await bus.request("worker", b"2", within=5) == b"2"

@@ -1,4 +1,4 @@
-"""Who hears what: messages to everybody who listens, questions to whoever holds a name."""
+"""The bus: messages to all subscribers, and requests to one responder of a name."""
 
 from waypost.buses.bus import Bus, Subscription
 from waypost.buses.local import LocalBus

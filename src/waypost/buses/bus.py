@@ -1,8 +1,8 @@
-"""The port: messages to everybody who listens, questions to whoever holds a name.
+"""The port of a bus: messages to all subscribers, and requests to one responder of a name.
 
-A subject is words joined by dots. A subscription may put `*` for one word and `>` for all that follow. A message is
-heard at most once by each who listens when it is published, and in order; one who falls far behind misses the oldest.
-A name is held by one or several; a question goes to one of them, and when nobody holds it that is known at once.
+A subject is words joined by dots. A subscription may have `*` for one word and `>` for all that follow. Each subscriber
+gets a message at most once, in the order of publication; one that falls far behind loses the oldest. Of several
+responders to one name, one gets a request; that there is none is known at once.
 """
 
 from __future__ import annotations
@@ -13,61 +13,60 @@ from typing import Final, Protocol
 
 from waypost.errors import WaypostError
 
-LARGEST: Final = 1024 * 1024
-"""Bytes in a message."""
-MOST_WAITING: Final = 1000
-"""Messages that wait for one who listens."""
+MAX_MESSAGE_BYTES: Final = 1024 * 1024
+MAX_WAITING_MESSAGES: Final = 1000
+"""How many messages wait for one subscriber."""
 
-Heard = Callable[[str, bytes], Awaitable[None] | None]
-"""Takes a subject and a message."""
-Answers = Callable[[bytes], Awaitable[bytes]]
-"""Takes a question, gives the answer."""
+Receive = Callable[[str, bytes], Awaitable[None] | None]
+"""Gets a subject and a message."""
+Respond = Callable[[bytes], Awaitable[bytes]]
+"""Gets a request, returns the response."""
 
 _WORD: Final = re.compile(r"[^\s.*>\x00-\x1f]+")
 
 
 class Subscription(Protocol):
-    """What can be ended."""
+    """A subscription, or the promise to respond to a name."""
 
     async def end(self) -> None:
-        """Hear and answer nothing any more; what arrived before is still dealt with."""
+        """Receive nothing new, and wait until what arrived before is processed."""
 
 
 class Bus(Protocol):
-    """One bus, shared by all who open it under the same address."""
+    """One bus, shared by everything that opens it under the same address."""
 
     async def publish(self, subject: str, message: bytes) -> None:
-        """Tell everybody who listens now."""
+        """Send a message to all subscribers of a subject."""
 
-    async def subscribe(self, subject: str, heard: Heard) -> Subscription:
-        """Listen to a subject or a pattern of subjects; a failure of `heard` is logged."""
+    async def subscribe(self, subject: str, receive: Receive) -> Subscription:
+        """Receive the messages of a subject or a pattern of subjects; failures of `receive` are logged."""
 
-    async def hold(self, name: str, answers: Answers) -> Subscription:
-        """Answer questions to a name."""
+    async def serve(self, name: str, respond: Respond) -> Subscription:
+        """Respond to requests to a name."""
 
-    async def request(self, name: str, question: bytes, within: float) -> bytes:
-        """Ask whoever holds a name.
+    async def request(self, name: str, message: bytes, within: float) -> bytes:
+        """Send a request to a responder of a name, and wait for the response.
 
-        `NoHolder` at once when nobody does, `DeadlineExceeded` when the answer takes longer, `RemoteError` with what
-        went wrong when it failed.
+        Raises `NoHolder` at once if there is none, `DeadlineExceeded` after `within` seconds, and `RemoteError` with
+        the reason if the responder fails.
         """
 
     async def close(self) -> None:
-        """End all subscriptions made here, and wait for what they are dealing with."""
+        """End all subscriptions made here, and wait for what they are processing."""
 
 
-def checked_subject(subject: str, *, pattern: bool = False) -> str:
-    """The subject, if it is one."""
+def check_subject(subject: str, *, pattern: bool = False) -> str:
+    """Return a valid subject; raises `WaypostError` for any other text."""
     words = subject.split(".")
     for place, word in enumerate(words):
         wild = pattern and (word == "*" or (word == ">" and place == len(words) - 1))
         if not wild and not _WORD.fullmatch(word):
-            raise WaypostError(f"{subject!r} is no subject: words joined by dots, without spaces or wildcards.")
+            raise WaypostError(f"{subject!r} is not a subject: use words joined by dots, without spaces or wildcards.")
     return subject
 
 
-def checked_message(message: bytes) -> bytes:
-    """The message, if it is not too large."""
-    if len(message) > LARGEST:
-        raise WaypostError(f"A message of {len(message)} bytes is too large for the bus, which takes {LARGEST}.")
+def check_message(message: bytes) -> bytes:
+    """Return a message that is not too large; raises `WaypostError` for any other."""
+    if len(message) > MAX_MESSAGE_BYTES:
+        raise WaypostError(f"A message of {len(message)} bytes is too large for the bus; at most {MAX_MESSAGE_BYTES}.")
     return message

@@ -10,94 +10,94 @@ from functools import partial
 from itertools import chain, count
 from typing import Any, Final, TypeVar
 
-from waypost.buses.bus import MOST_WAITING, Answers, Heard, checked_message, checked_subject
+from waypost.buses.bus import MAX_WAITING_MESSAGES, Receive, Respond, check_message, check_subject
 from waypost.errors import DeadlineExceeded, NoHolder, RemoteError, WaypostError
 from waypost.loops import maybe_await
 
 _log: Final = logging.getLogger(__name__)
-_FAILED: Final = -32603
+_INTERNAL_ERROR: Final = -32603
 
 T = TypeVar("T")
 
 
 class LocalBus:
-    """Everybody who has this object."""
+    """A bus between everything that has this object."""
 
     def __init__(self) -> None:
-        self._exact: dict[str, list[_Listener]] = {}
-        self._patterns: list[_Listener] = []
-        self._holders: dict[str, list[_Holder]] = {}
+        self._exact: dict[str, list[_Subscriber]] = {}
+        self._patterns: list[_Subscriber] = []
+        self._responders: dict[str, list[_Responder]] = {}
         self._turns = count()
 
     async def publish(self, subject: str, message: bytes) -> None:
-        """Tell everybody who listens now."""
-        checked_subject(subject)
-        checked_message(message)
-        for listener in self._exact.get(subject, ()):
-            listener.add(subject, message)
+        """Send a message to all subscribers of a subject."""
+        check_subject(subject)
+        check_message(message)
+        for subscriber in self._exact.get(subject, ()):
+            subscriber.add(subject, message)
         if self._patterns:
             words = subject.split(".")
-            for listener in self._patterns:
-                if _matches(listener.words, words):
-                    listener.add(subject, message)
+            for subscriber in self._patterns:
+                if _matches(subscriber.words, words):
+                    subscriber.add(subject, message)
 
-    async def subscribe(self, subject: str, heard: Heard) -> _Listener:
-        """Listen to a subject or a pattern of subjects."""
-        words = checked_subject(subject, pattern=True).split(".")
-        listener = _Listener(words, heard)
+    async def subscribe(self, subject: str, receive: Receive) -> _Subscriber:
+        """Receive the messages of a subject or a pattern of subjects."""
+        words = check_subject(subject, pattern=True).split(".")
+        subscriber = _Subscriber(words, receive)
         if "*" in words or words[-1] == ">":
-            self._patterns.append(listener)
-            listener.leave = partial(self._patterns.remove, listener)
+            self._patterns.append(subscriber)
+            subscriber.leave = partial(self._patterns.remove, subscriber)
         else:
-            listener.leave = _join(self._exact, subject, listener)
-        return listener
+            subscriber.leave = _join(self._exact, subject, subscriber)
+        return subscriber
 
-    async def hold(self, name: str, answers: Answers) -> _Holder:
-        """Answer questions to a name."""
-        holder = _Holder(answers)
-        holder.leave = _join(self._holders, checked_subject(name), holder)
-        return holder
+    async def serve(self, name: str, respond: Respond) -> _Responder:
+        """Respond to requests to a name."""
+        responder = _Responder(respond)
+        responder.leave = _join(self._responders, check_subject(name), responder)
+        return responder
 
-    async def request(self, name: str, question: bytes, within: float) -> bytes:
-        """Ask whoever holds a name; several take turns."""
-        holders = self._holders.get(checked_subject(name))
-        if not holders:
-            raise NoHolder(f"Nobody holds {name}.")
-        holder = holders[next(self._turns) % len(holders)]
+    async def request(self, name: str, message: bytes, within: float) -> bytes:
+        """Send a request to a responder of a name; several take turns."""
+        responders = self._responders.get(check_subject(name))
+        if not responders:
+            raise NoHolder(f"Nothing responds to {name}.")
+        responder = responders[next(self._turns) % len(responders)]
         try:
             async with asyncio.timeout(within):
-                return checked_message(await holder.answer(checked_message(question)))
+                return check_message(await responder.respond(check_message(message)))
         except TimeoutError:
             raise DeadlineExceeded(f"{name} did not answer within {within:g} s.") from None
 
     async def close(self) -> None:
-        """End all subscriptions, and wait for what they are dealing with."""
-        listeners = [*chain.from_iterable(self._exact.values()), *self._patterns]
-        holders = [*chain.from_iterable(self._holders.values())]
-        await asyncio.gather(*(one.end() for one in listeners), *(one.end() for one in holders))
+        """End all subscriptions, and wait for what they are processing."""
+        subscribers = [*chain.from_iterable(self._exact.values()), *self._patterns]
+        responders = [*chain.from_iterable(self._responders.values())]
+        await asyncio.gather(*(one.end() for one in subscribers), *(one.end() for one in responders))
 
 
-def _join(places: dict[str, list[T]], name: str, one: T) -> Callable[[], None]:
-    """Put somebody in a place; what is returned takes them out again, and the place away when it is empty."""
-    places.setdefault(name, []).append(one)
+def _join(members: dict[str, list[T]], name: str, one: T) -> Callable[[], None]:
+    """Add a member under a name; the returned function removes it, and the name with the last one."""
+    members.setdefault(name, []).append(one)
 
     def leave() -> None:
-        places[name].remove(one)
-        if not places[name]:
-            del places[name]
+        members[name].remove(one)
+        if not members[name]:
+            del members[name]
 
     return leave
 
 
 class _Member:
-    """One who is on the bus, until it leaves."""
+    """A subscriber or responder, until it ends."""
 
     def __init__(self) -> None:
         self.leave: Callable[[], None] | None = None
         self._running: set[asyncio.Task[Any]] = set()
 
     async def end(self) -> None:
-        """Leave, and wait for what is being dealt with."""
+        """Receive nothing new, and wait for what is being processed."""
         leave, self.leave = self.leave, None
         if leave is not None:
             leave()
@@ -112,53 +112,55 @@ class _Member:
         return task
 
 
-class _Listener(_Member):
-    """One who listens, and what waits for it."""
+class _Subscriber(_Member):
+    """A subscriber, and the messages that wait for it."""
 
-    def __init__(self, words: list[str], heard: Heard) -> None:
+    def __init__(self, words: list[str], receive: Receive) -> None:
         super().__init__()
         self.words = words
-        self._heard = heard
-        self._waiting: deque[tuple[str, bytes]] = deque(maxlen=MOST_WAITING)
-        self._hearing = False
+        self._receive = receive
+        self._waiting: deque[tuple[str, bytes]] = deque(maxlen=MAX_WAITING_MESSAGES)
+        self._is_receiving = False
 
     def add(self, subject: str, message: bytes) -> None:
-        """Let a message wait for its turn; the oldest makes room when there are too many."""
-        if len(self._waiting) == MOST_WAITING:
-            _log.warning("a listener to %s fell %s messages behind and misses some", ".".join(self.words), MOST_WAITING)
+        """Queue a message; with too many, the oldest is dropped."""
+        if len(self._waiting) == MAX_WAITING_MESSAGES:
+            _log.warning(
+                "a subscriber of %s is %s messages behind and loses some", ".".join(self.words), MAX_WAITING_MESSAGES
+            )
         self._waiting.append((subject, message))
-        if not self._hearing:
-            self._hearing = True
-            self._run(self._hear())
+        if not self._is_receiving:
+            self._is_receiving = True
+            self._run(self._receive_all())
 
-    async def _hear(self) -> None:
+    async def _receive_all(self) -> None:
         while self._waiting:
             subject, message = self._waiting.popleft()
             try:
-                await maybe_await(self._heard(subject, message))
+                await maybe_await(self._receive(subject, message))
             except Exception:
-                _log.exception("a listener to %s failed", subject)
-        self._hearing = False
+                _log.exception("a subscriber of %s failed", subject)
+        self._is_receiving = False
 
 
-class _Holder(_Member):
-    """One who answers to a name."""
+class _Responder(_Member):
+    """Responds to requests to a name."""
 
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, respond: Respond) -> None:
         super().__init__()
-        self._answers = answers
+        self._respond = respond
 
-    async def answer(self, question: bytes) -> bytes:
-        """Answer; what goes wrong is told as another process would tell it."""
-        return await self._run(self._answered(question))
+    async def respond(self, message: bytes) -> bytes:
+        """Respond; a failure looks as if the responder were in another process."""
+        return await self._run(self._translate_errors(message))
 
-    async def _answered(self, question: bytes) -> bytes:
+    async def _translate_errors(self, message: bytes) -> bytes:
         try:
-            return await self._answers(question)
+            return await self._respond(message)
         except WaypostError as error:
-            raise RemoteError(error.message, _FAILED) from error
+            raise RemoteError(error.message, _INTERNAL_ERROR) from error
         except Exception as error:
-            raise RemoteError(f"{type(error).__name__}: {error}", _FAILED) from error
+            raise RemoteError(f"{type(error).__name__}: {error}", _INTERNAL_ERROR) from error
 
 
 def _matches(pattern: list[str], words: list[str]) -> bool:

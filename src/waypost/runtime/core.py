@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from waypost.buses import Bus, LocalBus
 from waypost.capabilities.names import GATEWAY_TOOLS
 from waypost.capabilities.registry import Registry
 from waypost.execution.bulkheads import Bulkheads
@@ -49,6 +50,7 @@ class Core:
     data_dir: Path
     secret: Secret
     store: Store
+    bus: Bus
     registry: Registry
     pipeline: Pipeline
     guard: PolicyGuard
@@ -105,6 +107,7 @@ def build_core(host: Host, registry: Registry, settings: Settings, options: Core
         data_dir,
         Secret(data_dir, options.secret),
         store,
+        LocalBus(),
         registry,
         pipeline,
         guard,

@@ -184,6 +184,7 @@ class Runtime:
         if core.guard.audit is not None:
             core.guard.audit.stop()
         await core.engine.stop()
+        await core.bus.close()
         await core.store.close()
         core.pipeline.pool.close()
         if self._auth is not None:
