@@ -11,7 +11,8 @@ BOUNDS = {
     "tools/call": (45, 22),
     "workflow.submit": (118, 43),  # the goal is 70 functions in 25 files
     "start": (30, 15),
-    "reload": (80, 23),  # the goal is 70 functions in 15 files
+    "reload": (10, 5),
+    "reload, one tool changed": (70, 18),
 }
 
 

@@ -159,11 +159,44 @@ async def walk_reload() -> Walk:
     return traced
 
 
+TOOL = """
+from waypost import tool
+
+
+@tool
+def {name}() -> str:
+    \"\"\"Say hello.\"\"\"
+    return "hello"
+"""
+
+
+async def walk_changed_tool() -> Walk:
+    """A reload in which one tool of a toolkit file has another name."""
+    with tempfile.TemporaryDirectory() as folder:
+
+        def write(file: str, text: str) -> Path:
+            path = Path(folder, file)
+            path.write_text(text)
+            return path
+
+        write("tools.py", TOOL.format(name="hello"))
+        hub = Hub.from_config(write("waypost.yaml", FLOW + "toolkits: [./tools.py]\n"))
+        await hub.start()
+        write("tools.py", TOOL.format(name="greet"))
+        await hub.reload()
+        write("tools.py", TOOL.format(name="hello_again"))
+        traced = await walk(hub.reload)
+        assert "hello_again" in hub.registry.tools
+        await hub.stop()
+    return traced
+
+
 WALKS: dict[str, Callable[[], Awaitable[Walk]]] = {
     "tools/call": walk_tool_call,
     "workflow.submit": walk_submit,
     "start": walk_start,
     "reload": walk_reload,
+    "reload, one tool changed": walk_changed_tool,
 }
 
 if __name__ == "__main__":

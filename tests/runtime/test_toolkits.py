@@ -70,6 +70,29 @@ async def test_a_reload_opens_the_new_toolkit_before_it_closes_the_old_one(tmp_p
     assert events(tmp_path) == ["open old 1", "open new 1", "close old", "close new"]
 
 
+@asynchronous
+async def test_a_reload_of_unchanged_files_leaves_the_toolkit_open(tmp_path: Path) -> None:
+    hub = Hub.from_config(write(tmp_path, "{path: here}"))
+    await hub.start()
+    assert await hub.reload()
+    await hub.stop()
+
+    assert events(tmp_path) == ["open here 1", "close here"]
+
+
+@asynchronous
+async def test_a_reload_reads_unchanged_files_again_when_the_environment_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WHERE_TO", "old")
+    hub = Hub.from_config(write(tmp_path, "{path: '${WHERE_TO}'}"))
+    async with connect(hub) as client:
+        monkeypatch.setenv("WHERE_TO", "new")
+        assert await hub.reload()
+        assert (await client.call_tool("where")).text == "new:1"
+    await hub.stop()
+
+
 @pytest.mark.parametrize(
     ("config", "reason"),
     [("{paht: x}", "Db does not take this config: got an unexpected keyword argument 'paht'")],

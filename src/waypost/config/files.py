@@ -72,9 +72,10 @@ class FileState:
 
 
 class Snapshot:
-    """Files and the matches of patterns, as they were when they were first asked for."""
+    """Files and the matches of patterns, as they were when they were first asked for, and the environment."""
 
     def __init__(self) -> None:
+        self.environ = dict(os.environ)
         self.files: dict[Path, FileState] = {}
         self.matches: dict[tuple[str, str], tuple[str, ...]] = {}
         """The names that match a pattern in a folder."""
@@ -94,9 +95,11 @@ class Snapshot:
         return self.matches[asked]
 
     def is_current(self) -> bool:
-        """Whether the disk still holds the same: status and content of every file, and every match."""
-        return all(read_file(path) == state for path, state in self.files.items()) and all(
-            _find_files(*asked) == names for asked, names in self.matches.items()
+        """Whether nothing changed since: status and content of every file, every match, and the environment."""
+        return (
+            self.environ == os.environ
+            and all(read_file(path) == state for path, state in self.files.items())
+            and all(_find_files(*asked) == names for asked, names in self.matches.items())
         )
 
     def looks_unfinished(self, before: Snapshot) -> bool:

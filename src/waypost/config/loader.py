@@ -58,12 +58,9 @@ class Loaded:
     sources: Mapping[str, Source] = field(default_factory=dict)
     """The files by the name that nodes and findings have for them."""
     snapshot: Snapshot = field(default_factory=Snapshot)
-    """What was read, to tell later whether the disk still holds it."""
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """The values to redact in errors, logs and listings."""
-        return secrets(self.root)
+    """What was read, to compare with the disk later."""
+    secrets: tuple[str, ...] = ()
+    """The values to redact in errors, logs and listings."""
 
     def finding(self, path: KeyPath, message: str, code: str) -> Finding:
         """Make a finding about the key at `path`, for mistakes that only show when the configuration is used."""
@@ -136,7 +133,7 @@ def examine(
     """
     findings: list[Finding] = []
     snapshot = Snapshot() if snapshot is None else snapshot
-    gathered = gather(path, os.environ if environ is None else environ, snapshot, findings)
+    gathered = gather(path, snapshot.environ if environ is None else environ, snapshot, findings)
     root = gathered.root
     data = plain(root, Settings, findings)
     check_bus(root, findings)
@@ -158,7 +155,7 @@ def examine(
     watched = tuple(dict.fromkeys((*files, *others, *gathered.folders)))
     loaded = Loaded(
         *(config, files[0], files, tuple(findings), watched, root),
-        *(sound.left_out, sound.places, gathered.sources, snapshot),
+        *(sound.left_out, sound.places, gathered.sources, snapshot, secrets(root)),
     )
     return loaded, findings
 

@@ -28,6 +28,7 @@ class Gateway(Component):
     """Finding and using everything, by seven tools that never change."""
 
     name = "gateway"
+    sections = ("search",)
 
     def __init__(
         self,
@@ -60,8 +61,7 @@ class Gateway(Component):
 
     async def prepare(self, settings: Settings) -> Change | None:
         """Rank as other settings say."""
-        ranking = settings.search.ranking
-        return None if ranking == self.directory.index.ranking else _Ranked(self, ranking, self.directory.index.ranking)
+        return _Ranked(self, settings.search.ranking, self.directory.index.ranking)
 
     def _model(self, name: str) -> Workflow | None:
         found = self._workflows.engine.library.get(name)

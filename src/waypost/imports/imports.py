@@ -158,6 +158,7 @@ class Imports(Listener, Component):
     """The imports of a configuration."""
 
     name = "imports"
+    sections = ("proxy", "connections")
 
     wants_changes = True
 

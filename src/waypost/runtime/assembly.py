@@ -18,7 +18,8 @@ from waypost.capabilities.components import Component
 from waypost.capabilities.prompts import prompt_from_template
 from waypost.capabilities.tools import Toolkit, expand, instantiate, tool_options
 from waypost.config import rules as references
-from waypost.config.findings import KeyPath
+from waypost.config.findings import Finding, KeyPath
+from waypost.config.loader import Loaded, examine, refuse, reload
 from waypost.errors import DefinitionError, StoreError
 from waypost.policy.rules import Rule, decider
 from waypost.stores import urls
@@ -37,34 +38,34 @@ class Built(NamedTuple):
     """What a configuration asks for, and warnings about it."""
 
     capabilities: list[Capability]
-    findings: list[config.Finding]
+    findings: list[Finding]
     offers: list[Offer]
     """What its section `proxy` offers; a hub makes tools of it."""
     toolkits: list[Any]
     """The toolkits behind the capabilities, to be opened and closed with the hub."""
 
 
-def read(path: Path) -> tuple[config.Loaded, Built]:
+def read(path: Path) -> tuple[Loaded, Built]:
     """A configuration and everything it asks for; what is wrong with it is raised as one `ConfigError`."""
     loaded, built, findings = _examined(path)
-    config.refuse(findings)
+    refuse(findings)
     assert loaded is not None
     assert built is not None
     return loaded, built
 
 
-async def reread(before: config.Loaded) -> tuple[config.Loaded, Built]:
+async def reread(before: Loaded) -> tuple[Loaded, Built]:
     """Load a running configuration again and build it; raises `ConfigError` where the running one has to stay."""
-    loaded = await config.reload(before)
+    loaded = await reload(before)
     built = await asyncio.to_thread(build, loaded)
     # Toolkits and OpenAPI documents are read while they are built, which is after the files came to rest.
     if not await asyncio.to_thread(loaded.snapshot.is_current):
-        config.refuse([loaded.finding((), "the files changed while they were read; they are read again", "CFG035")])
-    config.refuse(built.findings)
+        refuse([loaded.finding((), "the files changed while they were read; they are read again", "CFG035")])
+    refuse(built.findings)
     return loaded, built
 
 
-def build(loaded: config.Loaded) -> Built:
+def build(loaded: Loaded) -> Built:
     """Everything a configuration asks for, with mistakes and warnings; what has mistakes is left out."""
     capabilities: list[tuple[KeyPath, Capability]] = []
     toolkits: list[Any] = []
@@ -102,7 +103,7 @@ def build(loaded: config.Loaded) -> Built:
     return Built(found, findings, [offer for _, offer in offers], toolkits)
 
 
-def _offered(loaded: config.Loaded) -> tuple[list[tuple[KeyPath, Offer]], list[config.Finding]]:
+def _offered(loaded: Loaded) -> tuple[list[tuple[KeyPath, Offer]], list[Finding]]:
     proxy = loaded.config.proxy
     if not proxy.expose and not proxy.imports:
         return [], []
@@ -111,7 +112,7 @@ def _offered(loaded: config.Loaded) -> tuple[list[tuple[KeyPath, Offer]], list[c
     return offered(loaded)
 
 
-def _check_workflows(loaded: config.Loaded, offered: set[str] | None) -> list[config.Finding]:
+def _check_workflows(loaded: Loaded, offered: set[str] | None) -> list[Finding]:
     """What can be proved about the workflows before the first one runs; `offered` is None where that is not known."""
     settings = loaded.config
     if not settings.workflows and not settings.capabilities and not settings.proxy.expose:
@@ -130,7 +131,7 @@ def _check_workflows(loaded: config.Loaded, offered: set[str] | None) -> list[co
     return check_workflows(loaded, known)
 
 
-def _check_store(loaded: config.Loaded) -> list[config.Finding]:
+def _check_store(loaded: Loaded) -> list[Finding]:
     """What is wrong with the store's URL; nothing is opened."""
     try:
         urls.create_database(loaded.config.store.url, Path())
@@ -139,7 +140,7 @@ def _check_store(loaded: config.Loaded) -> list[config.Finding]:
     return []
 
 
-def _check_auth(loaded: config.Loaded) -> list[config.Finding]:
+def _check_auth(loaded: Loaded) -> list[Finding]:
     """What is wrong with keys and an authorization server that fit their models."""
     if loaded.config.auth is None:
         return []
@@ -151,7 +152,7 @@ def _check_auth(loaded: config.Loaded) -> list[config.Finding]:
     ]
 
 
-def _check_policies(loaded: config.Loaded) -> list[config.Finding]:
+def _check_policies(loaded: Loaded) -> list[Finding]:
     """What is wrong with rules that fit their model."""
     findings = []
     for place, rule in enumerate(rules(loaded.config.policies)):
@@ -183,7 +184,7 @@ def _prompt(name: str, prompt: config.PromptTemplate) -> Capability:
     )
 
 
-def check(path: Path) -> list[config.Finding]:
+def check(path: Path) -> list[Finding]:
     """Everything that is wrong with a configuration, including what only shows when its toolkits are loaded."""
     loaded, built, findings = _examined(path)
     if loaded is not None and built is not None:
@@ -195,9 +196,9 @@ def check(path: Path) -> list[config.Finding]:
     return sorted(findings, key=lambda found: (found.file != str(path), found.file, found.line))
 
 
-def _examined(path: Path) -> tuple[config.Loaded | None, Built | None, list[config.Finding]]:
+def _examined(path: Path) -> tuple[Loaded | None, Built | None, list[Finding]]:
     """As much of a configuration as is sound, what it asks for, and everything that is wrong with it."""
-    loaded, findings = config.examine(path)
+    loaded, findings = examine(path)
     if loaded is None:
         return None, None, findings
     built = build(loaded)
@@ -206,7 +207,7 @@ def _examined(path: Path) -> tuple[config.Loaded | None, Built | None, list[conf
     return loaded, built, findings
 
 
-def _open_to_all(loaded: config.Loaded) -> list[config.Finding]:
+def _open_to_all(loaded: Loaded) -> list[Finding]:
     """What keeps a hub from being served at the addresses it names: anybody from outside could use it."""
     findings = []
     server, workers = loaded.config.server, loaded.config.workers
@@ -237,7 +238,7 @@ def _lets_anybody_in(section: config.Auth | None) -> bool:
         return False
 
 
-def _unserved(loaded: config.Loaded, built: Built) -> list[config.Finding]:
+def _unserved(loaded: Loaded, built: Built) -> list[Finding]:
     """What lies in folders of skills and prompts and cannot be served."""
     settings = loaded.config.skills
     if settings is None or not (settings.folders or settings.prompts):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 if TYPE_CHECKING:
@@ -39,9 +39,11 @@ class Component:
     """
 
     name: str = ""
+    sections: Collection[str] | None = None
+    """The sections of the settings that `prepare` reads; it is asked only where one of them changed, or always."""
 
     async def start(self, core: Core) -> None:
-        """Begin to work; the hub serves nobody before all components have started."""
+        """Begin to work; clients are served once all components have started."""
 
     async def stop(self) -> None:
         """Release everything that `start` acquired."""
@@ -50,7 +52,7 @@ class Component:
         """Read again what another replica may have changed in the store; called every two seconds."""
 
     async def prepare(self, settings: Settings) -> Change | None:
-        """What other settings come to, without any visible effect; `None` where nothing changes.
+        """Prepare a change to other settings, without any visible effect; `None` where nothing changes.
 
         Raises `DefinitionError` or `ConfigError` for settings that cannot be served.
         """

@@ -1,7 +1,7 @@
 """The configuration file of a hub: read at the start, followed while the hub runs, reloaded all or nothing.
 
-A reload prepares the change of every component, which nobody sees, and then commits all of them in one step. An error
-in either part rolls everything back: the hub goes on with what it had.
+A reload prepares the changes of all components, without visible effect, and then commits them in one step. An error
+in either part rolls everything back: the hub keeps the configuration that it has.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import logging
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from waypost import config
 from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.principals import ANONYMOUS
 from waypost.capabilities.session import ListKind
+from waypost.config.files import changes as watch_changes
 from waypost.config.models import McpConnection
 from waypost.errors import WaypostError
 from waypost.policy.audit import Record
@@ -27,10 +27,11 @@ from waypost.policy.rules import Rule
 from waypost.runtime.assembly import Built, read, reread, rules
 from waypost.runtime.component import Change, Component
 from waypost.runtime.core import Core
-from waypost.runtime.toolkits import close_toolkit, open_toolkit
-from waypost.settings import Settings
+from waypost.runtime.toolkits import Toolkits
+from waypost.settings import Auth, Settings
 
 if TYPE_CHECKING:
+    from waypost.config.loader import Loaded
     from waypost.identity import Authentication
     from waypost.imports.exposures import Exposures
     from waypost.runtime.runtime import Runtime
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 _ONLY_AT_START: Final = ("server", "store", "bus", "audit", "workers")
 """Sections that take effect at the next start."""
+_ACCESS: Final = frozenset({"auth", "policies", "server", "mcp"})
+"""Sections that say which callers are accepted, what they may do, and for how long."""
 _LISTS: Final[dict[ListKind, tuple[Kind, ...]]] = {
     "tools": (Kind.TOOL,),
     "prompts": (Kind.PROMPT,),
@@ -61,8 +64,8 @@ class ConfigurationFile:
         configuration.apply()
 
 
-def build_authentication(section: config.Auth | None) -> Authentication | None:
-    """Who may use the hub, as the section `auth` says."""
+def build_authentication(section: Auth | None) -> Authentication | None:
+    """Build what the section `auth` says about who may use the hub."""
     if section is None:
         return None
     from waypost.identity.authentication import authentication
@@ -75,23 +78,22 @@ class Configuration(Component):
 
     name = "configuration"
 
-    def __init__(self, runtime: Runtime, loaded: config.Loaded, built: Built) -> None:
+    def __init__(self, runtime: Runtime, loaded: Loaded, built: Built) -> None:
         self._runtime = runtime
         self.loaded = loaded
-        self.built = built
-        self.rows: list[Capability] = []
+        self.rows: Sequence[Capability] = ()
+        self.toolkits = Toolkits(built.toolkits)
+        self._built = built
         self._exposures: Exposures | None = None
         self._reloading = asyncio.Lock()
         self._watchers: list[asyncio.Task[None]] = []
-        self._opened: list[Any] = []
-        """The toolkits to close, the last one first."""
 
     def apply(self) -> None:
         """Declare what the file asks for."""
         runtime, settings = self._runtime, self.loaded.config
         is_built = runtime.has_workflows  # a gateway builds the workflow engine before the file is added
-        self.keep_secret(self.loaded.secrets)
-        self.rows = self.build_rows(self.built)
+        self.set_secrets(self.loaded.secrets)
+        self.rows = self.build_rows(self._built)
         runtime.core.registry.add(self.rows)
         if settings.skills is not None:
             runtime.executable_skills.begin(settings.skills)
@@ -101,7 +103,7 @@ class Configuration(Component):
             self.configure_workflows(runtime.workflows)
         elif settings.workflows:
             _ = runtime.workflows  # which asks `configure_workflows`, whenever it is built
-        if _imports(settings):
+        if _has_upstreams(settings):
             runtime.make_imports().configure(settings.proxy.imports, settings.connections)
 
     def configure_workflows(self, workflows: Workflows) -> None:
@@ -110,7 +112,7 @@ class Configuration(Component):
         workflows.define(self.loaded.config.workflows, self.loaded.config.capabilities)
 
     def build_rows(self, built: Built) -> list[Capability]:
-        """The capabilities of toolkits and prompts, and the tools of the section `proxy`."""
+        """Build the capabilities of toolkits and prompts, and the tools of the section `proxy`."""
         if not built.offers:
             return built.capabilities
         from waypost.imports.exposures import Exposures
@@ -119,17 +121,15 @@ class Configuration(Component):
         surroundings = self._runtime.workflows.engine.library.surroundings
         return [*built.capabilities, *self._exposures.tools(built.offers, surroundings)]
 
-    def keep_secret(self, secrets: tuple[str, ...]) -> None:
+    def set_secrets(self, secrets: tuple[str, ...]) -> None:
         """Redact these values from every error text."""
         self._runtime.core.pipeline.secrets = self._runtime.core.guard.secrets = secrets
 
     async def start(self, core: Core) -> None:
-        """Watch the files and SIGHUP."""
+        """Open the toolkits, and watch the files and SIGHUP."""
         if self._watchers:
             return
-        for toolkit in self.built.toolkits:
-            self._opened.append(toolkit)
-            await open_toolkit(toolkit)
+        await self.toolkits.start(core)
         hangups = asyncio.Event()
         loop = asyncio.get_running_loop()
         self._watchers = [loop.create_task(self._watch_files()), loop.create_task(self._watch_hangups(hangups))]
@@ -137,26 +137,15 @@ class Configuration(Component):
             loop.add_signal_handler(signal.SIGHUP, hangups.set)
 
     async def stop(self) -> None:
-        """Stop watching."""
+        """Stop watching, and close the toolkits."""
         for watcher in self._watchers:
             watcher.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
         self._watchers = []
-        while self._opened:
-            await close_toolkit(self._opened.pop())
-
-    @property
-    def is_running(self) -> bool:
-        """Whether toolkits are open and files are watched."""
-        return bool(self._watchers)
-
-    def exchange_toolkits(self, opened: list[Any]) -> list[Any]:
-        """Close these toolkits with the hub from now on; those before are given back."""
-        before, self._opened = self._opened, list(opened)
-        return before
+        await self.toolkits.stop()
 
     async def _watch_files(self) -> None:
-        bursts = config.changes(lambda: self.loaded.watched, asyncio.Event())
+        bursts = watch_changes(lambda: self.loaded.watched, asyncio.Event())
         await self._reload_if_changed()  # since they were read at the start
         async for _ in bursts:
             await self._reload_if_changed()
@@ -176,47 +165,69 @@ class Configuration(Component):
         """Read the file again; on any error everything stays as it is, and the log says what is wrong."""
         async with self._reloading:
             try:
-                loaded, built = await reread(self.loaded)
-                changes = await self._prepare_all(loaded, built)
-                with self._announcing(rules(loaded.config.policies)), self._runtime.core.registry.as_one_change():
-                    await self._commit_all(changes)
+                if not await asyncio.to_thread(self.loaded.snapshot.is_current):
+                    await self._replace(*await reread(self.loaded))
             except WaypostError as error:
                 _log.error("the configuration was not reloaded: %s", error)
                 return False
             except Exception:
                 _log.exception("the configuration was not reloaded")
                 return False
-            self._warn_about(loaded.config)
-            self.loaded = loaded
-            await self._finish_all(changes)
-            self._record_reload()
+            audit, path = self._runtime.core.guard.audit, str(self.loaded.path)
+            if audit is not None:
+                audit.add(
+                    Record(time.time(), "hub", "console", "config", "allow", "config.reloaded", path, outcome="ok")
+                )
             _log.info("the configuration was reloaded")
             return True
 
-    async def _prepare_all(self, loaded: config.Loaded, built: Built) -> list[Change]:
-        """Prepare the change of every component, those included that the new settings are the first to need."""
+    async def _replace(self, loaded: Loaded, built: Built) -> None:
+        """Replace the running configuration in all components, or in none."""
+        old, new = self.loaded.config, loaded.config
+        changed = {name for name in Settings.__struct_fields__ if getattr(old, name) != getattr(new, name)}
+        changes = await self._prepare_all(loaded, built, changed)
+        core = self._runtime.core
+        # Where the rules change too, every client is notified: the old rules may have shown what is leaving.
+        announcing = core.engine.broadcast.batch_for_all() if "policies" in changed else nullcontext()
+        with announcing, core.registry.as_one_change():
+            await self._commit_all(changes)
+        self.loaded = loaded
+        for section in changed.intersection(_ONLY_AT_START):
+            _log.warning("changes in the section %s take effect at the next start", section)
+        for change in changes:
+            try:
+                await change.finish()
+            except Exception:
+                _log.exception("a component did not follow the new configuration")
+
+    async def _prepare_all(self, loaded: Loaded, built: Built, changed: set[str]) -> list[Change]:
+        """Prepare the changes of all components, including those that the new settings are the first to need."""
         runtime, settings = self._runtime, loaded.config
         if settings.skills is not None:
             _ = runtime.executable_skills
         if settings.workflows:
             _ = runtime.workflows
-        if _imports(settings):
+        if _has_upstreams(settings):
             runtime.make_imports()
         await runtime.start_added()
         rows = _Rows(self, built)
         changes: list[Change] = [rows]
-        # Committed last: whoever may call must not change before everything else has.
-        access = _Access(self, runtime, loaded)
         try:
-            await rows.open()
+            # Committed last: callers and their rights must not change before everything else has.
+            alters_access = changed & _ACCESS or loaded.secrets != self.loaded.secrets
+            access = [_Access(self, runtime, loaded)] if alters_access else []
+            if self._watchers:  # a hub that does not run opens nothing
+                await rows.toolkits.start(runtime.core)
             for component in runtime.components:
-                change = await component.prepare(settings)
-                if change is not None:
-                    changes.append(change)
+                sections = getattr(component, "sections", None)
+                if sections is None or not changed.isdisjoint(sections):
+                    change = await component.prepare(settings)
+                    if change is not None:
+                        changes.append(change)
         except Exception:
             await _roll_back(changes)
             raise
-        return [*changes, access]
+        return [*changes, *access]
 
     async def _commit_all(self, changes: Sequence[Change]) -> None:
         """Exchange all capabilities in one step, then commit; a failure puts the capabilities back."""
@@ -236,72 +247,31 @@ class Configuration(Component):
             registry.replace(arriving, leaving)
             raise
 
-    async def _finish_all(self, changes: Sequence[Change]) -> None:
-        for change in changes:
-            try:
-                await change.finish()
-            except Exception:
-                _log.exception("a component did not follow the new configuration")
-
-    def _warn_about(self, settings: Settings) -> None:
-        """Log which changes have no effect yet."""
-        for section in _ONLY_AT_START:
-            if getattr(settings, section) != getattr(self.loaded.config, section):
-                _log.warning("changes in the section %s take effect at the next start", section)
-
-    def _record_reload(self) -> None:
-        audit = self._runtime.core.guard.audit
-        if audit is not None:
-            path = str(self.loaded.path)
-            audit.add(Record(time.time(), "hub", "console", "config", "allow", "config.reloaded", path, outcome="ok"))
-
-    def _announcing(self, new: list[Rule]) -> AbstractContextManager[None]:
-        """Announce to every client where the rules change too: the old ones may have shown what is leaving."""
-        old = self._runtime.core.guard.policy.rules
-        is_same = len(new) == len(old) and all(rule in old for rule in new)
-        return nullcontext() if is_same else self._runtime.core.engine.broadcast.batch_for_all()
-
 
 class _Rows(Change):
-    """Other toolkits, prompts and exposed capabilities."""
+    """Other toolkits, prompts and exposed capabilities; the new toolkits are opened beside those that are served."""
 
     def __init__(self, configuration: Configuration, built: Built) -> None:
         self._configuration = configuration
-        self._before = (configuration.rows, configuration.built)
-        self._after = (configuration.build_rows(built), built)
-        self.leaving, self.arriving = self._before[0], self._after[0]
-
-        self._opened: list[Any] = []
-        self._closing: list[Any] = []
-
-    async def open(self) -> None:
-        """Open the new toolkits beside those that are served."""
-        if self._configuration.is_running:
-            for toolkit in self._after[1].toolkits:
-                self._opened.append(toolkit)
-                await open_toolkit(toolkit)
+        self._before = (configuration.rows, configuration.toolkits)
+        self.toolkits = Toolkits(built.toolkits)
+        self.leaving, self.arriving = configuration.rows, configuration.build_rows(built)
 
     def commit(self) -> None:
-        self._configuration.rows, self._configuration.built = self._after
-        self._closing = self._configuration.exchange_toolkits(self._opened)
+        self._configuration.rows, self._configuration.toolkits = self.arriving, self.toolkits
 
     async def rollback(self) -> None:
-        if self._configuration.built is self._after[1]:
-            self._configuration.exchange_toolkits(self._closing)
-            self._closing = []
-        self._configuration.rows, self._configuration.built = self._before
-        while self._opened:
-            await close_toolkit(self._opened.pop())
+        self._configuration.rows, self._configuration.toolkits = self._before
+        await self.toolkits.stop()
 
     async def finish(self) -> None:
-        while self._closing:
-            await close_toolkit(self._closing.pop())
+        await self._before[1].stop()
 
 
 class _Access(Change):
-    """Another section `auth`, other rules, secrets, connections and deadlines."""
+    """Another section `auth`, other rules, secrets and deadlines."""
 
-    def __init__(self, configuration: Configuration, runtime: Runtime, loaded: config.Loaded) -> None:
+    def __init__(self, configuration: Configuration, runtime: Runtime, loaded: Loaded) -> None:
         self._configuration = configuration
         self._runtime = runtime
         self._loaded = loaded
@@ -317,19 +287,19 @@ class _Access(Change):
             runtime.check_exposure(self._auth)
 
     def commit(self) -> None:
-        self._govern(self._rules)
+        self._set_rules(self._rules)
         self._runtime.core.pipeline.timeout = self._loaded.config.tool_timeout
-        self._configuration.keep_secret(self._loaded.secrets)
+        self._configuration.set_secrets(self._loaded.secrets)
         if self._auth is not None and not self._runtime.authentication.exchange(self._auth):
             _log.warning("changes in the section auth.oauth take effect at the next start")
 
     async def rollback(self) -> None:
         before, self._runtime.core.pipeline.timeout, secrets = self._before
-        self._configuration.keep_secret(secrets)
-        self._govern(list(before))
+        self._configuration.set_secrets(secrets)
+        self._set_rules(list(before))
 
-    def _govern(self, new: list[Rule]) -> None:
-        """Go by other rules, and announce the lists that look different to some principal now."""
+    def _set_rules(self, new: list[Rule]) -> None:
+        """Replace the rules, and announce the lists that look different to some principal now."""
         core = self._runtime.core
         policy = core.guard.policy
         people = onlookers([*policy.rules, *new])
@@ -341,7 +311,7 @@ class _Access(Change):
                 core.engine.broadcast.list_changed(name)
 
     def _listed(self, kind: Kind) -> Iterator[Capability]:
-        """What clients find in a list, where no rule hides anything."""
+        """Yield what a list shows to a principal from whom no rule hides anything."""
         only = self._runtime.core.engine.settings.only_tools if kind is Kind.TOOL else None
         rows = self._runtime.core.registry[kind]
         return (row for row in rows if not row.metadata.hidden and (only is None or row.id in only))
@@ -352,8 +322,8 @@ async def _roll_back(changes: Sequence[Change]) -> None:
         try:
             await change.rollback()
         except Exception:
-            _log.exception("a component did not go back to the configuration before")
+            _log.exception("a component did not return to the previous configuration")
 
 
-def _imports(settings: Settings) -> bool:
+def _has_upstreams(settings: Settings) -> bool:
     return any(isinstance(one, McpConnection) for one in settings.connections.values())

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 class Toolkits(Component):
-    """The toolkits of a hub that have `open` or `close`, sync or async."""
+    """Toolkits, of which those with `open` or `close`, sync or async, are opened and closed with the hub."""
 
     name = "toolkits"
 
-    def __init__(self) -> None:
-        self._toolkits: list[Any] = []
+    def __init__(self, toolkits: Iterable[Any] = ()) -> None:
+        self._toolkits = list(toolkits)
         self._opened: list[Any] = []
 
     def add(self, toolkits: Iterable[Any]) -> None:
@@ -29,22 +29,15 @@ class Toolkits(Component):
         """Open all toolkits in the order in which they were added."""
         self._opened = []
         for toolkit in self._toolkits:
-            await open_toolkit(toolkit)
-            self._opened.append(toolkit)
+            self._opened.append(toolkit)  # before it is opened: what a failed `open` acquired is released too
+            await _call(toolkit, "open")
 
     async def stop(self) -> None:
         """Close those that were opened, the last one first."""
         while self._opened:
-            await close_toolkit(self._opened.pop())
+            await _call(self._opened.pop(), "close")
 
 
-async def open_toolkit(toolkit: Any) -> None:
-    """Run the toolkit's `open`, if it has one."""
-    if callable(function := getattr(toolkit, "open", None)):
-        await maybe_await(function())
-
-
-async def close_toolkit(toolkit: Any) -> None:
-    """Run the toolkit's `close`, if it has one."""
-    if callable(function := getattr(toolkit, "close", None)):
+async def _call(toolkit: Any, method: str) -> None:
+    if callable(function := getattr(toolkit, method, None)):
         await maybe_await(function())

@@ -149,6 +149,7 @@ class Skills(Component):
     """Executable skills as the section `skills` asks for them, and the skill folders that it names."""
 
     name = "skills"
+    sections = ("skills",)
 
     def __init__(
         self,

@@ -77,6 +77,7 @@ class Upstreams(Component):
     """
 
     name = "upstreams"
+    sections = ("connections",)
 
     def __init__(
         self,
@@ -246,8 +247,7 @@ class Upstreams(Component):
 
     async def prepare(self, settings: Settings) -> Change | None:
         """Use other connections."""
-        new = settings.connections
-        return None if new == self.connections else _Reconnection(self, new, self.connections)
+        return _Reconnection(self, settings.connections, self.connections)
 
     async def stop(self) -> None:
         """End all sessions; calls that are under way fail."""

@@ -52,6 +52,7 @@ class Workflows(Component):
     """The engine of a hub, its definitions, and what its executors reach the world through."""
 
     name = "workflows"
+    sections = ("workflows", "capabilities")
 
     def __init__(
         self,
@@ -105,8 +106,6 @@ class Workflows(Component):
     async def prepare(self, settings: Settings) -> Change | None:
         """Compile the workflows of other settings."""
         resolved = {name: resolve(model, settings.capabilities) for name, model in settings.workflows.items()}
-        if resolved == self._sources["configured"] and settings.capabilities == self._capabilities:
-            return None
         return _Redefinition(self, resolved, settings.capabilities)
 
     def define(
