@@ -468,16 +468,16 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read(file: str) -> Data:
-    """The document in a file, if it says that it is one of OpenAPI 3.0 or 3.1; else a `DefinitionError`."""
+    """The document in a file; a `DefinitionError` unless it is of OpenAPI 3.0, 3.1 or 3.2."""
     data = _bytes(file)
     document = _json(data) if data.lstrip()[:1] == b"{" else _yaml(data)
     if not isinstance(document, dict):
         raise DefinitionError("the document is not a mapping")
     version = document.get("openapi")
     if "swagger" in document and version is None:
-        raise DefinitionError("the document is of Swagger 2.0; convert it to OpenAPI 3.0 or 3.1")
-    if not isinstance(version, str) or not version.startswith(("3.0", "3.1")):
-        raise DefinitionError("the document does not say `openapi: 3.0.x` or `3.1.x`, the versions that are read")
+        raise DefinitionError("the document is of Swagger 2.0; convert it to OpenAPI 3.0, 3.1 or 3.2")
+    if not isinstance(version, str) or not version.startswith(("3.0", "3.1", "3.2")):
+        raise DefinitionError("the document does not say `openapi: 3.0.x`, `3.1.x` or `3.2.x`, the versions that are read")
     return document
 
 

@@ -31,6 +31,11 @@ def test_json_and_yaml_are_read(tmp_path: Path, content: str | bytes) -> None:
     assert read(written(tmp_path, content)) == {"openapi": "3.1.0", "paths": {}}
 
 
+@pytest.mark.parametrize("version", ["3.0.4", "3.1.2", "3.2.0"])
+def test_openapi_3_0_to_3_2_are_read(tmp_path: Path, version: str) -> None:
+    assert read(written(tmp_path, f"openapi: {version}\npaths: {{}}\n"))["openapi"] == version
+
+
 def test_words_and_dates_of_yaml_stay_what_they_are(tmp_path: Path) -> None:
     text = "openapi: 3.0.0\nx: {a: [no, on, 2020-01-01, 12:30, true, 3]}\ny: {200: ok}\nz: &z {b: c}\nw: *z\n"
     found = read(written(tmp_path, text))
