@@ -87,7 +87,7 @@ class Releases(Operator):
         held = PendingMove(
             kind="unknown", move=move, by=Principal("agent", ("agent",)), key="k-1", arguments={"tests": True}
         )
-        await engine.moves.reserve(live, held, FOREVER)
+        await engine.runner.reserve(live, held, FOREVER)
         return run
 
 

@@ -206,7 +206,7 @@ async def test_a_retry_that_fails_is_told_with_its_error() -> None:
 
         live = await hub.hub.workflows.engine.cache.get(run)
         assert live is not None
-        runs = live.action("build").runs
+        runs = live.state.actions["build"].runs
         assert runs is not None
         runs.__dict__["run"] = broken
         told = await hub.told("POST", f"{RUNS}/{run}/resolve", {"as": "retry"})

@@ -110,7 +110,7 @@ async def exercise_crash(client: TestClient, hub: Hub) -> None:
     held = PendingMove(
         kind="executing", move="deploy", by=live.body.owner, key="a key", holder=gone(hub), began=time.time()
     )
-    await engine(hub).moves.reserve(live, held)
+    await engine(hub).runner.reserve(live, held)
     unknown = await call(client, "workflow.get", workflowId=live.id)
     assert unknown["status"] == "unknown_outcome"
     retry, succeeded, failed = unknown["links"]
@@ -125,7 +125,7 @@ def gone(hub: Hub) -> str:
     with subprocess.Popen(["sleep", "60"]) as process:
         began = (Path("/proc") / str(process.pid) / "stat").read_text().rpartition(")")[2].split()[19]
         process.kill()
-    machine = engine(hub).moves.holder.partition("|")[0]
+    machine = engine(hub).runner.holder.partition("|")[0]
     return f"{machine}|{process.pid}|{began}|x"
 
 
@@ -161,7 +161,7 @@ async def exercise_release(client: TestClient, hub: Hub) -> None:
     waiting = await follow(client, waiting, "deploy_first")
     child = await call(client, **told(waiting["links"][1]))
     assert (await follow(client, child, "deploy"))["status"] == "succeeded"
-    await engine(hub).chains.wake(waiting["workflowId"])
+    await engine(hub).runner.wake(waiting["workflowId"])
     released = await call(client, "workflow.get", workflowId=waiting["workflowId"])
     assert (released["status"], released["context"]["deploymentId"]) == ("succeeded", "dep_payments")
     few = await start(client, "release", services=["payments", "broken"])

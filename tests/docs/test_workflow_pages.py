@@ -29,8 +29,9 @@ from waypost.kinds import EXECUTORS as EXECUTOR_MODELS
 from waypost.kinds import GUARDS as GUARD_MODELS
 from waypost.testing import connect
 from waypost.workflows import Child, JoinSome, Parallel, State, Transition, Workflow, instance
+from waypost.workflows.definitions import WAITING
 from waypost.workflows.expressions import compile_expression
-from waypost.workflows.instance import WAITING, read_body
+from waypost.workflows.instance import read_body
 from waypost.workflows.scope import GUARD_ROOTS, NESTED_ROOTS, OUTPUT_ROOTS, Scope, compile_mapping
 from waypost.workflows.tools import workflow_tools
 

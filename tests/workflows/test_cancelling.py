@@ -61,7 +61,7 @@ async def test_what_runs_is_stopped_and_does_not_move_it_on() -> None:
         assert answer["status"] == "cancelled"
         assert (await b.follow(told, "run", requestId="r")).data == answer.data
         assert (await b.get(told)).at == ("a", 2, {})
-        assert b.engine.moves.running == {}
+        assert b.engine.runner.running == {}
 
 
 @asynchronous

@@ -202,7 +202,7 @@ async def test_a_parent_whose_child_ended_unheard_goes_on_after_a_restart(tmp_pa
     place = f"sqlite:///{tmp_path}/shared.db"
     async with bench(parent(), child=SLOW, store=place) as b:
         told = await b.follow(await b.start(), "call")
-        b.engine.chains.wake = _deaf  # type: ignore[method-assign]  # as if the process ended right behind the child
+        b.engine.runner.wake = _deaf  # type: ignore[method-assign]  # as if the process ended right behind the child
         await b.follow(await b.get(told["child"]["workflowId"]), "finish")
         assert (await b.get(told))["status"] == "waiting_for_workflow"
     async with bench(parent(), child=SLOW, store=place) as b:

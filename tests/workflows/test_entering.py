@@ -136,6 +136,6 @@ async def test_an_entry_that_failed_at_another_hub_is_told_here_too(tmp_path: Pa
         seen = await other.engine.cache.get(live.id)
         assert seen is not None
         other.work.fails = 1
-        await other.engine.chains.follow(MoveResult(seen), detached_caller(ANONYMOUS, live.id))
+        await other.engine.runner.follow(MoveResult(seen), detached_caller(ANONYMOUS, live.id))
         submitted = {"workflowId": live.id, "expectedVersion": 1, "transition": "go", "arguments": {}}
         assert (await one.call("workflow.submit", **submitted)).code == "CHAIN_FAILED"

@@ -83,13 +83,13 @@ def test_what_is_kept_of_its_owner_are_rights_and_no_claims() -> None:
 def test_where_a_move_leads_is_known_without_doing_it() -> None:
     live = begun(timeoutMs=1000)
     move = held("executing", arguments={"n": 5})
-    found = transitions.apply_transition(live, move, live.action("go"), None, 100.0)
+    found = transitions.apply_transition(live, move, None, 100.0)
     assert (live.version, live.state.name, live.body.context) == (1, "a", {})
     assert (found.instance.version, found.instance.state.name, found.instance.body.context) == (2, "b", {"n": 5})
     assert found.instance.body.pending == "enter"
     assert found.due_at == 100.0 + transitions.CHAIN_GRACE_S
     entering = PendingMove(kind="executing", move="$enter", by=OWNER, key="k", chained=True)
-    entered = transitions.apply_transition(found.instance, entering, found.instance.action("$enter"), {}, 101.0)
+    entered = transitions.apply_transition(found.instance, entering, {}, 101.0)
     assert (entered.instance.version, entered.instance.state.name, entered.instance.body.pending) == (3, "b", "")
     assert entered.due_at == live.body.deadline
 
@@ -128,7 +128,7 @@ async def test_it_is_the_same_out_of_the_store(store: str) -> None:
         assert kept is not None
         assert read_body(kept) == live.body
         assert read_pending_move(kept) is None
-        reserved = await b.engine.moves.reserve(live, held("executing", arguments={"n": [1, {"x": None}]}))
+        reserved = await b.engine.runner.reserve(live, held("executing", arguments={"n": [1, {"x": None}]}))
         again = await b.engine.cache.get(told.id)
         assert again is not None
         assert (again.pending_move, again.token, again.body) == (reserved.pending_move, reserved.token, live.body)

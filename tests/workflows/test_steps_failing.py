@@ -259,7 +259,7 @@ def steps_of_work(idempotent: bool) -> Data:
 async def left_behind(path: Path, definition: Data) -> tuple[str, str]:
     """A run whose process is gone while its first step ran, in `runs.db`, and the key of that step."""
     async with bench(definition) as desk:
-        desk.engine.moves.holder = _gone()
+        desk.engine.runner.holder = _gone()
         release = desk.work.hold()
         running = asyncio.ensure_future(desk.client.call_tool("workflow:flow", {}))
         await desk.work.began.wait()

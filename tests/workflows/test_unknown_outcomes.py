@@ -219,7 +219,7 @@ async def test_a_chain_that_stopped_between_two_moves_goes_on() -> None:
         told = await b.start()
         live = await b.engine.cache.get(told.id)
         assert live is not None
-        await b.engine.chains.take(live, "go", {"value": 4}, DetachedCaller(ANONYMOUS, FROM_OUTSIDE))
+        await b.engine.runner.take(live, "go", {"value": 4}, DetachedCaller(ANONYMOUS, FROM_OUTSIDE))
         assert (await b.get(told))["state"] == "b"
         await b.hub.workflows.watch.look(ahead=30)
         seen = await b.once(told, lambda seen: seen["state"] == "done")

@@ -134,7 +134,7 @@ def _count_workflows(hub: ManagedHub, total: int) -> Workflows:
         return Workflows(total)
     engine = hub.workflows.engine
     ended = engine.recorder.ended
-    running = len({*engine.chains.busy, *engine.moves.running.values()})
+    running = len({*engine.runner.busy, *engine.runner.running.values()})
     return Workflows(total, ended["succeeded"], ended["failed"], running)
 
 

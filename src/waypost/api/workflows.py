@@ -321,7 +321,7 @@ def _to_caller(by: Operator, run: str) -> Caller:
 
 async def _run_detached(engine: Engine, work: Coroutine[Any, Any, _Result]) -> _Result | None:
     """The result of work that continues when its request is cancelled; None if it takes too long to wait for."""
-    task = engine.spawn(_catch_refusal(work))
+    task = engine.runner.spawn(_catch_refusal(work))
     done, _ = await asyncio.wait({task}, timeout=ANSWER_TIMEOUT_S)
     if not done:
         return None

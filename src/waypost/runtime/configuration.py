@@ -118,8 +118,8 @@ class Configuration(Component):
         from waypost.imports.exposures import Exposures
 
         self._exposures = self._exposures or Exposures()
-        surroundings = self._runtime.workflows.engine.library.surroundings
-        return [*built.capabilities, *self._exposures.tools(built.offers, surroundings)]
+        context = self._runtime.workflows.engine.library.context
+        return [*built.capabilities, *self._exposures.tools(built.offers, context)]
 
     def set_secrets(self, secrets: tuple[str, ...]) -> None:
         """Redact these values from every error text."""

@@ -15,9 +15,8 @@ import msgspec
 from waypost.capabilities.principals import Principal
 from waypost.errors import StaleVersion, WorkflowRefused
 from waypost.stores.store import Store
-from waypost.workflows.audit import Recorder
 from waypost.workflows.instance import ADMIN, Approval, Instance, InstanceCache, PendingMove, detached_caller
-from waypost.workflows.runner import Chains, MoveResult, Moves, Outcome
+from waypost.workflows.runner import MoveResult, Outcome, Recorder, Runner
 from waypost.workflows.views import format_time
 
 Data = dict[str, Any]
@@ -57,11 +56,10 @@ def describe_approval(instance: Instance, approval: Approval) -> Data:
 class Approvals:
     """Lists pending approvals and records decisions."""
 
-    def __init__(self, store: Store, cache: InstanceCache, moves: Moves, chains: Chains, recorder: Recorder) -> None:
+    def __init__(self, store: Store, cache: InstanceCache, runner: Runner, recorder: Recorder) -> None:
         self._store = store
         self._cache = cache
-        self._moves = moves
-        self._chains = chains
+        self._runner = runner
         self._recorder = recorder
 
     async def waiting(self) -> list[Data]:
@@ -105,7 +103,7 @@ class Approvals:
         if len(approval.given) < approval.needed:
             # The token counts the approvals: of two concurrent approvals one fails, and is tried again on top.
             token = f"{approval.id}.{len(approval.given)}"
-            return Outcome(await self._moves.reserve(instance, pending_move, approval.expires_at, token), [])
+            return Outcome(await self._runner.reserve(instance, pending_move, approval.expires_at, token), [])
         output = {
             "requestId": approval.id,
             "queue": approval.queue,
@@ -115,8 +113,8 @@ class Approvals:
             "approvers": [one["by"] for one in approval.given],
             "reason": approval.given[-1]["reason"],
         }
-        taken = await self._moves.finish(instance, pending_move, output)
-        return await self._chains.follow(taken, detached_caller(pending_move.by, instance.id))
+        taken = await self._runner.finish(instance, pending_move, output)
+        return await self._runner.follow(taken, detached_caller(pending_move.by, instance.id))
 
     async def reject(
         self, approval_id: str, person: Principal, via: str, reason: str = "", digest: str | None = None
@@ -151,7 +149,7 @@ class Approvals:
         if pending_move.chained:
             error["code"] = "CHAIN_FAILED"
         noted |= {"approvalId": pending_move.approval.id, "digest": pending_move.approval.digest}
-        return await self._moves.settle(instance, pending_move, error, outcome=outcome, **noted)
+        return await self._runner.settle(instance, pending_move, error, outcome=outcome, **noted)
 
     async def _found(
         self, approval_id: str, person: Principal, digest: str | None

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Protocol, TypeVar
 
@@ -202,6 +202,7 @@ CANCEL: Final = "$cancel"
 START: Final = "$start"
 PROXY: Final = "proxy_default"
 """The built-in workflow that wraps the call of a single capability."""
+WAITING: Final = "waiting_for_action"
 canonical: Final = msgspec.json.Encoder(order="deterministic").encode
 KEY: Final = "{workflowId}.{transition}.{correlationId}"
 _STEP_ENDS: Final = {
@@ -265,11 +266,11 @@ class Action:
     evidence: tuple[str, ...] = ()
     key: str = KEY
     """The idempotency key, before its words are filled in."""
+    is_pure: bool = field(init=False)
+    """Whether it has no effect outside of the instance."""
 
-    @property
-    def is_pure(self) -> bool:
-        """Whether nothing outside can notice it."""
-        return self.runs is None and self.human is None and self.child is None
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_pure", self.runs is None and self.human is None and self.child is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +306,16 @@ class StatePlan:
     """The transitions one of which is taken by itself; empty where a caller has to decide."""
     guidance: dict[str, str] | None
     links_by_guards: bool
+    actions: dict[str, Action] = field(init=False)
+    """What each move out of it does; the entry action is under `$enter`."""
+    status: str = field(init=False)
+    """The status of an instance that enters it."""
+
+    def __post_init__(self) -> None:
+        actions = {name: plan.action for name, plan in self.transitions.items()}
+        object.__setattr__(self, "actions", actions | ({} if self.enter is None else {ENTER: self.enter}))
+        status = (self.model.outcome or "succeeded") if self.model.terminal else WAITING
+        object.__setattr__(self, "status", status)
 
 
 class Definition:
@@ -319,6 +330,7 @@ class Definition:
         self.model = model
         self.context = context
         self.title = model.title or id
+        self.tool_name = tool_name(id)
         self.initial = initial
         self.input_schema = input_schema(model)
         self.schema = None if self.input_schema is None else Validator(self.input_schema)
@@ -480,9 +492,9 @@ class Pinned(msgspec.Struct, frozen=True):
 class Library:
     """All definitions of a hub."""
 
-    def __init__(self, store: Store, surroundings: ExecutorContext) -> None:
+    def __init__(self, store: Store, context: ExecutorContext) -> None:
         self._store = store
-        self.surroundings = surroundings
+        self.context = context
         self._current: dict[str, Definition] = {}
         self._pinned: OrderedDict[str, Definition] = OrderedDict()
         self._stored: set[tuple[int, str]] = set()
@@ -501,7 +513,7 @@ class Library:
 
     def compiled(self, name: str, model: Workflow) -> Definition:
         """A definition out of its model, ready to run."""
-        definition = Definition(name, model, self.surroundings)
+        definition = Definition(name, model, self.context)
         definition.compile()
         return definition
 
@@ -536,7 +548,7 @@ class Library:
         if document is None:
             raise StoreDamaged(f"The definition {digest[:12]} that an instance started with is not in the store.")
         kept = convert(document.value, Pinned)
-        definition = Definition(kept.id, kept.model, self.surroundings)
+        definition = Definition(kept.id, kept.model, self.context)
         self._keep(definition)
         return definition
 

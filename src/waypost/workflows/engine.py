@@ -6,10 +6,7 @@ a request with `transitions`, runs it with `runner` and answers with `answers`.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import time
-from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Protocol
@@ -18,13 +15,12 @@ import msgspec
 
 from waypost.capabilities.context import Caller
 from waypost.capabilities.principals import Principal
-from waypost.errors import ExecutorFailed, PolicyDenied, StaleVersion, WorkflowRefused, shorten
+from waypost.errors import ExecutorFailed, StaleVersion, WorkflowRefused, shorten
 from waypost.policy.audit import AuditLog
 from waypost.stores.store import Store
 from waypost.stores.tasks import RequestRecord
 from waypost.workflows import transitions, views
 from waypost.workflows.approvals import Approvals
-from waypost.workflows.audit import Recorder
 from waypost.workflows.definitions import (
     CANONICAL,
     PROXY,
@@ -37,12 +33,11 @@ from waypost.workflows.definitions import (
     with_defaults,
 )
 from waypost.workflows.executors.kind import ExecutorContext
-from waypost.workflows.instance import Instance, InstanceCache, Parent, identify_process
+from waypost.workflows.instance import Instance, InstanceCache, Parent
 from waypost.workflows.maintenance import Recovery
-from waypost.workflows.runner import STOP_TIMEOUT_S, Chains, Children, Ending, MoveResult, Moves, Outcome, Request
+from waypost.workflows.runner import STOP_TIMEOUT_S, MoveResult, Outcome, Recorder, Request, Runner
 from waypost.workflows.views import Answer, Dependencies, Rights, WorkflowView
 
-_log: Final = logging.getLogger(__name__)
 _MAX_SUBMIT_ATTEMPTS: Final = 4
 
 Data = dict[str, Any]
@@ -61,65 +56,27 @@ class Proxy(Protocol):
 class Engine:
     """Starts, shows, moves, explains and cancels the instances of a hub."""
 
-    def __init__(
-        self,
-        store: Store,
-        surroundings: ExecutorContext,
-        *,
-        audit: AuditLog | None = None,
-        rights: Rights,
-    ) -> None:
+    def __init__(self, store: Store, context: ExecutorContext, rights: Rights, audit: AuditLog | None = None) -> None:
         self._store = store
         self.rights = rights
         self.recorder = Recorder(audit)
-        self._tasks: dict[asyncio.Task[Any], str] = {}
         self.draining = False
         self.proxy: Proxy | None = None
         """The built-in workflow for single capabilities; set by the gateway."""
         self.leads: tuple[Data, ...] = ()
         """Links for answers that have no instance."""
-        surroundings = replace(surroundings, run_child=self._run_child)
-        self.library = Library(store, surroundings)
-        self.lookup = DefinitionLookup(self.library, rights)
+        # Executors run child workflows through the runner, which is built from what the executors are built with.
+        self.library = Library(store, replace(context, run_child=lambda *call: self.runner.run_child(*call)))
         self.cache = InstanceCache(store, self.library)
-        self.moves = Moves(store, self.cache, self.recorder, identify_process(), self.spawn, self._ended)
-        self.ending = Ending(self.cache, self.moves, self._tasks)
-        self.children = Children(self.cache, self.moves, self._begin, self.ending.end)
-        self.chains = Chains(self.moves, self.children, self.cache)
-        self.approvals = Approvals(store, self.cache, self.moves, self.chains, self.recorder)
-        self._needs = Dependencies(rights, surroundings.function)
-        self.recovery = Recovery(
-            self.cache, self.moves, self.chains, self.approvals, self.spawn, self.ending.end, self._needs.are_met
-        )
+        self.runner: Runner = Runner(store, self.cache, self.recorder, self._begin_child)
+        self.approvals = Approvals(store, self.cache, self.runner, self.recorder)
+        self._dependencies = Dependencies(rights, context.function)
+        self.recovery = Recovery(self.cache, self.runner, self.approvals, self._dependencies.are_met)
 
-    async def _run_child(self, definition: str, given: Data, key: str, caller: Caller, within: float | None) -> Data:
-        return await self.children.run(definition, given, key, caller, within)
-
-    def spawn(self, work: Coroutine[Any, Any, Any], workflow_id: str = "") -> asyncio.Task[Any]:
-        """Run work as a task of the engine, which continues when its caller disconnects."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks[task] = workflow_id
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.pop(task, None)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.warning("workflow task failed: %s: %s", type(error).__name__, error)
-
-    async def stop(self, patience: float = STOP_TIMEOUT_S) -> None:
+    async def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Refuse new instances, wait for running work, then cancel the rest; the next start recovers it."""
         self.draining = True
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=patience)
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _ended(self, instance: Instance) -> None:
-        heard = self.children.ended(instance)
-        if instance.body.parent is not None and not heard:
-            self.spawn(self.chains.wake(instance.body.parent.id))
+        await self.runner.stop(timeout_s)
 
     async def start(self, definition_id: str, given: Data, caller: Caller) -> Answer:
         """Start an instance and follow its chain until a caller has to decide."""
@@ -135,7 +92,7 @@ class Engine:
         self, definition_id: str, given: Data, caller: Caller, *, authorised: bool = False, **more: Any
     ) -> Outcome:
         """Start an instance by a name of its definition; raises `WorkflowRefused`."""
-        definition = self._startable(definition_id, caller, authorised, inside=bool(more.get("depth")))
+        definition = self._find_startable(definition_id, caller, authorised, inside=bool(more.get("depth")))
         return await self.begin_by(definition, given, caller, **more)
 
     async def begin_by(self, definition: Definition, given: Data, caller: Caller, **more: Any) -> Outcome:
@@ -144,7 +101,7 @@ class Engine:
         if definition.schema is not None and not definition.schema.is_valid(filled):
             problems = definition.schema.problems(filled)
             raise WorkflowRefused(
-                f"The input of {definition.id} does not fit: {'; '.join(problems)}",
+                f"The input of {definition.id} does not match its schema: {'; '.join(problems)}",
                 "INPUT_SCHEMA_VIOLATION",
                 problems=problems,
             )
@@ -152,37 +109,33 @@ class Engine:
         instance, due_at = transitions.create_instance(definition, filled, caller.principal, **more)
         entry: Data = {"transition": START, "from": None, "to": instance.state.name, "by": caller.principal.id}
         entry |= {"argumentsDigest": digest(filled), "delta": instance.body.context}
-        self.chains.busy.add(instance.id)
+        # Busy before it is stored: maintenance would otherwise follow the chain of the new instance as well.
+        self.runner.busy.add(instance.id)
         try:
             await self._store.instances.start(instance.to_record(due_at), time.time(), entry)
             self.cache.keep(instance)
-            self.recorder.record_start(instance, caller)
+            self.recorder.record_action(instance, caller, "workflow.started", instance.state.name)
             if instance.is_over:
-                self._ended(instance)
-            return await self.chains.follow(MoveResult(instance), caller)
+                self.runner.announce_end(instance)
+            return await self.runner.follow(MoveResult(instance), caller)
         finally:
-            self.chains.busy.discard(instance.id)
+            self.runner.busy.discard(instance.id)
 
-    def _startable(self, definition_id: str, caller: Caller, authorised: bool, *, inside: bool) -> Definition:
+    def _find_startable(self, definition_id: str, caller: Caller, authorised: bool, *, inside: bool) -> Definition:
         if self.draining and not inside:  # running moves may need a child to finish
             raise WorkflowRefused("The hub is about to stop; start it again later.", "DRAINING")
-        definition = self.lookup.find(definition_id, None if authorised or inside else caller)
+        definition = self.find_definition(definition_id, None if authorised or inside else caller)
         if not authorised:
-            self.check_policy(tool_name(definition.id), caller, begins=True)
+            try:
+                self.rights.check(definition.tool_name, caller)
+            except WorkflowRefused as error:
+                self.recorder.record_denial(definition.tool_name, caller, error)
+                raise
         if not definition.model.enabled:
             raise WorkflowRefused(f"Workflow {definition.id} is disabled", "WORKFLOW_DISABLED")
         return definition
 
-    def check_policy(self, name: str, caller: Caller, *, begins: bool = False) -> None:
-        """Raise if the policy denies a tool; with `begins` the denial is recorded here, as there is no instance yet."""
-        try:
-            self.rights.check(name, caller)
-        except PolicyDenied as error:
-            if begins:
-                self.recorder.record_denial(name, caller, error)
-            raise WorkflowRefused(error.message, "POLICY_DENIED") from error
-
-    async def _begin(
+    async def _begin_child(
         self, definition: str, given: Data, caller: Caller, workflow_id: str, parent: Parent | None, depth: int
     ) -> Instance:
         """Start a child, or return the one that was started under this id before a crash."""
@@ -240,7 +193,7 @@ class Engine:
                 instance = await self.get_visible(workflow_id, principal, expected)
                 if instance.pending_move is not None or instance.body.deadline:
                     instance = (await self.recovery.apply_due(instance)).instance
-                if request is not None and (replayed := await self._replayed(instance, request, principal)):
+                if request is not None and (replayed := await self._find_answer(instance, request, principal)):
                     return replayed
                 try:
                     if resolve:
@@ -252,9 +205,9 @@ class Engine:
                     continue
                 return views.answer_outcome(outcome.instance, principal, outcome.error, outcome.chain)
         except WorkflowRefused as error:
-            return await self._refused(error, workflow_id, expected, transition, caller)
-        stale = WorkflowRefused(f"Version {expected} is being moved on by others.", "STALE_WORKFLOW_VERSION")
-        return await self._refused(stale, workflow_id, expected, transition, caller)
+            return await self._refuse(error, workflow_id, expected, transition, caller)
+        stale = WorkflowRefused(f"Other callers are moving version {expected}.", "STALE_WORKFLOW_VERSION")
+        return await self._refuse(stale, workflow_id, expected, transition, caller)
 
     async def _take(
         self,
@@ -265,19 +218,16 @@ class Engine:
         caller: Caller,
         request: Request | None,
     ) -> Outcome:
-        transitions.check_version(instance, expected)
         if transition == RESUME:
+            transitions.check_version(instance, expected)
             if instance.body.halted is None:
                 raise WorkflowRefused("There is nothing to resume.", "INVALID_TRANSITION")
-            self.check_policy(tool_name(instance.definition.id), caller)
+            self.rights.check(instance.definition.tool_name, caller)
             return await self._follow_chain(MoveResult(transitions.clear_halt(instance)), caller, request)
-        transitions.check_entered(instance)
-        plan = transitions.get_transition(instance, transition)
-        transitions.check_actor(plan, caller.principal)
-        self.check_policy(tool_name(instance.definition.id), caller)
-        arguments = transitions.fill_arguments(plan, arguments)
-        transitions.check_guards(instance, plan, caller.principal, arguments)
-        taken = await self.chains.take(instance, transition, arguments, caller, request=request)
+        plan = transitions.find_legal_transition(instance, expected, transition, caller.principal)
+        self.rights.check(instance.definition.tool_name, caller)
+        arguments = transitions.check_arguments(instance, plan, caller.principal, arguments)
+        taken = await self.runner.take(instance, transition, arguments, caller, request=request)
         if not taken.instance.body.pending:
             return Outcome(taken.instance, [], taken.error)
         return await self._follow_chain(taken, caller, request, answered=taken.instance)
@@ -286,7 +236,7 @@ class Engine:
         self, taken: MoveResult, caller: Caller, request: Request | None, answered: Instance | None = None
     ) -> Outcome:
         """Follow the chain, then store its result as the answer of the request, unless the move already stored it."""
-        outcome = await self.chains.follow(taken, caller)
+        outcome = await self.runner.follow(taken, caller)
         if request is not None and outcome.instance is not answered:
             answer = views.answer_outcome(outcome.instance, caller.principal, outcome.error, outcome.chain)
             await self._store.requests.replace(RequestRecord(outcome.instance.id, request.id, request.digest, answer))
@@ -309,22 +259,22 @@ class Engine:
             which = f" of {shorten(transition)}" if transition else ""
             raise WorkflowRefused(f"There is no unknown outcome{which} to resolve.", "INVALID_TRANSITION")
         if how == "retry":
-            self.check_policy(tool_name(instance.definition.id), caller)
-            executing = msgspec.structs.replace(pending_move, kind="executing", holder=self.moves.holder)
-            taken = await self.moves.run(await self.moves.reserve(instance, executing), caller)
+            self.rights.check(instance.definition.tool_name, caller)
+            executing = msgspec.structs.replace(pending_move, kind="executing", holder=self.runner.holder)
+            taken = await self.runner.run(await self.runner.reserve(instance, executing), caller)
         elif how == "succeeded":
-            taken = await self.moves.finish(
+            taken = await self.runner.finish(
                 instance, pending_move, {} if output is None else output, resolvedBy=caller.principal.id
             )
         elif how == "failed":
-            error = ExecutorFailed(f"{caller.principal.id} says that it was not done.")
-            taken = MoveResult((await self.moves.fail(instance, pending_move, error)).instance)
+            error = ExecutorFailed(f"{caller.principal.id} resolved it as not done.")
+            taken = MoveResult((await self.runner.fail(instance, pending_move, error)).instance)
         else:
-            raise WorkflowRefused(f"An outcome is resolved as retry, succeeded or failed, not {how!r}.")
+            raise WorkflowRefused(f"resolve must be retry, succeeded or failed, not {how!r}.")
         self.recorder.record_action(instance, caller, "outcome.resolved", f"{pending_move.move}: {how}")
         return await self._follow_chain(taken, caller, request)
 
-    async def _replayed(self, instance: Instance, request: Request, principal: Principal) -> Answer | None:
+    async def _find_answer(self, instance: Instance, request: Request, principal: Principal) -> Answer | None:
         pending_move = instance.pending_move
         if pending_move is not None and pending_move.request == request.id:
             _check_same_request(pending_move.request_digest, request)
@@ -337,7 +287,7 @@ class Engine:
         _check_same_request(found.digest, request)
         return msgspec.convert(found.answer, Answer)
 
-    async def _refused(
+    async def _refuse(
         self, error: WorkflowRefused, workflow_id: str, expected: int, transition: str, caller: Caller
     ) -> Answer:
         instance = await self.cache.get(workflow_id)
@@ -361,12 +311,12 @@ class Engine:
         try:
             if workflow_id:
                 instance = await self.get_visible(workflow_id, caller.principal)
-                views.check_instance(instance, self.lookup.id_of(definition_id))
+                views.check_instance(instance, self.definition_id(definition_id))
                 definition, allowed = instance.definition, view.allowed(instance)
                 if not view.finds(definition):
                     return Answer({"definitionId": definition.id, **allowed})
             else:
-                definition = self.lookup.find(definition_id, caller)
+                definition = self.find_definition(definition_id, caller)
                 view.check(definition)
             whole = view.transition(definition, transition) if transition else view.definition(definition)
             return Answer({**whole, **allowed})
@@ -375,7 +325,7 @@ class Engine:
 
     def view(self, caller: Caller) -> WorkflowView:
         """The workflows as a caller may see them."""
-        return WorkflowView(self.rights, caller, self._needs)
+        return WorkflowView(self.rights, caller, self._dependencies)
 
     async def cancel(self, workflow_id: str, caller: Caller, reason: str = "") -> Answer:
         """Cancel an instance."""
@@ -387,8 +337,25 @@ class Engine:
             return views.refusal_answer(
                 instance, caller.principal, "INVALID_TRANSITION", f"{workflow_id} has ended already."
             )
-        after = await self.ending.end(instance, reason, caller.principal.id)
+        after = await self.runner.end(instance, reason, caller.principal.id)
         return Answer(views.describe_instance(after, caller.principal))
+
+    def definition_id(self, name: str) -> str:
+        """The definition id for an id, a tool name or a portable tool name."""
+        for known in (name, name.removeprefix(CANONICAL)):
+            if self.library.get(known) is not None:
+                return known
+        return self.rights.canonical(name).removeprefix(CANONICAL)
+
+    def find_definition(self, name: str, caller: Caller | None = None) -> Definition:
+        """A definition by one of its names; one that is hidden from the caller counts as unknown."""
+        found = self.library.get(self.definition_id(name))
+        if found is not None and (caller is None or not self.rights.is_hidden(found.tool_name, caller)):
+            return found
+        similar = self.library.find_nearest(name.removeprefix(CANONICAL))
+        near = [one for one in similar if caller is None or self.rights.finds(tool_name(one), caller)]
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise WorkflowRefused(f"Unknown workflow {shorten(name)!r}.{hint}", "UNKNOWN_ID", nearest=near)
 
 
 def _unknown_instance(workflow_id: str) -> WorkflowRefused:
@@ -398,32 +365,5 @@ def _unknown_instance(workflow_id: str) -> WorkflowRefused:
 def _check_same_request(known: str, request: Request) -> None:
     if known != request.digest:
         raise WorkflowRefused(
-            f"The request id {request.id!r} was used for another call; take a new one.", "REQUEST_ID_REUSED"
+            f"The request id {request.id!r} was used for another call; use a new one.", "REQUEST_ID_REUSED"
         )
-
-
-class DefinitionLookup:
-    """Finds definitions by id, tool name or portable name."""
-
-    def __init__(self, library: Library, rights: Rights) -> None:
-        self._library = library
-        self._rights = rights
-
-    def id_of(self, name: str) -> str:
-        """The definition id for an id, a tool name or a portable tool name."""
-        if self._library.get(name) is not None:
-            return name
-        short = name.removeprefix(CANONICAL)
-        if self._library.get(short) is not None:
-            return short
-        return self._rights.canonical(name).removeprefix(CANONICAL)
-
-    def find(self, name: str, caller: Caller | None = None) -> Definition:
-        """A definition by one of its names; one that is hidden from the caller counts as unknown."""
-        found = self._library.get(self.id_of(name))
-        if found is not None and (caller is None or not self._rights.is_hidden(tool_name(found.id), caller)):
-            return found
-        similar = self._library.find_nearest(name.removeprefix(CANONICAL))
-        near = [one for one in similar if caller is None or self._rights.finds(tool_name(one), caller)]
-        hint = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise WorkflowRefused(f"Unknown workflow {shorten(name)!r}.{hint}", "UNKNOWN_ID", nearest=near)

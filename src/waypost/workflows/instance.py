@@ -25,10 +25,9 @@ from waypost.capabilities.session import Session
 from waypost.stores.instances import InstanceRecord
 from waypost.stores.store import Store
 from waypost.wire.versions import is_modern
-from waypost.workflows.definitions import ENTER, PROXY, Action, Definition, Library, StatePlan, TransitionPlan
+from waypost.workflows.definitions import PROXY, Definition, Library, StatePlan
 from waypost.workflows.scope import Proof, Scope
 
-WAITING: Final = "waiting_for_action"
 FOREVER: Final = 4_102_444_800.0
 """The expiry of a reservation that is never taken over."""
 
@@ -177,18 +176,6 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
             output=output,
         )
 
-    def plan(self, move: str) -> TransitionPlan | None:
-        """The transition of that name out of its state; `None` for the entry action."""
-        return None if move == ENTER else self.state.transitions[move]
-
-    def action(self, move: str) -> Action:
-        """What a move of that name does in this state."""
-        plan = self.plan(move)
-        if plan is not None:
-            return plan.action
-        assert self.state.enter is not None
-        return self.state.enter
-
     def to_record(self, due_at: float, version: int = 0) -> InstanceRecord:
         """The record for the store; `version` is the version that a commit expects to replace."""
         return InstanceRecord(
@@ -209,11 +196,6 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
         if self.pending_move is not None and self.pending_move.approval is not None:
             return self.pending_move.approval.role in principal.roles
         return HUMAN in principal.roles and any(plan.model.actor == "human" for plan in self.state.transitions.values())
-
-
-def status_in(state: StatePlan) -> str:
-    """The status of an instance that enters a state."""
-    return (state.model.outcome or "succeeded") if state.model.terminal else WAITING
 
 
 def is_system(principal: Principal) -> bool:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -22,7 +22,7 @@ from waypost.workflows import transitions
 from waypost.workflows.approvals import Approvals
 from waypost.workflows.definitions import ENTER, TIMEOUT
 from waypost.workflows.instance import FOREVER, Instance, InstanceCache, PendingMove, detached_caller, has_exited
-from waypost.workflows.runner import LEASE_S, Chains, MoveResult, Moves, Outcome
+from waypost.workflows.runner import LEASE_S, MoveResult, Outcome, Runner
 from waypost.workflows.transitions import choose_chained
 
 if TYPE_CHECKING:
@@ -47,19 +47,13 @@ class Recovery:
     def __init__(
         self,
         cache: InstanceCache,
-        moves: Moves,
-        chains: Chains,
+        runner: Runner,
         approvals: Approvals,
-        spawn: Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]],
-        cancel: Callable[[Instance, str], Awaitable[Instance]],
         is_ready: Callable[[Instance, str], bool],
     ) -> None:
         self._cache = cache
-        self._moves = moves
-        self._chains = chains
+        self._runner = runner
         self._approvals = approvals
-        self._spawn = spawn
-        self._cancel = cancel
         self._is_ready = is_ready
         self._patient_until = 0.0
         self.put_off: set[str] = set()
@@ -96,16 +90,15 @@ class Recovery:
             leads = instance.definition.model.on_timeout
             target = None if leads is None else leads.target
             timed_out = transitions.interrupt(instance, target, TIMEOUT, instance.body.owner.id, "timed_out", now)
-            after = await self._moves.divert(instance, timed_out)
-            if pending_move is not None and pending_move.child and (child := await self._cache.get(pending_move.child)):
-                await self._cancel(child, f"{instance.id} waits for it no more")
-            return await self._chains.follow(MoveResult(after), detached_caller(instance.body.owner, instance.id))
+            after = await self._runner.interrupt(instance, timed_out)
+            await self._runner.end_child(instance, f"{instance.id}, which waited for it, timed out")
+            return await self._runner.follow(MoveResult(after), detached_caller(instance.body.owner, instance.id))
         if pending_move is not None and pending_move.approval is not None and pending_move.approval.expires_at <= now:
             return Outcome((await self._approvals.expire(instance, pending_move)).instance, [])
         return Outcome(instance, [])
 
     def _waits(self, instance: Instance, pending_move: PendingMove) -> bool:
-        return instance.action(pending_move.move).idempotent and self.is_early(instance, pending_move.move)
+        return instance.state.actions[pending_move.move].idempotent and self.is_early(instance, pending_move.move)
 
     async def _take_over(self, instance: Instance, pending_move: PendingMove) -> Instance:
         """Take over a move whose process is gone.
@@ -113,16 +106,16 @@ class Recovery:
         Its executor may or may not have run. An idempotent move is run again under the same key. For any other move
         the outcome is unknown: the reservation is kept for ever, until an operator resolves it.
         """
-        if instance.action(pending_move.move).idempotent:
-            pending_move = msgspec.structs.replace(pending_move, holder=self._moves.holder)
-            instance = await self._moves.reserve(instance, pending_move)
-            self._spawn(self._again(instance, detached_caller(pending_move.by, instance.id)), instance.id)
+        if instance.state.actions[pending_move.move].idempotent:
+            pending_move = msgspec.structs.replace(pending_move, holder=self._runner.holder)
+            instance = await self._runner.reserve(instance, pending_move)
+            self._runner.spawn(self._rerun(instance, detached_caller(pending_move.by, instance.id)), instance.id)
             return instance
         pending_move = msgspec.structs.replace(pending_move, kind="unknown", holder="")
-        return await self._moves.reserve(instance, pending_move, FOREVER)
+        return await self._runner.reserve(instance, pending_move, FOREVER)
 
-    async def _again(self, instance: Instance, caller: Caller) -> Outcome:
-        return await self._chains.follow(await self._moves.run(instance, caller), caller)
+    async def _rerun(self, instance: Instance, caller: Caller) -> Outcome:
+        return await self._runner.follow(await self._runner.run(instance, caller), caller)
 
 
 class Watch:
@@ -197,7 +190,7 @@ class Watch:
     async def _see_to(self, page: list[InstanceRecord]) -> None:
         """Check instances concurrently: a slow or damaged one must not delay the others."""
         fresh = [one for one in page if one.id not in self._seeing]
-        if tasks := [self._engine.spawn(self._see_once(one)) for one in fresh]:
+        if tasks := [self._engine.runner.spawn(self._see_once(one)) for one in fresh]:
             await asyncio.wait(tasks, timeout=_BATCH_TIMEOUT_S)
 
     async def _see_once(self, record: InstanceRecord) -> None:
@@ -210,7 +203,7 @@ class Watch:
     async def _see(self, record: InstanceRecord) -> None:
         engine = self._engine
         instance = await engine.cache.restore(record)
-        if instance.id in engine.chains.busy or instance.token in engine.moves.running:
+        if instance.id in engine.runner.busy or instance.token in engine.runner.running:
             return
         with suppress(StaleVersion):
             if (
@@ -218,7 +211,7 @@ class Watch:
                 and instance.pending_move.kind == "child"
                 and not 0 < instance.body.deadline <= time.time()
             ):
-                await engine.chains.wake(instance.id)
+                await engine.runner.wake(instance.id)
                 return
             outcome = await engine.recovery.apply_due(instance)
             if (
@@ -226,17 +219,16 @@ class Watch:
                 and outcome.instance.goes_on
                 and not self._is_early(outcome.instance)
             ):
-                engine.chains.busy.add(instance.id)
+                engine.runner.busy.add(instance.id)
                 caller = detached_caller(instance.body.owner, instance.id)
-                engine.spawn(engine.chains.follow(MoveResult(outcome.instance), caller), instance.id)
+                engine.runner.spawn(engine.runner.follow(MoveResult(outcome.instance), caller), instance.id)
 
     def _is_early(self, instance: Instance) -> bool:
-        caller = detached_caller(instance.body.owner, instance.id)
-        move = ENTER if instance.body.pending == "enter" else choose_chained(instance, caller)
+        move = ENTER if instance.body.pending == "enter" else choose_chained(instance, instance.body.owner)
         return isinstance(move, str) and self._engine.recovery.is_early(instance, move)
 
     async def _renew(self) -> None:
         """Extend the leases of the moves that this process runs, so that no replica takes them over."""
         until = time.time() + LEASE_S
-        for token, workflow_id in list(self._engine.moves.running.items()):
+        for token, workflow_id in list(self._engine.runner.running.items()):
             await self._store.instances.renew(workflow_id, token, until)

@@ -47,7 +47,7 @@ def workflow_resources(engine: Engine, store: Store) -> list[Capability]:
         if id == LIST:
             found = (one for one in engine.library if view.finds(one))
             return [_summary(one.id, one.model) for one in sorted(found, key=lambda one: one.id)]
-        one = engine.library.get(engine.lookup.id_of(id))
+        one = engine.library.get(engine.definition_id(id))
         if one is None or not view.finds(one):
             raise ToolError(f"workflow not found: {shorten(id)}")
         return view.masked(_whole(one.id, one.model))

@@ -25,7 +25,7 @@ from waypost.workflows.guards.any_of import AnyOf
 from waypost.workflows.guards.not_ import Not
 from waypost.workflows.guards.permission import PermissionGuard
 from waypost.workflows.guards.role import RoleGuard
-from waypost.workflows.instance import HUMAN, SYSTEM, Approval, Instance, PendingMove, detached_caller
+from waypost.workflows.instance import HUMAN, SYSTEM, Approval, Instance, PendingMove
 from waypost.workflows.samples import Interests, own_root
 from waypost.workflows.steps import ON_ERROR, ON_SUCCESS, Done
 from waypost.workflows.transitions import choose_chained
@@ -183,8 +183,8 @@ class Simulation:
                 continue
             self._halted = instance
             if hops >= self._definition.max_chain_depth:
-                return f"{hops} transitions were taken in a row, which is as many as maxChainDepth allows."
-            move = choose_chained(instance, detached_caller(by, instance.id))
+                return f"The chain stopped after {hops} transitions, the limit that maxChainDepth sets."
+            move = choose_chained(instance, by)
             if isinstance(move, dict):
                 return str(move["message"])
             instance = self._taken_by(instance, move, {}, by, chained=True)
@@ -220,20 +220,18 @@ class Simulation:
         return plans
 
     def _allowed(self, instance: Instance, plan: TransitionPlan, by: Principal) -> Data:
-        transitions.check_actor(plan, by)
+        transitions.find_legal_transition(instance, instance.version, plan.name, by)
         root = own_root("arguments", instance.state.name, plan.name)
         made = self._interests.fitting(plan.model.input_schema, root, self._chance)
         if made is None:
             raise WorkflowRefused(f"No arguments could be made up that fit the schema of {plan.name}.")
-        arguments = transitions.fill_arguments(plan, made)
-        transitions.check_guards(instance, plan, by, arguments)
-        return arguments
+        return transitions.check_arguments(instance, plan, by, made)
 
     def _taken_by(
         self, instance: Instance, move: str, arguments: Data, by: Principal, *, chained: bool = False
     ) -> Instance:
         """The instance after a move, with what it runs made up; the same one where people reject it."""
-        action = instance.action(move)
+        action = instance.state.actions[move]
         pending_move = PendingMove(kind="executing", move=move, by=by, key="", arguments=arguments, chained=chained)
         if action.human is not None:
             if self._chance.random() < _REJECTS:
@@ -242,7 +240,7 @@ class Simulation:
             pending_move = msgspec.structs.replace(pending_move, approval=_approved(action.human))
         output = self._output(instance, move, action)
         proof = None if action.runs is None else self._cast.proof(instance, move)
-        after = transitions.apply_transition(instance, pending_move, action, output, 0.0, proof).instance
+        after = transitions.apply_transition(instance, pending_move, output, 0.0, proof).instance
         self._arrived(instance, move, after.state.name, arguments)
         return after
 

@@ -12,11 +12,11 @@ from typing import Any, Final
 import msgspec
 
 from waypost.capabilities.capability import Capability
-from waypost.capabilities.context import Context
+from waypost.capabilities.context import Caller, Context
 from waypost.capabilities.options import ToolOptions
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.results import Result, encode_json, failure
-from waypost.capabilities.schemas.forms import RawForm
+from waypost.capabilities.schemas.forms import RawForm, require
 from waypost.capabilities.tools import make_tool
 from waypost.errors import CallError, CapabilityNotSupported, WorkflowRefused
 from waypost.wire.content import Text
@@ -109,34 +109,26 @@ class DefaultingForm(RawForm):
 
     def admit(self, arguments: Data) -> Data:
         """The arguments with defaults filled in."""
-        return super().admit({**self._otherwise, **arguments})
+        filled = {**self._otherwise, **arguments}
+        require(self._validator, filled)
+        return filled
 
 
 def workflow_tools(engine: Engine) -> list[Capability]:
     """The four workflow tools."""
 
     async def start(args: Data, ctx: Context) -> Result:
-        return to_result(
-            await elicit_approval(engine, ctx, lambda: engine.start(args["definitionId"], args["input"], ctx.caller))
-        )
+        caller = ctx.caller
+        return await _answer(engine, ctx, caller, lambda: engine.start(args["definitionId"], args["input"], caller))
 
     async def get(args: Data, ctx: Context) -> Result:
         return to_result(await engine.get(args["workflowId"], ctx.caller))
 
     async def submit(args: Data, ctx: Context) -> Result:
-        def once() -> Awaitable[Answer]:
-            return engine.submit(
-                args["workflowId"],
-                int(args["expectedVersion"]),
-                args["transition"],
-                args["arguments"],
-                ctx.caller,
-                request_id=args.get("requestId", ""),
-                resolve=args.get("resolve", ""),
-                output=args.get("output"),
-            )
-
-        return to_result(await elicit_approval(engine, ctx, once))
+        caller, asked = ctx.caller, (args["workflowId"], int(args["expectedVersion"]), args["transition"])
+        optional = {"request_id": args.get("requestId", ""), "resolve": args.get("resolve", "")}
+        optional["output"] = args.get("output")
+        return await _answer(engine, ctx, caller, lambda: engine.submit(*asked, args["arguments"], caller, **optional))
 
     async def explain(args: Data, ctx: Context) -> Result:
         return to_result(
@@ -200,13 +192,18 @@ def to_result(answer: Answer) -> Result:
     return Result([text], structured=answer.data, is_error=answer.refused)
 
 
+async def _answer(engine: Engine, ctx: Context, caller: Caller, call: Callable[[], Awaitable[Answer]]) -> Result:
+    """Make a call; if it stops at an approval that the caller may give, ask the client for the decision."""
+    if not caller.principal.roles or "elicitation" not in caller.client_capabilities:
+        return to_result(await call())
+    return to_result(await elicit_approval(engine, ctx, call))
+
+
 async def elicit_approval(engine: Engine, ctx: Context, call: Callable[[], Awaitable[Answer]]) -> Answer:
-    """Make a call; if it stops at an approval that the caller may give, ask the client for the decision.
+    """Make a call, and ask the client for the decision about an approval that its caller may give.
 
     The call runs inside `ctx.once`: a modern client answers by repeating its request, which must not submit again.
     """
-    if not ctx.principal.roles or "elicitation" not in ctx.caller.client_capabilities:
-        return await call()
 
     async def once() -> list[Any]:
         answer = await call()
@@ -258,7 +255,7 @@ def run_tool(engine: Engine, definition: Definition) -> Capability:
         except WorkflowRefused as error:
             return failure(error.message)
         except asyncio.CancelledError:
-            await asyncio.shield(engine.spawn(engine.ending.abandon(workflow_id, "nobody waits for it any more")))
+            await asyncio.shield(engine.runner.spawn(engine.runner.abandon(workflow_id, "its caller is gone")))
             raise
         return to_result(run_answer(outcome, ctx.principal))
 

@@ -12,14 +12,21 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from waypost.capabilities.context import Caller
 from waypost.capabilities.principals import Principal
 from waypost.errors import WorkflowRefused, shorten
 from waypost.stores.records import MAX_KEY_BYTES, is_key
-from waypost.workflows.definitions import ENTER, Action, Definition, TransitionPlan, digest, with_defaults
+from waypost.workflows.definitions import (
+    ENTER,
+    WAITING,
+    Action,
+    Definition,
+    StatePlan,
+    TransitionPlan,
+    digest,
+    with_defaults,
+)
 from waypost.workflows.instance import (
     HUMAN,
-    WAITING,
     Approval,
     Body,
     Instance,
@@ -27,7 +34,6 @@ from waypost.workflows.instance import (
     Pending,
     PendingMove,
     is_system,
-    status_in,
 )
 from waypost.workflows.scope import MISSING, Proof
 
@@ -59,99 +65,74 @@ def check_version(instance: Instance, expected: int) -> None:
     pending_move = instance.pending_move
     if pending_move is None:
         return
-    if pending_move.kind == "approval":
-        assert pending_move.approval is not None
+    if pending_move.approval is not None:
         raise WorkflowRefused(
-            f"{pending_move.move} waits for a person with the role {pending_move.approval.role}.",
+            f"{pending_move.move} waits for the approval of a person with the role {pending_move.approval.role}.",
             "APPROVAL_PENDING",
             approval={"id": pending_move.approval.id},
         )
     if pending_move.kind == "unknown":
-        raise WorkflowRefused(
-            f"Nobody knows whether {pending_move.move} was done; resolve that first.",
-            "UNKNOWN_OUTCOME",
-            move=pending_move.move,
-        )
+        message = f"It is unknown whether {pending_move.move} was done; resolve that first."
+        raise WorkflowRefused(message, "UNKNOWN_OUTCOME", move=pending_move.move)
     waits = f"waits for workflow {pending_move.child}" if pending_move.kind == "child" else "is being executed"
     raise WorkflowRefused(f"{pending_move.move} {waits}; version {expected} is taken.", "STALE_WORKFLOW_VERSION")
 
 
-def check_entered(instance: Instance) -> None:
+def find_legal_transition(instance: Instance, expected: int, name: str, principal: Principal) -> TransitionPlan:
+    """The transition of that name, if the version, the state and the actor allow it; raises `WorkflowRefused`."""
+    check_version(instance, expected)
+    if instance.body.pending and not instance.is_over:
+        _check_entered(instance)
+    plan = None if instance.is_over else instance.state.transitions.get(name)
+    if plan is None:
+        where, legal = f"{instance.definition.id} has ended", list[str]()
+        if not instance.is_over:
+            where = f"{instance.state.name} has no transition {shorten(name)!r}"
+            legal = [key for key, one in instance.state.transitions.items() if one.model.actor != "deterministic"]
+        raise WorkflowRefused(f"{where}.", "INVALID_TRANSITION", legalTransitions=legal)
+    actor = plan.model.actor
+    if actor == "human" and HUMAN not in principal.roles:
+        raise WorkflowRefused(f"{name} requires a person; {principal.id} lacks the role human.", "ACTOR_MISMATCH")
+    if actor == "system" and not is_system(principal):
+        raise WorkflowRefused(f"{name} requires the role system; {principal.id} lacks it.", "ACTOR_MISMATCH")
+    return plan
+
+
+def _check_entered(instance: Instance) -> None:
     """Raise while the entry action or the chain of the state has not finished."""
-    if instance.is_over:
-        return
     if instance.goes_on:
         raise WorkflowRefused(
-            f"{instance.definition.id} goes on by itself from {instance.state.name}; "
+            f"{instance.definition.id} continues automatically from {instance.state.name}; "
             f"version {instance.version} is taken.",
             "STALE_WORKFLOW_VERSION",
         )
     halted = instance.body.halted
     if instance.body.pending == "enter" and halted is not None:
         why = {"errorClass": halted["errorClass"]} if "errorClass" in halted else {}
-        message = (
-            f"{instance.state.name} has not been entered, and nothing can be done there before: {halted['message']}"
-        )
+        message = f"The entry action of {instance.state.name} failed, and must succeed first: {halted['message']}"
         raise WorkflowRefused(message, "CHAIN_FAILED", **why)
 
 
-def get_transition(instance: Instance, name: str) -> TransitionPlan:
-    """The transition of that name out of the current state; raises if there is none."""
-    plan = None if instance.is_over else instance.state.transitions.get(name)
-    if plan is None:
-        where = (
-            f"{instance.definition.id} has ended"
-            if instance.is_over
-            else f"{instance.state.name} has no transition {shorten(name)!r}"
-        )
-        raise WorkflowRefused(f"{where}.", "INVALID_TRANSITION", legalTransitions=_legal(instance))
-    return plan
-
-
-def _legal(instance: Instance) -> list[str]:
-    return (
-        []
-        if instance.is_over
-        else [n for n, p in instance.state.transitions.items() if p.model.actor != "deterministic"]
-    )
-
-
-def check_actor(plan: TransitionPlan, principal: Principal) -> None:
-    """Raise if the transition is for people or for the system and the principal is neither."""
-    actor = plan.model.actor
-    if actor == "human" and HUMAN not in principal.roles:
-        raise WorkflowRefused(
-            f"{plan.name} takes a person, with the role human; {principal.id} is none.", "ACTOR_MISMATCH"
-        )
-    if actor == "system" and not is_system(principal):
-        raise WorkflowRefused(f"{plan.name} is the system's; {principal.id} is not.", "ACTOR_MISMATCH")
-
-
-def fill_arguments(plan: TransitionPlan, arguments: Data) -> Data:
-    """The arguments with defaults filled in; raises if they do not match the schema."""
-    if plan.schema is None:
-        return arguments
-    filled: Data = with_defaults(plan.model.input_schema, arguments)
-    if not plan.schema.is_valid(filled):
-        problems = plan.schema.problems(filled)
-        raise WorkflowRefused(
-            f"The arguments of {plan.name} do not fit: {'; '.join(problems)}",
-            "INPUT_SCHEMA_VIOLATION",
-            problems=problems,
-        )
-    return filled
+def check_arguments(instance: Instance, plan: TransitionPlan, principal: Principal, arguments: Data) -> Data:
+    """The arguments with defaults filled in; raises if they do not match the schema, or a guard does not hold."""
+    if plan.schema is not None:
+        arguments = with_defaults(plan.model.input_schema, arguments)
+        if not plan.schema.is_valid(arguments):
+            problems = plan.schema.problems(arguments)
+            message = f"The arguments of {plan.name} do not match its schema: {'; '.join(problems)}"
+            raise WorkflowRefused(message, "INPUT_SCHEMA_VIOLATION", problems=problems)
+    if plan.guard_texts:
+        check_guards(instance, plan, principal, arguments)
+    return arguments
 
 
 def check_guards(instance: Instance, plan: TransitionPlan, principal: Principal, arguments: Data) -> None:
     """Raise with the reasons if a guard of the transition does not hold."""
-    if not plan.guard_texts:
-        return
     scope = instance.scope(principal, arguments)
-    if plan.guards.holds(scope):
-        return
-    reasons = plan.guards.failures(scope)
-    why = "; ".join(reason["message"] for reason in reasons)
-    raise WorkflowRefused(f"{plan.name} is not allowed now: {why}", "GUARD_REJECTED", guards=reasons)
+    if not plan.guards.holds(scope):
+        reasons = plan.guards.failures(scope)
+        why = "; ".join(reason["message"] for reason in reasons)
+        raise WorkflowRefused(f"{plan.name} is not allowed now: {why}", "GUARD_REJECTED", guards=reasons)
 
 
 class AppliedTransition(msgspec.Struct, frozen=True):
@@ -178,10 +159,7 @@ def create_instance(
     """A new instance in its initial state, and the time at which maintenance looks at it."""
     now = time.time()
     state, model = definition.state(definition.initial), definition.model
-    pending: Pending = ""
-    if not state.model.terminal:
-        pending = "enter" if state.enter is not None else "chain" if state.chained else ""
-    status = status_in(state)
+    pending = _pending_in(state)
     body = Body(
         digest=definition.digest,
         owner=Principal(owner.id, owner.roles, owner.permissions, owner.scopes),
@@ -192,19 +170,25 @@ def create_instance(
         parent=parent,
         depth=depth,
         started_at=now,
-        outcome=status if state.model.terminal else "",
+        outcome=state.status if state.model.terminal else "",
         ended_at=now if state.model.terminal else 0.0,
     )
     instance = Instance(
-        id=workflow_id or new_id(), version=1, definition=definition, state=state, settled=status, body=body
+        id=workflow_id or new_id(), version=1, definition=definition, state=state, settled=state.status, body=body
     )
     return instance, 0.0 if state.model.terminal else now + CHAIN_GRACE_S if pending else body.deadline
+
+
+def _pending_in(state: StatePlan, *, enters: bool = True) -> Pending:
+    """What continues without a caller after a state is entered, or after its entry action."""
+    if state.model.terminal:
+        return ""
+    return "enter" if enters and state.enter is not None else "chain" if state.chained else ""
 
 
 def apply_transition(
     instance: Instance,
     pending_move: PendingMove,
-    action: Action,
     output: Any,
     now: float,
     proof: str | None = None,
@@ -214,7 +198,7 @@ def apply_transition(
 
     `proof` is the evidence that the executor reported; `details` are added to the history entry.
     """
-    plan = instance.plan(pending_move.move)
+    action, plan = instance.state.actions[pending_move.move], instance.state.transitions.get(pending_move.move)
     written: Data = {}
     body = instance.body
     if action.output is not None:
@@ -262,10 +246,10 @@ def interrupt(
     """The instance after a timeout or a cancellation: in the target state, or ended in its state."""
     entry = {"transition": move, "from": instance.state.name, "to": target or instance.state.name, "by": by, **details}
     if target is not None:
-        body = msgspec.structs.replace(instance.body, deadline=0.0)
+        body = replace(instance.body, deadline=0.0)
         return _arrive(instance, target, body, entry, now, enters=True)
     outcome = "cancelled" if status == "cancelled" else "failed"
-    body = msgspec.structs.replace(instance.body, pending="", halted=None, failure=None, outcome=outcome, ended_at=now)
+    body = replace(instance.body, pending="", halted=None, failure=None, outcome=outcome, ended_at=now)
     after = replace(
         instance, version=instance.version + 1, settled=status, body=body, pending_move=None, token="", until=0.0
     )
@@ -274,27 +258,23 @@ def interrupt(
 
 def _arrive(instance: Instance, target: str, body: Body, entry: Data, now: float, *, enters: bool) -> AppliedTransition:
     state = instance.state if target == instance.state.name else instance.definition.state(target)
-    terminal = state.model.terminal
-    pending: Pending = ""
-    if not terminal:
-        pending = "enter" if enters and state.enter is not None else "chain" if state.chained else ""
-    status = status_in(state)
+    terminal, pending = state.model.terminal, _pending_in(state, enters=enters)
     changes: Data = {}
     if body.pending != pending:
         changes["pending"] = pending
     if body.halted is not None or body.failure is not None:
         changes["halted"] = changes["failure"] = None
     if terminal:
-        changes |= {"outcome": status, "ended_at": now}
+        changes |= {"outcome": state.status, "ended_at": now}
     if changes:
-        body = msgspec.structs.replace(body, **changes)
+        body = replace(body, **changes)
     due_at = 0.0 if terminal else now + CHAIN_GRACE_S if pending else body.deadline
     after = Instance(
         id=instance.id,
         version=instance.version + 1,
         definition=instance.definition,
         state=state,
-        settled=status,
+        settled=state.status,
         body=body,
     )
     return AppliedTransition(after, due_at, entry)
@@ -303,7 +283,7 @@ def _arrive(instance: Instance, target: str, body: Body, entry: Data, now: float
 def keep_state(instance: Instance, error: Data | None, *, halted: bool) -> tuple[Instance, float]:
     """The instance after a failed move, in the same state and version, and when it is due next."""
     changes = {"halted": error, "failure": None} if halted else {"failure": error}
-    body = msgspec.structs.replace(instance.body, **changes)
+    body = replace(instance.body, **changes)
     settled = "chain_failed" if halted else instance.settled
     after = replace(instance, settled=settled, body=body, pending_move=None, token="", until=0.0)
     return after, body.deadline
@@ -311,46 +291,33 @@ def keep_state(instance: Instance, error: Data | None, *, halted: bool) -> tuple
 
 def clear_halt(instance: Instance) -> Instance:
     """The instance with the error removed that halted its chain."""
-    body = msgspec.structs.replace(instance.body, halted=None, failure=None)
+    body = replace(instance.body, halted=None, failure=None)
     return replace(instance, settled=WAITING, body=body)
 
 
-def describe_hop(before: Instance, pending_move: PendingMove, after: Instance) -> Data:
-    """A hop of a chain for an answer."""
-    return {
-        "fromState": before.state.name,
-        "transition": pending_move.move,
-        "toState": after.state.name,
-        "version": after.version,
-    }
-
-
-def choose_chained(instance: Instance, caller: Caller) -> str | Data:
+def choose_chained(instance: Instance, principal: Principal) -> str | Data:
     """The deterministic transition to take, a guarded one first; an error if none or several are possible."""
-    scope = instance.scope(caller.principal, {})
+    scope = instance.scope(principal, {})
     guarded = [plan for plan in instance.state.chained if plan.guard_texts]
     holding = [plan for plan in guarded if plan.guards.holds(scope)]
     if not holding:
         holding = [plan for plan in instance.state.chained if not plan.guard_texts]
     if len(holding) == 1:
         return holding[0].name
+    names = ", ".join(plan.name for plan in holding or instance.state.chained)
     return {
         "code": "CHAIN_FAILED",
-        "message": f"{'None' if not holding else 'More than one'} of the transitions out of {instance.state.name} "
-        f"can be taken by itself: {_names(holding or instance.state.chained)}.",
+        "message": f"{'More than one' if holding else 'None'} of the deterministic transitions out of "
+        f"{instance.state.name} can be taken: {names}.",
         "candidates": [plan.name for plan in holding],
     }
-
-
-def _names(plans: list[TransitionPlan] | tuple[TransitionPlan, ...]) -> str:
-    return ", ".join(plan.name for plan in plans)
 
 
 def request_approval(instance: Instance, action: Action, pending_move: PendingMove) -> Approval:
     """The approval that a move has to wait for, with the digest of what approvers are shown."""
     model = action.human
     assert model is not None
-    plan = instance.plan(pending_move.move)
+    plan = instance.state.transitions.get(pending_move.move)
     presents: Any = {"arguments": pending_move.arguments, "context": instance.body.context}
     if action.presents is not None:
         filled = action.presents.fill(instance.scope(pending_move.by, pending_move.arguments))

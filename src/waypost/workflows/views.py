@@ -33,6 +33,7 @@ _GONE: Final = Capability(
     kind=Kind.TOOL, id="", definition=ToolDefinition(""), handler=lambda _, __: None, is_async=False
 )
 """Stands in for what is not there: an instance may outlive its workflow, and the rules about it still hold."""
+DENIED: Final = "POLICY_DENIED"
 _SINGLE: Final = tool_name(PROXY)
 """What a single capability is used through, which is what rules are asked about."""
 
@@ -59,15 +60,17 @@ class Rights:
         return (_GONE, name) if tool is None else (tool, tool.id)
 
     def check(self, name: str, caller: Caller) -> None:
-        """Refuse what a rule is against; it counts."""
+        """Raise `WorkflowRefused` if the policy denies a tool; the check counts against rate limits."""
         if not self._guard.is_on or name == _SINGLE:
             return
-        decision = self._guard.decide(*self._row(name), caller)
+        tool = self._registry.find_tool(name)
+        decision = self._guard.decide(tool or _GONE, name if tool is None else tool.id, caller)
         if not decision.allowed:
-            raise PolicyDenied(decision.reason, decision.rule_type, decision.rule)
+            denial = PolicyDenied(decision.reason, decision.rule_type, decision.rule)
+            raise WorkflowRefused(denial.message, DENIED) from denial
 
     def against(self, name: str, caller: Caller, *, steady: bool = False) -> str:
-        """Why a caller would be refused a tool now, or at any time (`steady`); empty if nothing is against it."""
+        """Why a caller would be refused a tool now, or at any time (`steady`); empty if allowed."""
         if name == _SINGLE:
             return ""
         tool, known = self._row(name)
@@ -135,9 +138,6 @@ def step_tools(definition: Definition, state: str) -> Iterator[str]:
     steps = dict(zip(definition.names, definition.model.steps, strict=False))
     if (found := steps.get(state)) is not None:
         yield skill_name(found.skill) if found.skill else found.capability or ""
-
-
-DENIED: Final = "POLICY_DENIED"
 
 
 def describe_definition(found: Definition) -> Data:
@@ -239,10 +239,7 @@ def list_allowed(instance: Instance, principal: Principal, check: Callable[[Tran
     for name, plan in instance.state.transitions.items():
         reasons: list[Any] = []
         try:
-            transitions.check_version(instance, instance.version)
-            transitions.check_entered(instance)
-            transitions.get_transition(instance, name)
-            transitions.check_actor(plan, principal)
+            transitions.find_legal_transition(instance, instance.version, name, principal)
             check(plan)
             transitions.check_guards(instance, plan, principal, {})
         except WorkflowRefused as refused:
@@ -365,7 +362,7 @@ def describe_instance(instance: Instance, principal: Principal, chain: Sequence[
             answer["error"] = body.halted
         if body.failure is not None:
             answer["lastError"] = body.failure
-    answer["links"] = links(instance, principal)
+    answer["links"] = [] if instance.is_over else links(instance, principal)
     return answer
 
 
@@ -425,21 +422,13 @@ def no_instance_error(error: WorkflowRefused, *leads: Data, **about: Any) -> Ans
 
 
 def answer_outcome(instance: Instance, principal: Principal, error: Data | None, chain: Sequence[Data]) -> Answer:
-    """The answer after a move and its chain."""
-    return (
-        Answer(describe_instance(instance, principal, chain))
-        if error is None
-        else failure_answer(instance, principal, error, chain)
-    )
-
-
-def failure_answer(instance: Instance, principal: Principal, error: Data, chain: Sequence[Data] = ()) -> Answer:
-    """The answer after a move or chain that failed."""
+    """The answer after a move and its chain; `error` is why one of them failed."""
     answer = describe_instance(instance, principal, chain)
-    answer.pop("lastError", None)
-    answer["error"] = error
-    answer["links"] = _with_self(instance, answer["links"])
-    return Answer(answer, refused=True)
+    if error is not None:
+        answer.pop("lastError", None)
+        answer["error"] = error
+        answer["links"] = _with_self(instance, answer["links"])
+    return Answer(answer, refused=error is not None)
 
 
 def format_time(at: float) -> str:

@@ -70,14 +70,14 @@ class Workflows(Component):
         self._upstreams = upstreams
         self._capabilities: dict[str, models.Capability] = {}
         self._ways_out: dict[bool, Egress] = {}
-        surroundings = ExecutorContext(
+        context = ExecutorContext(
             connections=lambda: upstreams.connections,
             egress=self._egress,
             invoke=self._invoke,
             call_upstream=upstreams.call_admitted,
             function=self._function,
         )
-        self.engine = Engine(store, surroundings, audit=guard.audit, rights=Rights(registry, guard))
+        self.engine = Engine(store, context, Rights(registry, guard), guard.audit)
         self.watch = Watch(self.engine, store)
         self._always = [*workflow_tools(self.engine), *workflow_resources(self.engine, store)]
         self._tools: list[Capability] = []
