@@ -337,5 +337,5 @@ def test_workflows_wait_for_each_other_no_deeper_than_the_page_says() -> None:
 
     *others, deepest = asyncio.run(play())
     assert len(others) == 8
-    assert deepest.endswith("Workflows wait for each other more than 8 deep.")
+    assert deepest.endswith("Child workflows are nested more than 8 deep.")
     assert "| workflows that wait for each other | 8 deep |" in section(ANSWERS, "Limits")

@@ -24,6 +24,7 @@ from waypost.policy import Rule
 from waypost.workflows import executors, guards
 from waypost.workflows.checks import check_workflows
 from waypost.workflows.checks.places import Place, Report
+from waypost.workflows.definitions import Definition
 from waypost.workflows.executors import (
     EXECUTORS,
     Builder,
@@ -38,7 +39,9 @@ from waypost.workflows.executors.kind import fill_required
 from waypost.workflows.graph import mermaid
 from waypost.workflows.guards import GUARDS, CompiledGuard, GuardKind, compile_guard, register_guard, unregister_guard
 from waypost.workflows.guards.kind import Compiler, Fact, Lack, Opaque
+from waypost.workflows.replay import recorded, replay
 from waypost.workflows.scope import Scope, compile_template
+from waypost.workflows.simulation import ISOLATED
 
 
 class Shout(ExecutorFields, frozen=True, kw_only=True, tag="shout"):
@@ -102,6 +105,7 @@ HOLDS = GuardKind(
     ways=lambda guard, holds: [(Fact(Opaque(f"holds {guard.slot}"), holds),)],
     needs_instance=lambda guard: True,
     text=lambda guard: f"has {guard.slot}",
+    truth=lambda guard, known: None if guard.slot == "unrecorded" else known.evaluate(guard),
 )
 
 WORDS: Json = {"kind": "shout", "text": "$.arguments.word"}
@@ -199,6 +203,23 @@ async def test_rules_about_what_a_kind_from_outside_names_are_kept() -> None:
 
 
 @pytest.mark.usefixtures("toys")
+@pytest.mark.parametrize(
+    ("slot", "verdict"), [("said", "allowed"), ("missing", "refused"), ("unrecorded", "not_known")]
+)
+def test_a_kind_from_outside_decides_in_a_replay_whether_it_holds(slot: str, verdict: str) -> None:
+    guard = {"kind": "any_of", "guards": [{"kind": "all_of", "guards": [{"kind": "holds", "slot": slot}]}]}
+    definition = model(
+        flow({"a": {"transitions": {"end": {"target": "b", "guards": [guard]}}}, "b": {"terminal": True}})
+    )
+    rows = [
+        {"version": 1, "transition": "$start", "from": None, "to": "a", "by": "ann", "delta": {"said": "x"}},
+        {"version": 2, "transition": "end", "from": "a", "to": "b", "by": "ann"},
+    ]
+    replayed = replay(Definition("flow", definition, ISOLATED), recorded({"history": rows}))
+    assert [commit.verdict for commit in replayed.commits] == ["allowed", verdict]
+
+
+@pytest.mark.usefixtures("toys")
 def test_a_kind_from_outside_is_drawn() -> None:
     drawn = mermaid(model(FLOW))
     assert "say (loud)" in drawn
@@ -273,7 +294,7 @@ def test_an_executor_kind_without_one_of_its_parts_cannot_be_made(part: str) -> 
         ExecutorKind(**parts)
 
 
-@pytest.mark.parametrize("part", ["compile", "expressions", "ways", "needs_instance", "text"])
+@pytest.mark.parametrize("part", ["compile", "expressions", "ways", "needs_instance", "text", "truth"])
 def test_a_guard_kind_without_one_of_its_parts_cannot_be_made(part: str) -> None:
     parts: dict[str, Any] = {
         "model": Holds,
@@ -282,6 +303,7 @@ def test_a_guard_kind_without_one_of_its_parts_cannot_be_made(part: str) -> None
         "ways": lambda guard, holds: [],
         "needs_instance": lambda guard: False,
         "text": None,
+        "truth": None,
     }
     assert GuardKind(**parts).name == "holds"
     del parts[part]
@@ -310,6 +332,7 @@ def test_a_part_that_speaks_of_a_field_that_is_not_there_is_refused() -> None:
             ways=lambda guard, holds: [],
             needs_instance=lambda guard: False,
             text=None,
+            truth=lambda guard, known: None,
         )
 
 

@@ -204,7 +204,7 @@ async def test_when_the_time_is_over_the_same_request_is_told_so(leads: Json, st
         await b.once(told, lambda seen: seen["version"] == 2)
         again = await b.submit(told, "ask", requestId="r")
         assert (again.refused, again.code, again["state"]) == (True, "EXECUTOR_FAILED", state)
-        assert again["error"]["message"] == f"The time of {told.id} was over before ask ended."
+        assert again["error"]["message"] == f"{told.id} timed out before ask ended."
         assert again["error"]["errorClass"] == "timeout"
         assert await b.engine.approvals.waiting() == []
 

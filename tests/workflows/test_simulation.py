@@ -182,7 +182,7 @@ def test_a_chain_that_does_not_go_on_is_told() -> None:
     assert not report.ok
     (failure,) = report.chain_failures
     assert failure.state == "b"
-    assert failure.reasons[0].startswith("None of the transitions out of b can be taken by itself")
+    assert failure.reasons[0].startswith("None of the deterministic transitions out of b can be taken")
     assert report.states["c"] > 0
 
 

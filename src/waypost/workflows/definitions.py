@@ -280,6 +280,8 @@ class TransitionPlan:
     name: str
     model: models.Transition
     guards: Guards
+    guard_models: tuple[GuardModel, ...]
+    """Its guards, with the evidence that it requires as the last one."""
     guard_texts: tuple[str, ...]
     action: Action
     schema: Validator | None
@@ -414,6 +416,7 @@ def _plan_step(definition: Definition, walk: Walk, name: str) -> StatePlan:
         models.Transition(target=following, actor="deterministic", title=step.skill or step.capability),
         compile_guards([]),
         (),
+        (),
         action,
         None,
         None,
@@ -438,6 +441,7 @@ def _plan_transition(definition: Definition, where: str, name: str, model: model
         name,
         model,
         compile_guards(guards),
+        tuple(guards),
         tuple(map(record_of, guards)),
         _plan_action(definition, where, model),
         None if model.input_schema is None else Validator(model.input_schema),

@@ -7,6 +7,7 @@ roles of whoever is not the one who started the run.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final, Literal, TypedDict
 
 import msgspec
@@ -25,13 +26,8 @@ from waypost.workflows.definitions import (
     digest,
     with_defaults,
 )
-from waypost.workflows.guards import CompiledGuard, compile_guard
-from waypost.workflows.guards.all_of import AllOf
-from waypost.workflows.guards.any_of import AnyOf
-from waypost.workflows.guards.evidence import EvidenceGuard
-from waypost.workflows.guards.not_ import Not
-from waypost.workflows.guards.permission import PermissionGuard
-from waypost.workflows.guards.role import RoleGuard
+from waypost.workflows.guards import compile_guard
+from waypost.workflows.guards.kind import Knowledge
 from waypost.workflows.scope import MISSING, Path, Proof, Scope
 
 Data = dict[str, Any]
@@ -220,7 +216,7 @@ class _Judge:
         arguments = self._arguments(plan)
         self._judge_actor(plan, bool(self._row.get("chained")), chains=bool(state.chained))
         self._judge_arguments(plan, arguments)
-        for guard in _guards(plan):
+        for guard in plan.guard_models:
             self._judge_guard(guard, arguments)
         if self._row.get("chained"):
             self._judge_others([other for other in state.chained if other is not plan and other.guard_texts])
@@ -230,7 +226,7 @@ class _Judge:
         """Whether another transition would be taken by itself now, or could be as well, which stops a chain."""
         scope = self._walk.scope(self._row, self._version, {})
         for other in others:
-            truth = _all([self._truth(guard, scope, {}) for guard in _guards(other)])
+            truth = self._truth(other.guard_models, scope, {})
             if truth:
                 self._refuse(f"{other.name} can be taken by itself now.")
             elif truth is None:
@@ -272,30 +268,17 @@ class _Judge:
     def _judge_guard(self, model: GuardModel, arguments: Data | None) -> None:
         guard = compile_guard(model)
         scope = self._walk.scope(self._row, self._version, arguments)
-        truth = self._truth(model, scope, arguments)
+        truth = self._truth([model], scope, arguments)
         if truth is False:
             for reason in guard.failures(scope):
                 self._refuse(reason["message"], guard=reason["guard"], operands=reason["operands"])
         elif truth is None:
             self._doubt("Whether a guard holds is not known.", guard=guard.data)
 
-    def _truth(self, model: GuardModel, scope: Scope, arguments: Data | None) -> bool | None:
-        """Whether a guard holds; nothing, where that depends on what is not known."""
-        match model:
-            case AllOf():
-                return _all([self._truth(inner, scope, arguments) for inner in model.guards])
-            case AnyOf():
-                return _negated(_all([_negated(self._truth(inner, scope, arguments)) for inner in model.guards]))
-            case Not():
-                return _negated(self._truth(model.guard, scope, arguments))
-            case RoleGuard() | PermissionGuard() if not self._walk.knows(self._row):
-                return None
-        guard = compile_guard(model)
-        return guard.holds(scope) if self._is_known(guard, scope, arguments) else None
-
-    def _is_known(self, guard: CompiledGuard, scope: Scope, arguments: Data | None) -> bool:
-        paths = [path for expression in guard.expressions for path in expression.paths]
-        return not any(_is_hidden(path, scope, arguments) for path in paths)
+    def _truth(self, guards: Iterable[GuardModel], scope: Scope, arguments: Data | None) -> bool | None:
+        """Whether all guards hold; None where that depends on something that is not known."""
+        knows_caller = self._walk.knows(self._row)
+        return Knowledge(scope, knows_caller, lambda path: _is_hidden(path, scope, arguments)).all_true(guards)
 
     def _judge_target(self, plan: TransitionPlan, target: str, arguments: Data | None) -> None:
         """Whether the transition leads where it led, of what is in the context behind it."""
@@ -308,7 +291,7 @@ class _Judge:
         scope = self._walk.scope(self._row, self._version, arguments)
         scope.context = {**scope.context, **(self._row.get("delta") or {})}
         for branch in plan.model.branches:
-            truth = self._truth(branch.when, scope, arguments)
+            truth = self._truth([branch.when], scope, arguments)
             if truth is None:
                 self._doubt(f"Whether {plan.name} would lead to {branch.target} is not known.")
                 return
@@ -318,14 +301,6 @@ class _Judge:
                 return
         if plan.model.target != target:
             self._refuse(f"{plan.name} leads to {plan.model.target} now, not to {target}.")
-
-
-def _guards(plan: TransitionPlan) -> list[GuardModel]:
-    """The guards of a transition, evidence that it asks for among them."""
-    found = list(plan.model.guards)
-    if plan.model.evidence is not None and plan.model.evidence.requires:
-        found.append(EvidenceGuard(requires=plan.model.evidence.requires))
-    return found
 
 
 def _is_hidden(path: Path, scope: Scope, arguments: Data | None) -> bool:
@@ -341,13 +316,3 @@ def _holds_hidden(value: Any) -> bool:
     if isinstance(value, list):
         return any(map(_holds_hidden, value))
     return bool(value == HIDDEN)
-
-
-def _all(parts: list[bool | None]) -> bool | None:
-    if False in parts:
-        return False
-    return None if None in parts else True
-
-
-def _negated(truth: bool | None) -> bool | None:
-    return None if truth is None else not truth

@@ -7,6 +7,8 @@ or reject by chance, and whoever acts has some of the roles that the definition 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
 from random import Random
 from typing import Any, Final
 
@@ -14,17 +16,13 @@ import msgspec
 
 from waypost.capabilities.principals import Principal
 from waypost.errors import ExecutorFailed, WorkflowRefused
-from waypost.kinds import ExecutorModel, GuardModel
+from waypost.kinds import ExecutorModel, GuardModel, nested_in
 from waypost.workflows import transitions
 from waypost.workflows.definitions import ENTER, TIMEOUT, Action, Definition, TransitionPlan
 from waypost.workflows.executors import build
 from waypost.workflows.executors.human import Human
 from waypost.workflows.executors.kind import ExecutorContext
-from waypost.workflows.guards.all_of import AllOf
-from waypost.workflows.guards.any_of import AnyOf
-from waypost.workflows.guards.not_ import Not
-from waypost.workflows.guards.permission import PermissionGuard
-from waypost.workflows.guards.role import RoleGuard
+from waypost.workflows.guards.kind import Has, TooManyWays, ways_of
 from waypost.workflows.instance import HUMAN, SYSTEM, Approval, Instance, PendingMove
 from waypost.workflows.samples import Interests, own_root
 from waypost.workflows.steps import ON_ERROR, ON_SUCCESS, Done
@@ -309,12 +307,10 @@ class _Cast:
         roles, permissions = {HUMAN, SYSTEM}, set[str]()
         for name in definition.names:
             for transition in definition.state(name).model.transitions.values():
-                branches = (branch.when for branch in transition.branches)
-                for guard in _leaves([*transition.guards, *branches]):
-                    if isinstance(guard, RoleGuard):
-                        roles.add(guard.role)
-                    elif isinstance(guard, PermissionGuard):
-                        permissions.add(guard.permission)
+                for guard in (*transition.guards, *(branch.when for branch in transition.branches)):
+                    found = list(_possessions(guard))
+                    roles |= {one.name for one in found if one.what == "role"}
+                    permissions |= {one.name for one in found if one.what == "permission"}
         self._roles, self._permissions = sorted(roles), sorted(permissions)
         self.everybody = Principal("ann", tuple(self._roles), tuple(self._permissions))
         self._proofs: dict[tuple[str, str], str | None] = {}
@@ -336,17 +332,12 @@ class _Cast:
         return self._proofs[place]
 
 
-def _leaves(guards: list[GuardModel]) -> list[GuardModel]:
-    found: list[GuardModel] = []
-    for guard in guards:
-        match guard:
-            case AllOf() | AnyOf():
-                found += _leaves(guard.guards)
-            case Not():
-                found += _leaves([guard.guard])
-            case _:
-                found.append(guard)
-    return found
+def _possessions(guard: GuardModel) -> Iterator[Has]:
+    """The roles and permissions that a guard and those nested in it ask for."""
+    for _, inner in nested_in(guard, GuardModel):
+        yield from _possessions(inner)
+    with suppress(TooManyWays):
+        yield from (fact.atom for way in ways_of(guard, True) for fact in way if isinstance(fact.atom, Has))
 
 
 def _approved(human: Human) -> Approval:

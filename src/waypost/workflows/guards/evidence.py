@@ -75,4 +75,5 @@ EVIDENCE: Final = GuardKind(
     ways=_ways,
     needs_instance=lambda guard: True,
     text=None,
+    truth=lambda guard, known: known.evaluate(guard),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 from msgspec import Meta, Struct
 
@@ -47,6 +47,9 @@ class JsonPathGuard(Struct, GuardModel, frozen=True, kw_only=True, rename="camel
     """The old name of `expr`."""
 
     expr: Annotated[str, Meta(description="The expression.")]
+
+
+G = TypeVar("G", ExprGuard, JsonPathGuard)
 
 
 def _compile(guard: ExprGuard | JsonPathGuard, compiler: Compiler) -> CompiledGuard:
@@ -106,19 +109,17 @@ def _ways_of_node(node: Node, holds: bool) -> Ways:
             return [(Fact(node, holds),)]
 
 
-EXPR: Final = GuardKind(
-    model=ExprGuard,
-    compile=_compile,
-    expressions=("expr",),
-    ways=_ways,
-    needs_instance=lambda guard: False,
-    text=lambda guard: guard.expr,
-)
-JSONPATH: Final = GuardKind(
-    model=JsonPathGuard,
-    compile=_compile,
-    expressions=("expr",),
-    ways=_ways,
-    needs_instance=lambda guard: False,
-    text=lambda guard: guard.expr,
-)
+def _kind(model: type[G]) -> GuardKind[G]:
+    return GuardKind(
+        model=model,
+        compile=_compile,
+        expressions=("expr",),
+        ways=_ways,
+        needs_instance=lambda guard: False,
+        text=lambda guard: guard.expr,
+        truth=lambda guard, known: known.evaluate(guard),
+    )
+
+
+EXPR: Final = _kind(ExprGuard)
+JSONPATH: Final = _kind(JsonPathGuard)

@@ -5,18 +5,19 @@ Reasons are shown to the caller: values and texts under keys that look secret ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypedDict, TypeVar
 
 import msgspec
 
+from waypost.capabilities.principals import Principal
 from waypost.errors import DefinitionError
 from waypost.kinds import GUARDS, GuardModel
 from waypost.redaction import HIDDEN, is_secret_name
 from waypost.workflows.expressions import Compare, Expression, Literal
-from waypost.workflows.scope import GUARD_ROOTS, MISSING, Path, Scope
+from waypost.workflows.scope import GUARD_ROOTS, MISSING, Path, Scope, quoted
 
 MAX_DEPTH: Final = 64
 """How deep guards may be nested."""
@@ -120,7 +121,36 @@ Ways: TypeAlias = list[tuple[Fact, ...]]
 
 
 class TooManyWays(Exception):
-    """There are more ways than are looked at."""
+    """There are more ways than are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """What is known about a recorded moment: the scope, the caller's roles and permissions, and which values."""
+
+    scope: Scope
+    knows_caller: bool
+    is_hidden: Callable[[Path], bool]
+
+    def truth(self, guard: GuardModel) -> bool | None:
+        """Whether a guard holds, as its kind decides it."""
+        return kind_of(guard).truth(guard, self)
+
+    def evaluate(self, guard: GuardModel) -> bool | None:
+        """Whether a guard holds; None if an expression in it reads a hidden value."""
+        compiled = Compiler().compile(guard)
+        hidden = any(self.is_hidden(path) for expression in compiled.expressions for path in expression.paths)
+        return None if hidden else compiled.holds(self.scope)
+
+    def all_true(self, guards: Iterable[GuardModel], holds: bool = True) -> bool | None:
+        """Whether all guards hold, or all do not hold (`holds=False`); one that does otherwise decides."""
+        found = [self.truth(guard) for guard in guards]
+        return False if (not holds) in found else None if None in found else True
+
+
+def negate(truth: bool | None) -> bool | None:
+    """The opposite; what is not known stays so."""
+    return None if truth is None else not truth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +169,8 @@ class GuardKind(Generic[M]):
     """Whether it can never hold outside of a workflow."""
     text: Callable[[M], str] | None
     """The guard as one line, for graphs and histories; None where that is its kind, and its JSON."""
+    truth: Callable[[M, Knowledge], bool | None]
+    """Whether it holds in a recorded instance; None where that depends on something that was not recorded."""
 
     def __post_init__(self) -> None:
         struct: Any = self.model
@@ -215,6 +247,65 @@ def ways_of_any(parts: Iterable[Ways]) -> Ways:
 def ways_of(guard: GuardModel, holds: bool) -> Ways:
     """The ways in which a guard holds, or does not, as far as its form says; raises `TooManyWays`."""
     return kind_of(guard).ways(guard, holds)
+
+
+def group_kind(
+    model: type[M], *, every: bool, lacks: Callable[[dict[str, Any], Sequence[CompiledGuard], Scope], list[Lack]]
+) -> GuardKind[M]:
+    """A kind whose `guards` all have to hold (`every`), or one of them; `lacks` gives the reasons why not."""
+
+    def inner(guard: Any) -> list[GuardModel]:
+        found: list[GuardModel] = guard.guards
+        return found
+
+    def compile(guard: M, compiler: Compiler) -> CompiledGuard:
+        guards = [compiler.compile(one) for one in inner(guard)]
+        data = {"kind": kind.name, "guards": [one.data for one in guards]}
+        holds = all_hold(guards) if every else lambda scope: any(one.holds(scope) for one in guards)
+        return CompiledGuard(data, holds, lambda scope: lacks(data, guards, scope), expressions_of(guards))
+
+    def find_ways(guard: M, holds: bool) -> Ways:
+        parts = [ways_of(one, holds) for one in inner(guard)]
+        return ways_together(parts) if holds == every else ways_of_any(parts)
+
+    def needs_instance(guard: M) -> bool:
+        found = [kind_of(one).needs_instance(one) for one in inner(guard)]
+        return any(found) if every else bool(found) and all(found)
+
+    def truth(guard: M, known: Knowledge) -> bool | None:
+        return known.all_true(inner(guard)) if every else negate(known.all_true(inner(guard), holds=False))
+
+    kind = GuardKind(
+        model=model,
+        compile=compile,
+        expressions=(),
+        ways=find_ways,
+        needs_instance=needs_instance,
+        text=None,
+        truth=truth,
+    )
+    return kind
+
+
+def possession_kind(model: type[M], owned: Callable[[Principal], Collection[str]]) -> GuardKind[M]:
+    """A kind that asks the caller for what its only field names, such as a role; `owned` is what a caller has."""
+    struct: Any = model
+    (field,) = struct.__struct_fields__
+
+    def compile(guard: M, compiler: Compiler) -> CompiledGuard:
+        data, name = msgspec.to_builtins(guard), getattr(guard, field)
+        lack = Lack(data, f"the caller lacks the {field} {quoted(name)}")
+        return CompiledGuard(data, lambda scope: name in owned(scope.principal), lambda scope: [lack])
+
+    return GuardKind(
+        model=model,
+        compile=compile,
+        expressions=(),
+        ways=lambda guard, holds: [(Fact(Has(field, getattr(guard, field)), holds),)],
+        needs_instance=lambda guard: False,
+        text=None,
+        truth=lambda guard, known: known.evaluate(guard) if known.knows_caller else None,
+    )
 
 
 def redacted(value: Any, depth: int = 0) -> Any:

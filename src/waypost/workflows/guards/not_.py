@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 from waypost.kinds import GuardModel
-from waypost.workflows.guards.kind import CompiledGuard, Compiler, GuardKind, Lack, read_operands, ways_of
+from waypost.workflows.guards.kind import CompiledGuard, Compiler, GuardKind, Lack, negate, read_operands, ways_of
 from waypost.workflows.scope import Scope
 
 
@@ -36,4 +36,5 @@ NOT: Final = GuardKind(
     ways=lambda guard, holds: ways_of(guard.guard, not holds),
     needs_instance=lambda guard: False,
     text=None,
+    truth=lambda guard, known: negate(known.truth(guard.guard)),
 )

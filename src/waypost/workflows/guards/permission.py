@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-import msgspec
 from msgspec import Meta, Struct
 
 from waypost.config.models import Name
 from waypost.kinds import GuardModel
-from waypost.workflows.guards.kind import CompiledGuard, Compiler, Fact, GuardKind, Has, Lack
-from waypost.workflows.scope import quoted
+from waypost.workflows.guards.kind import possession_kind
 
 
 class PermissionGuard(
@@ -21,17 +19,4 @@ class PermissionGuard(
     permission: Annotated[Name, Meta(description="The permission.")]
 
 
-def _compile(guard: PermissionGuard, compiler: Compiler) -> CompiledGuard:
-    data, permission = msgspec.to_builtins(guard), guard.permission
-    lack = Lack(data, f"the caller lacks the permission {quoted(permission)}")
-    return CompiledGuard(data, lambda scope: permission in scope.principal.permissions, lambda scope: [lack])
-
-
-PERMISSION: Final = GuardKind(
-    model=PermissionGuard,
-    compile=_compile,
-    expressions=(),
-    ways=lambda guard, holds: [(Fact(Has("permission", guard.permission), holds),)],
-    needs_instance=lambda guard: False,
-    text=None,
-)
+PERMISSION: Final = possession_kind(PermissionGuard, lambda caller: caller.permissions)
