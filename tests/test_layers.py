@@ -17,7 +17,7 @@ HOUSE = (
     {"testing"},
     {"hub"},
     {"runtime"},
-    {"api"},
+    {"api", "hooks"},
     {"gateway"},
     {"imports", "search"},
     {"workflows"},
@@ -38,7 +38,7 @@ HOUSE = (
     {"buses"},
     {"config", "settings"},
     {"wire"},
-    {"corked", "errors", "hooks", "kinds", "loops", "redaction", "suggestions", "version"},
+    {"corked", "errors", "kinds", "loops", "redaction", "suggestions", "version"},
 )
 """The rooms from top to bottom; a room knows the rooms below it."""
 

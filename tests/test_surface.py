@@ -106,7 +106,7 @@ def test_metrics_count_the_tools_that_are_listed(surface: Surface) -> None:
 
     async def scenario() -> None:
         async with agent(hub) as a:
-            told = await collect_metrics(hub.runtime, hub.counters, ANONYMOUS)
+            told = await collect_metrics(hub.runtime, hub.core.pipeline.counters, ANONYMOUS)
             assert told.mcp.tools_registered == len(await a.client.list_tools()) == len(LISTED[surface])
 
     asyncio.run(scenario())

@@ -1,13 +1,24 @@
-"""Lifecycle hooks: which there are, and how several functions for one hook are run."""
+"""Lifecycle hooks: which there are, how several functions for one hook are run, and the methods to override."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, Literal, cast
 
+from waypost.capabilities.capability import Kind
+from waypost.capabilities.context import Context, pause_deadline
+from waypost.capabilities.session import Session
 from waypost.errors import DefinitionError
 from waypost.loops import maybe_await
+from waypost.protocol import dispatch, methods
+from waypost.protocol.exchange import Exchange
+from waypost.protocol.lists import Page
+from waypost.runtime.core import Core
+from waypost.wire import versions
+from waypost.wire.definitions import Implementation
+
+ListName = Literal["tools", "prompts", "resources", "resource_templates"]
 
 Hook = Callable[..., Awaitable[Any] | Any]
 
@@ -118,3 +129,142 @@ def check_hook(name: str) -> None:
     """Raise `DefinitionError` for a name that is no hook."""
     if name not in HOOKS:
         raise DefinitionError(f"There is no hook {name!r}; there are {', '.join(HOOKS)}.")
+
+
+class HookMethods:
+    """The methods that a subclass of `Hub` may override; each default is what the hub does without an override."""
+
+    def __init__(
+        self, info: Implementation, instructions: str | None, capabilities: dict[str, dict[str, Any]] | None
+    ) -> None:
+        self.info = info
+        self.hooks = Hooks(self._get_override)
+        self._instructions = instructions
+        self._capabilities = capabilities
+
+    def _get_override(self, hook: str) -> Hook | None:
+        method = f"on_{hook}"
+        is_own = getattr(type(self), method, None) is not getattr(HookMethods, method, None)
+        return getattr(self, method) if is_own else None
+
+    @property
+    def core(self) -> Core:
+        """What every component may use."""
+        raise NotImplementedError
+
+    def server_info(self) -> Implementation | Mapping[str, Any]:
+        """What `initialize` answers as the server's info."""
+        return self.hooks.describe("server_info") or self.info
+
+    def server_capabilities(self) -> dict[str, Any] | None:
+        """What the hub declares to clients; `None` declares what is registered."""
+        return self.hooks.describe("server_capabilities") or self._capabilities
+
+    def supported_protocol_versions(self) -> Sequence[str]:
+        """The protocol versions the hub serves."""
+        return self.hooks.describe("supported_protocol_versions") or versions.ALL
+
+    def instructions(self) -> str | None:
+        """How to use the hub."""
+        return self.hooks.describe("instructions") or self._instructions
+
+    async def on_init(self, client_info: Any, session: Session) -> None:
+        """A client sent `initialize`; its session is new."""
+
+    async def on_request(self, method: str, params: dict[str, Any], ctx: Context) -> dict[str, Any]:
+        """Any request; an override answers all of them itself, or goes on to this."""
+
+        async def route(method: str, params: dict[str, Any], ctx: Context) -> dict[str, Any]:
+            return await dispatch.route(self.core.engine, method, params, cast("Exchange", ctx.caller))
+
+        answer: dict[str, Any] = await self.hooks.go_on("request", (method, params, ctx), route)
+        return answer
+
+    async def on_notification(self, method: str, params: dict[str, Any], ctx: Context) -> None:
+        """A notification of a client with a session."""
+
+    async def on_list_tools(self, cursor: str | None, ctx: Context) -> Page:
+        """What `tools/list` answers; override it to decide per request."""
+        return await self._list("tools", cursor, ctx)
+
+    async def on_list_prompts(self, cursor: str | None, ctx: Context) -> Page:
+        """What `prompts/list` answers; override it to decide per request."""
+        return await self._list("prompts", cursor, ctx)
+
+    async def on_list_resources(self, cursor: str | None, ctx: Context) -> Page:
+        """What `resources/list` answers; override it to decide per request."""
+        return await self._list("resources", cursor, ctx)
+
+    async def on_list_resource_templates(self, cursor: str | None, ctx: Context) -> Page:
+        """What `resources/templates/list` answers; override it to decide per request."""
+        return await self._list("resource_templates", cursor, ctx)
+
+    async def _list(self, kind: ListName, cursor: str | None, ctx: Context) -> Page:
+        page: Page = await self.hooks.go_on(
+            f"list_{kind}", (cursor, ctx), lambda cursor, ctx: self.core.engine.lists.select(Kind(kind), cursor)
+        )
+        return page
+
+    async def on_tool_call(self, name: str, arguments: dict[str, Any], ctx: Context) -> Any:
+        """A call of a tool; an override answers it, or goes on to this."""
+
+        async def call(name: str, arguments: dict[str, Any], ctx: Context) -> Any:
+            with pause_deadline(ctx):
+                return await self.core.pipeline.call(name, arguments, ctx.caller)
+
+        return await self.hooks.go_on("tool_call", (name, arguments, ctx), call)
+
+    async def on_resource_read(self, uri: str, ctx: Context) -> Any:
+        """A read of a resource; an override answers it, or goes on to this."""
+        return await self.hooks.go_on(
+            "resource_read", (uri, ctx), lambda uri, ctx: self.core.pipeline.read(uri, ctx.caller)
+        )
+
+    async def on_prompt_get(self, name: str, arguments: dict[str, Any], ctx: Context) -> Any:
+        """A request for a prompt; an override answers it, or goes on to this."""
+        return await self.hooks.go_on(
+            "prompt_get",
+            (name, arguments, ctx),
+            lambda name, arguments, ctx: self.core.pipeline.prompt(name, arguments, ctx.caller),
+        )
+
+    async def on_completion(self, ref: str, argument: Mapping[str, Any], ctx: Context) -> list[str]:
+        """Values for an argument being typed; `ref` is a prompt's name or a template's URI."""
+
+        async def complete(ref: str, argument: Mapping[str, Any], ctx: Context) -> list[str]:
+            values: list[str] = (await methods.complete_argument(self.core.engine, ref, argument, ctx.caller))["values"]
+            return values
+
+        found: list[str] = await self.hooks.go_on("completion", (ref, argument, ctx), complete)
+        return found
+
+    async def on_elicitation(self, response: dict[str, Any], request_id: str, session: Session) -> None:
+        """The answer to `session.send_elicitation`."""
+
+    async def on_sampling(self, response: dict[str, Any], request_id: str, session: Session) -> None:
+        """The answer to `session.send_sampling`."""
+
+    async def on_roots(self, roots: list[dict[str, Any]], request_id: str, session: Session) -> None:
+        """The answer to `session.send_roots`."""
+
+    async def on_event(self, event: Any, session: Session) -> None:
+        """An event sent to a session with `hub.send`."""
+
+    async def on_call(self, request: Any, session: Session) -> Any:
+        """A request to a session with `hub.call`; what is returned is its reply."""
+
+    async def on_cast(self, request: Any, session: Session) -> None:
+        """A request to a session with `hub.cast`, which waits for no reply."""
+
+    async def on_terminate(self, reason: str, session: Session) -> None:
+        """A session ends: `closed`, `disconnected`, `expired`, `revoked` or `shutdown`."""
+
+    async def on_session_expired(self, session_id: str, session: Session) -> Mapping[str, Any] | None:
+        """A client comes back with a session that ended; return other client info, or raise to refuse."""
+        return None
+
+    async def on_start(self) -> None:
+        """Every component has started; no client is served yet."""
+
+    async def on_stop(self) -> None:
+        """The hub stops; every component still works."""

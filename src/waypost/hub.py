@@ -2,51 +2,40 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from waypost.capabilities.capability import Capability, Kind
-from waypost.capabilities.context import Caller, Context, pause_deadline
 from waypost.capabilities.options import Options, ResourceOptions, ToolOptions, parse_options
-from waypost.capabilities.principals import Principal
 from waypost.capabilities.prompts import prompt_from_function
 from waypost.capabilities.registry import Registry
 from waypost.capabilities.resources import resource_from_function
-from waypost.capabilities.results import Result
-from waypost.capabilities.session import ListKind, Session
+from waypost.capabilities.session import ListKind
 from waypost.capabilities.tools import Toolkit, expand, instantiate, tool_from_function, tool_options
-from waypost.errors import CallError, DefinitionError, PolicyDenied, ToolError, UnknownTool, WaypostError
-from waypost.hooks import Hook, Hooks, check_hook
+from waypost.errors import DefinitionError, WaypostError
+from waypost.hooks import HookMethods, ListName, check_hook
 from waypost.policy.rules import Rule
-from waypost.protocol import dispatch, methods
-from waypost.protocol.exchange import Exchange
 from waypost.protocol.lists import Page
-from waypost.protocol.session import LegacySession
 from waypost.runtime.component import Component, is_component
 from waypost.runtime.core import Core, CoreOptions, Launch
 from waypost.runtime.runtime import Runtime
 from waypost.settings import Settings, settings_from_options
 from waypost.stores.directory import data_directory
 from waypost.stores.store import Store
-from waypost.wire import versions
 from waypost.wire.definitions import Implementation
 
 if TYPE_CHECKING:
     from waypost.config.models import Workflow
     from waypost.documents.documents import Documents
     from waypost.documents.folders.folders import SkillFolders
-    from waypost.execution.counters import Counters
-    from waypost.gateway.gateway import Gateway
     from waypost.identity import Authentication
     from waypost.identity.key_ring import KeyRing
-    from waypost.imports.imports import Imports
     from waypost.policy.guard import PolicyGuard
     from waypost.protocol.engine import Engine
     from waypost.skills.skill_set import SkillSet
@@ -55,11 +44,10 @@ if TYPE_CHECKING:
     from waypost.workflows.workflows import Workflows
 
 F = TypeVar("F", bound=Callable[..., Any])
-ListName = Literal["tools", "prompts", "resources", "resource_templates"]
 Lifespan = Callable[["Hub"], AbstractAsyncContextManager[Any]]
 
 
-class Hub:
+class Hub(HookMethods):
     """One server for everything an agent can reach: add capabilities, then run it.
 
     `options` are the settings of the section `server` by their Python names, and the times in seconds that older
@@ -99,7 +87,7 @@ class Hub:
             raise DefinitionError(
                 f"Hub: capabilities must be a dict of what each capability declares, not {capabilities!r}."
             )
-        self.info = Implementation(
+        info = Implementation(
             name,
             version,
             title=title or UNSET,
@@ -107,15 +95,12 @@ class Hub:
             website_url=website_url or UNSET,
             icons=UNSET if icons is None else icons,
         )
+        super().__init__(info, instructions, capabilities)
         self.settings = settings_from_options(options, workers, settings)
         self.registry = Registry()
         self.components: list[Component] = []
-        self.hooks = Hooks(self._overridden)
-        self.hook = self.hooks.get  # without a method of its own, since each request looks up two hooks
         self.lifespan = lifespan
         self.auth = auth
-        self._instructions = instructions
-        self._capabilities = capabilities
         self._options = CoreOptions(store=store, secret=secret, rules=tuple(policies), breakers=breakers)
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._declared: list[Callable[[Runtime], None]] = []
@@ -251,11 +236,6 @@ class Hub:
 
         return register
 
-    def _overridden(self, name: str) -> Hook | None:
-        method = f"on_{name}"
-        is_own = getattr(type(self), method, None) is not getattr(Hub, method, None)
-        return getattr(self, method) if is_own else None
-
     # Running.
 
     @property
@@ -298,25 +278,16 @@ class Hub:
 
     def asgi(self, *, allowed_hosts: Iterable[str] = ()) -> HttpApp:
         """The hub as an ASGI app, for any ASGI server."""
-        from waypost.transports.http.app import HttpApp
-        from waypost.transports.http.endpoint import Endpoint
-        from waypost.transports.http.gate import Gate
+        from waypost.runtime.server import build_app
 
-        runtime, server = self.runtime, self.settings.server
-        gate = Gate(
-            hosts=(*server.allowed_hosts, *allowed_hosts),
-            origins=tuple(server.allowed_origins),
-            max_body=server.max_body_bytes,
-        )
-        auth = runtime.authenticate()
-        return HttpApp(runtime, Endpoint(self.engine, gate, auth), gate, auth)
+        return build_app(self.runtime, allowed_hosts)
 
     def run(
         self,
         transport: Literal["stdio", "http"] = "stdio",
         *,
-        host: str = "127.0.0.1",
-        port: int = 8420,
+        host: str | None = None,
+        port: int | None = None,
         ready: Callable[[str], None] | None = None,
     ) -> None:
         """Serve until the client leaves (stdio) or the process is asked to stop (http); `ready` gets the address.
@@ -334,159 +305,15 @@ class Hub:
         self,
         transport: Literal["stdio", "http"] = "stdio",
         *,
-        host: str = "127.0.0.1",
-        port: int = 8420,
+        host: str | None = None,
+        port: int | None = None,
         data_dir: str | PathLike[str] | None = None,
         ready: Callable[[str], None] | None = None,
     ) -> None:
-        """Do what `run` does, in a program that goes on: what keeps it from serving is raised."""
-        where = None if data_dir is None else Path(data_dir)
-        if transport == "stdio":
-            from waypost.transports import stdio
+        """Serve like `run`, but raise the error if the server cannot start; host and port are those of the settings."""
+        from waypost.runtime.server import serve
 
-            self.launch(Launch(data_dir=where, durable=True, opens_worker_port=False))
-            stdio.run(self)
-        elif transport == "http":
-            from waypost.transports.http import server
-            from waypost.transports.http.gate import find_bound_hosts
-
-            runtime = self.launch(Launch(data_dir=where, durable=True, address=host))
-            server.serve(
-                self.asgi(allowed_hosts=find_bound_hosts(host)),
-                host,
-                port,
-                opening=runtime.start,
-                ready=ready or (lambda address: _print(self.ready_message(address))),
-                closing=self.engine.release,
-            )
-        else:
-            raise DefinitionError(f"There is no transport {transport!r}; use 'stdio' or 'http'.")
-
-    def ready_message(self, address: str) -> str:
-        """The line that says where the hub serves."""
-        workers = f", for workers at {self.worker_address}" if self.worker_address else ""
-        return f"{self.info.name} is ready at {address}/mcp{workers}\n"
-
-    # What the hub says about itself; override these, or register functions with `on`.
-
-    def server_info(self) -> Implementation | Mapping[str, Any]:
-        """What `initialize` answers as the server's info."""
-        return self.hooks.describe("server_info") or self.info
-
-    def server_capabilities(self) -> dict[str, Any] | None:
-        """What the hub declares to clients; `None` declares what is registered."""
-        return self.hooks.describe("server_capabilities") or self._capabilities
-
-    def supported_protocol_versions(self) -> Sequence[str]:
-        """The protocol versions the hub serves."""
-        return self.hooks.describe("supported_protocol_versions") or versions.ALL
-
-    def instructions(self) -> str | None:
-        """How to use the hub."""
-        return self.hooks.describe("instructions") or self._instructions
-
-    # Hooks: each default is what the hub does by itself.
-
-    async def on_init(self, client_info: Any, session: Session) -> None:
-        """A client sent `initialize`; its session is new."""
-
-    async def on_request(self, method: str, params: dict[str, Any], ctx: Context) -> dict[str, Any]:
-        """Any request; an override answers all of them itself, or goes on to this."""
-
-        async def route(method: str, params: dict[str, Any], ctx: Context) -> dict[str, Any]:
-            return await dispatch.route(self.engine, method, params, cast("Exchange", ctx.caller))
-
-        answer: dict[str, Any] = await self.hooks.go_on("request", (method, params, ctx), route)
-        return answer
-
-    async def on_notification(self, method: str, params: dict[str, Any], ctx: Context) -> None:
-        """A notification of a client with a session."""
-
-    async def on_list_tools(self, cursor: str | None, ctx: Context) -> Page:
-        """What `tools/list` answers; override it to decide per request."""
-        return await self._list("tools", cursor, ctx)
-
-    async def on_list_prompts(self, cursor: str | None, ctx: Context) -> Page:
-        """What `prompts/list` answers; override it to decide per request."""
-        return await self._list("prompts", cursor, ctx)
-
-    async def on_list_resources(self, cursor: str | None, ctx: Context) -> Page:
-        """What `resources/list` answers; override it to decide per request."""
-        return await self._list("resources", cursor, ctx)
-
-    async def on_list_resource_templates(self, cursor: str | None, ctx: Context) -> Page:
-        """What `resources/templates/list` answers; override it to decide per request."""
-        return await self._list("resource_templates", cursor, ctx)
-
-    async def _list(self, kind: ListName, cursor: str | None, ctx: Context) -> Page:
-        page: Page = await self.hooks.go_on(
-            f"list_{kind}", (cursor, ctx), lambda cursor, ctx: self.list_registered(kind, cursor)
-        )
-        return page
-
-    async def on_tool_call(self, name: str, arguments: dict[str, Any], ctx: Context) -> Any:
-        """A call of a tool; an override answers it, or goes on to this."""
-
-        async def call(name: str, arguments: dict[str, Any], ctx: Context) -> Any:
-            with pause_deadline(ctx):
-                return await self.core.pipeline.call(name, arguments, ctx.caller)
-
-        return await self.hooks.go_on("tool_call", (name, arguments, ctx), call)
-
-    async def on_resource_read(self, uri: str, ctx: Context) -> Any:
-        """A read of a resource; an override answers it, or goes on to this."""
-        return await self.hooks.go_on(
-            "resource_read", (uri, ctx), lambda uri, ctx: self.core.pipeline.read(uri, ctx.caller)
-        )
-
-    async def on_prompt_get(self, name: str, arguments: dict[str, Any], ctx: Context) -> Any:
-        """A request for a prompt; an override answers it, or goes on to this."""
-        return await self.hooks.go_on(
-            "prompt_get",
-            (name, arguments, ctx),
-            lambda name, arguments, ctx: self.core.pipeline.prompt(name, arguments, ctx.caller),
-        )
-
-    async def on_completion(self, ref: str, argument: Mapping[str, Any], ctx: Context) -> list[str]:
-        """Values for an argument being typed; `ref` is a prompt's name or a template's URI."""
-
-        async def complete(ref: str, argument: Mapping[str, Any], ctx: Context) -> list[str]:
-            values: list[str] = (await methods.complete_argument(self.engine, ref, argument, ctx.caller))["values"]
-            return values
-
-        found: list[str] = await self.hooks.go_on("completion", (ref, argument, ctx), complete)
-        return found
-
-    async def on_elicitation(self, response: dict[str, Any], request_id: str, session: Session) -> None:
-        """The answer to `session.send_elicitation`."""
-
-    async def on_sampling(self, response: dict[str, Any], request_id: str, session: Session) -> None:
-        """The answer to `session.send_sampling`."""
-
-    async def on_roots(self, roots: list[dict[str, Any]], request_id: str, session: Session) -> None:
-        """The answer to `session.send_roots`."""
-
-    async def on_event(self, event: Any, session: Session) -> None:
-        """An event sent to a session with `hub.send`."""
-
-    async def on_call(self, request: Any, session: Session) -> Any:
-        """A request to a session with `hub.call`; what is returned is its reply."""
-
-    async def on_cast(self, request: Any, session: Session) -> None:
-        """A request to a session with `hub.cast`, which waits for no reply."""
-
-    async def on_terminate(self, reason: str, session: Session) -> None:
-        """A session ends: `closed`, `disconnected`, `expired`, `revoked` or `shutdown`."""
-
-    async def on_session_expired(self, session_id: str, session: Session) -> Mapping[str, Any] | None:
-        """A client comes back with a session that ended; return other client info, or raise to refuse."""
-        return None
-
-    async def on_start(self) -> None:
-        """Every component has started; no client is served yet."""
-
-    async def on_stop(self) -> None:
-        """The hub stops; every component still works."""
+        serve(self, transport, host, port, None if data_dir is None else Path(data_dir), ready)
 
     # What handlers and programs ask a running hub for.
 
@@ -498,35 +325,6 @@ class Hub:
         """Everything registered of one kind, registration overrides applied, hidden items included."""
         return list(self.runtime.core.registry[Kind(kind)])
 
-    async def invoke(
-        self, name: str, arguments: dict[str, Any], caller: Caller, by: Capability | None = None
-    ) -> Result:
-        """Call a tool for `caller`, from the handler of `by`; an unknown name is an error of that handler."""
-        if by is not None:
-            caller = caller.with_chain(self.guard.behind(by, caller))
-        try:
-            return await self.core.pipeline.call(name, arguments, caller)
-        except (UnknownTool, PolicyDenied) as error:
-            raise ToolError(error.message) from error
-
-    @property
-    def hides(self) -> bool:
-        """Whether a rule hides what it denies."""
-        return self.guard.policy.hides
-
-    def is_hidden(self, principal: Principal, name: str) -> bool:
-        """Whether a rule hides a name from a principal."""
-        return self.guard.policy.is_hidden(principal, name)
-
-    def expects(self, capability: str) -> bool:
-        """Whether a list is declared although it may be empty: workers publish prompts and resources at any time."""
-        return capability in ("prompts", "resources") and self.runtime.has_worker_port
-
-    def require(self, permission: str, caller: Caller, by: Capability | None) -> None:
-        """Raise `PolicyDenied` unless the running capability has a permission."""
-        if by is not None:
-            self.guard.require(by, caller, permission)
-
     async def notify_changed(self, kind: ListKind) -> None:
         """Send `list_changed` to every client."""
         self.engine.broadcast.list_changed(kind)
@@ -537,51 +335,22 @@ class Hub:
 
     async def send(self, session_id: str, event: Any) -> None:
         """Give an event to a session's `on_event`, after the events before it."""
-        await self.engine.run_on_loop(self._run_hook(session_id, "event", event))
+        await self.engine.run_session_hook(session_id, "event", event)
 
     async def call(self, session_id: str, request: Any) -> Any:
         """Ask a session's `on_call` and wait for its reply."""
-        return await self.engine.run_on_loop(self._run_hook(session_id, "call", request))
+        return await self.engine.run_session_hook(session_id, "call", request)
 
     async def cast(self, session_id: str, request: Any) -> None:
         """Give a request to a session's `on_cast` without waiting."""
+        await self.engine.run_session_hook(session_id, "cast", request, wait=False)
 
-        async def start() -> None:
-            self.engine.background(self._run_hook(session_id, "cast", request))
-
-        self._session(session_id)
-        await self.engine.run_on_loop(start())
-
-    async def _run_hook(self, session_id: str, hook: str, argument: Any) -> Any:
-        return await self.engine.call_hook(self._session(session_id), hook, argument)
-
-    def _session(self, session_id: str) -> LegacySession:
-        session = self.engine.sessions.get(session_id)
-        if session is None:
-            raise CallError(f"There is no session {session_id}.")
-        return session
-
-    # The parts of the runtime, under the names that programs use.
+    # The parts of the runtime that programs use.
 
     @property
     def core(self) -> Core:
         """What every component may use."""
         return self.runtime.core
-
-    @property
-    def authentication(self) -> Authentication:
-        """Who may use the hub over HTTP."""
-        return self.runtime.authentication
-
-    @property
-    def has_workflows(self) -> bool:
-        """Whether the workflow engine was built."""
-        return self.runtime.has_workflows
-
-    @property
-    def max_body(self) -> int:
-        """The largest message that is accepted, in bytes."""
-        return self.settings.server.max_body_bytes
 
     @property
     def engine(self) -> Engine:
@@ -599,11 +368,6 @@ class Hub:
         return self.runtime.core.guard
 
     @property
-    def counters(self) -> Counters:
-        """What was called how often, and how long it took."""
-        return self.runtime.core.pipeline.counters
-
-    @property
     def keys(self) -> KeyRing:
         """Keys that are created and revoked while the hub runs."""
         return self.runtime.keys
@@ -614,18 +378,13 @@ class Hub:
         return self.runtime.workflows
 
     @property
-    def gateway(self) -> Gateway:
-        """The seven tools over everything."""
-        return self.runtime.gateway
-
-    @property
     def workers(self) -> Workers:
         """The worker socket and what workers offer."""
         return self.runtime.workers
 
     @property
     def documents(self) -> Documents:
-        """Markdown skills and prompts that workers and people publish."""
+        """Markdown skills and prompts that workers and operators publish."""
         return self.runtime.documents
 
     @property
@@ -637,17 +396,3 @@ class Hub:
     def skills(self) -> SkillSet | None:
         """The executable skills of a directory, where the configuration names one."""
         return self.runtime.skill_set
-
-    @property
-    def imports(self) -> Imports | None:
-        """The imports of upstream servers, where the configuration has connections to any."""
-        return self.runtime.imports
-
-    @property
-    def worker_address(self) -> str | None:
-        """Where workers connect, once the socket is open."""
-        return self.runtime.worker_address
-
-
-def _print(line: str) -> None:
-    sys.stderr.write(line)

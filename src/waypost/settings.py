@@ -13,7 +13,9 @@ from waypost.config.models import DAY_MS, Capability, Connection, Directory, Nam
 from waypost.errors import DefinitionError
 from waypost.suggestions import did_you_mean
 
+DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8420
+DEFAULT_WORKER_PORT = 49134
 MIB = 1_048_576
 DEFAULT_STORE = "sqlite:///waypost.db"
 DEFAULT_BUS = "local://"
@@ -45,7 +47,7 @@ class Server(Struct, frozen=True, kw_only=True, rename="camel"):
     name: Annotated[Name, Meta(description="The name the hub tells its clients.")] = "waypost"
     version: Annotated[Name, Meta(description="The version the hub tells its clients.")] = "0.0.0"
     instructions: Annotated[str | None, Meta(description="What a client is told about using this hub.")] = None
-    host: Annotated[Name, Meta(description="The address to listen on.")] = "127.0.0.1"
+    host: Annotated[Name, Meta(description="The address to listen on.")] = DEFAULT_HOST
     port: Annotated[int, Meta(ge=0, le=65535, description="The port to listen on; 0 takes a free one.")] = DEFAULT_PORT
     surface: Annotated[
         Literal["gateway", "full", "both"],
@@ -300,9 +302,9 @@ class Workers(Struct, frozen=True, kw_only=True, rename="camel"):
     """The port that workers connect to."""
 
     host: Annotated[Name, Meta(description="The address to listen on; any but this machine's own needs a token.")] = (
-        "127.0.0.1"
+        DEFAULT_HOST
     )
-    port: Annotated[int, Meta(ge=0, le=65535, description="The port; 0 takes any that is free.")] = 49134
+    port: Annotated[int, Meta(ge=0, le=65535, description="The port; 0 takes any that is free.")] = DEFAULT_WORKER_PORT
     token: Annotated[str, Meta(description="What workers show as a bearer token; left out, nothing.")] = ""
     state_timeout_ms: Annotated[
         int, Meta(ge=1, le=DAY_MS, description="How long `state::*`, `iii://fn` and handlers of prompts may take.")

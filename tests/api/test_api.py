@@ -36,7 +36,7 @@ async def test_a_key_that_is_not_good_is_refused() -> None:
 @asynchronous
 async def test_a_hub_without_keys_lets_no_one_operate_it() -> None:
     hub = Hub("bare", version="1")
-    assert hub.authentication.allows_anonymous
+    assert hub.runtime.authentication.allows_anonymous
     async with operating(hub) as operator:
         assert await operator.refused("GET", "/api/v1/keys", key=None) == (401, "Missing Authorization header")
         assert await operator.refused("GET", "/api/v1/keys", key="wp_made-up") == (401, "Invalid API key")

@@ -33,8 +33,8 @@ async def importing(folder: Path, *servers: Turncoat) -> AsyncIterator[tuple[Ope
         hub = Hub.from_config(write(folder, connections, imports, auth=KEYS, audit={"sink": "store"}))
         async with operating(hub) as operator:
             await hub.start()
-            assert hub.imports is not None
-            await hub.imports.settled()
+            assert hub.runtime.imports is not None
+            await hub.runtime.imports.settled()
             yield operator, hub
 
 

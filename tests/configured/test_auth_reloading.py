@@ -130,8 +130,8 @@ async def test_roles_of_keys_and_of_callers_without_one_follow_the_file(folder: 
             folder, hub, written(("ci", OLD), anonymous="{permissions: [look]}").replace("[agent]", "[boss]")
         )
         key, nobody = (
-            hub.authentication.known({b"authorization": f"Bearer {OLD}".encode()}),
-            hub.authentication.known({}),
+            hub.runtime.authentication.known({b"authorization": f"Bearer {OLD}".encode()}),
+            hub.runtime.authentication.known({}),
         )
 
     assert key is not None
@@ -195,7 +195,7 @@ async def test_a_change_of_oauth_waits_for_the_next_start_and_opens_nothing_unti
         assert await reload(folder, hub, f"{HEAD}auth: {{anonymous: true}}\n")
 
         assert [await status(web, key) for key in (None, OLD)] == [401, 401]
-        assert hub.authentication.metadata() is not None
+        assert hub.runtime.authentication.metadata() is not None
     assert "changes in the section auth.oauth take effect at the next start" in caplog.text
 
 

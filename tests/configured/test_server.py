@@ -55,7 +55,7 @@ def test_the_settings_of_the_server_take_effect(folder: Folder) -> None:
             assert (await client.call_tool("a_wait")).text == "Tool execution timed out"
 
     asyncio.run(scenario())
-    assert hub.max_body == 2048
+    assert hub.settings.server.max_body_bytes == 2048
 
 
 def test_one_principal_runs_no_more_at_once_than_the_file_says(folder: Folder) -> None:

@@ -114,7 +114,7 @@ async def test_fetching_shows_no_more_of_the_index_than_reading_it() -> None:
     async with published(FROM_EVE) as (hub, _client, _worker):
         for who, sees in ((ADA, True), (EVE, False)):
             caller = DetachedCaller(who, FROM_OUTSIDE)
-            fetched = await hub.invoke("skill__fetch", {"uri": "iii://skills"}, caller)
+            fetched = await hub.runtime.invoke("skill__fetch", {"uri": "iii://skills"}, caller)
             assert ("finance" in fetched.text) is sees
         with pytest.raises(PolicyDenied, match="permission override"):
             await hub.core.pipeline.call("skill__fetch", {"uri": "iii://finance"}, DetachedCaller(EVE, FROM_OUTSIDE))
@@ -146,7 +146,7 @@ async def test_no_hint_names_what_is_hidden() -> None:
 @asynchronous
 async def test_the_gateway_neither_shows_nor_finds_what_is_hidden() -> None:
     hub = hub_for_workers(policies=[HIDDEN])
-    assert hub.gateway
+    assert hub.runtime.gateway
     async with at_work(hub) as client, working(hub, "books") as worker:
         await worker.publish_skill("finance", "# Finance\n\nInvoices.")
         await worker.publish_skill("sales", "# Sales\n\nInvoices.")

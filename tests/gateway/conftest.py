@@ -49,7 +49,7 @@ class Agent:
             assert json.loads(result.text) == answer
             assert bool(result.get("isError")) == ("error" in answer)
             return answer
-        told = await self.hub.invoke(tool, arguments, DetachedCaller(by, FROM_OUTSIDE))
+        told = await self.hub.runtime.invoke(tool, arguments, DetachedCaller(by, FROM_OUTSIDE))
         return dict(msgspec.to_builtins(told.structured))
 
     async def home(self, by: Principal = ANONYMOUS, **arguments: Any) -> Json:

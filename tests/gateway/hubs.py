@@ -40,7 +40,7 @@ async def using(folder: Path, text: str, version: str = V2026_07_28) -> AsyncIte
 
 async def called(hub: Hub, name: str, by: Principal = ANONYMOUS, /, **arguments: Any) -> Result:
     """What a tool answers somebody."""
-    return await hub.invoke(name, arguments, detached_caller(by, ""))
+    return await hub.runtime.invoke(name, arguments, detached_caller(by, ""))
 
 
 async def told(client: TestClient, tool: str, **arguments: Any) -> dict[str, Any]:

@@ -82,8 +82,8 @@ def write(folder: Path, connections: Json, imports: list[Json], **more: Any) -> 
 
 def imports_of(hub: Hub) -> Imports:
     """The imports of a hub that has some."""
-    assert hub.imports is not None
-    return hub.imports
+    assert hub.runtime.imports is not None
+    return hub.runtime.imports
 
 
 @asynccontextmanager

@@ -113,7 +113,7 @@ async def test_the_key_of_a_workflow_reaches_the_server(tmp_path: Path) -> None:
     server = Turncoat(tmp_path, tool("key"))
     file = write(tmp_path, {"up": server.connection}, [{"connection": "up"}])
     async with running(file) as (hub, client):
-        _ = hub.gateway
+        _ = hub.runtime.gateway
         given = {"capability": "up.key", "arguments": {}}
         answer = await client.call_tool("workflow.start", {"definitionId": "proxy_default", "input": given})
         kept = answer["structuredContent"]["context"]["lastResult"]
@@ -250,7 +250,7 @@ async def test_a_hub_that_had_no_connections_gets_some_by_a_reload(tmp_path: Pat
     server = Turncoat(tmp_path, tool("show"))
     file = write(tmp_path, {}, [])
     async with running(file, settled=False) as (hub, client):
-        assert hub.imports is None
+        assert hub.runtime.imports is None
         write(tmp_path, {"up": server.connection}, [{"connection": "up"}])
         assert await hub.reload()
         await imports_of(hub).settled()

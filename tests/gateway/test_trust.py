@@ -182,7 +182,7 @@ async def test_an_imported_tool_is_found_by_the_gateway_and_one_that_is_held_bac
     server = Turncoat(tmp_path, HARMLESS, tool("change"))
     file = write(tmp_path, {"up": server.connection}, [{"connection": "up"}])
     async with running(file) as (hub, client):
-        _ = hub.gateway
+        _ = hub.runtime.gateway
 
         async def found(query: str) -> list[str]:
             answer = await client.call_tool("gateway.search", {"query": query, "kind": "capability"})

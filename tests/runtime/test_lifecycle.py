@@ -308,7 +308,7 @@ async def test_a_key_made_at_run_time_is_good_after_a_restart_under_asgi(tmp_pat
     again = Hub("house", version="1", data_dir=tmp_path)
     _ = again.asgi()
     await again.start()
-    principal = again.authentication.known({b"authorization": f"Bearer {key}".encode()})
+    principal = again.runtime.authentication.known({b"authorization": f"Bearer {key}".encode()})
     await again.stop()
 
     assert principal is not None and principal.id == "ci"

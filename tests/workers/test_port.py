@@ -121,7 +121,7 @@ def test_a_setting_that_is_none_is_refused() -> None:
 async def test_without_workers_there_is_no_port() -> None:
     hub = hub_for_workers(workers=False)
     async with at_work(hub):
-        assert hub.worker_address is None
+        assert hub.runtime.worker_address is None
 
 
 @asynchronous

@@ -136,7 +136,7 @@ class Bench:
             result = await self.client.call_tool(tool, arguments)
             assert json.loads(result["content"][0]["text"]) == result["structuredContent"]
             return Told(result["structuredContent"], bool(result.get("isError")))
-        answer = await self.hub.invoke(tool, arguments, DetachedCaller(by, FROM_OUTSIDE))
+        answer = await self.hub.runtime.invoke(tool, arguments, DetachedCaller(by, FROM_OUTSIDE))
         return Told(msgspec.to_builtins(answer.structured), answer.is_error)
 
     async def start(self, definition: str = "flow", given: Json | None = None, by: Principal = ANONYMOUS) -> Told:

@@ -24,6 +24,7 @@ from waypost.errors import (
     WorkflowRefused,
 )
 from waypost.identity.authentication import INVALID, MISSING
+from waypost.runtime.component import Component
 from waypost.transports.http.app import OperatorAnswer, OperatorRequest
 
 ROUTES: Final = Routes(
@@ -106,8 +107,10 @@ _REFUSAL_STATUSES: Final = {
 _log: Final = logging.getLogger(__name__)
 
 
-class Api:
+class Api(Component):
     """Everything under `/api/`, and `/metrics`."""
+
+    name = "api"
 
     def __init__(self, hub: ManagedHub) -> None:
         self._hub = hub

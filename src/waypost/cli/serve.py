@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,9 +13,11 @@ from waypost.cli.client import HUB_FILE, RunningHub, find_other_hub, remove_hub_
 from waypost.cli.command import Argument, Command
 from waypost.cli.logs import log_to_stderr
 from waypost.cli.output import Output
-from waypost.cli.target import LOCAL_TARGET, data_directory, is_config, load_hub
+from waypost.cli.target import LOCAL_TARGET, data_directory, load_hub
 from waypost.errors import WaypostError
 from waypost.runtime.core import Launch
+from waypost.runtime.server import print_ready
+from waypost.settings import DEFAULT_HOST, DEFAULT_PORT
 
 if TYPE_CHECKING:
     from waypost.hub import Hub
@@ -32,26 +33,19 @@ def run(args: Namespace) -> Output:
 
         stdout = stdio.claim_stdout()  # before any of the user's code runs, which may print
         hub = load_hub(args.target)
-        hub.launch(Launch(data_dir=data_directory(args), durable=True, opens_worker_port=False))
-        stdio.run(hub, stdout)
+        stdio.run(hub.launch(Launch(data_dir=data_directory(args), durable=True, opens_worker_port=False)), stdout)
         return Output()
     hub = load_hub(args.target)
-    host, port = _address(args, hub)
+    server = hub.settings.server
+    host = args.host or server.host
     data = data_directory(args)
     try:
         data.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise WaypostError(f"The data directory {data} cannot be created: {error.strerror}.") from None
     hub.launch(Launch(data_dir=data, durable=True, address=host))
-    _serve(hub, host, port, data)
+    _serve(hub, host, server.port if args.port is None else args.port, data)
     return Output()
-
-
-def _address(args: Namespace, hub: Hub) -> tuple[str, int]:
-    host, port = "127.0.0.1", 8420
-    if is_config(args.target):
-        host, port = hub.settings.server.host, hub.settings.server.port
-    return args.host or host, port if args.port is None else args.port
 
 
 def _serve(hub: Hub, host: str, port: int, data: Path) -> None:
@@ -60,14 +54,14 @@ def _serve(hub: Hub, host: str, port: int, data: Path) -> None:
     from waypost.identity.keys import HUB
 
     key = new_key()
-    hub.authentication.admit(Key(HUB, digest(key), roles=("admin",)))
+    hub.runtime.authentication.admit(Key(HUB, digest(key), roles=("admin",)))
     file = data / HUB_FILE
     other = find_other_hub(file)
     written: list[RunningHub] = []
 
     def ready(address: str) -> None:
         if other is None:
-            written.append(RunningHub(address, key, os.getpid(), hub.worker_address))
+            written.append(RunningHub(address, key, os.getpid(), hub.runtime.worker_address))
             write_hub_file(file, written[0])
         else:
             _log.warning(
@@ -76,7 +70,7 @@ def _serve(hub: Hub, host: str, port: int, data: Path) -> None:
                 other.url,
                 other.pid,
             )
-        sys.stderr.write(hub.ready_message(address))
+        print_ready(hub.info.name, address, hub.runtime)
 
     try:
         hub.serve("http", host=host, port=port, data_dir=data, ready=ready)
@@ -87,11 +81,11 @@ def _serve(hub: Hub, host: str, port: int, data: Path) -> None:
 
 COMMAND: Final = Command(
     run,
-    "Serve a hub at http://127.0.0.1:8420/mcp, or on standard streams with --stdio.",
+    f"Serve a hub at http://{DEFAULT_HOST}:{DEFAULT_PORT}/mcp, or on standard streams with --stdio.",
     "waypost serve server.py:hub --port 9000",
     LOCAL_TARGET,
     Argument("--stdio", action="store_true", help="serve one client on standard streams"),
-    Argument("--host", help="the address to listen on (default: 127.0.0.1)"),
-    Argument("--port", type=parse_port, help="the port to listen on (default: 8420)"),
+    Argument("--host", help="the address to listen on (default: the setting `server.host`)"),
+    Argument("--port", type=parse_port, help="the port to listen on (default: the setting `server.port`)"),
     Argument("--data", type=Path, metavar="DIR", help="the directory for the hub's files (default: .waypost)"),
 )

@@ -166,8 +166,8 @@ async def open_target(
     # Without a network: the worker port may belong to a running hub of the same file.
     hub.launch(Launch(opens_worker_port=False, resume_runs=resumes_runs))
     await hub.start()
-    if hub.imports is not None:
-        await hub.imports.settled()
+    if hub.runtime.imports is not None:
+        await hub.runtime.imports.settled()
     client = await open_client(MemoryLink(hub.engine))
     try:
         yield client, hub
@@ -262,7 +262,7 @@ async def _list_items(client: Client) -> list[Reply] | None:
 async def call_gateway(client: Client, hub: Hub | None, tool: str, arguments: dict[str, Any]) -> Reply | None:
     """What a tool of the gateway answers; None where a server has no gateway."""
     if hub is not None:
-        _ = hub.gateway  # a hub in this process has a gateway as soon as it is asked for
+        _ = hub.runtime.gateway  # a hub in this process has a gateway as soon as it is asked for
     try:
         result = await client.call_tool(f"gateway.{tool}", arguments)
     except RemoteError as error:

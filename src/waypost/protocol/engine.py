@@ -14,7 +14,7 @@ from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.context import Caller, Context, Pausable
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.registry import Change, Registry
-from waypost.errors import StoreError, WaypostError
+from waypost.errors import CallError, StoreError, WaypostError
 from waypost.execution.pipeline import Pipeline
 from waypost.loops import maybe_await
 from waypost.protocol.broadcast import Broadcast
@@ -153,6 +153,18 @@ class Engine:
         if loop is None or loop is asyncio.get_running_loop():
             return await work
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+
+    async def run_session_hook(self, session_id: str, name: str, argument: Any, *, wait: bool = True) -> Any:
+        """Run a hook of the session with an id and return its result, or let it run in the background."""
+
+        async def run() -> Any:
+            session = self.sessions.get(session_id)
+            if session is None:
+                raise CallError(f"There is no session {session_id}.")
+            hook = self.call_hook(session, name, argument)
+            return await hook if wait else self.background(hook)
+
+        return await self.run_on_loop(run())
 
     async def call_hook(self, session: LegacySession, name: str, *args: Any) -> Any:
         """Run a hook about a session, one at a time per session; what it raises is logged and raised."""

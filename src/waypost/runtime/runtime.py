@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
-from waypost.capabilities.principals import ANONYMOUS
+from waypost.capabilities.capability import Capability
+from waypost.capabilities.context import Caller
+from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.capabilities.registry import Registry
-from waypost.errors import DefinitionError, StoreError, WaypostError
+from waypost.capabilities.results import Result
+from waypost.errors import DefinitionError, PolicyDenied, StoreError, ToolError, UnknownTool, WaypostError
 from waypost.hooks import Hook, Hooks
 from waypost.loops import maybe_await
 from waypost.policy.guard import tokens_under
-from waypost.protocol.profile import Host, SkillSource
+from waypost.protocol.profile import SkillSource
 from waypost.protocol.rounds import Seal
 from waypost.runtime.component import Component
 from waypost.runtime.core import CoreOptions, Launch, build_core
@@ -23,6 +26,7 @@ from waypost.runtime.toolkits import Toolkits
 from waypost.settings import Settings
 from waypost.stores.store import detect_persisted
 from waypost.version import __version__
+from waypost.wire.definitions import Implementation
 from waypost.wire.hosts import is_loopback
 
 if TYPE_CHECKING:
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
     from waypost.identity.key_ring import KeyRing
     from waypost.identity.vault import Vault
     from waypost.imports.imports import Imports
+    from waypost.protocol.engine import Engine
     from waypost.runtime.configuration import Configuration
     from waypost.skills.skill_set import SkillSet
     from waypost.skills.skills import Skills
@@ -60,6 +65,7 @@ _ORDER: Final = (
     "upstreams",
     "imports",
     "gateway",
+    "api",
 )
 """Components of the hub's own in the order of their start; then come those of programs."""
 _LAST: Final = ("workers", "workflows")
@@ -68,8 +74,13 @@ _LAST: Final = ("workers", "workflows")
 C = TypeVar("C", bound=Component)
 
 
-class Declared(Host, Protocol):
+class Declared(Protocol):
     """What a runtime needs of the hub that it runs."""
+
+    def server_info(self) -> Implementation | Mapping[str, Any]: ...
+    def server_capabilities(self) -> dict[str, Any] | None: ...
+    def supported_protocol_versions(self) -> Sequence[str]: ...
+    def instructions(self) -> str | None: ...
 
     @property
     def settings(self) -> Settings: ...
@@ -88,13 +99,18 @@ class Runtime:
 
     def __init__(self, hub: Declared, options: CoreOptions, launch: Launch) -> None:
         self.launch = launch
-        self.core = build_core(hub, hub.registry, hub.settings, options, launch)
+        self.registry = hub.registry
+        self.hook = hub.hooks.get  # the function itself: each request looks up two hooks
+        self.server_info = hub.server_info
+        self.server_capabilities = hub.server_capabilities
+        self.supported_protocol_versions = hub.supported_protocol_versions
+        self.instructions = hub.instructions
+        self.core = build_core(self, hub.registry, hub.settings, options, launch)
         self._hub = hub
         self._keeps_in_memory = options.store is None and not launch.durable
         self._auth = hub.auth
         self._serves_http = False
         self._components: dict[str, Component] = {}
-        self._api: Api | None = None
         self._vault: Vault | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._running: AsyncExitStack | None = None
@@ -313,6 +329,13 @@ class Runtime:
             )
 
     @property
+    def api(self) -> Api:
+        """The HTTP API."""
+        from waypost.api import Api
+
+        return self._get("api", lambda: Api(self))
+
+    @property
     def toolkits(self) -> Toolkits:
         """The toolkits that are opened and closed with the hub."""
         return self._get("toolkits", Toolkits)
@@ -507,7 +530,52 @@ class Runtime:
         found = self._components.get("configuration")
         return found if found is None else cast("Configuration", found)
 
-    # What HTTP serves beside MCP.
+    # What the protocol engine and running handlers ask for.
+
+    async def invoke(
+        self, name: str, arguments: dict[str, Any], caller: Caller, by: Capability | None = None
+    ) -> Result:
+        """Call a tool for `caller`, from the handler of `by`; an unknown name is an error of that handler."""
+        if by is not None:
+            caller = caller.with_chain(self.core.guard.behind(by, caller))
+        try:
+            return await self.core.pipeline.call(name, arguments, caller)
+        except (UnknownTool, PolicyDenied) as error:
+            raise ToolError(error.message) from error
+
+    @property
+    def hides(self) -> bool:
+        """Whether a rule hides what it denies."""
+        return self.core.guard.policy.hides
+
+    def is_hidden(self, principal: Principal, name: str) -> bool:
+        """Whether a rule hides a name from a principal."""
+        return self.core.guard.policy.is_hidden(principal, name)
+
+    def expects(self, capability: str) -> bool:
+        """Whether a list is declared although it may be empty: workers publish prompts and resources at any time."""
+        return capability in ("prompts", "resources") and self.has_worker_port
+
+    def require(self, permission: str, caller: Caller, by: Capability | None) -> None:
+        """Raise `PolicyDenied` unless the running capability has a permission."""
+        if by is not None:
+            self.core.guard.require(by, caller, permission)
+
+    async def notify_resource_updated(self, uri: str) -> None:
+        """Notify the clients that subscribed to `uri`."""
+        self.core.engine.broadcast.resource_updated(uri)
+
+    # What transports ask for.
+
+    @property
+    def engine(self) -> Engine:
+        """The protocol engine."""
+        return self.core.engine
+
+    @property
+    def max_body_bytes(self) -> int:
+        """The largest message that is accepted."""
+        return self.core.settings.server.max_body_bytes
 
     async def health(self) -> dict[str, str]:
         """What `/health` answers."""
@@ -516,11 +584,7 @@ class Runtime:
 
     async def operate(self, request: OperatorRequest) -> OperatorAnswer:
         """Answer a request to the HTTP API."""
-        if self._api is None:
-            from waypost.api import Api
-
-            self._api = Api(self)
-        return await self._api.answer(request)
+        return await self.api.answer(request)
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

@@ -136,7 +136,7 @@ class StdioHub(Protocol):
     @property
     def engine(self) -> Engine: ...
     @property
-    def max_body(self) -> int: ...
+    def max_body_bytes(self) -> int: ...
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
 
@@ -222,7 +222,7 @@ def run(hub: StdioHub, stdout: BinaryIO | None = None) -> None:
         await hub.start()
         freeze_gc()
         try:
-            stopped = await serve(hub.engine, sys.stdin.buffer, original, max_line=hub.max_body)
+            stopped = await serve(hub.engine, sys.stdin.buffer, original, max_line=hub.max_body_bytes)
         finally:
             await hub.stop()
         if not stopped:

@@ -227,7 +227,7 @@ async def test_a_real_capability_is_called_through_the_hub() -> None:
         return 2 * number
 
     async def invoke(name: str, arguments: dict[str, Any], caller: Any, meta: Mapping[str, Any]) -> Result:
-        return await hub.invoke(name, arguments, caller)
+        return await hub.runtime.invoke(name, arguments, caller)
 
     around = surroundings()
     around = ExecutorContext(around.connections, around.egress, invoke, around.call_upstream, around.run_child)
