@@ -8,7 +8,7 @@ from waypost.worker import register_worker
 ROUTER = """\
 # resend
 
-Sends email and tells what became of it.
+Sends email and reports its delivery.
 
 - [`email`](iii://resend/email): how to send one, or many
 - [`health`](iii://fn/resend/health): whether it works right now
@@ -38,7 +38,7 @@ async def main() -> None:
     await iii.publish_prompt(
         "send-email",
         "Write an email.",
-        [{"name": "to", "description": "Who gets it", "required": True}, {"name": "subject"}],
+        [{"name": "to", "description": "The recipient", "required": True}, {"name": "subject"}],
         function_id="resend::draft",
     )
     print("mailer is ready", flush=True)
