@@ -39,22 +39,22 @@ def test_it_reports_progress() -> None:
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
-def test_clients_hear_of_new_tools(version: str) -> None:
+def test_clients_are_notified_of_new_tools(version: str) -> None:
     async def scenario() -> None:
         hub = counter()
         async with connect(hub, version) as client:
-            hub.tool(lambda: "here", name="late", description="Come late")
+            hub.tool(lambda: "here", name="late", description="A late tool")
             await client.assert_notification("tools/list_changed")
             await client.refute_notification("prompts/list_changed")
 
     asyncio.run(scenario())
 
 
-def test_streams_hear_of_new_tools() -> None:
+def test_streams_are_notified_of_new_tools() -> None:
     async def scenario() -> None:
         hub = counter()
         async with connect(hub, "2026-07-28") as client, client.listen(toolsListChanged=True):
-            hub.tool(lambda: "here", name="late", description="Come late")
+            hub.tool(lambda: "here", name="late", description="A late tool")
             await client.assert_notification("tools/list_changed")
 
     asyncio.run(scenario())
