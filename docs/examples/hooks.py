@@ -8,8 +8,8 @@ calls: list[str] = []
 
 @hub.tool
 async def whoami(ctx: Context) -> str:
-    """Say who is calling."""
-    return str(ctx.session.assigns.get("greeting", "Somebody."))
+    """Return the name of the client."""
+    return str(ctx.session.assigns.get("greeting", "An unknown client."))
 
 
 @hub.on("init")

@@ -17,7 +17,7 @@ async def pack(files: int) -> str:
 
 @hub.tool(task="required")
 async def remove(name: str, ctx: Context) -> str:
-    """Remove an archive, after somebody agreed."""
+    """Remove an archive, after the user agreed."""
     answer = await ctx.elicit(f"Remove {name}?", {"sure": {"type": "boolean", "required": True}}, key="sure")
     if not answer.accepted or answer.content is None or not answer.content["sure"]:
         return f"{name} stays."
@@ -26,7 +26,7 @@ async def remove(name: str, ctx: Context) -> str:
 
 
 async def packed(files: int) -> str:
-    """What came of packing, as a task if it takes long."""
+    """Return the result of packing, as a task if it takes long."""
     async with connect(hub, capabilities={"extensions": {"io.modelcontextprotocol/tasks": {}}}) as client:
         answer = await client.call_tool("pack", {"files": files})
         while answer.get("status") == "working":

@@ -59,7 +59,7 @@ async def exercise_table_component(client: TestClient, _hub: Hub) -> None:
 @of("hooks.py")
 async def exercise_hooks(client: TestClient, hub: Hub) -> None:
     modern = is_modern(client.version)
-    assert (await client.call_tool("whoami")).text == ("Somebody." if modern else "You are waypost.")
+    assert (await client.call_tool("whoami")).text == ("An unknown client." if modern else "You are waypost.")
     assert (await client.call_tool("whoami")).text.endswith(".")
     assert sys.modules["waypost_file_hooks"].calls == ["whoami", "whoami"]
     if not modern:
