@@ -34,7 +34,7 @@ async def importing(folder: Path, *servers: Turncoat) -> AsyncIterator[tuple[Ope
         async with operating(hub) as operator:
             await hub.start()
             assert hub.runtime.imports is not None
-            await hub.runtime.imports.settled()
+            await hub.runtime.imports.wait_until_listed()
             yield operator, hub
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.capabilities.test_registry import a_prompt, a_tool, ids
-from waypost import DefinitionError
+from waypost import DefinitionError, Hub
 from waypost.capabilities.capability import Capability, Kind, Priority
 from waypost.capabilities.names import disambiguate
 from waypost.capabilities.registry import Change, Offer, Registry
@@ -22,13 +23,29 @@ def watched() -> tuple[Registry, list[Change]]:
     return registry, changes
 
 
-def offer(registry: Registry, source: str, *rows: Capability) -> Offer:
-    """Offer rows as a worker does; returns the first offer."""
-    return registry.offer(source, rows, Priority.WORKER)[0]
+def offer(
+    registry: Registry, source: str, *rows: Capability, priority: Priority = Priority.WORKER, owner: str | None = None
+) -> Offer:
+    """Offer rows as a worker or an import does; returns the first offer."""
+    return registry.offer(source, [replace(row, owner=owner or source) for row in rows], priority)[0]
 
 
-def withdraw(registry: Registry, source: str) -> None:
-    registry.offer(source, (), Priority.WORKER)
+def withdraw(registry: Registry, source: str, priority: Priority = Priority.WORKER) -> None:
+    registry.offer(source, (), priority)
+
+
+def a_resource(uri: str) -> Capability:
+    hub = Hub("one", version="1")
+
+    def read() -> str:
+        return "text"
+
+    def read_by(name: str) -> str:
+        return name
+
+    hub.resource(uri, name="r")(read_by if "{" in uri else read)
+    (row,) = [row for kind in (Kind.RESOURCE, Kind.TEMPLATE) for row in hub.registry[kind]]
+    return row
 
 
 def test_the_later_of_two_tools_with_one_name_gets_a_suffix_that_depends_on_its_source() -> None:
@@ -194,54 +211,111 @@ def test_only_rows_of_the_hub_take_a_name_for_good() -> None:
     assert [registry.is_taken(Kind.TOOL, name) for name in ("a", "b", "c")] == [False, True, False]
 
 
-SOURCES = st.sampled_from(["one", "two", "three"])
-NAMES = st.sampled_from(["a_b", "a.b", "a:b"])
+def test_imports_and_workers_do_not_take_names_from_each_other() -> None:
+    registry, _ = watched()
+    worker = offer(registry, "one", a_tool("a"))
+    imported = offer(registry, "two", a_tool("a"), priority=Priority.IMPORT)
+    assert registry.tool("a") is worker.row
+    assert imported.row is registry.tool(disambiguate("two", "a"))
+    own = a_tool("a")
+    registry.add([own])
+    assert registry.tool("a") is own
+    registry.remove([own])
+    assert registry.tool("a") is worker.row
+
+
+def test_a_tool_that_still_looks_like_one_of_the_hub_lets_the_next_have_the_free_name() -> None:
+    registry, _ = watched()
+    alike, same = a_tool("A.b"), a_tool("a.b")
+    registry.add([alike, same])
+    imported = offer(registry, "two", a_tool("a.b"), priority=Priority.IMPORT)
+    worker = offer(registry, "one", a_tool("a.b"))
+    registry.remove([same])
+    assert registry.tool("a.b") is worker.row
+    assert imported.row is registry.tool(disambiguate("two", "a.b"))
+
+
+@pytest.mark.parametrize("make", [a_tool, a_prompt])
+def test_an_import_is_not_published_under_a_name_that_looks_like_another(make: Callable[[str], Capability]) -> None:
+    registry, _ = watched()
+    first = offer(registry, "one", make("x.read"), priority=Priority.IMPORT)
+    second = offer(registry, "two", make("x.Read"), priority=Priority.IMPORT)
+    worker = offer(registry, "three", make("X.read"))
+    assert first.row is not None
+    assert first.row.id == "x.read"
+    assert second.row is None or second.row.id == disambiguate("two", "x.Read")
+    assert worker.row is not None
+    assert worker.row.id == "X.read"
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("a://{name}", "a://x"),
+        ("a://b/{name}", "a://{name}"),
+        ("a://{name}", "a://b/{name}"),
+        ("a://x", "a://x"),
+    ],
+)
+def test_an_import_does_not_answer_for_uris_of_others_until_they_are_free(earlier: str, later: str) -> None:
+    registry, _ = watched()
+    offer(registry, "one", a_resource(earlier), priority=Priority.IMPORT)
+    second = offer(registry, "two", a_resource(later), priority=Priority.IMPORT)
+    assert second.row is None
+    withdraw(registry, "one", Priority.IMPORT)
+    assert second.row is not None
+    again = offer(registry, "three", a_resource(earlier), priority=Priority.IMPORT, owner="two")
+    assert again.row is not None or earlier == later  # one server may answer for what overlaps
+
+
+SOURCES = {"one": Priority.WORKER, "two": Priority.WORKER, "three": Priority.IMPORT, "four": Priority.IMPORT}
+NAMES = st.sampled_from(["a_b", "a.b", "a:b", "A.b"])
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("offer"), SOURCES, NAMES),
-        st.tuples(st.just("withdraw"), SOURCES, NAMES),
-        st.tuples(st.just("hub"), st.just(""), NAMES),
+        st.tuples(st.sampled_from(list(SOURCES)), st.lists(NAMES, max_size=3, unique=True)),
+        st.tuples(st.just("hub"), st.lists(NAMES, min_size=1, max_size=2, unique=True)),
     ),
     max_size=30,
 )
 
 
-def targets(registry: Registry) -> dict[str, Capability]:
+def targets(registry: Registry, offers: Iterable[Offer]) -> dict[str, str]:
     """What every name that agents may hold calls, canonical and portable."""
+    owners = {one.row: f"{one.source}/{one.own.id}" for one in offers if one.row is not None}
     rows = list(registry.tools)
-    return {row.id: row for row in rows} | {registry.portable_name(row): row for row in rows}
-
-
-def sources(rows: Iterable[Offer]) -> dict[Capability, str]:
-    return {one.row: f"{one.source}/{one.own.id}" for one in rows if one.row is not None}
+    names = {row.id: row for row in rows} | {registry.portable_name(row): row for row in rows}
+    return {name: owners.get(row, "hub") for name, row in names.items()}
 
 
 @settings(deadline=None, max_examples=300)
 @given(STEPS)
-def test_no_live_name_changes_what_it_calls_unless_the_hub_takes_it(steps: list[tuple[str, str, str]]) -> None:
+def test_no_live_name_changes_what_it_calls_unless_the_hub_takes_it(steps: list[tuple[str, list[str]]]) -> None:
     registry = Registry()
-    offers: dict[tuple[str, str], Offer] = {}
+    offers: dict[str, list[Offer]] = {}
     own: dict[str, Capability] = {}
-    for step, source, name in steps:
-        before = {called: sources(offers.values()).get(row, "hub") for called, row in targets(registry).items()}
-        if step == "hub":
-            if name in own:
-                registry.remove([own.pop(name)])
-            else:
-                own[name] = a_tool(name)
-                registry.add([own[name]])
-        elif step == "offer":
-            offers[source, name] = offer(registry, f"{source}/{name}", a_tool(name))
-        elif offers.pop((source, name), None) is not None:
-            withdraw(registry, f"{source}/{name}")
-        after = {called: sources(offers.values()).get(row, "hub") for called, row in targets(registry).items()}
-        live = {"hub", *sources(offers.values()).values()}
+    for source, names in steps:
+        before = targets(registry, [one for made in offers.values() for one in made])
+        if source == "hub":
+            leaving = [own.pop(name) for name in names if name in own]
+            arriving = {name: a_tool(name) for name in names if name not in {row.id for row in leaving}}
+            own |= arriving
+            registry.replace(leaving, arriving.values())
+        else:
+            # The source offers exactly these from now on: some anew, some again, some no longer.
+            rows = [replace(a_tool(name), owner=source) for name in names]
+            offers[source] = registry.offer(source, rows, SOURCES[source])
+        every = [one for made in offers.values() for one in made]
+        after = targets(registry, every)
+        live = {f"{one.source}/{one.own.id}" for one in every} | {"hub"}
         for called, target in before.items():
-            if step == "hub":
+            if source == "hub":
                 assert target == "hub" or after.get(called) in (target, "hub", None)
-            else:
-                assert after.get(called) == (target if target in live else None)
+            elif target in live:
+                assert after.get(called) == target
+            else:  # gone: what was there already does not take its name
+                assert after.get(called) not in before.values()
         # Every offer is published under exactly one name, and every row of the hub has its own.
         assert {row.id: row for row in own.values()}.items() <= {row.id: row for row in registry.tools}.items()
-        assert len(registry.tools) == len(own) + len(offers)
-        assert all(one.row is not None and registry.tool(one.row.id) is one.row for one in offers.values())
+        assert len(registry.tools) == len(own) + len(every)
+        assert all(one.row is not None and registry.tool(one.row.id) is one.row for one in every)
+        assert all(one.own.priority is one.row.priority for one in every if one.row is not None)

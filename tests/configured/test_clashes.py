@@ -80,7 +80,7 @@ async def test_a_reload_takes_the_names_that_a_worker_has(tmp_path: Path, caplog
         tool = find_function_tool(hub.registry, "hello.echo")
         assert tool is not None
         assert tool.id == MOVED
-        left_out = "prompts: greet is left out as long as the hub itself has another of that name"
+        left_out = "is left out as long as its name is taken"
         assert caplog.text.count(left_out) == 1
 
         assert await hub.reload()

@@ -97,7 +97,7 @@ async def running(
             try:
                 async with connect(hub, version) as client:
                     if settled:
-                        await imports_of(hub).settled()
+                        await imports_of(hub).wait_until_listed()
                     yield hub, client
             finally:
                 await hub.stop()

@@ -56,7 +56,7 @@ async def started(file: Path) -> AsyncIterator[Hub]:
             hub = Hub.from_config(file)
             try:
                 await hub.start()
-                await imports_of(hub).settled()
+                await imports_of(hub).wait_until_listed()
                 yield hub
             finally:
                 await hub.stop()

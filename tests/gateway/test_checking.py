@@ -19,7 +19,7 @@ from waypost import Hub
 from waypost.capabilities.capability import Kind
 from waypost.config import Finding, load
 from waypost.config.models import McpConnection
-from waypost.imports.sources import Manifest, digest_of
+from waypost.imports.sources import Manifest, digest_connection
 from waypost.runtime.assembly import check
 from waypost.stores import urls
 from waypost.stores.store import Store
@@ -126,7 +126,7 @@ def test_what_a_hub_keeps_in_postgresql_is_known_to_check(tmp_path: Path, server
     assert found(tmp_path, settings) == []
     connection = load(tmp_path / "waypost.yaml").config.connections["other"]
     assert isinstance(connection, McpConnection)
-    asyncio.run(keep(postgres_url, Manifest(digest_of(connection), [{"name": "list"}], 0.0)))
+    asyncio.run(keep(postgres_url, Manifest(digest_connection(connection), [{"name": "list"}], 0.0)))
 
     assert [one.code for one in found(tmp_path, settings)] == ["CFG074", "CFG074"]
 

@@ -40,7 +40,7 @@ async def test_everybody_calls_an_imported_tool_as_who_they_are(tmp_path: Path) 
         assert "needs a credential of bob" in (await called(hub, "far.who", BOB)).text
         await log_in(hub, "bob")
         assert (await called(hub, "far.who", BOB)).text == "bob"
-        assert imports_of(hub).one("far").state == "running"
+        assert imports_of(hub).get_row("far").state == "running"
 
 
 @asynchronous

@@ -131,10 +131,10 @@ async def test_a_server_that_was_seen_before_is_not_started_until_it_is_used(tmp
     assert [server.starts for server in servers] == [1] * 6
     async with running(file, settled=False) as (hub, client):
         assert len(await names(client)) == 6
-        assert {row.state for row in imports_of(hub).listing()} == {"not started"}
+        assert {row.state for row in imports_of(hub).list_rows()} == {"not started"}
         await client.call_tool("s3.show")
         assert [server.starts for server in servers] == [1, 1, 1, 2, 1, 1]
-        assert imports_of(hub).one("s3").state == "running"
+        assert imports_of(hub).get_row("s3").state == "running"
 
 
 @asynchronous
@@ -157,7 +157,7 @@ async def test_a_server_that_fails_is_told_about_and_the_others_go_on(
     file.write_text(json.dumps({**json.loads(file.read_text()), **AUDITED}))
     async with running(file) as (hub, client):
         assert await names(client) == ["up.show"]
-        row = imports_of(hub).one("lost")
+        row = imports_of(hub).get_row("lost")
         assert (row.state, row.tools) == ("failed", [])
         assert "there is no such program" in row.reason
         assert len([record for record in caplog.records if "lost" in record.getMessage()]) == 1
@@ -214,7 +214,7 @@ async def changing(folder: Path, version: str) -> None:
         file = write(folder, {"far": {"kind": "mcp", "url": url}}, [{"connection": "far", "trust": "off"}])
         async with running(file) as (hub, client):
             assert await names(client) == ["far.one"]
-            assert imports_of(hub).one("far").protocol == version
+            assert imports_of(hub).get_row("far").protocol == version
             far.add(two)
             await until(lambda: "far.two" in hub.registry.tools)
     await far.stop()
@@ -233,16 +233,16 @@ async def test_a_reload_adds_and_removes_rows_in_one_change_and_ends_sessions(tm
         assert await hub.reload()
         assert [row.id for row in hub.registry.tools] == ["x.one"]
         assert len(changes) == 1
-        assert imports_of(hub).one("a").state == "running"
+        assert imports_of(hub).get_row("a").state == "running"
         write(tmp_path, both, [{"connection": "b"}])
         assert await hub.reload()
-        await imports_of(hub).settled()
+        await imports_of(hub).wait_until_listed()
         assert await names(client) == ["b.two"]
-        assert imports_of(hub).one("a").state == "not started"
+        assert imports_of(hub).get_row("a").state == "not started"
         write(tmp_path, {}, [])
         assert await hub.reload()
         assert await names(client) == []
-        assert imports_of(hub).listing() == []
+        assert imports_of(hub).list_rows() == []
 
 
 @asynchronous
@@ -253,7 +253,7 @@ async def test_a_hub_that_had_no_connections_gets_some_by_a_reload(tmp_path: Pat
         assert hub.runtime.imports is None
         write(tmp_path, {"up": server.connection}, [{"connection": "up"}])
         assert await hub.reload()
-        await imports_of(hub).settled()
+        await imports_of(hub).wait_until_listed()
         assert await names(client) == ["up.show"]
         assert (await client.call_tool("up.show"))["structuredContent"] == {"tool": "show"}
 
@@ -287,11 +287,11 @@ async def test_a_list_without_an_end_and_definitions_without_sense_do_no_harm(tm
     )
     async with running(file) as (hub, client):
         assert await names(client) == ["up.show"]
-        reason = imports_of(hub).one("up").reason
+        reason = imports_of(hub).get_row("up").reason
         assert "A tool without a name is left out." in reason
         assert "There are two tools 'show'" in reason
         assert "'big' is larger than" in reason
-        assert "does not end" in imports_of(hub).one("endless").reason
+        assert "does not end" in imports_of(hub).get_row("endless").reason
 
 
 @asynchronous
@@ -304,7 +304,7 @@ async def test_a_server_that_never_answers_delays_nobody(tmp_path: Path) -> None
     async with running(file, settled=False) as (hub, client):
         await until(lambda: "up.show" in hub.registry.tools, within=5)
         assert (await client.call_tool("up.show"))["structuredContent"] == {"tool": "show"}
-        assert imports_of(hub).one("silent").state == "starting"
+        assert imports_of(hub).get_row("silent").state == "starting"
 
 
 @asynchronous
@@ -322,7 +322,7 @@ async def test_a_server_that_dies_is_there_again_at_the_next_call(tmp_path: Path
     server = Turncoat(tmp_path, tool("show"))
     async with running(write(tmp_path, {"up": server.connection}, [{"connection": "up"}])) as (hub, client):
         os.kill(int(server.notes[0].split()[1]), signal.SIGKILL)
-        await until(lambda: imports_of(hub).one("up").state != "running")
+        await until(lambda: imports_of(hub).get_row("up").state != "running")
         assert (await client.call_tool("up.show"))["structuredContent"] == {"tool": "show"}
         assert server.starts == 2
 

@@ -147,7 +147,7 @@ def test_a_server_that_completes_nothing_is_not_asked(tmp_path: Path, era: str) 
             connect(hub) as client,
         ):
             assert (await completion(client, GREET, "A"))["values"] == []
-            assert imports_of(hub).one("up").state == "running"
+            assert imports_of(hub).get_row("up").state == "running"
         await far.stop()
 
     silent()
@@ -164,7 +164,7 @@ async def test_a_hook_of_the_hub_may_hand_on(tmp_path: Path) -> None:
         hub: Hub = Louder.from_config(write(tmp_path, {"up": {"kind": "mcp", "url": url}}, [{"connection": "up"}]))
         assert isinstance(hub, Hub)
         async with connect(hub) as client:
-            await imports_of(hub).settled()
+            await imports_of(hub).wait_until_listed()
             assert (await completion(client, GREET, "A"))["values"] == ["ADA", "ADAM"]
         await hub.stop()
     await far.stop()

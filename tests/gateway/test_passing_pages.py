@@ -146,8 +146,8 @@ async def test_only_so_many_pages_are_remembered() -> None:
 
     pages: Any = Pages()
     for number in range(1500):
-        pages.show("up", [{"elicitationId": str(number)}, {}, 7], Ctx())
+        pages.remember("up", [{"elicitationId": str(number)}, {}, 7], Ctx())
     for number in range(1500):
-        pages.done("up", {"elicitationId": str(number)})
+        pages.complete("up", {"elicitationId": str(number)})
     await until(lambda: len(told) >= 1000)
     assert told == [str(number) for number in range(500, 1500)]

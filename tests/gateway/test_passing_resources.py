@@ -153,9 +153,9 @@ async def test_what_was_seen_before_is_offered_without_starting_anything(tmp_pat
     async with started(file) as hub, connect(hub) as client:
         assert "up.greet" in [one["name"] for one in await client.list_prompts()]
         assert len(await client.list_resources()) == 2
-        assert imports_of(hub).one("up").state == "not started"
+        assert imports_of(hub).get_row("up").state == "not started"
         assert (await client.read_resource("notes://day/1")).text == "Notes of 1."
-        assert imports_of(hub).one("up").state == "running"
+        assert imports_of(hub).get_row("up").state == "running"
 
 
 @asynchronous
@@ -163,7 +163,7 @@ async def test_prompts_are_chosen_by_name_and_resources_come_with_the_whole(tmp_
     async with importing(tmp_path, V2026_07_28, include=["paint", "greet"]) as (hub, _), connect(hub) as client:
         assert [one["name"] for one in await client.list_tools()] == ["up.paint"]
         assert [one["name"] for one in await client.list_prompts()] == ["up.greet"]
-        assert imports_of(hub).one("up").resources == []
+        assert imports_of(hub).get_row("up").resources == []
     async with importing(tmp_path, V2026_07_28, exclude=["greet", "today"]) as (hub, _), connect(hub) as client:
         assert [one["name"] for one in await client.list_prompts()] == ["up.ask_first"]
         assert [one["uri"] for one in await client.list_resources()] == ["notes://picture"]
@@ -189,9 +189,9 @@ async def test_a_uri_that_somebody_has_stays_theirs(tmp_path: Path) -> None:
             hub.resource("own://{name}", name="own")(ours)
             write(tmp_path, connections, [{"connection": "one"}, {"connection": "two"}])
             assert await hub.reload()
-            await imports_of(hub).settled()
+            await imports_of(hub).wait_until_listed()
             assert {row["name"] for row in await client.list_resources()} == {"one.today", "one.picture"}
-            left = {row.tool: row.why for row in imports_of(hub).one("two").left_out}
+            left = {row.tool: row.why for row in imports_of(hub).get_row("two").left_out}
             assert left["resource notes://today"] == "Something else is read at notes://today."
             assert left["resource own://thing"] == "Something else is read at own://thing."
             assert "Another template" in left["template notes://day/{day}"]
@@ -222,7 +222,7 @@ async def changed(folder: Path, trust: str, check: Any) -> None:
         file = write(folder, {"up": {"kind": "mcp", "url": url}}, [{"connection": "up", "trust": trust}])
         async with started(file) as hub, connect(hub) as client:
             await client.call_tool("up.grow")
-            await until(lambda: len(imports_of(hub).one("up").held) == 2)
+            await until(lambda: len(imports_of(hub).get_row("up").held) == 2)
             await check(hub, client)
     await far.stop()
 
@@ -230,7 +230,7 @@ async def changed(folder: Path, trust: str, check: Any) -> None:
 @asynchronous
 async def test_new_prompts_and_resources_are_held_back_until_they_are_approved(tmp_path: Path) -> None:
     async def held(hub: Hub, client: TestClient) -> None:
-        row = imports_of(hub).one("up")
+        row = imports_of(hub).get_row("up")
         assert {one.tool for one in row.held} == {"prompt extra", "resource notes://extra"}
         prompts, resources = await seen(client)
         assert "up.extra" not in prompts

@@ -12,7 +12,7 @@ from tests.protocol.conftest import asynchronous
 from tests.upstreams.pools import Recorded, listening
 from waypost import Hub
 from waypost.config.models import McpConnection
-from waypost.imports.sources import digest_of
+from waypost.imports.sources import digest_connection
 from waypost.testing import connect
 from waypost.wire.versions import ALL, LATEST_LEGACY, V2025_06_18, V2026_07_28
 
@@ -30,7 +30,7 @@ async def test_a_server_is_spoken_to_in_the_version_of_its_connection(tmp_path: 
     async with listening(app) as url:
         connection = {"kind": "mcp", "url": url, "version": version}
         async with started(write(tmp_path, {"up": connection}, [{"connection": "up"}])) as hub, connect(hub) as client:
-            assert imports_of(hub).one("up").protocol == version
+            assert imports_of(hub).get_row("up").protocol == version
             assert (await client.call_tool("up.hello")).text == "hello"
             assert set(app.versions) <= {version, ""}
     await far.stop()
@@ -43,7 +43,7 @@ async def test_a_server_that_does_not_speak_that_version_is_not_asked_in_another
     async with listening(app) as url:
         connection = {"kind": "mcp", "url": url, "version": V2026_07_28}
         async with started(write(tmp_path, {"up": connection}, [{"connection": "up"}])) as hub:
-            row = imports_of(hub).one("up")
+            row = imports_of(hub).get_row("up")
             assert (row.state, bool(row.reason)) == ("failed", True)
             assert set(app.versions) == {V2026_07_28}
     await far.stop()
@@ -64,7 +64,7 @@ def test_an_official_server_whose_tools_ask_works_in_sessions(tmp_path: Path, ve
 @asynchronous
 async def test_another_version_is_another_server_to_what_was_kept(tmp_path: Path) -> None:
     url = "http://x.example/mcp"
-    assert digest_of(McpConnection(url=url)) != digest_of(McpConnection(url=url, version=V2025_06_18))
+    assert digest_connection(McpConnection(url=url)) != digest_connection(McpConnection(url=url, version=V2025_06_18))
     far = stdio("turncoat", str(tmp_path))
     (tmp_path / "tools.json").write_text("[]")
     for connection in (far, {**far, "version": V2025_06_18}):

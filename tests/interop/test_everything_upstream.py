@@ -23,7 +23,7 @@ def test_its_tools_are_listed_with_their_schemas(version: str, tmp_path: Path) -
             assert {"every.echo", "every.get-sum", "every.trigger-long-running-operation"} <= listed.keys()
             assert listed["every.get-sum"]["inputSchema"]["required"] == ["a", "b"]
             assert "temperature" in listed["every.get-structured-content"]["outputSchema"]["properties"]
-            row = imports_of(hub).one("every")
+            row = imports_of(hub).get_row("every")
             assert (row.state, row.held, row.left_out) == ("running", [], [])
 
     scenario()

@@ -70,7 +70,7 @@ async def test_a_server_that_changes_all_the_time_offers_nothing_new(tmp_path: P
     async with behind(tmp_path, bad=stdio("hostile", str(tmp_path / "starts"))) as (hub, client):
         before = await names(client)
         await client.call_tool("bad.change")
-        await until(lambda: imports_of(hub).one("bad").held)
+        await until(lambda: imports_of(hub).get_row("bad").held)
         assert set(await names(client)) <= set(before)
         refused = await client.call_tool("bad.behave")
         assert "waypost upstreams approve bad behave" in refused.text

@@ -62,7 +62,7 @@ def test_a_thousand_calls_leave_no_process_no_socket_and_no_task(tmp_path: Path)
         hub = Hub.from_config(write(tmp_path, connections, [{"connection": name} for name in connections]))
         try:
             async with connect(hub) as client:
-                await imports_of(hub).settled()
+                await imports_of(hub).wait_until_listed()
                 assert len(OWN.children()) >= len(programs)
                 await in_turn(lambda number: spread(client, number))
         finally:

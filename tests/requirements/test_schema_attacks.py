@@ -110,7 +110,7 @@ async def test_a_tool_of_another_server_whose_schema_multiplies_is_left_out(tmp_
     file = write(tmp_path, {"t": server.connection}, [{"connection": "t", "trust": "off"}])
     async with running(file) as (hub, client), ticking():
         seen = await names(client)
-        left = {row.tool: row.why for row in imports_of(hub).one("t").left_out}
+        left = {row.tool: row.why for row in imports_of(hub).get_row("t").left_out}
 
     assert "t.fine" in seen
     assert not {f"t.{name}" for name in bombs} & set(seen)

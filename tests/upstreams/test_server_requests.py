@@ -28,7 +28,7 @@ class Person:
     async def ask(self, method: str, params: dict[str, Any]) -> Any:
         return self.owner
 
-    def tell(self, note: Mapping[str, Any]) -> None:
+    def log(self, params: Mapping[str, Any]) -> None:
         """Hear it."""
 
 

@@ -71,19 +71,19 @@ class UpstreamChange(msgspec.Struct, frozen=True):
 
 async def list_upstreams(hub: ManagedHub) -> UpstreamRows:
     """List all MCP servers behind connections."""
-    return UpstreamRows([] if hub.imports is None else hub.imports.listing())
+    return UpstreamRows([] if hub.imports is None else hub.imports.list_rows())
 
 
 async def show_upstream(hub: ManagedHub, name: str) -> UpstreamChange:
     """Show one MCP server."""
-    return UpstreamChange(_get_imports(hub, name).one(name))
+    return UpstreamChange(_get_imports(hub, name).get_row(name))
 
 
 async def approve_upstream(hub: ManagedHub, name: str, body: Approval, by: Operator) -> Approved:
     """Approve definitions as they are now, and release tools that were held back."""
     imports = _get_imports(hub, name)
     approved = await imports.approve(name, body.tool, body.sha256, by.principal.id)
-    return Approved(approved, imports.one(name))
+    return Approved(approved, imports.get_row(name))
 
 
 async def restart_upstream(hub: ManagedHub, name: str) -> UpstreamChange:

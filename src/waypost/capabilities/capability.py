@@ -38,12 +38,17 @@ class Kind(Enum):
 
 
 class Priority(IntEnum):
-    """Which of two rows with one name has it: that of higher priority, else the earlier one."""
+    """Where a row comes from, which decides who has a name that two rows want.
+
+    `HUB` takes a name from any other and gives it back when it goes. The others never take one that is in use.
+    """
 
     WORKER = 0
     """Functions of workers, and what workers publish."""
-    HUB = 1
-    """What a program, the configuration, skills or upstreams bring."""
+    IMPORT = 1
+    """What upstream servers offer; its names are not under the operator's control."""
+    HUB = 2
+    """What a program, the configuration or skills bring."""
 
 
 class McpFeatures(msgspec.Struct, frozen=True, kw_only=True):

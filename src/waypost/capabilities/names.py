@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import unicodedata
 from typing import Final, Literal
 
 from waypost.errors import DefinitionError
@@ -50,6 +51,13 @@ def disambiguate(name: str, taken: str, attempt: int = 0) -> str:
     """A portable name for `name` when another tool has `taken`; a different one for each attempt."""
     digest = hashlib.sha256(f"{name}{attempt or ''}".encode()).hexdigest()[:8]
     return f"{taken[: _PORTABLE_LENGTH - 9]}_{digest}"
+
+
+def fold_name(name: str) -> str:
+    """How a name looks at a glance: two names with one result can be mistaken for each other."""
+    if name.isascii():
+        return name.casefold()
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
 Surface = Literal["gateway", "full", "both"]

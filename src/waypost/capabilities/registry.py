@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from waypost.capabilities.capability import Capability, Kind, Priority
-from waypost.capabilities.names import disambiguate, is_portable, to_portable
+from waypost.capabilities.names import disambiguate, fold_name, is_portable, to_portable
 from waypost.errors import DefinitionError, UnknownPrompt, UnknownResource, UnknownTool, shorten
 from waypost.suggestions import did_you_mean, preselect
 
@@ -32,6 +32,8 @@ Rows: TypeAlias = dict[tuple[Kind, str], Capability]
 _log: Final = logging.getLogger(__name__)
 REMEMBERED: Final = 10_000
 """How many changes a table keeps one by one, at least."""
+_NAMED: Final = (Kind.TOOL, Kind.PROMPT)
+"""The kinds whose rows have names; the others have URIs."""
 PREFIXES: Final = {"skill:": "skill", "workflow:": "workflow"}
 """Prefixes of names of tools that stand for something else, and what that is called in errors."""
 
@@ -124,7 +126,9 @@ class Registry:
         self._holders: dict[tuple[Kind, str], Offer] = {}
         """The offers that are published, by kind and published name."""
         self._waiting: dict[tuple[Kind, str], list[Offer]] = {}
-        """The offers whose names are taken by rows of higher priority, by kind and their own name."""
+        """The offers whose names are taken, by kind and their own name: in the order in which they get them."""
+        self._looks: dict[tuple[Kind, str], set[str]] = {}
+        """The names of tools and prompts, by kind and how they look."""
         self._listeners: list[Listener] = []
         self._held: list[Capability] | None = None
 
@@ -147,14 +151,14 @@ class Registry:
     def replace(self, old: Iterable[Capability], new: Iterable[Capability]) -> None:
         """Exchange rows of the hub itself in one step, seen from outside as one change.
 
-        A new row takes its name from an offered one of lower priority; any other clash is a `DefinitionError`.
+        A new row takes its name from one that is offered; any other clash is a `DefinitionError`.
         """
         leaving = {_key(row): row for row in old}
         arriving: Rows = {}
         for row in new:
             key = _key(row)
             other = None if key in leaving else self.tables[row.kind].get(row.id)
-            if key in arriving or (other is not None and other.priority >= row.priority):
+            if key in arriving or (other is not None and not _outranks(row, other)):
                 noun = row.kind.value.rstrip("s").replace("_", " ")
                 raise DefinitionError(f"There is a {noun} {row.id!r} already; give one of them another name.")
             arriving[key] = row
@@ -165,10 +169,10 @@ class Registry:
     def offer(self, source: str, rows: Iterable[Capability], priority: Priority) -> list[Offer]:
         """Publish the rows of a source in place of those that it offered before, as one change.
 
-        A name that agents may hold never changes what it calls while that is offered: of two rows with one name and
-        equal priority the later tool gets a suffix, which depends only on its source, and the later row of another
-        kind is left out until the name is free. Only a row of higher priority takes a name from one of lower
-        priority, which gets it back afterwards.
+        A name that agents may hold never changes what it calls while that is offered: of two rows with one name the
+        later tool gets a suffix, which depends only on its source, and the later row of another kind is left out until
+        the name is free. Only a row of the hub itself takes a name that is in use, and gives it back when it goes.
+        The rows of a source have different names.
         """
         before = {_key(offer.own): offer for offer in self._offers.pop(source, ())}
         leaving: Rows = {}
@@ -205,26 +209,25 @@ class Registry:
 
     def _place(self, offer: Offer, leaving: Rows, arriving: Rows) -> None:
         """Publish a new offer under its own name, or under another where that is taken."""
-        key = _key(offer.own)
-        holder = self._holder(key, leaving, arriving)
-        if holder is not None and holder.priority >= offer.own.priority:
-            self._set_aside(offer, leaving, arriving)
-            # Between equals the names of tools do not move: a worker that reconnects finds the name free that its
-            # agents know.
-            if key[0] is not Kind.TOOL or holder.priority > offer.own.priority:
-                self._waiting.setdefault(key, []).append(offer)
-        else:
+        rival = self._find_rival(offer.own, leaving, arriving)
+        if rival is None or _outranks(offer.own, rival):
             displaced = self._displace([offer.own], leaving)
             self._show(offer, offer.own.id, arriving)
             self._move(displaced, leaving, arriving)
+            return
+        self._set_aside(offer, leaving, arriving)
+        # The names of tools only move when the hub itself takes or frees them: a worker that reconnects finds the name
+        # free that its agents know.
+        if offer.own.kind is not Kind.TOOL or rival.priority is Priority.HUB:
+            self._waiting.setdefault(_key(offer.own), []).append(offer)
 
     def _displace(self, rows: Iterable[Capability], leaving: Rows) -> list[Offer]:
-        """Take the names of arriving rows from offers of lower priority."""
+        """Take the names of arriving rows of the hub from those that only offer them."""
         displaced: list[Offer] = []
         for row in rows:
             for key in _spellings(row):
                 holder = None if key in leaving else self.tables[key[0]].get(key[1])
-                if holder is not None and holder.priority < row.priority:
+                if holder is not None and _outranks(row, holder):
                     leaving[key] = holder
                     displaced.append(self._holders.pop(key))
         return displaced
@@ -246,7 +249,7 @@ class Registry:
             self._show(offer, free, arriving)
         else:
             offer.row = None
-            _log.warning("%s: %s is left out as long as the hub itself has another of that name", kind.value, name)
+            _log.warning("%s: %s of %s is left out as long as its name is taken", kind.value, name, offer.source)
 
     def _show(self, offer: Offer, name: str, arriving: Rows) -> None:
         own = offer.own
@@ -262,6 +265,22 @@ class Registry:
             return self._holder((kind, borrower), leaving, arriving)
         return row
 
+    def _find_rival(self, row: Capability, leaving: Rows, arriving: Rows) -> Capability | None:
+        """The row that keeps another from its own name; it may be of the same source only by that very name.
+
+        The names and URIs of imports are chosen by servers that nobody here controls. So theirs must not look like
+        those of others either, nor may a template answer for URIs of others.
+        """
+        holder = self._holder(_key(row), leaving, arriving)
+        if holder is not None or row.priority is not Priority.IMPORT:
+            return holder
+        if row.kind in _NAMED:
+            names = self._looks.get((row.kind, fold_name(row.id)), set())
+            others = (self.tables[row.kind].get(name) for name in names if (row.kind, name) not in leaving)
+        else:
+            others = (found for found in self.tables[Kind.TEMPLATE] if _key(found) not in leaving)
+        return next((one for one in others if one is not None and one.owner != row.owner and _overlaps(one, row)), None)
+
     def _stop_waiting(self, offer: Offer) -> None:
         waiting = self._waiting.get(_key(offer.own), [])
         if offer in waiting:
@@ -273,15 +292,21 @@ class Registry:
         """Give names that are free now to those that wait for them; returns what looks different."""
         leaving: Rows = {}
         arriving: Rows = {}
-        for key, (offer, *others) in list(self._waiting.items()):
-            holder = self._holder(key, leaving, arriving)
-            if holder is not None and holder.priority > offer.own.priority:
-                continue
-            if key[0] is Kind.TOOL or (holder is None and not others):
-                del self._waiting[key]  # tools do not wait for equals
-            elif holder is None:
-                self._waiting[key] = others
-            if holder is not None:
+        for key, waiting in list(self._waiting.items()):
+            rivals = {one: self._find_rival(one.own, leaving, arriving) for one in waiting}
+            offer = next((one for one, rival in rivals.items() if rival is None), None)
+            # Prompts and resources wait for anyone; a tool is published under another name and waits for the hub only.
+            left = [
+                one
+                for one, rival in rivals.items()
+                if one is not offer
+                and (key[0] is not Kind.TOOL or (rival is not None and rival.priority is Priority.HUB))
+            ]
+            if left:
+                self._waiting[key] = left
+            else:
+                del self._waiting[key]
+            if offer is None:
                 continue
             if offer.row is not None:
                 leaving[_key(offer.row)] = offer.row
@@ -303,12 +328,19 @@ class Registry:
     def _put(self, capability: Capability) -> Capability | None:
         """Add a row; gives the one that is spelled in another way from now on."""
         self.tables[capability.kind].put(capability)
+        if capability.kind in _NAMED:
+            self._looks.setdefault((capability.kind, fold_name(capability.id)), set()).add(capability.id)
         if capability.kind is not Kind.TOOL or capability.id in self._portable_of:
             return None  # a row that is exchanged keeps its spelling
         return self._publish_portable(capability.id)
 
     def _drop(self, kind: Kind, key: str) -> None:
         self.tables[kind].pop(key)
+        if kind in _NAMED:
+            names = self._looks[kind, fold_name(key)]
+            names.discard(key)
+            if not names:
+                del self._looks[kind, fold_name(key)]
         if kind is Kind.TOOL:
             self._portable.pop(self._portable_of.pop(key, key), None)
 
@@ -409,6 +441,22 @@ class Registry:
 
 def _key(row: Capability) -> tuple[Kind, str]:
     return row.kind, row.id
+
+
+def _outranks(row: Capability, holder: Capability) -> bool:
+    """Whether a row takes a name that another has."""
+    return row.priority is Priority.HUB and holder.priority is not Priority.HUB
+
+
+def _overlaps(one: Capability, row: Capability) -> bool:
+    """Whether an imported row may stand for the same as another, which has another name."""
+    if row.kind in _NAMED:
+        return True
+    template = one.mcp.template
+    if template is None or row.kind is Kind.RESOURCE:
+        return template is not None and template.match(row.id) is not None
+    mine, other = row.id.partition("{")[0], template.template.partition("{")[0]
+    return mine.startswith(other) or other.startswith(mine)
 
 
 def _rename(row: Capability, name: str) -> Capability:

@@ -167,7 +167,7 @@ async def open_target(
     hub.launch(Launch(opens_worker_port=False, resume_runs=resumes_runs))
     await hub.start()
     if hub.runtime.imports is not None:
-        await hub.runtime.imports.settled()
+        await hub.runtime.imports.wait_until_listed()
     client = await open_client(MemoryLink(hub.engine))
     try:
         yield client, hub

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import UNSET
 
-from waypost.capabilities.capability import Capability, Kind, Priority
+from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.registry import Registry
 from waypost.config.models import Workflow
 from waypost.loops import running_loop
@@ -313,9 +313,9 @@ def _key(item: Item) -> Key:
     return item.row.kind, item.row.id
 
 
-def _rank(item: Item) -> tuple[bool, bool, int]:
-    """Whose an id is that several have: a workflow's, else what the hub has itself, else what workers brought."""
-    return item.kind != "workflow", item.row.priority is not Priority.HUB, _KINDS.index(item.row.kind)
+def _rank(item: Item) -> tuple[bool, int, int]:
+    """Which of several items has an id: a workflow, else a row of the hub itself, of an import, of a worker."""
+    return item.kind != "workflow", -item.row.priority, _KINDS.index(item.row.kind)
 
 
 def _document(item: Item) -> Document:

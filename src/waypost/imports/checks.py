@@ -14,7 +14,7 @@ from waypost.config.findings import Finding, KeyPath, quoted
 from waypost.config.models import Connection, Import, McpConnection, RestConnection
 from waypost.errors import DefinitionError, StoreError
 from waypost.imports.exposures import Offer, name_of, offer
-from waypost.imports.sources import Manifest, digest_of
+from waypost.imports.sources import Manifest, digest_connection
 from waypost.stores import schema, urls
 from waypost.stores.database import Database
 from waypost.stores.directory import data_directory
@@ -55,7 +55,7 @@ def _tools(entries: Sequence[Entry], connections: Mapping[str, Connection]) -> I
         connection = connections.get(entry.key)
         with suppress(msgspec.ValidationError):
             manifest = msgspec.convert(entry.value, Manifest)
-            if isinstance(connection, McpConnection) and manifest.digest == digest_of(connection):
+            if isinstance(connection, McpConnection) and manifest.digest == digest_connection(connection):
                 yield entry.key, {str(tool["name"]) for tool in manifest.tools if "name" in tool}
 
 

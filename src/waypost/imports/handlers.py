@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.capability import Kind
 from waypost.capabilities.context import Context, Handler
 from waypost.capabilities.registry import Registry
 from waypost.capabilities.results import Result
@@ -25,188 +26,297 @@ from waypost.errors import (
     WaypostError,
 )
 from waypost.imports.relay import (
+    ABILITIES,
+    ClientRelay,
     Complete,
     Pages,
-    Parked,
-    Parking,
-    Passing,
-    Reports,
-    abilities_of,
-    asked,
-    log_level_of,
+    SuspendedCall,
+    SuspendedCalls,
+    ask_caller,
     name_in_run,
 )
 from waypost.imports.rows import FOREIGN
-from waypost.imports.sources import Source
-from waypost.imports.trust import key_of
+from waypost.imports.sources import Selection, Source
+from waypost.imports.trust import pin_key
+from waypost.loops import running_loop
 from waypost.redaction import redacted, without
 from waypost.upstreams.pool import ProgressReporter, Upstreams
 from waypost.upstreams.tasks import requires_task, task_in
-from waypost.upstreams.upstream import Progress
 from waypost.wire.content import BlobContents, Contents, Text, TextContents
-from waypost.wire.params import CLIENT_CAPABILITIES, LOG_LEVEL
+from waypost.wire.params import CLIENT_CAPABILITIES, LOG_LEVEL, LOG_LEVELS
 from waypost.wire.versions import V2025_11_25, is_modern
 from waypost.workflows.executors.kind import IDEMPOTENCY_KEY
 
-_OWN: Final = "io.modelcontextprotocol/"
-"""How the entries of `_meta` begin that are about one connection and not about the answer."""
-_PLAIN: Final = {"type", "text"}
-_MOST_ROUNDS: Final = 16
-_QUESTION: Final = "input_required"
+_CONNECTION_META: Final = "io.modelcontextprotocol/"
+"""The prefix of entries of `_meta` that are about one connection and not about the answer."""
+_TEXT_BLOCK: Final = {"type", "text"}
+_MAX_ROUNDS: Final = 16
+_MAX_VALUES: Final = 100
+_INPUT_REQUIRED: Final = "input_required"
+_INVALID_PARAMS: Final = -32602
+_METHOD_NOT_FOUND: Final = -32601
+_NOT_FOUND: Final = (-32002, _INVALID_PARAMS)
+_NOUNS: Final = {Kind.TOOL: "tool", Kind.PROMPT: "prompt", Kind.RESOURCE: "resource", Kind.TEMPLATE: "template"}
 
 Data = dict[str, Any]
 
 
 class PageNeeded(ProtocolError):
-    """A person has to open a page first."""
+    """A user has to open a page first."""
 
     code = -32042
 
 
-class Forwarded:
-    """One request of a caller to the server behind a connection."""
+class _Completion(msgspec.Struct, rename="camel"):
+    values: list[str]
+    total: int | UnsetType = UNSET
+    has_more: bool | UnsetType = UNSET
 
-    def __init__(
-        self, upstreams: Upstreams, pages: Pages, connection: str, method: str, params: Data, ctx: Context
-    ) -> None:
-        self._upstreams = upstreams
-        self._pages = pages
-        self._connection = connection
-        self._method = method
-        self._params = params
-        self._ctx = ctx
-        self._meta: Data = {IDEMPOTENCY_KEY: ctx.idempotency_key} if ctx.idempotency_key else {}
-        self._is_begun_here = False
 
-    async def answer(self, parking: Parking, secrets: Sequence[str]) -> Data:
-        """What the server answers; its refusal is a `RemoteError`, without secrets of the configuration."""
+class Handlers:
+    """Builds handlers; `refresh` waits until it is known what a server offers now."""
+
+    def __init__(self, registry: Registry, upstreams: Upstreams, refresh: Callable[[Source], Awaitable[None]]) -> None:
+        self.upstreams = upstreams
+        self.suspended = SuspendedCalls()
+        self.pages = Pages()
+        self._registry = registry
+        self._refresh = refresh
+
+    def build(self, source: Source, selection: Selection, kind: Kind, own: str) -> tuple[Handler, Handler | None]:
+        """The handler and the completer of a row; `own` is the server's name for it."""
+        admit = partial(self._admit, source, selection, pin_key(_NOUNS[kind], own), own)
+        match kind:
+            case Kind.TOOL:
+                return self._build_tool(source, own, admit), None
+            case Kind.PROMPT:
+                ref = {"type": "ref/prompt", "name": own}
+                return self._build_prompt(source, own, admit), self._build_completer(source, ref, admit)
+            case Kind.TEMPLATE:
+                ref = {"type": "ref/resource", "uri": own}
+                return self._build_resource(source, own, admit), self._build_completer(source, ref, admit)
+            case Kind.RESOURCE:
+                return self._build_resource(source, own, admit), None
+
+    def _build_tool(self, source: Source, own: str, admit: Callable[[], Awaitable[None]]) -> Handler:
+        async def call(arguments: Data, ctx: Context) -> Result:
+            await admit()
+            request = ForwardedRequest(self, source, "tools/call", {"name": own, "arguments": arguments}, ctx)
+            try:
+                return to_result(await request.send())
+            except RemoteError as error:
+                raise ToolError(error.message) from None
+
+        return call
+
+    def _build_prompt(self, source: Source, own: str, admit: Callable[[], Awaitable[None]]) -> Handler:
+        async def get(arguments: Data, ctx: Context) -> list[Any]:
+            await admit()
+            request = ForwardedRequest(self, source, "prompts/get", {"name": own, "arguments": arguments}, ctx)
+            try:
+                answer = await request.send()
+            except RemoteError as error:
+                kind = InvalidParams if error.code == _INVALID_PARAMS else ToolError
+                raise kind(error.message) from None
+            messages = answer.get("messages")
+            if not isinstance(messages, list):
+                raise _not_mcp_error(source)
+            return messages
+
+        return get
+
+    def _build_resource(self, source: Source, own: str, admit: Callable[[], Awaitable[None]]) -> Handler:
+        async def read(variables: Data, ctx: Context) -> list[Contents]:
+            uri = str(variables.get("uri", own))
+            # The hub itself may have got a resource at this URI after the template was imported; its own wins.
+            if any(not (row.owner or "").startswith(FOREIGN) for row, _ in self._registry.resources(uri)):
+                raise UnknownResource(uri)
+            await admit()
+            try:
+                answer = await ForwardedRequest(self, source, "resources/read", {"uri": uri}, ctx).send()
+            except RemoteError as error:
+                if error.code in _NOT_FOUND:
+                    raise UnknownResource(uri) from None
+                raise ToolError(error.message) from None
+            try:
+                found: list[Contents] = [
+                    msgspec.convert(one, BlobContents) if "blob" in one else msgspec.convert(one, TextContents)
+                    for one in answer["contents"]
+                ]
+            except (msgspec.ValidationError, KeyError, TypeError):
+                raise _not_mcp_error(source) from None
+            if not found:
+                raise UnknownResource(uri)
+            return found
+
+        return read
+
+    def _build_completer(self, source: Source, ref: Data, admit: Callable[[], Awaitable[None]]) -> Handler:
+        async def complete(argument: Data, ctx: Context) -> Data:
+            await admit()
+            typed = {"name": argument["name"], "value": argument["value"]}
+            params = {"ref": ref, "argument": typed} | {one: argument[one] for one in argument if one not in typed}
+            try:
+                answer = await self.upstreams.complete(source.name, params, ctx.principal.id)
+                given = msgspec.convert(answer["completion"], _Completion)
+            except OSError as error:
+                raise ToolError(redacted(str(error), source.secrets)) from None
+            except RemoteError as error:
+                if error.code == _METHOD_NOT_FOUND:
+                    return {"values": []}
+                refusal = InvalidParams if error.code == _INVALID_PARAMS else ToolError
+                raise refusal(redacted(error.message, source.secrets)) from None
+            except (msgspec.ValidationError, KeyError, TypeError):
+                raise _not_mcp_error(source) from None
+            if len(given.values) > _MAX_VALUES:
+                given.values, given.has_more = given.values[:_MAX_VALUES], True
+            completion: Data = msgspec.to_builtins(given)
+            return completion
+
+        return complete
+
+    async def _admit(self, source: Source, selection: Selection, key: str, own: str) -> None:
+        """Refuse a definition that its server no longer offers, or that is held back."""
+        refresh = source.refresh
+        if refresh.listed_session != refresh.session or source.name not in self.upstreams.versions:
+            await self._refresh(source)
+        offer = selection.offers.get(key)
+        if offer is None or offer.row is None:
+            raise ToolError(f"{own} of {source.name} is gone: its server no longer offers it.")
+        if offer.row.metadata.hidden:
+            raise ToolError(source.explain_hold(key, offer.row.id))
+
+
+@dataclass(slots=True)
+class ForwardedRequest:
+    """One request of a caller to a server."""
+
+    handlers: Handlers
+    source: Source
+    method: str
+    params: Data
+    ctx: Context
+    meta: Data = field(default_factory=dict)
+    is_task_new: bool = False
+    """Whether a task was started by this run of the caller's request, not by an earlier one."""
+
+    async def send(self) -> Data:
+        """The server's answer; raises its refusal, as a `RemoteError` without secrets of the configuration.
+
+        How the server's questions reach the caller depends on both eras. A stateless server asks by its answer. One
+        with a session asks while it works, and a stateless caller cannot be asked then: its call is suspended.
+        """
+        ctx, source = self.ctx, self.source
+        caller = ctx.caller
+        if key := ctx.idempotency_key:
+            self.meta[IDEMPOTENCY_KEY] = key
+        declared = caller.client_capabilities
+        abilities = {name: declared[name] for name in ABILITIES if declared.get(name) is not None} if declared else {}
         try:
-            answer = await self._answer(parking)
+            if is_modern(self.handlers.upstreams.versions.get(source.name, "")):
+                level = getattr(caller, "log_level", len(LOG_LEVELS))
+                if level < len(LOG_LEVELS):
+                    self.meta[LOG_LEVEL] = LOG_LEVELS[level]
+                if abilities:
+                    self.meta[CLIENT_CAPABILITIES] = abilities
+                    answer = await self._send_in_rounds()
+                else:
+                    answer = await self._send_once(self.params)
+            elif abilities and is_modern(caller.version):
+                answer = await self.handlers.suspended.run(ctx, self._name(), self._send_suspended)
+            else:
+                answer = await self._send_once(self.params)
         except OSError as error:
-            raise ToolError(redacted(str(error), secrets)) from None
+            raise ToolError(redacted(str(error), source.secrets)) from None
         except RemoteError as error:
-            raise self._told(error, secrets) from None
+            raise self._to_error(error) from None
         if answer.get("resultType", "complete") != "complete":
-            raise RemoteError(f'The connection "{self._connection}" asks for what nobody here can give.', -32000)
+            unsupported = f'The connection "{source.name}" requested input that this client does not support.'
+            raise RemoteError(unsupported, -32000)
         return answer
 
-    def _told(self, error: RemoteError, secrets: Sequence[str]) -> WaypostError:
-        """A server's refusal as the caller hears it."""
-        needed = error.data.get("requiredCapabilities") if isinstance(error.data, dict) else None
-        if error.code == CapabilityNotSupported.code and isinstance(needed, dict):
-            if requires_task(error):  # although it was told that tasks are known here
-                return RemoteError(f"{self._params.get('name')} only runs as a task, and none was begun.", error.code)
-            return CapabilityNotSupported(needed)
-        message = redacted(error.message, secrets)
-        if error.code == PageNeeded.code and self._can_open_pages:
-            shown = error.data.get("elicitations") if isinstance(error.data, dict) else None
-            self._show(*(shown if isinstance(shown, list) else ()))
-            return PageNeeded(message, _discreet(error.data, secrets))
-        return RemoteError(message, error.code)
-
-    def _show(self, *pages: Any) -> None:
-        """Hear of it when somebody was at pages that the caller is sent to."""
-        if self._pages.show(self._connection, pages, self._ctx):
-            self._upstreams.follow(self._connection, self._ctx.principal.id)
-
-    @property
-    def _can_open_pages(self) -> bool:
-        """Whether the caller's client knows the error that asks for a page to be opened; only one version has it."""
-        caller = self._ctx.caller
-        return caller.version == V2025_11_25 and "url" in (caller.client_capabilities.get("elicitation") or ())
-
-    async def _answer(self, parking: Parking) -> Data:
-        abilities = abilities_of(self._ctx)
-        if is_modern(self._upstreams.version(self._connection)):
-            level = log_level_of(self._ctx)
-            self._meta |= {} if level is None else {LOG_LEVEL: level}
-            if abilities:
-                self._meta[CLIENT_CAPABILITIES] = abilities
-                return await self._in_rounds()
-        elif abilities and is_modern(self._ctx.caller.version):
-            return await parking.converse(self._ctx, self._name, self._parked)
-        return await self._once(self._params)
-
-    @property
-    def _name(self) -> str:
-        told = msgspec.json.encode([self._connection, self._method, self._params], order="sorted")
-        return name_in_run(self._ctx, f"upstream.{hashlib.sha256(told).hexdigest()[:16]}")
-
-    async def _once(self, params: Data, *, waits: bool = True) -> Data:
-        """What the server says to one request, and with `waits` what a task comes to that it begins."""
-        who = self._ctx.principal.id
-        return await self._told_meanwhile(
-            lambda take, passing: self._upstreams.request(
-                self._connection, self._method, params, self._meta, take, passing, who, waits=waits
-            )
-        )
-
-    async def _pursued(self, task: Data, name: str) -> Data:
-        """What a task of a stateless server comes to; one that an earlier run began is looked at at once."""
-        shown = task if self._is_begun_here else {**task, "pollIntervalMs": 0}
-        return await self._told_meanwhile(
-            lambda take, passing: self._upstreams.wait_for_task(
-                self._connection,
-                shown,
-                self._meta,
-                reporter=None if take is None else ProgressReporter(take),
-                downstream=passing,
-                principal=self._ctx.principal.id,
-                ask=partial(self._asked, name=name),
-            )
-        )
-
-    async def _told_meanwhile(self, work: Callable[[Progress | None, Passing], Awaitable[Data]]) -> Data:
-        """Do something while the caller hears how far it is, and what the server remarks."""
-        passing = Passing(self._ctx, self._show)
-        reports = Reports(self._ctx) if self._ctx.caller.wants_progress else None
+    async def _send_once(self, params: Data, *, waits: bool = True) -> Data:
+        """The answer to one request; with `waits`, the outcome of a task that it starts."""
+        caller = self.ctx.caller
+        relay = ClientRelay(self.ctx, self._remember_page)
         try:
-            answer = await work(None if reports is None else reports.take, passing)
-            if reports is not None:
-                await reports.delivered()
-            await passing.remarks.delivered()
+            answer = await self.handlers.upstreams.request(
+                self.source.name,
+                self.method,
+                params,
+                self.meta,
+                relay.progress if caller.wants_progress else None,
+                relay,
+                caller.principal.id,
+                waits=waits,
+            )
+            if relay.is_used:
+                await relay.flush()
             return answer
         finally:
-            if reports is not None:
-                reports.stop()
-            await passing.stop()
+            if relay.is_used:
+                await relay.stop()
 
-    async def _parked(self, parked: Parked) -> Data:
-        return await self._upstreams.request(
-            self._connection, self._method, self._params, self._meta, parked.report, parked, self._ctx.principal.id
+    async def _send_suspended(self, call: SuspendedCall) -> Data:
+        return await self.handlers.upstreams.request(
+            self.source.name, self.method, self.params, self.meta, call.progress, call, self.ctx.principal.id
         )
 
-    async def _in_rounds(self) -> Data:
-        """Answer the questions of a stateless server until it has none; an earlier run's are not asked for again."""
-        name, given = self._name, self._params
-        for number in range(_MOST_ROUNDS):
+    async def _send_in_rounds(self) -> Data:
+        """Answer the questions of a stateless server until it has none.
+
+        Each round is a step that is remembered: when the caller's request runs again, with answers of its client, the
+        rounds before are not sent again.
+        """
+        name, given = self._name(), self.params
+        for number in range(_MAX_ROUNDS):
             try:
-                question = await self._ctx.caller.once(f"{name}.{number}", partial(self._round, number, given))
+                question = await self.ctx.caller.once(f"{name}.{number}", partial(self._send_round, number, given))
             except Complete as complete:
                 return complete.answer
             if (task := task_in(question)) is not None:
-                return await self._pursued(task, f"{name}.{number}")
-            if question.get("resultType", "complete") != _QUESTION:
+                return await self._wait_for_task(task, f"{name}.{number}")
+            if question.get("resultType", "complete") != _INPUT_REQUIRED:
                 return dict(question)
-            answers = await self._asked(question.get("inputRequests") or {}, f"{name}.{number}")
-            given = {**self._params, "inputResponses": answers}
+            answers = await self._ask_all(question.get("inputRequests") or {}, f"{name}.{number}")
+            given = {**self.params, "inputResponses": answers}
             if "requestState" in question:
                 given["requestState"] = question["requestState"]
-        raise RemoteError(f"The server asked {_MOST_ROUNDS} times without an answer of its own.", -32000)
+        raise RemoteError(f"The server asked {_MAX_ROUNDS} times without an answer of its own.", -32000)
 
-    async def _round(self, number: int, given: Data) -> Data:
-        """What the server says; an answer without any question before it need not be remembered."""
-        answer = await self._once(given, waits=False)
-        self._is_begun_here = True
-        if not number and answer.get("resultType") != _QUESTION and task_in(answer) is None:
+    async def _send_round(self, number: int, given: Data) -> Data:
+        """The server's answer; raises `Complete` for an answer at once, which need not be remembered."""
+        answer = await self._send_once(given, waits=False)
+        self.is_task_new = True
+        if not number and answer.get("resultType") != _INPUT_REQUIRED and task_in(answer) is None:
             raise Complete(answer)
         return answer
 
-    async def _asked(self, questions: Mapping[str, Any], name: str) -> Data:
-        """Ask the caller's client everything at once."""
-        loop = asyncio.get_running_loop()
+    async def _wait_for_task(self, task: Data, name: str) -> Data:
+        """The outcome of a task of a stateless server; one of an earlier run is polled at once."""
+        relay = ClientRelay(self.ctx, self._remember_page)
+        wants_progress = self.ctx.caller.wants_progress
+        try:
+            answer = await self.handlers.upstreams.wait_for_task(
+                self.source.name,
+                task if self.is_task_new else {**task, "pollIntervalMs": 0},
+                self.meta,
+                reporter=ProgressReporter(relay.progress) if wants_progress else None,
+                downstream=relay,
+                principal=self.ctx.principal.id,
+                ask=partial(self._ask_all, name=name),
+            )
+            await relay.flush()
+            return answer
+        finally:
+            await relay.stop()
+
+    async def _ask_all(self, questions: Mapping[str, Any], name: str) -> Data:
+        """The answers of the caller's client to all questions, asked at once."""
         asking = {
-            key: loop.create_task(asked(self._ctx, str(one["method"]), one.get("params") or {}, f"{name}.{key}"))
+            key: running_loop().create_task(
+                ask_caller(self.ctx, str(one["method"]), one.get("params") or {}, f"{name}.{key}")
+            )
             for key, one in questions.items()
         }
         try:
@@ -218,166 +328,59 @@ class Forwarded:
             if asking:
                 await asyncio.wait(asking.values())
 
+    def _name(self) -> str:
+        """A name for this request, the same whenever the caller's request runs again."""
+        content = msgspec.json.encode([self.source.name, self.method, self.params], order="sorted")
+        return name_in_run(self.ctx, f"upstream.{hashlib.sha256(content).hexdigest()[:16]}")
 
-def _discreet(value: Any, secrets: Sequence[str]) -> Any:
-    """Data without secrets of the configuration."""
+    def _remember_page(self, *pages: Any) -> None:
+        """Have the server notify of pages that the caller's user is sent to."""
+        if self.handlers.pages.remember(self.source.name, pages, self.ctx):
+            self.handlers.upstreams.follow(self.source.name, self.ctx.principal.id)
+
+    def _to_error(self, error: RemoteError) -> WaypostError:
+        """A server's refusal as the caller gets it."""
+        secrets, caller = self.source.secrets, self.ctx.caller
+        data = error.data if isinstance(error.data, dict) else {}
+        needed = data.get("requiredCapabilities")
+        if error.code == CapabilityNotSupported.code and isinstance(needed, dict):
+            if requires_task(error):  # although the hub declares tasks
+                return RemoteError(f"{self.params.get('name')} only runs as a task, and none was begun.", error.code)
+            return CapabilityNotSupported(needed)
+        message = redacted(error.message, secrets)
+        # Only this version has the error by which a client is sent to a page.
+        can_open_pages = caller.version == V2025_11_25 and "url" in (
+            caller.client_capabilities.get("elicitation") or ()
+        )
+        if error.code == PageNeeded.code and can_open_pages:
+            pages = data.get("elicitations")
+            self._remember_page(*(pages if isinstance(pages, list) else ()))
+            return PageNeeded(message, _remove_secrets(error.data, secrets))
+        return RemoteError(message, error.code)
+
+
+def _remove_secrets(value: Any, secrets: Sequence[str]) -> Any:
     if isinstance(value, str):
         return without(value, secrets)
     if isinstance(value, dict):
-        return {name: _discreet(member, secrets) for name, member in value.items()}
-    return [_discreet(item, secrets) for item in value] if isinstance(value, list) else value
+        return {name: _remove_secrets(member, secrets) for name, member in value.items()}
+    return [_remove_secrets(item, secrets) for item in value] if isinstance(value, list) else value
 
 
-def as_result(answer: Mapping[str, Any]) -> Result:
-    """What a server answered, as it is."""
-    meta = {name: value for name, value in (answer.get("_meta") or {}).items() if not name.startswith(_OWN)}
-    content: list[Any] = [_block(block) for block in answer.get("content") or ()]
+def _not_mcp_error(source: Source) -> ToolError:
+    return ToolError(f'What the connection "{source.name}" answered is not MCP.')
+
+
+def to_result(answer: Mapping[str, Any]) -> Result:
+    """A server's answer as a result. Plain text blocks become `Text`, which handlers of this hub can read."""
+    meta = {name: value for name, value in (answer.get("_meta") or {}).items() if not name.startswith(_CONNECTION_META)}
+    content: list[Any] = [
+        Text(block["text"])
+        if isinstance(block, dict)
+        and block.keys() == _TEXT_BLOCK
+        and block["type"] == "text"
+        and type(block["text"]) is str
+        else block
+        for block in answer.get("content") or ()
+    ]
     return Result(content, answer.get("structuredContent"), bool(answer.get("isError")), meta or None)
-
-
-def _block(block: Any) -> Any:
-    """A block as it came; plain text is told apart so that others in this hub can read it."""
-    if isinstance(block, dict) and block.keys() == _PLAIN and block["type"] == "text" and type(block["text"]) is str:
-        return Text(block["text"])
-    return block
-
-
-_INVALID: Final = -32602
-_NOT_KNOWN: Final = -32601
-_MOST_VALUES: Final = 100
-_NOT_FOUND: Final = (-32002, _INVALID)
-_NOUNS: Final = {Kind.TOOL: "tool", Kind.PROMPT: "prompt", Kind.RESOURCE: "resource", Kind.TEMPLATE: "template"}
-
-
-class _Completion(msgspec.Struct, rename="camel"):
-    values: list[str]
-    total: int | UnsetType = UNSET
-    has_more: bool | UnsetType = UNSET
-
-
-class Handlers:
-    """Makes handlers; `heard_of` waits until it is known what a server offers now."""
-
-    def __init__(self, registry: Registry, upstreams: Upstreams, heard_of: Callable[[Source], Awaitable[None]]) -> None:
-        self._registry = registry
-        self._upstreams = upstreams
-        self._heard_of = heard_of
-        self.parking = Parking()
-        self.pages = Pages()
-
-    def of(self, source: Source, kind: Kind, own: str, name: str) -> tuple[Handler, Handler | None]:
-        """The handler and the completer of a row: `own` is what the server calls it, `name` the row's id."""
-        match kind:
-            case Kind.TOOL:
-                return self._tool(source, own, name), None
-            case Kind.PROMPT:
-                return self._prompt(source, own, name), self._completer(source, kind, own, name)
-            case Kind.TEMPLATE:
-                return self._resource(source, kind, own), self._completer(source, kind, own, name)
-            case Kind.RESOURCE:
-                return self._resource(source, kind, own), None
-
-    def _tool(self, source: Source, own: str, name: str) -> Handler:
-        async def call(arguments: Data, ctx: Context) -> Result:
-            await self._admit(source, Kind.TOOL, own, name)
-            try:
-                return as_result(await self._sent(source, "tools/call", {"name": own, "arguments": arguments}, ctx))
-            except RemoteError as error:
-                raise ToolError(error.message) from None
-
-        return call
-
-    def _prompt(self, source: Source, own: str, name: str) -> Handler:
-        async def get(arguments: Data, ctx: Context) -> list[Any]:
-            await self._admit(source, Kind.PROMPT, own, name)
-            try:
-                answer = await self._sent(source, "prompts/get", {"name": own, "arguments": arguments}, ctx)
-            except RemoteError as error:
-                kind = InvalidParams if error.code == _INVALID else ToolError
-                raise kind(error.message) from None
-            messages = answer.get("messages")
-            if not isinstance(messages, list):
-                raise ToolError(f'What the connection "{source.name}" answered is not MCP.')
-            return messages
-
-        return get
-
-    def _resource(self, source: Source, kind: Kind, own: str) -> Handler:
-        async def read(variables: Data, ctx: Context) -> list[Contents]:
-            uri = str(variables.get("uri", own))
-            if self._is_ours(uri):
-                raise UnknownResource(uri)
-            await self._admit(source, kind, own, own)
-            try:
-                answer = await self._sent(source, "resources/read", {"uri": uri}, ctx)
-            except RemoteError as error:
-                if error.code in _NOT_FOUND:
-                    raise UnknownResource(uri) from None
-                raise ToolError(error.message) from None
-            return _contents(answer, source, uri)
-
-        return read
-
-    def _completer(self, source: Source, kind: Kind, own: str, name: str) -> Handler:
-        ref = {"type": "ref/prompt", "name": own} if kind is Kind.PROMPT else {"type": "ref/resource", "uri": own}
-
-        async def complete(argument: Data, ctx: Context) -> Data:
-            await self._admit(source, kind, own, name)
-            typed = {"name": argument["name"], "value": argument["value"]}
-            params = {"ref": ref, "argument": typed} | {one: argument[one] for one in argument if one not in typed}
-            try:
-                answer = await self._upstreams.complete(source.name, params, ctx.principal.id)
-            except OSError as error:
-                raise ToolError(redacted(str(error), source.secrets)) from None
-            except RemoteError as error:
-                if error.code == _NOT_KNOWN:
-                    return {"values": []}
-                refusal = InvalidParams if error.code == _INVALID else ToolError
-                raise refusal(redacted(error.message, source.secrets)) from None
-            return _completion(answer, source)
-
-        return complete
-
-    def _is_ours(self, uri: str) -> bool:
-        """Whether the hub itself has something to read there, which came later."""
-        return any(not (row.owner or "").startswith(FOREIGN) for row, _ in self._registry.resources(uri))
-
-    async def _admit(self, source: Source, kind: Kind, own: str, name: str) -> None:
-        """Refuse what is gone, or held back."""
-        await self._heard_of(source)
-        row: Capability | None = self._registry[kind].get(name)
-        if row is None:
-            raise ToolError(f"{name} is gone: its server no longer offers it.")
-        if row.owner != f"{FOREIGN}{source.name}":
-            raise ToolError(f"{name} is another server's by now; look at it again.")
-        if row.metadata.hidden:
-            raise ToolError(source.held_back(key_of(_NOUNS[kind], own), name))
-
-    async def _sent(self, source: Source, method: str, params: Data, ctx: Context) -> Data:
-        forwarded = Forwarded(self._upstreams, self.pages, source.name, method, params, ctx)
-        return await forwarded.answer(self.parking, source.secrets)
-
-
-def _completion(answer: Data, source: Source) -> Data:
-    try:
-        given = msgspec.convert(answer["completion"], _Completion)
-    except (msgspec.ValidationError, KeyError, TypeError):
-        raise ToolError(f'What the connection "{source.name}" answered is not MCP.') from None
-    if len(given.values) > _MOST_VALUES:
-        given.values, given.has_more = given.values[:_MOST_VALUES], True
-    told: Data = msgspec.to_builtins(given)
-    return told
-
-
-def _contents(answer: Data, source: Source, uri: str) -> list[Contents]:
-    try:
-        found = [_part(one) for one in answer["contents"]]
-    except (msgspec.ValidationError, KeyError, TypeError):
-        raise ToolError(f'What the connection "{source.name}" answered is not MCP.') from None
-    if not found:
-        raise UnknownResource(uri)
-    return found
-
-
-def _part(one: Any) -> Contents:
-    return msgspec.convert(one, BlobContents) if "blob" in one else msgspec.convert(one, TextContents)

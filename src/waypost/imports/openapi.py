@@ -477,7 +477,9 @@ def read(file: str) -> Data:
     if "swagger" in document and version is None:
         raise DefinitionError("the document is of Swagger 2.0; convert it to OpenAPI 3.0, 3.1 or 3.2")
     if not isinstance(version, str) or not version.startswith(("3.0", "3.1", "3.2")):
-        raise DefinitionError("the document does not say `openapi: 3.0.x`, `3.1.x` or `3.2.x`, the versions that are read")
+        raise DefinitionError(
+            "the document does not say `openapi: 3.0.x`, `3.1.x` or `3.2.x`, the versions that are read"
+        )
     return document
 
 

@@ -27,83 +27,79 @@ from waypost.upstreams.server_requests import SERVER_REQUESTS
 from waypost.wire.params import LOG_LEVELS
 from waypost.wire.versions import V2025_11_25, is_modern
 
+ABILITIES: Final = ("elicitation", "sampling", "roots")
+"""The capabilities of clients that are passed on to servers."""
+_PAGE_ID: Final = "elicitationId"
+"""Identifies a page that a user is to open; only the version 2025-11-25 has it."""
+_CONNECTION_ENTRIES: Final = frozenset({"_meta", "task"})
+"""Entries of a server's request that are about the connection it came over."""
+_REFUSED: Final = -32000
 _MAX_PAGES: Final = 1000
+_MAX_QUEUED: Final = 100
+_MAX_SUSPENDED: Final = 1000
+_MAX_REMEMBERED: Final = 256
+
+Data = dict[str, Any]
+Begin = Callable[["SuspendedCall"], Awaitable[Data]]
+
+_COUNTS: Final[WeakKeyDictionary[object, Counter[str]]] = WeakKeyDictionary()
+"""How many calls of each name a run of a request has made, by the run."""
 
 
 class Pages:
-    """Remembers the pages that were shown last; a server can only tell of those it showed itself."""
+    """The pages that servers sent users to, and the sessions to notify when a user is done there.
+
+    A server can only complete pages that it showed itself, because they are kept by connection.
+    """
 
     def __init__(self) -> None:
         self._shown: dict[tuple[str, str], Session] = {}
-        self._telling: set[asyncio.Task[None]] = set()
+        self._notifying: set[asyncio.Task[None]] = set()
 
-    def show(self, connection: str, pages: Iterable[Any], ctx: Context) -> bool:
-        """Remember who was sent to pages of a server; whether there is anything to hear about them."""
-        if ctx.caller.version != V2025_11_25:  # no other has a word for it
+    def remember(self, connection: str, pages: Iterable[Any], ctx: Context) -> bool:
+        """Remember who was sent to pages of a server; returns whether a notification can follow."""
+        if ctx.caller.version != V2025_11_25:  # other versions have no such notification
             return False
-        known = [found for page in pages if (found := _id_of(page)) is not None]
+        known = [page_id for page in pages if (page_id := _page_id(page)) is not None]
         for one in known:
             self._shown[connection, one] = ctx.caller.session
         for oldest in list(self._shown)[: max(0, len(self._shown) - _MAX_PAGES)]:
             del self._shown[oldest]
         return bool(known)
 
-    def done(self, connection: str, page: Any) -> None:
-        """Tell whoever was sent to a page that something was done there."""
-        known = _id_of(page)
-        session = None if known is None else self._shown.pop((connection, known), None)
-        if known is None or session is None:
-            return
-        telling = asyncio.get_running_loop().create_task(session.send_elicitation_complete(known))
-        self._telling.add(telling)
-        telling.add_done_callback(self._telling.discard)
+    def complete(self, connection: str, page: Any) -> None:
+        """Notify the session that was sent to a page."""
+        page_id = _page_id(page)
+        session = None if page_id is None else self._shown.pop((connection, page_id), None)
+        if page_id is not None and session is not None:
+            task = running_loop().create_task(session.send_elicitation_complete(page_id))
+            self._notifying.add(task)
+            task.add_done_callback(self._notifying.discard)
 
 
-def _id_of(page: Any) -> str | None:
-    found = page.get("elicitationId") if isinstance(page, dict) else None
+def _page_id(page: Any) -> str | None:
+    found = page.get(_PAGE_ID) if isinstance(page, dict) else None
     return found if isinstance(found, str) else None
 
 
-_ABILITIES: Final = ("elicitation", "sampling", "roots")
-_OF_THE_CONNECTION: Final = frozenset({"_meta", "task"})
-"""Entries of a question that are about the connection it came over."""
-_PAGE: Final = "elicitationId"
-"""By what a page is known that a person is to open; only one version has that."""
-_REFUSED: Final = -32000
-_MADE: Final[WeakKeyDictionary[object, Counter[str]]] = WeakKeyDictionary()
-"""How often calls of each name were made, by the run of a request that made them."""
-
-
-def abilities_of(ctx: Context) -> dict[str, Any]:
-    """What the caller's client can be asked."""
-    offered = ctx.caller.client_capabilities
-    return {name: offered[name] for name in _ABILITIES if offered.get(name) is not None}
-
-
-def log_level_of(ctx: Context) -> str | None:
-    """From which level on the caller wants log messages, where callers say so."""
-    level = getattr(ctx.caller, "log_level", len(LOG_LEVELS))
-    return LOG_LEVELS[level] if level < len(LOG_LEVELS) else None
-
-
 def name_in_run(ctx: Context, name: str) -> str:
-    """What tells a call from others like it in one run of a request, and is the same in the next run."""
+    """A name for a call that differs from others in one run of a request, and is the same in the next run."""
     run = getattr(ctx.caller, "asker", None)
-    if run is None or not is_modern(ctx.caller.version):  # runs once
+    if run is None or not is_modern(ctx.caller.version):  # such a request runs only once
         return name
-    made = _MADE.setdefault(run, Counter())
-    made[name] += 1
-    return f"{name}.{made[name]}"
+    counts = _COUNTS.setdefault(run, Counter())
+    counts[name] += 1
+    return f"{name}.{counts[name]}"
 
 
-def question_of(ctx: Context, method: str, params: Mapping[str, Any], key: str | None = None) -> Question:
-    """A server's question as the caller's client gets it."""
-    given = {name: value for name, value in params.items() if name not in _OF_THE_CONNECTION}
+def to_question(ctx: Context, method: str, params: Mapping[str, Any], key: str | None = None) -> Question:
+    """A server's request as the caller's client understands it."""
+    given = {name: value for name, value in params.items() if name not in _CONNECTION_ENTRIES}
     needs: dict[str, Any] = {name: {} for name in SERVER_REQUESTS[method]}
     if method == "elicitation/create":
         mode = given.setdefault("mode", "form")
         if mode != "url" or ctx.caller.version != V2025_11_25:
-            given.pop(_PAGE, None)
+            given.pop(_PAGE_ID, None)
         needs = {"elicitation": {str(mode): {}}}
         schema = given.get("requestedSchema")
         if isinstance(schema, dict) and isinstance(schema.get("properties"), dict):
@@ -115,12 +111,12 @@ def question_of(ctx: Context, method: str, params: Mapping[str, Any], key: str |
     return Question(method, given, needs, key, ANSWER_TIMEOUT_S)
 
 
-async def asked(ctx: Context, method: str, params: Mapping[str, Any], key: str | None = None) -> Any:
-    """The answer of the caller's client, as it came; a refusal is a `RemoteError`."""
+async def ask_caller(ctx: Context, method: str, params: Mapping[str, Any], key: str | None = None) -> Any:
+    """The answer of the caller's client to a server's request, as it came; a refusal is a `RemoteError`."""
     if method not in SERVER_REQUESTS:
         raise RemoteError(f"Method not found: {method}", -32601)
     try:
-        return await ask_client(ctx, question_of(ctx, method, params, key))
+        return await ask_client(ctx, to_question(ctx, method, params, key))
     except RemoteError:
         raise
     except ProtocolError as error:
@@ -132,146 +128,136 @@ async def asked(ctx: Context, method: str, params: Mapping[str, Any], key: str |
 
 
 def can_answer(ctx: Context, method: str, params: Mapping[str, Any]) -> bool:
-    """Whether the caller's client said that it answers such a question."""
+    """Whether the caller's client declared the capability for a request."""
     try:
-        check_supported(ctx.caller.client_capabilities, question_of(ctx, method, params).needs)
+        check_supported(ctx.caller.client_capabilities, to_question(ctx, method, params).needs)
     except (WaypostError, AttributeError, TypeError, ValueError):
         return False
     return True
 
 
-_MAX_QUEUED: Final = 100
+class Notes:
+    """Progress and log messages for a caller, sent one after the other; of too many, the oldest are dropped."""
 
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._queue: deque[Callable[[], Awaitable[None]]] = deque(maxlen=_MAX_QUEUED)
+        self._sending: asyncio.Task[None] | None = None
 
-class Telling:
-    """Tells somebody one thing after another; when they come too fast, the oldest are left out."""
+    def add_progress(self, params: Mapping[str, Any]) -> None:
+        """Send progress; a malformed notification is ignored."""
+        value, total, message = params.get("progress"), params.get("total"), params.get("message")
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            total = total if type(total) in (int, float) else None
+            self._put(partial(self._ctx.progress, value, total, message if isinstance(message, str) else None))
 
-    def __init__(self, tell: Callable[..., Awaitable[None]]) -> None:
-        self._tell = tell
-        self._waiting: deque[tuple[Any, ...]] = deque(maxlen=_MAX_QUEUED)
-        self._telling: asyncio.Task[None] | None = None
+    def add_log(self, params: Mapping[str, Any]) -> None:
+        """Send a log message; a malformed one is ignored."""
+        level, data = params.get("level"), params.get("data")
+        if level not in LOG_LEVELS:
+            return
+        rest = None
+        if isinstance(data, dict) and isinstance(data.get("message"), str):
+            rest = {key: value for key, value in data.items() if key != "message"} or None
+            data = data["message"]
+        text = data if isinstance(data, str) else msgspec.json.encode(data).decode()
+        self._put(partial(self._ctx.log, level, text, rest))
 
-    def put(self, *said: Any) -> None:
-        """Tell it when everything before was told."""
-        self._waiting.append(said)
-        if self._telling is None or self._telling.done():
-            self._telling = asyncio.get_running_loop().create_task(self._run())
-            # A caller who cannot be told any more is no concern of the call.
-            self._telling.add_done_callback(lambda task: task.cancelled() or task.exception())
-
-    async def delivered(self) -> None:
-        """Wait until everything is told."""
-        if self._telling is not None:
-            await asyncio.wait({self._telling})
+    async def flush(self) -> None:
+        """Wait until everything is sent."""
+        if self._sending is not None:
+            await asyncio.wait({self._sending})
 
     def stop(self) -> None:
-        """Tell nothing more."""
-        if self._telling is not None:
-            self._telling.cancel()
+        """Send nothing more."""
+        if self._sending is not None:
+            self._sending.cancel()
+
+    def _put(self, send: Callable[[], Awaitable[None]]) -> None:
+        self._queue.append(send)
+        if self._sending is None or self._sending.done():
+            self._sending = running_loop().create_task(self._run())
+            # A caller that can no longer be reached is no reason to fail the call.
+            self._sending.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def _run(self) -> None:
-        while self._waiting:
-            await self._tell(*self._waiting.popleft())
+        while self._queue:
+            await self._queue.popleft()()
 
 
-class Reports(Telling):
-    """How far a call is."""
+class ClientRelay:
+    """The `Downstream` of one call: asks the caller's client while the call goes on.
 
-    def __init__(self, ctx: Context) -> None:
-        super().__init__(ctx.progress)
+    A stateless client refuses: it would have to make its request again, which would be another call.
+    """
 
-    def take(self, told: Mapping[str, Any]) -> None:
-        """Hand on one report; one that makes no sense is left out."""
-        value, total, message = told.get("progress"), told.get("total"), told.get("message")
-        if type(value) in (int, float):
-            self.put(
-                value,
-                total if type(total) in (int, float) else None,
-                message if isinstance(message, str) else None,
-            )
-
-
-class Remarks(Telling):
-    """Log messages."""
-
-    def __init__(self, ctx: Context) -> None:
-        super().__init__(ctx.log)
-
-    def take(self, note: Mapping[str, Any]) -> None:
-        """Hand one on; one that makes no sense is left out."""
-        level = note.get("level")
-        if level in LOG_LEVELS:
-            self.put(level, *_message(note.get("data")))
-
-
-def _message(data: Any) -> tuple[str, dict[str, Any] | None]:
-    if isinstance(data, str):
-        return data, None
-    if isinstance(data, dict) and isinstance(data.get("message"), str):
-        rest = {key: value for key, value in data.items() if key != "message"}
-        return data["message"], rest or None
-    return msgspec.json.encode(data).decode(), None
-
-
-class Passing:
-    """The caller of one call, asked while the call goes on: for clients with a session, or none that answers."""
-
-    def __init__(self, ctx: Context, show: Callable[[Mapping[str, Any]], None]) -> None:
+    def __init__(self, ctx: Context, on_page: Callable[[Mapping[str, Any]], None]) -> None:
         self._ctx = ctx
-        self._show = show
-        self._open: set[asyncio.Task[Any]] = set()
-        self.remarks = Remarks(ctx)
+        self._on_page = on_page
+        self._asking: set[asyncio.Task[Any]] = set()
+        self._notes: Notes | None = None
+        self.is_used = False
+        """Whether the server has asked or reported anything, so that `flush` and `stop` are needed."""
 
     @property
     def owner(self) -> object:
-        """The session; who has none shares nothing with anybody."""
+        """The session; calls of stateless clients share nothing."""
         caller = self._ctx.caller
         return self if is_modern(caller.version) else (caller.principal.id, caller.session.id)
 
     def can_answer(self, method: str, params: Mapping[str, Any]) -> bool:
-        """Whether the client said that it can."""
+        """Whether the client declared the capability for it."""
         return can_answer(self._ctx, method, params)
 
-    async def ask(self, method: str, params: dict[str, Any]) -> Any:
-        """Ask the client; when the call is over first, that is the answer."""
-        if is_modern(self._ctx.caller.version):  # it would have to make its request again, which would be another call
-            raise RemoteError(CapabilityNotSupported(question_of(self._ctx, method, params).needs).message, -32021)
-        self._show(params)
-        asking = asyncio.get_running_loop().create_task(asked(self._ctx, method, params))
-        self._open.add(asking)
+    async def ask(self, method: str, params: Data) -> Any:
+        """Ask the client; when the call ends first, that is a refusal."""
+        if is_modern(self._ctx.caller.version):
+            raise RemoteError(CapabilityNotSupported(to_question(self._ctx, method, params).needs).message, -32021)
+        self._on_page(params)
+        self.is_used = True
+        asking = running_loop().create_task(ask_caller(self._ctx, method, params))
+        self._asking.add(asking)
         try:
             await asyncio.wait({asking})
         except asyncio.CancelledError:
             asking.cancel()
             raise
         finally:
-            asking.add_done_callback(self._open.discard)
+            asking.add_done_callback(self._asking.discard)
         if asking.cancelled():
             raise RemoteError("The call is over.", _REFUSED)
         return asking.result()
 
-    def tell(self, note: Mapping[str, Any]) -> None:
-        """Hand on a log message."""
-        self.remarks.take(note)
+    def log(self, params: Mapping[str, Any]) -> None:
+        """Pass on a log message."""
+        self._get_notes().add_log(params)
+
+    def progress(self, params: Mapping[str, Any]) -> None:
+        """Pass on progress."""
+        self._get_notes().add_progress(params)
+
+    async def flush(self) -> None:
+        """Wait until everything that was reported is sent."""
+        if self._notes is not None:
+            await self._notes.flush()
 
     async def stop(self) -> None:
         """Take back what was asked, before the call itself ends."""
-        self.remarks.stop()
-        for asking in tuple(self._open):
+        if self._notes is not None:
+            self._notes.stop()
+        for asking in tuple(self._asking):
             asking.cancel()
-        if self._open:
-            await asyncio.wait(self._open)
+        if self._asking:
+            await asyncio.wait(self._asking)
 
-
-_MAX_WAITING: Final = 1000
-_REMEMBERED: Final = 256
-
-Data = dict[str, Any]
-Begin = Callable[["Parked"], Awaitable[Data]]
+    def _get_notes(self) -> Notes:
+        if self._notes is None:
+            self._notes, self.is_used = Notes(self._ctx), True
+        return self._notes
 
 
 class Complete(Exception):
-    """A result that came without a question, so that nothing has to be remembered of it."""
+    """An answer that came without a question, so that nothing has to be remembered for another run."""
 
     def __init__(self, answer: Data) -> None:
         super().__init__()
@@ -279,37 +265,45 @@ class Complete(Exception):
 
 
 @dataclass(eq=False, slots=True)
-class _Open:
-    """A question that nobody has answered yet."""
+class _OpenQuestion:
+    """A request of the server that is not answered yet."""
 
     key: str
     method: str
     params: Data
     answer: asyncio.Future[Any]
 
-    def settle(self, told: Any) -> None:
-        """Answer it, or refuse to, unless it was taken back."""
+    def resolve(self, answer: Any) -> None:
+        """Answer it, or refuse with a `RemoteError`, unless the server took it back."""
         if self.answer.done():
             return
-        if isinstance(told, RemoteError):
-            self.answer.set_exception(told)
+        if isinstance(answer, RemoteError):
+            self.answer.set_exception(answer)
         else:
-            self.answer.set_result(told)
+            self.answer.set_result(answer)
 
 
-class Parked:
-    """One call at a server with a session, and the client's request that is with it at the moment."""
+class SuspendedCall:
+    """The `Downstream` of a call of a stateless client at a server with a session.
+
+    The call goes on at the server while the client's request is answered with the question and comes again. `_ctx` is
+    the run of that request that waits for the call at the moment.
+    """
 
     def __init__(self, begin: Begin, ctx: Context) -> None:
         self.handle = secrets.token_urlsafe(12)
         self.timer: asyncio.TimerHandle | None = None
         self._ctx = ctx
-        self._reports, self._remarks = Reports(ctx), Remarks(ctx)
-        self._open: list[_Open] = []
+        self._notes = Notes(ctx)
+        self._open: list[_OpenQuestion] = []
         self._numbers = itertools.count(1)
-        self._news = asyncio.Event()
-        self.task = running_loop().create_task(_awaited(begin(self)))
-        self.task.add_done_callback(self._ended)
+        self._changed = asyncio.Event()
+
+        async def run() -> Data:
+            return await begin(self)
+
+        self.task = running_loop().create_task(run())
+        self.task.add_done_callback(self._on_end)
 
     @property
     def owner(self) -> object:
@@ -317,154 +311,144 @@ class Parked:
         return self
 
     def can_answer(self, method: str, params: Mapping[str, Any]) -> bool:
-        """Whether the client said that it can."""
+        """Whether the client declared the capability for it."""
         return can_answer(self._ctx, method, params)
 
     async def ask(self, method: str, params: Data) -> Any:
         """Keep a question until a request of the client brings the answer."""
         key = f"{self.handle}.{next(self._numbers)}"
-        question = _Open(key, method, params, running_loop().create_future())
+        question = _OpenQuestion(key, method, params, running_loop().create_future())
         self._open.append(question)
-        self._news.set()
+        self._changed.set()
         try:
             return await question.answer
         finally:
             self._open.remove(question)
 
-    def tell(self, note: Mapping[str, Any]) -> None:
-        """Hand on a log message."""
-        self._remarks.take(note)
+    def log(self, params: Mapping[str, Any]) -> None:
+        """Pass on a log message."""
+        self._notes.add_log(params)
 
-    def report(self, told: Mapping[str, Any]) -> None:
-        """Hand on how far it is."""
-        self._reports.take(told)
+    def progress(self, params: Mapping[str, Any]) -> None:
+        """Pass on progress."""
+        self._notes.add_progress(params)
 
-    async def asks_or_ends(self) -> bool:
-        """Wait for the first question, or for the end without one; whether it is a question."""
-        await self._news.wait()
+    async def wait_for_question(self) -> bool:
+        """Wait for the first question, or for the end without one; returns whether it is a question."""
+        await self._changed.wait()
         if self.task.done():
-            await self._told()
+            await self._notes.flush()
         return not self.task.done()
 
-    async def go_on(self, ctx: Context) -> Data:
-        """The result of the call; a run of the client's request that cannot answer what is asked ends before."""
-        self._ctx, self._reports, self._remarks = ctx, Reports(ctx), Remarks(ctx)
+    async def resume(self, ctx: Context) -> Data:
+        """The result of the call; raises the question where this run of the client's request cannot answer it."""
+        self._ctx, self._notes = ctx, Notes(ctx)
         try:
             while not self.task.done():
                 await self._ask(ctx)
-                await self._news.wait()
-                self._news.clear()
-            await self._told()
+                await self._changed.wait()
+                self._changed.clear()
+            await self._notes.flush()
             return self.task.result()
         finally:
-            self._reports.stop()
-            self._remarks.stop()
-
-    async def _told(self) -> None:
-        await self._reports.delivered()
-        await self._remarks.delivered()
+            self._notes.stop()
 
     async def _ask(self, ctx: Context) -> None:
-        """Answer what can be answered; the rest becomes one question to the client."""
+        """Answer what this run has answers for; the rest becomes one question to the client."""
         unanswered: BaseException | None = None
         for question in tuple(self._open):
             if question.answer.done():
                 continue
             try:
-                question.settle(await asked(ctx, question.method, question.params, question.key))
+                question.resolve(await ask_caller(ctx, question.method, question.params, question.key))
             except RemoteError as refusal:
-                question.settle(refusal)
+                question.resolve(refusal)
             except (Exception, asyncio.CancelledError):
                 raise
-            except BaseException as needed:
+            except BaseException as needed:  # the control-flow exception by which a stateless client is asked
                 unanswered = needed
         if unanswered is not None:
             raise unanswered
 
-    def _ended(self, task: asyncio.Task[Data]) -> None:
-        self._news.set()
+    def _on_end(self, task: asyncio.Task[Data]) -> None:
+        self._changed.set()
         if not task.cancelled():
             task.exception()
 
 
-class Parking:
-    """Where calls wait for their clients to come back."""
+class SuspendedCalls:
+    """The calls that wait for their clients to make their requests again."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, Parked] = {}
+        self._waiting: dict[str, SuspendedCall] = {}
         self._done: dict[str, asyncio.Task[Data]] = {}
-        self._ending: set[asyncio.Task[Data]] = set()
+        self._stopping: set[asyncio.Task[Data]] = set()
 
-    async def converse(self, ctx: Context, name: str, begin: Begin) -> Data:
-        """Make a call, or go on with the one that an earlier run of the same request began under that name."""
+    async def run(self, ctx: Context, name: str, begin: Begin) -> Data:
+        """Make a call, or resume the one that an earlier run of the same request began under that name."""
         try:
             handle = await ctx.once(name, partial(self._begin, begin, ctx))
         except Complete as complete:
             return complete.answer
         if handle in self._done:
             return self._done[handle].result()
-        parked = self._waiting.pop(handle, None)
-        if parked is None:
+        call = self._waiting.pop(handle, None)
+        if call is None:
             raise ToolError("The call no longer waits for an answer; make it again.")
-        if parked.timer is not None:
-            parked.timer.cancel()
+        if call.timer is not None:
+            call.timer.cancel()
         try:
-            return await parked.go_on(ctx)
+            return await call.resume(ctx)
         except (Exception, asyncio.CancelledError):
             raise
-        except BaseException:
-            self._park(parked)
+        except BaseException:  # another question to the client
+            self._suspend(call)
             raise
         finally:
             if handle not in self._waiting:
-                self._end(parked)
+                self._finish(call)
 
     async def close(self) -> None:
-        """Give up all that waits."""
-        for parked in tuple(self._waiting.values()):
-            self._give_up(parked)
-        await asyncio.gather(*self._ending, return_exceptions=True)
+        """Stop all calls that wait."""
+        for call in tuple(self._waiting.values()):
+            self._expire(call)
+        await asyncio.gather(*self._stopping, return_exceptions=True)
 
     async def _begin(self, begin: Begin, ctx: Context) -> str:
-        """Make a call; the handle it is found by when it asks something."""
-        parked = Parked(begin, ctx)
+        """Make a call; returns the handle by which it is found when it asks something."""
+        call = SuspendedCall(begin, ctx)
         try:
-            is_asking = await parked.asks_or_ends()
+            is_asking = await call.wait_for_question()
         except BaseException:
-            self._stop(parked)
+            self._stop(call)
             raise
         if not is_asking:
-            raise Complete(parked.task.result())
-        self._park(parked)
-        return parked.handle
+            raise Complete(call.task.result())
+        self._suspend(call)
+        return call.handle
 
-    def _park(self, parked: Parked) -> None:
-        if len(self._waiting) >= _MAX_WAITING:
-            self._give_up(next(iter(self._waiting.values())))
-        self._waiting[parked.handle] = parked
-        parked.timer = running_loop().call_later(ANSWER_TIMEOUT_S, self._give_up, parked)
+    def _suspend(self, call: SuspendedCall) -> None:
+        if len(self._waiting) >= _MAX_SUSPENDED:
+            self._expire(next(iter(self._waiting.values())))
+        self._waiting[call.handle] = call
+        call.timer = running_loop().call_later(ANSWER_TIMEOUT_S, self._expire, call)
 
-    def _give_up(self, parked: Parked) -> None:
-        del self._waiting[parked.handle]
-        if parked.timer is not None:
-            parked.timer.cancel()
-        self._stop(parked)
+    def _expire(self, call: SuspendedCall) -> None:
+        del self._waiting[call.handle]
+        if call.timer is not None:
+            call.timer.cancel()
+        self._stop(call)
 
-    def _end(self, parked: Parked) -> None:
-        """Remember how a call ended that asked something, for when its request asks something else and comes again."""
-        self._stop(parked)
-        if parked.task.done():
-            self._done[parked.handle] = parked.task
-            if len(self._done) > _REMEMBERED:
+    def _finish(self, call: SuspendedCall) -> None:
+        """Remember the result of a call: its request may come again because of another question."""
+        self._stop(call)
+        if call.task.done():
+            self._done[call.handle] = call.task
+            if len(self._done) > _MAX_REMEMBERED:
                 del self._done[next(iter(self._done))]
 
-    def _stop(self, parked: Parked) -> None:
-        if parked.task.done():
-            return
-        parked.task.cancel()
-        self._ending.add(parked.task)
-        parked.task.add_done_callback(self._ending.discard)
-
-
-async def _awaited(work: Awaitable[Data]) -> Data:
-    return await work
+    def _stop(self, call: SuspendedCall) -> None:
+        if not call.task.done():
+            call.task.cancel()
+            self._stopping.add(call.task)
+            call.task.add_done_callback(self._stopping.discard)

@@ -12,10 +12,11 @@ from typing import Any, Final
 
 import msgspec
 
-from waypost.capabilities.capability import Capability
+from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.registry import Offer
 from waypost.config.models import Import, McpConnection
 from waypost.errors import StaleVersion
-from waypost.imports.trust import NAMED_BY, TOOL, Data, Held, Pin, judged, key_of
+from waypost.imports.trust import NAMED_BY, TOOL, Data, Held, Pin, find_held, pin_key
 from waypost.redaction import secrets_of
 from waypost.stores.store import Store
 from waypost.upstreams.client import Offers
@@ -23,21 +24,21 @@ from waypost.upstreams.upstream import ResourceSubscriptions
 
 _MANIFEST: Final = "manifest"
 _PINS: Final = "pins"
-_ATTEMPTS: Final = 5
+_MAX_ATTEMPTS: Final = 5
 
 
 class Manifest(msgspec.Struct, frozen=True):
     """What a server offers, as it listed it."""
 
     digest: str
-    """Of the connection they came over."""
+    """Of the connection that it was listed over."""
     tools: list[Data]
     at: float
     prompts: list[Data] = []
     resources: list[Data] = []
     templates: list[Data] = []
     is_subscribable: bool = False
-    """Whether it tells when a resource changes."""
+    """Whether it notifies of changed resources."""
 
     @property
     def lists(self) -> dict[str, list[Data]]:
@@ -46,17 +47,17 @@ class Manifest(msgspec.Struct, frozen=True):
 
     @property
     def by_key(self) -> dict[str, Data]:
-        """All definitions, by what they are pinned under."""
-        return {key_of(noun, one[NAMED_BY[noun]]): one for noun, listed in self.lists.items() for one in listed}
+        """All definitions, by their pin keys."""
+        return {pin_key(noun, one[NAMED_BY[noun]]): one for noun, listed in self.lists.items() for one in listed}
 
 
-def digest_of(connection: McpConnection) -> str:
-    """What tells one server from another; the values of variables and headers are secrets and left out."""
-    told = msgspec.to_builtins(connection)
-    told["env"], told["headers"] = sorted(connection.env), sorted(connection.headers)
+def digest_connection(connection: McpConnection) -> str:
+    """Identifies a server by its connection; without the values of variables and headers, which are secrets."""
+    plain = msgspec.to_builtins(connection)
+    plain["env"], plain["headers"] = sorted(connection.env), sorted(connection.headers)
     if connection.version is None:
-        del told["version"]
-    return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()
+        del plain["version"]
+    return hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()
 
 
 class Manifests:
@@ -66,25 +67,25 @@ class Manifests:
         self._store = store
 
     async def get(self, name: str, digest: str) -> Manifest | None:
-        """What was kept of a connection that is still configured like that."""
+        """The stored manifest of a connection, if it is still configured the same."""
         found = await self._read(_MANIFEST, name, Manifest)
         return found if found is not None and found.digest == digest else None
 
-    async def keep(self, name: str, manifest: Manifest) -> None:
-        """Keep what a server offers."""
+    async def put(self, name: str, manifest: Manifest) -> None:
+        """Store a manifest."""
         await self._write(_MANIFEST, name, manifest)
 
     async def pins(self, name: str) -> dict[str, Pin] | None:
-        """The pins of what a server offers; nothing if it was never seen."""
+        """The pins of a server's definitions; `None` if it was never listed."""
         found: dict[str, Pin] | None = await self._read(_PINS, name, dict[str, Pin])
         return found
 
     async def revision(self) -> int:
-        """How often pins were changed, by whichever hub."""
+        """How often pins were changed, by any replica."""
         return (await self._store.revisions()).get(_PINS, 0)
 
-    async def keep_pins(self, name: str, pins: Mapping[str, Pin]) -> None:
-        """Keep the pins of what a server offers."""
+    async def put_pins(self, name: str, pins: Mapping[str, Pin]) -> None:
+        """Store pins."""
         await self._write(_PINS, name, pins)
 
     async def _read(self, scope: str, name: str, kind: Any) -> Any:
@@ -95,43 +96,91 @@ class Manifests:
             return msgspec.convert(entry.value, kind)
         except msgspec.ValidationError:
             if scope == _PINS:
-                raise  # whoever damages pins must not have everything pinned anew
+                raise  # damaged pins must not lead to everything being pinned anew, which would approve it
             return None
 
     async def _write(self, scope: str, name: str, value: Any) -> None:
         state, plain = self._store.state, msgspec.to_builtins(value)
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(_MAX_ATTEMPTS):
             entry = await state.get(scope, name)
             if entry is not None and entry.value == plain:
                 return
             try:
                 await state.put(scope, name, plain, 0 if entry is None else entry.version, counted=scope == _PINS)
             except StaleVersion:
-                if attempt == _ATTEMPTS - 1:
+                if attempt == _MAX_ATTEMPTS - 1:
                     raise
             else:
                 return
 
 
-_LARGEST: Final = 262_144
+_MAX_DEFINITION_BYTES: Final = 262_144
+_TAKEN: Final = {
+    Kind.PROMPT: "Another prompt has the name {}, or one like it.",
+    Kind.RESOURCE: "Something else is read at {}.",
+    Kind.TEMPLATE: "Another template gives URIs like those of {}.",
+}
+"""Why a row is left out whose name or URI is taken; tools are published under another name instead."""
 
 
 @dataclass(eq=False, slots=True)
-class Portion:
-    """What one import takes of a server."""
+class Selection:
+    """What one entry of `proxy.import` takes of a server."""
 
+    source: str
+    index: int
+    """Its position among the imports of the server."""
     settings: Import
     has_resources: bool
-    """Whether it is the one that resources come with."""
-    rows: list[Capability] = field(default_factory=list)
-    left_out: dict[str, str] = field(default_factory=dict)
-    is_short: bool = False
-    """Whether somebody else has what it would take."""
+    """Whether resources come with it."""
+    offers: dict[str, Offer] = field(default_factory=dict)
+    """The rows that it offers, by their pin keys; the registry decides under which names they are published."""
+    problems: dict[str, str] = field(default_factory=dict)
+    """Why definitions are left out, by their pin keys."""
+
+    @property
+    def id(self) -> str:
+        """The source of its offers in the registry, which has to stay the same over restarts."""
+        return f"upstream/{self.source}" + (f"/{self.index}" if self.index else "")
+
+    @property
+    def rows(self) -> dict[str, Capability]:
+        """Its rows under their own names, by their pin keys."""
+        return {key: offer.own for key, offer in self.offers.items()}
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Why definitions are not published, by their pin keys."""
+        waiting = {key: offer.own for key, offer in self.offers.items() if offer.row is None}
+        return self.problems | {key: _TAKEN[row.kind].format(row.id) for key, row in waiting.items()}
+
+
+@dataclass(slots=True)
+class Refresh:
+    """When a server is asked what it offers."""
+
+    session: int = 0
+    """How many sessions with it have started."""
+    listed_session: int = -1
+    """The session in which it was last asked."""
+    task: asyncio.Task[None] | None = None
+    timer: asyncio.TimerHandle | None = None
+    started_at: float = 0.0
+    was_tried: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the server has answered or failed once, or its manifest was in the store."""
+
+    def cancel(self) -> None:
+        """Stop asking, now and later."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        if self.task is not None:
+            self.task.cancel()
 
 
 @dataclass(eq=False)
 class Source:
-    """A connection to an MCP server, and everything its imports know of it."""
+    """A connection to an MCP server that something is imported from."""
 
     name: str
     connection: McpConnection
@@ -139,106 +188,101 @@ class Source:
     digest: str
     manifest: Manifest | None = None
     """What it offers, once that is known."""
-    watched: ResourceSubscriptions = field(default_factory=ResourceSubscriptions)
+    subscriptions: ResourceSubscriptions = field(default_factory=ResourceSubscriptions)
     pins: dict[str, Pin] = field(default_factory=dict)
     held: dict[str, Held] = field(default_factory=dict)
     error: str = ""
     problems: list[str] = field(default_factory=list)
-    begun: int = 0
-    """How many sessions there were."""
-    seen: int = -1
-    """The session in which it was last asked what it offers."""
-    refreshing: asyncio.Task[None] | None = None
-    later: asyncio.TimerHandle | None = None
-    asked_at: float = 0.0
-    settled: asyncio.Event = field(default_factory=asyncio.Event)
-    judging: asyncio.Lock = field(default_factory=asyncio.Lock)
+    refresh: Refresh = field(default_factory=Refresh)
+    pins_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while pins are read, compared and written: an approval must not be lost to a refresh at the same time."""
 
     @cached_property
-    def portions(self) -> list[Portion]:
+    def selections(self) -> list[Selection]:
         """What each import takes, in the order of the file; resources come with the first that takes everything."""
         whole = next((one for one in self.imports if not one.include), None)
-        return [Portion(one, one is whole) for one in self.imports]
+        return [Selection(self.name, index, one, one is whole) for index, one in enumerate(self.imports)]
 
     @property
     def rows(self) -> list[Capability]:
-        """Everything of it that is offered here."""
-        return [row for portion in self.portions for row in portion.rows]
+        """Everything of it that is published."""
+        offers = (offer for selection in self.selections for offer in selection.offers.values())
+        return [offer.row for offer in offers if offer.row is not None]
 
     @property
     def left_out(self) -> dict[str, str]:
         """Why the rest is not."""
-        return {key: why for portion in self.portions for key, why in portion.left_out.items()}
+        return {key: why for selection in self.selections for key, why in selection.left_out.items()}
 
     @property
     def is_trusted(self) -> bool:
-        """Whether nobody wants to know when definitions change."""
+        """Whether changed definitions need no approval."""
         return all(one.trust == "off" for one in self.imports)
 
     @cached_property
     def secrets(self) -> tuple[str, ...]:
-        """The values of the configuration that must not be told."""
+        """Values of the configuration that must not appear in texts."""
         return secrets_of(self.connection.env, self.connection.headers)
 
     @property
-    def offered(self) -> dict[str, Data]:
-        """All definitions, by what they are pinned under."""
+    def definitions(self) -> dict[str, Data]:
+        """All definitions, by their pin keys."""
         return {} if self.manifest is None else self.manifest.by_key
 
-    def take(self, manifest: Manifest, pins: dict[str, Pin]) -> dict[str, Held]:
-        """Know what the server offers, and what of it was pinned; what is not as it was and not known so far."""
+    def update(self, manifest: Manifest, pins: dict[str, Pin]) -> dict[str, Held]:
+        """Replace manifest and pins; returns the definitions that are newly held."""
         self.manifest, self.pins = manifest, pins
-        return self.judge()
+        return self.compare_pins()
 
-    def held_back(self, tool: str, name: str) -> str:
-        """What somebody is told who calls what nobody approved."""
+    def compare_pins(self) -> dict[str, Held]:
+        """Find the definitions that differ from their pins; returns those that were not held before."""
+        before = self.held
+        self.held = {} if self.is_trusted else find_held(self.definitions, self.pins)
+        return {name: one for name, one in self.held.items() if before.get(name) != one}
+
+    def explain_hold(self, tool: str, name: str) -> str:
+        """Why a call of a held definition is refused, and how to approve it."""
         why = self.held[tool].why if tool in self.held else "new"
         shown = f'"{tool}"' if " " in tool else tool
         return (
-            f"{name} is held back because its definition is {why} and nobody approved it; "
+            f"{name} is held back because its definition is {why} and is not approved; "
             f"`waypost upstreams approve {self.name} {shown}` releases it."
         )
 
-    def refusal(self, tool: str) -> str:
-        """Why a tool must not be called by its own name; nothing when it may be."""
+    def explain_refusal(self, tool: str) -> str:
+        """Why a tool must not be called by the server's own name for it; empty when it may be."""
         if all(one.trust != "quarantine" for one in self.imports):
             return ""
         if self.manifest is None:
             return f"What {self.name} offers is not known, so {tool} cannot be trusted: {self.error}"
         if tool in self.held:
-            return self.held_back(tool, f"{tool} of {self.name}")
-        return "" if tool in self.offered else f"{self.name} does not offer {tool!r}."
-
-    def judge(self) -> dict[str, Held]:
-        """Compare what is offered with the pins; what is not as it was and not known so far."""
-        before = self.held
-        self.held = {} if self.is_trusted else judged(self.offered, self.pins)
-        return {name: one for name, one in self.held.items() if before.get(name) != one}
+            return self.explain_hold(tool, f"{tool} of {self.name}")
+        return "" if tool in self.definitions else f"{self.name} does not offer {tool!r}."
 
 
-def manifest_of(source: Source, offered: Offers) -> tuple[Manifest, list[str]]:
-    """What a server offers now, and what is said about the rest; a list that could not be had is what it was."""
+def build_manifest(source: Source, offered: Offers) -> tuple[Manifest, list[str]]:
+    """What a server offers now, and its problems; a list that could not be read stays as it was."""
     problems, before = list(offered.problems), source.manifest
 
-    def taken(noun: str, given: list[Any] | None) -> list[Data]:
+    def pick(noun: str, given: list[Any] | None) -> list[Data]:
         if given is not None:
-            return usable(given, noun, problems)
+            return check_definitions(given, noun, problems)
         return [] if before is None else before.lists[noun]
 
     found = Manifest(
         source.digest,
-        taken("tool", offered.tools),
+        pick("tool", offered.tools),
         0.0 if before is None else before.at,
-        taken("prompt", offered.prompts),
-        taken("resource", offered.resources),
-        taken("template", offered.templates),
+        pick("prompt", offered.prompts),
+        pick("resource", offered.resources),
+        pick("template", offered.templates),
         offered.is_subscribable,
     )
     return (found if found == before else msgspec.structs.replace(found, at=time.time())), problems
 
 
-def usable(definitions: list[Any], noun: str, problems: list[str]) -> list[Data]:
-    """The definitions that can be kept, each name once; what is said about the others goes into `problems`."""
+def check_definitions(definitions: list[Any], noun: str, problems: list[str]) -> list[Data]:
+    """The usable definitions, each name once; adds to `problems` what is wrong with the others."""
     found: dict[str, Data] = {}
     by = NAMED_BY[noun]
     for one in definitions:
@@ -247,8 +291,8 @@ def usable(definitions: list[Any], noun: str, problems: list[str]) -> list[Data]
             problems.append(f"A {noun} without a {'name' if by == 'name' else 'URI'} is left out.")
         elif name in found:
             problems.append(f"There are two {noun}s {name!r}; the second is left out.")
-        elif len(msgspec.json.encode(one)) > _LARGEST:
-            problems.append(f"The definition of {name!r} is larger than {_LARGEST} bytes; it is left out.")
+        elif len(msgspec.json.encode(one)) > _MAX_DEFINITION_BYTES:
+            problems.append(f"The definition of {name!r} is larger than {_MAX_DEFINITION_BYTES} bytes; it is left out.")
         else:
             found[name] = one
     return list(found.values())

@@ -18,17 +18,14 @@ PINNED: Final = {
     "resource": ("uri", "name", "title", "description", "mimeType"),
     "template": ("uriTemplate", "name", "title", "description", "mimeType"),
 }
-"""The entries of a definition that a pin covers, by what it defines: all that a model is told, and what is checked.
-
-The first tells it from others.
-"""
+"""The entries that a pin covers: all that a model reads, and what is checked. The first identifies a definition."""
 NAMED_BY: Final = {noun: entries[0] for noun, entries in PINNED.items()}
-"""The entry of a definition that tells it from others."""
+"""The entry that identifies a definition among those of its kind."""
 MARK: Final = "waypost/trust"
-"""The entry of `_meta` that marks a definition which changed and was not approved."""
+"""The entry of `_meta` that marks a definition which changed and is not approved."""
 
-_MOST_LINES: Final = 400
-_LONGEST_LINE: Final = 400
+_MAX_LINES: Final = 400
+_MAX_LINE_CHARACTERS: Final = 400
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 Data = dict[str, Any]
@@ -36,160 +33,153 @@ Why = Literal["new", "changed"]
 
 
 class Pin(msgspec.Struct, frozen=True):
-    """A definition as it was when it was first seen or approved."""
+    """A definition as it was when it was first listed or approved."""
 
     sha256: str
     definition: Data
 
 
 class Held(msgspec.Struct, frozen=True):
-    """A definition that nobody approved yet."""
+    """A definition that is not approved yet."""
 
     why: Why
     sha256: str
 
 
-def key_of(noun: str, name: str) -> str:
-    """What a definition is pinned under: a tool under its name, which has no blank in it."""
+def pin_key(noun: str, name: str) -> str:
+    """The key that a definition is pinned under: the name of a tool, which has no blank, else its noun and its name."""
     return name if noun == TOOL else f"{noun} {name}"
 
 
-def noun_of(key: str) -> str:
-    """What is pinned under a key."""
+def noun_of_key(key: str) -> str:
+    """What the definition under a key defines."""
     noun, blank, _ = key.partition(" ")
     return noun if blank and noun in PINNED else TOOL
 
 
-def covered(definition: Mapping[str, Any], noun: str = TOOL) -> Data:
-    """The part of a definition that is pinned."""
+def pinned_part(definition: Mapping[str, Any], noun: str = TOOL) -> Data:
+    """The entries of a definition that its pin covers."""
     return {key: definition[key] for key in PINNED[noun] if definition.get(key) is not None}
 
 
 def fingerprint(definition: Mapping[str, Any], noun: str = TOOL) -> str:
     """The SHA-256 of a definition's canonical JSON."""
-    return hashlib.sha256(_encode(covered(definition, noun))).hexdigest()
+    return hashlib.sha256(_encode(pinned_part(definition, noun))).hexdigest()
 
 
-def pinned(definition: Mapping[str, Any], noun: str = TOOL) -> Pin:
-    """The pin of a definition."""
-    return Pin(fingerprint(definition, noun), covered(definition, noun))
+def make_pin(definition: Mapping[str, Any], noun: str = TOOL) -> Pin:
+    """Pin a definition as it is."""
+    return Pin(fingerprint(definition, noun), pinned_part(definition, noun))
 
 
-def pin_of_all(pins: Mapping[str, Pin]) -> str:
+def hash_pins(pins: Mapping[str, Pin]) -> str:
     """One SHA-256 for a whole set of definitions."""
     return hashlib.sha256(_encode({name: pin.sha256 for name, pin in pins.items()})).hexdigest()
 
 
-def judged(offered: Mapping[str, Data], pins: Mapping[str, Pin]) -> dict[str, Held]:
-    """What of a server's definitions is not what was pinned, by key."""
+def find_held(offered: Mapping[str, Data], pins: Mapping[str, Pin]) -> dict[str, Held]:
+    """The definitions that differ from their pins or have none, by key."""
     held: dict[str, Held] = {}
     for key, definition in offered.items():
-        digest, pin = fingerprint(definition, noun_of(key)), pins.get(key)
+        digest, pin = fingerprint(definition, noun_of_key(key)), pins.get(key)
         if pin is None or pin.sha256 != digest:
             held[key] = Held("new" if pin is None else "changed", digest)
     return held
 
 
-def difference(old: Mapping[str, Any] | None, new: Mapping[str, Any], noun: str = TOOL) -> list[str]:
-    """What became of a definition, as lines that begin with `-`, `+` or a blank."""
-    lines = difflib.unified_diff(_lines(old or {}, noun), _lines(new, noun), n=1, lineterm="")
+def diff_definitions(old: Mapping[str, Any] | None, new: Mapping[str, Any], noun: str = TOOL) -> list[str]:
+    """How a definition changed, as lines that begin with `-`, `+` or a blank."""
+    lines = difflib.unified_diff(_to_lines(old or {}, noun), _to_lines(new, noun), n=1, lineterm="")
     return [line for line in lines if not line.startswith(("--- ", "+++ ", "@@"))]
 
 
-def _lines(definition: Mapping[str, Any], noun: str) -> list[str]:
+def _to_lines(definition: Mapping[str, Any], noun: str) -> list[str]:
     lines: list[str] = []
     for key in PINNED[noun][1:]:
         value = definition.get(key)
         if value is None:
             continue
         text = value if isinstance(value, str) else msgspec.json.format(_encode(value), indent=2).decode()
-        lines += [f"{key}: {escaped(line)[:_LONGEST_LINE]}" for line in text.splitlines()]
-    more = len(lines) - _MOST_LINES
-    return lines if more <= 0 else [*lines[:_MOST_LINES], f"and {more} more lines"]
+        lines += [f"{key}: {escape_hidden(line)[:_MAX_LINE_CHARACTERS]}" for line in text.splitlines()]
+    more = len(lines) - _MAX_LINES
+    return lines if more <= 0 else [*lines[:_MAX_LINES], f"and {more} more lines"]
 
 
 _PLAIN: Final = frozenset("\n\r\t")
-_UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+_HIDDEN_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 _BLANK: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 """Letters and marks that are drawn as nothing."""
 _JOINER: Final = "\u200d"
 _EMOJI: Final = frozenset({"So", "Sk"})
-_DEEPEST: Final = 64
+_MAX_DEPTH: Final = 64
 _ESCAPES: Final = re.compile(rb"\\[ubf]|\x7f")
-TOLD: Final = ("description", "title")
+PROSE: Final = ("description", "title")
 """The entries of a definition, and of its schemas, that are prose for a model."""
 
 
-def is_unseen(letter: str) -> bool:
+def is_hidden(letter: str) -> bool:
     """Whether a character is drawn as nothing, or changes how others are drawn."""
     if letter in _PLAIN:
         return False
     if letter in _BLANK or "\ufe00" <= letter <= "\ufe0e" or "\U000e0000" <= letter <= "\U000e0fff":
         return True
-    return not letter.isprintable() and unicodedata.category(letter) in _UNSEEN
+    return not letter.isprintable() and unicodedata.category(letter) in _HIDDEN_CATEGORIES
 
 
-def unseen(text: str) -> list[int]:
-    """Where characters stand that nobody sees; those that join emoji are seen."""
+def find_hidden(text: str) -> list[int]:
+    """The positions of hidden characters; a joiner between emoji is visible."""
     if text.isascii() and text.isprintable():
         return []
-    return [place for place, letter in enumerate(text) if is_unseen(letter) and not _joins(text, place)]
+    return [place for place, letter in enumerate(text) if is_hidden(letter) and not _joins_emoji(text, place)]
 
 
-def _joins(text: str, place: int) -> bool:
-    """Whether the character at a place makes one picture of two."""
+def _joins_emoji(text: str, place: int) -> bool:
+    """Whether the character joins two emoji into one."""
     if text[place] != _JOINER or not 0 < place < len(text) - 1:
         return False
     before, after = text[place - 1], text[place + 1]
     return (before == "\ufe0f" or unicodedata.category(before) in _EMOJI) and unicodedata.category(after) in _EMOJI
 
 
-def escaped(text: str) -> str:
-    """A text in which what nobody sees is spelled out, such as `<U+200B>`."""
-    places = set(unseen(text))
+def escape_hidden(text: str) -> str:
+    """A text with its hidden characters spelled out, such as `<U+200B>`."""
+    places = set(find_hidden(text))
     if not places:
         return text
     return "".join(f"<U+{ord(letter):04X}>" if place in places else letter for place, letter in enumerate(text))
 
 
-def told(definition: dict[str, Any]) -> Any:
-    """A definition whose prose has nothing hidden in it; whatever a call depends on stays as it is."""
+def escape_prose(definition: dict[str, Any]) -> Any:
+    """A definition without hidden characters in its prose; what a call depends on stays as it is."""
     written = msgspec.json.encode(definition)
     # Most are plain: as JSON they have neither letters of other scripts nor escapes but those of quotes and lines.
-    return definition if written.isascii() and _ESCAPES.search(written) is None else _told(definition)
+    return definition if written.isascii() and _ESCAPES.search(written) is None else _escape_prose(definition)
 
 
-def _told(value: Any, depth: int = 0) -> Any:
+def _escape_prose(value: Any, depth: int = 0) -> Any:
     if isinstance(value, list):
-        return [_told(item, depth + 1) for item in value] if depth < _DEEPEST else value
-    if not isinstance(value, dict) or depth >= _DEEPEST:
+        return [_escape_prose(item, depth + 1) for item in value] if depth < _MAX_DEPTH else value
+    if not isinstance(value, dict) or depth >= _MAX_DEPTH:
         return value
     return {
-        key: escaped(member) if key in TOLD and isinstance(member, str) else _told(member, depth + 1)
+        key: escape_hidden(member) if key in PROSE and isinstance(member, str) else _escape_prose(member, depth + 1)
         for key, member in value.items()
     }
 
 
-def hidden_characters(value: Any) -> list[str]:
-    """The names of all characters in a definition that nobody sees, each once."""
-    found = {text[place] for text in _texts(value) for place in unseen(text)}
+def name_hidden(value: Any) -> list[str]:
+    """The names of the hidden characters in a definition, each once."""
+    found = {text[place] for text in _iterate_texts(value) for place in find_hidden(text)}
     return [f"U+{ord(letter):04X} {unicodedata.name(letter, 'control character')}" for letter in sorted(found)]
 
 
-def _texts(value: Any, depth: int = 0) -> Iterator[str]:
+def _iterate_texts(value: Any, depth: int = 0) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    elif isinstance(value, list) and depth < _DEEPEST:
+    elif isinstance(value, list) and depth < _MAX_DEPTH:
         for item in value:
-            yield from _texts(item, depth + 1)
-    elif isinstance(value, dict) and depth < _DEEPEST:
+            yield from _iterate_texts(item, depth + 1)
+    elif isinstance(value, dict) and depth < _MAX_DEPTH:
         for key, member in value.items():
             yield key
-            yield from _texts(member, depth + 1)
-
-
-def folded(name: str) -> str:
-    """What a name looks like at a glance: two names that fold to one are taken for each other."""
-    if name.isascii():
-        return name.casefold()
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+            yield from _iterate_texts(member, depth + 1)

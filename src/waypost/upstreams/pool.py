@@ -90,6 +90,8 @@ class Upstreams(Component):
         """What is connected to, by name; a reload of the configuration replaces it."""
         self._credentials = credentials
         self._context = UpstreamContext(limits)
+        self.versions: Final[Mapping[str, str]] = self._context.versions
+        """The versions of MCP that running sessions speak, by connection."""
         self._max_users = max_users
         self._upstreams: dict[str, Upstream] = {}
         self._personal: dict[str, dict[str, Upstream]] = {}
@@ -213,11 +215,6 @@ class Upstreams(Component):
     ) -> None:
         """Have a server notify of changes of these resources, and no others."""
         await self._use(connection, lambda client: subscriptions.update(client, wanted, ended))
-
-    def version(self, name: str) -> str:
-        """The version of MCP that the server of a connection speaks now, or nothing."""
-        upstream = self._upstreams.get(name)
-        return "" if upstream is None else upstream.version
 
     def status(self, name: str) -> UpstreamStatus:
         """Whether the server of a connection can be used; nothing is started for that."""

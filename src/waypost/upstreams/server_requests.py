@@ -51,7 +51,7 @@ class Downstream(Protocol):
     async def ask(self, method: str, params: dict[str, Any]) -> Any:
         """The client's answer; a refusal is a `RemoteError`."""
 
-    def tell(self, note: Mapping[str, Any]) -> None:
+    def log(self, params: Mapping[str, Any]) -> None:
         """Pass on a log message: the parameters of the notification."""
 
 
@@ -139,7 +139,7 @@ class ServerRequests:
         if note["method"] == "notifications/message":
             downstream = self.find_log_recipient(note["params"])
             if downstream is not None:
-                downstream.tell(note["params"])
+                downstream.log(note["params"])
         elif note["method"] == "notifications/cancelled":
             answering = self._open.get(note["params"].get("requestId"))
             if answering is not None:

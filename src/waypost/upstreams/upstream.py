@@ -189,6 +189,8 @@ class UpstreamContext:
     listener: Listener = NO_LISTENER
     progress: dict[tuple[str, str], Progress] = field(default_factory=dict)
     """Who gets the progress of a call, by connection and progress token."""
+    versions: dict[str, str] = field(default_factory=dict)
+    """The versions of MCP that running sessions speak, by connection; without sessions of single users."""
 
 
 class RestartBackoff:
@@ -299,11 +301,6 @@ class Upstream:
         if not self._backoff.problem:
             return UpstreamStatus()
         return UpstreamStatus("failed", self._backoff.problem, self._backoff.seconds_left)
-
-    @property
-    def version(self) -> str:
-        """The version of MCP that the session speaks, or nothing."""
-        return "" if self._session is None else self._session.client.version
 
     @property
     def _listener(self) -> Listener:
@@ -425,6 +422,8 @@ class Upstream:
             # The era that worked is tried first the next time; the server may still have changed by then.
             self._versions = NEWEST_FIRST if is_modern(session.client.version) else NEWEST_FIRST[::-1]
         self._session = session
+        if not self._is_personal:
+            self._context.versions[self._name] = session.client.version
         self._check_idle_in(limits.idle, session)
         if self._listener.wants_changes:
             self.follow()
@@ -498,18 +497,22 @@ class Upstream:
 
     def _retire_session(self, session: Session) -> None:
         """Make no new calls in a session, and close it when the last one is done."""
-        if self._session is session:
-            self._session = None
+        self._forget_session(session)
         session.is_retired = True
         if not session.calls:
             self._close_session(session)
+
+    def _forget_session(self, session: Session) -> None:
+        if self._session is session:
+            self._session = None
+            if not self._is_personal:
+                del self._context.versions[self._name]
 
     def _close_session(self, session: Session) -> None:
         if session not in self._sessions:
             return
         self._sessions.discard(session)
-        if self._session is session:
-            self._session = None
+        self._forget_session(session)
         if session.idle_timer is not None:
             session.idle_timer.cancel()
         for task in (session.following, session.probe):

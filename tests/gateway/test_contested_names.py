@@ -1,4 +1,4 @@
-"""Names that several servers have: the import that stands first in the file gets them, whoever answers first."""
+"""Names that several servers have: a name in use keeps calling the same server, and a later tool gets a suffix."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tests.upstreams.conftest import until
 from tests.upstreams.pools import listening
 from waypost import Hub, ToolError
 from waypost.capabilities.capability import Capability, Kind
+from waypost.capabilities.names import disambiguate
 from waypost.capabilities.registry import Change
 from waypost.testing import TestClient, connect
 
@@ -88,80 +89,108 @@ async def owners(client: TestClient) -> list[str]:
 
 
 def left_out(hub: Hub, name: str) -> set[str]:
-    return {one.tool for one in imports_of(hub).one(name).left_out}
+    return {one.tool for one in imports_of(hub).get_row(name).left_out}
 
 
-def is_owned(hub: Hub, name: str) -> bool:
-    row = hub.registry.tools.get("x.add")
-    return row is not None and row.owner == f"upstream:{name}"
+def suffixed(name: str, tool: str = "x.add") -> str:
+    return disambiguate(f"upstream/{name}", tool)
+
+
+SHARED = {"prompt greet", "resource notes://today", "template days://{day}"}
 
 
 @asynchronous
-async def test_the_first_of_the_file_gets_the_names_whoever_answers_first(tmp_path: Path) -> None:
-    async with servers("one", "two", "three") as far:
-        one, two, three = far
+async def test_a_name_in_use_stays_with_its_server_and_a_later_tool_gets_a_suffix(tmp_path: Path) -> None:
+    async with servers("one", "two") as far:
+        one, two = far
         two.offer("add")
-        three.offer("add", "more")
-        file = written(tmp_path, far)
-        async with started(file) as hub, connect(hub) as client:
+        async with started(written(tmp_path, far)) as hub, connect(hub) as client:
             assert await owners(client) == ["two"] * 4
-            second = hub.registry.tools.get("x.add")
             changes: list[Change] = []
             hub.registry.subscribe(changes.append)
-            one.offer("add")
-            await until(lambda: is_owned(hub, "one"))
-            assert await owners(client) == ["one"] * 4
-            assert [change.kinds for change in changes] == [{Kind.TOOL}]  # the others look the same
-            taken = {"add", "prompt greet", "resource notes://today", "template days://{day}"}
-            assert left_out(hub, "two") == left_out(hub, "three") == taken
-            assert (await client.call_tool("x.more")).text == "three"
-            assert second is not None
-            with pytest.raises(ToolError, match="another server's by now"):
-                await second.handler({}, None)  # type: ignore[arg-type]  # nobody looks at it
-        async with started(file) as hub, connect(hub) as client:
-            assert await owners(client) == ["one"] * 4
+            one.offer("add", "more")
+            await until(lambda: hub.registry.tools.get("x.more") is not None)
+            assert await owners(client) == ["two"] * 4
+            assert (await client.call_tool(suffixed("one"))).text == "one"
+            assert [change.kinds for change in changes] == [{Kind.TOOL}]
+            assert left_out(hub, "one") == SHARED
+            assert left_out(hub, "two") == set()
+            assert imports_of(hub).get_row("one").tools == [suffixed("one"), "x.more"]
 
 
 @asynchronous
-async def test_a_name_that_its_server_gives_up_goes_to_the_next_in_the_file(tmp_path: Path) -> None:
+async def test_servers_that_are_known_get_their_names_in_the_order_of_the_file(tmp_path: Path) -> None:
     async with servers("one", "two", "three") as far:
-        one, two, three = far
-        for server in (three, two, one):
+        for server in far:
             server.offer("add")
-        async with started(written(tmp_path, far)) as hub, connect(hub) as client:
+        file = written(tmp_path, far)
+        async with started(file) as hub:
+            known = {row.owner for row in hub.registry.tools}
+            assert known == {"upstream:one", "upstream:two", "upstream:three"}
+        async with started(file) as hub, connect(hub) as client:
             assert await owners(client) == ["one"] * 4
+            assert [(await client.call_tool(suffixed(name))).text for name in ("two", "three")] == ["two", "three"]
+
+
+@asynchronous
+async def test_a_free_uri_or_prompt_goes_to_the_next_but_the_name_of_a_tool_stays_free(tmp_path: Path) -> None:
+    async with servers("one", "two") as far:
+        one, two = far
+        one.offer("add")
+        async with started(written(tmp_path, far)) as hub, connect(hub) as client:
+            two.offer("add")
+            await until(lambda: hub.registry.tools.get(suffixed("two")) is not None)
             changes: list[Change] = []
             hub.registry.subscribe(changes.append)
             one.withdraw()
-            await until(lambda: not is_owned(hub, "one"))
-            assert await owners(client) == ["two"] * 4
-            assert left_out(hub, "two") == set()
-            assert "add" in left_out(hub, "three")
+            await until(lambda: hub.registry.tools.get("x.add") is None)
             assert len(changes) == 1
+            assert (await client.call_tool(suffixed("two"))).text == "two"
+            assert (await client.get_prompt("x.greet")).text == "two"
+            assert (await client.read_resource("notes://today")).text == "two"
+            assert (await client.read_resource("days://1")).text == "two: 1"
+            assert left_out(hub, "two") == set()
 
 
 @asynchronous
-async def test_another_order_in_the_file_is_another_decision(tmp_path: Path) -> None:
+async def test_another_order_in_the_file_moves_no_name_that_is_in_use(tmp_path: Path) -> None:
     async with servers("one", "two") as far:
-        for server in far:
-            server.offer("add")
+        far[0].offer("add")
         async with started(written(tmp_path, far)) as hub, connect(hub) as client:
-            assert await owners(client) == ["one"] * 4
+            far[1].offer("add")
+            await until(lambda: hub.registry.tools.get(suffixed("two")) is not None)
             written(tmp_path, far[::-1])
             assert await hub.reload()
-            assert await owners(client) == ["two"] * 4
+            assert await owners(client) == ["one"] * 4
+            assert (await client.call_tool(suffixed("two"))).text == "two"
 
 
 @asynchronous
-async def test_two_imports_of_one_server_have_a_place_each(tmp_path: Path) -> None:
+async def test_a_connection_under_another_name_gets_the_names_that_it_frees(tmp_path: Path) -> None:
+    async with servers("one") as far:
+        far[0].offer("add")
+        async with started(written(tmp_path, far)) as hub, connect(hub) as client:
+            row = hub.registry.tool("x.add")
+            far[0].name = "other"
+            written(tmp_path, far)
+            assert await hub.reload()
+            await imports_of(hub).wait_until_listed()
+            assert (await client.call_tool("x.add")).text == "other"
+            with pytest.raises(ToolError, match="is gone"):
+                await row.handler({}, None)  # type: ignore[arg-type]  # refused before the context is used
+
+
+@asynchronous
+async def test_an_import_does_not_take_again_what_an_earlier_one_of_the_server_takes(tmp_path: Path) -> None:
     async with servers("one", "two") as far:
         far[0].offer("add", "more")
         far[1].offer("add", "more")
-        imports: list[Json] = [{"connection": "one", "include": ["add"]}, {"connection": "two"}, {"connection": "one"}]
+        imports: list[Json] = [{"connection": "one", "include": ["add"]}, {"connection": "one"}]
         async with started(written(tmp_path, far, imports)) as hub, connect(hub) as client:
             assert (await client.call_tool("x.add")).text == "one"
-            assert (await client.call_tool("x.more")).text == "two"
-            assert (await client.get_prompt("x.greet")).text == "two"
+            assert (await client.call_tool("x.more")).text == "one"
+            assert [row.id for row in hub.registry.tools] == ["x.add", "x.more"]
+            assert left_out(hub, "one") == {"add"}
 
 
 @asynchronous
@@ -176,7 +205,8 @@ async def test_what_the_hub_has_itself_stays_whatever_the_order(tmp_path: Path) 
 
         hub.tool(name="x.add")(ours)
         async with connect(hub) as client:
-            await imports_of(hub).settled()
+            await imports_of(hub).wait_until_listed()
             assert (await client.call_tool("x.add")).text == "ours"
-            assert "add" in left_out(hub, "one") & left_out(hub, "two")
+            assert (await client.call_tool(suffixed("one"))).text == "one"
+            assert (await client.call_tool(suffixed("two"))).text == "two"
         await hub.stop()
