@@ -129,7 +129,7 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         "What is no message closes nothing.",
         (
             "workers/test_sockets.py::test_garbage_closes_nothing_and_is_told_a_few_times",
-            "workers/test_fairness.py::test_a_flood_is_taken_in_turns_with_everybody_else",
+            "workers/test_fairness.py::test_a_flood_of_calls_shares_the_event_loop_with_other_clients",
             "workers/test_floods.py::test_a_flood_of_garbage_keeps_nobody_else_waiting",
             "workers/test_misread.py::test_a_call_whose_answer_cannot_be_read_fails_at_once",
         ),
