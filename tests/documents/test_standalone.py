@@ -57,10 +57,10 @@ async def test_it_offers_what_a_hub_offers_itself() -> None:
     alone, whole = without_registry(), hub_for_workers()
     async with at_work(alone), registry(alone), sdk(address(alone)) as theirs:
         found = await offered(theirs)
-        kinds = {kind.id: kind.description for kind in alone.workers.triggers.kinds if kind.worker}
+        kinds = {kind.id: kind.description for kind in alone.workers.triggers.types if kind.worker}
     async with at_work(whole), sdk(address(whole)) as theirs:
         assert found == await offered(theirs)
-        assert kinds == {kind.id: kind.description for kind in whole.workers.triggers.kinds if kind.id in KINDS}
+        assert kinds == {kind.id: kind.description for kind in whole.workers.triggers.types if kind.id in KINDS}
     assert (set(found), set(kinds)) == (THIRTEEN, KINDS)
 
 

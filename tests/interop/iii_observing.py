@@ -67,14 +67,14 @@ class Party:
         """Wait until so many observers are active, as the hub sees it."""
 
         def states() -> list[str]:
-            return [one.state for one in self.hub.workers.observing]
+            return [one.state for one in self.hub.workers.observers]
 
         await until(lambda: states() == ["active"] * count, f"they are {states()}")
 
     async def settled(self) -> None:
         """Wait until everything that was on its way has come."""
         workers = self.hub.workers
-        await until(lambda: workers.calling.running + workers.observing.running == 0, "something still runs")
+        await until(lambda: workers.calls.running + workers.observers.running == 0, "something still runs")
 
 
 async def until_state(handle: Any, state: str) -> Any:

@@ -82,7 +82,7 @@ async def test_who_is_bound_to_the_trigger_hears_what_happens_as_ever(first: str
         assert await observer.call_async({"time": "one"}) == "seen"
         trigger.unregister()
         await until(lambda: clock.gone == ["seer::see"], "the owner never heard that it is observed no more")
-        assert len(p.hub.workers.observing) == 0
+        assert len(p.hub.workers.observers) == 0
 
 
 @asynchronous
@@ -104,7 +104,7 @@ async def test_a_binding_waits_while_the_function_is_away() -> None:
         told = await p.owner.trigger("engine::triggers::info", {"id": "clock"})
         assert (told["worker_name"], told["trigger_request_format"]) == ("owner", ARGS)
         clock.function.unregister()
-        await until(lambda: len(p.hub.workers.observing) == 0)
+        await until(lambda: len(p.hub.workers.observers) == 0)
         [binding] = (await p.owner.trigger("engine::registered-triggers::list"))["registered_triggers"]
         assert binding["state"] == "pending"
         again = await clock_of(p)

@@ -147,7 +147,7 @@ async def test_an_observer_ends_when_it_fired_often_enough() -> None:
         assert (await until_state(handle, "disposed"))["code"] == "MAX_FIRES"
         await p.settled()
         assert [one["input"]["amount"] for one in p.seen] == [1, 2]
-        assert len(p.hub.workers.observing) == 0
+        assert len(p.hub.workers.observers) == 0
 
 
 @asynchronous
@@ -258,7 +258,7 @@ async def test_observers_of_a_worker_go_with_it() -> None:
             await _call(p, 1)
             await p.until_seen(1)
         await p.owner.trigger("engine::functions::list")
-        assert len(p.hub.workers.observing) == 0
+        assert len(p.hub.workers.observers) == 0
         await _call(p, 1)
         await p.settled()
         assert len(p.seen) == 1

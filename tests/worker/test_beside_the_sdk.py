@@ -102,7 +102,7 @@ async def test_a_trigger_of_theirs_is_bound_although_they_offer_it_before_they_c
             kind = {"id": "theirs::tick", "description": "Ticks."}
             async with asyncio.TaskGroup() as group:
                 group.create_task(asyncio.to_thread(theirs.worker.register_trigger_type, kind, Ticks()))
-                await until(lambda: any(one.id == "theirs::tick" for one in hub.workers.triggers.kinds))
+                await until(lambda: any(one.id == "theirs::tick" for one in hub.workers.triggers.types))
                 known.may.set()
         await until(lambda: bound == ["ours::tick"])
 

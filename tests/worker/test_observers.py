@@ -53,7 +53,7 @@ class Party:
     async def at_rest(self) -> None:
         """Wait until everything that was on its way has come."""
         workers = self.hub.workers
-        await until(lambda: workers.calling.running + workers.observing.running == 0, "something still runs")
+        await until(lambda: workers.calls.running + workers.observers.running == 0, "something still runs")
 
 
 @asynccontextmanager
@@ -104,7 +104,7 @@ async def test_an_observer_tells_how_it_stands_and_ends_when_it_is_disposed() ->
         handle.dispose()
         assert (await failure(handle.ready())).code == "UNOBSERVED"
         await settled(p.seer)
-        assert len(p.hub.workers.observing) == 0
+        assert len(p.hub.workers.observers) == 0
         assert ("active", None) in states
         assert states[-1] == ("suspended", "OWNER_MISSING")
 
@@ -159,7 +159,7 @@ async def test_an_observer_is_there_again_after_a_reconnection() -> None:
         (seer,) = [one for one in p.hub.workers.connected if one.name == "seer"]
         seer.socket.close()
         await until(lambda: p.hub.workers.find(seer.id) is None)
-        await until(lambda: [one.state for one in p.hub.workers.observing] == ["active"], "it did not come back")
+        await until(lambda: [one.state for one in p.hub.workers.observers] == ["active"], "it did not come back")
         await p.owner.trigger("shop::double", {"amount": 1})
         assert await p.until_seen(1) == [{"amount": 1}]
 

@@ -42,7 +42,7 @@ async def test_after_a_restart_everything_is_there_again_and_waiting_calls_are_m
     async with at_work(other) as client:
         assert await asyncio.gather(*calls) == [[number] for number in range(100)]
         assert (await client.call_tool("a__b", {"n": 1}))["structuredContent"] == {"result": [{"n": 1}]}
-        assert [kind.id for kind in other.workers.triggers.kinds if kind.worker] == ["a::tick"]
+        assert [kind.id for kind in other.workers.triggers.types if kind.worker] == ["a::tick"]
         await worker.trigger("state::set", {"scope": "s", "key": "k", "value": 1})
         await until(lambda: heard)
         assert [one.name for one in other.workers.connected] == ["one"]

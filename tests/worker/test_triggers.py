@@ -107,7 +107,7 @@ async def test_a_trigger_that_is_provided_no_more_waits_for_another_provider() -
         await until(lambda: kind.bound)
         provider.unregister_trigger_type("p::tick")
         await settled(provider)
-        assert not any(known.worker for known in hub.workers.triggers.kinds)
+        assert not any(known.worker for known in hub.workers.triggers.types)
 
         other = provider.register_trigger_type("p::tick")
         await until(lambda: other.bound)

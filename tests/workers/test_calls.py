@@ -108,7 +108,7 @@ async def test_calls_that_nobody_waits_for_are_never_answered() -> None:
         calls = [await owner.next("invokefunction") for _ in range(3)]
         assert sorted(call["data"] for call in calls) == [1, 2, 3]
         assert not any("invocation_id" in call or "action" in call for call in calls)
-        await until(lambda: not hub.workers.calling.running)
+        await until(lambda: not hub.workers.calls.running)
         await caller.settled()
         assert not any(message["type"] == "invocationresult" for message in caller.seen)
         assert rows(hub)["unanswered"] == 0

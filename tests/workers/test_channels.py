@@ -134,7 +134,7 @@ def test_a_writer_that_is_too_fast_waits_for_its_reader(size: int, monkeypatch: 
                 await until(lambda: channel.ends["write"].is_paused)
                 await asyncio.sleep(0.4)
                 assert not writing.done()
-                assert channel._bytes < 16 * 1024 * 1024
+                assert channel._unread_bytes < 16 * 1024 * 1024
                 monkeypatch.undo()
                 async with end(hub, ends["reader"]) as reader:
                     assert sum(len(item) for item in await rest(reader)) == number * size

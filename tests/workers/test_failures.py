@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from waypost.errors import Busy, DeadlineExceeded, InvocationFailed, PolicyDenied, UnknownTool, WaypostError
-from waypost.workers.frames import Failure, not_found, to_failure
+from waypost.workers.frames import Failure, function_not_found, to_failure
 
 
 @pytest.mark.parametrize(
@@ -32,5 +32,5 @@ def test_a_crash_is_told_and_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_missing_function_is_told_with_its_namespace() -> None:
-    failure = not_found("a::b", "blue")
+    failure = function_not_found("a::b", "blue")
     assert (failure.code, failure.message) == ("function_not_found", "Function a::b not found in namespace blue.")

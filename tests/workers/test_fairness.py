@@ -66,13 +66,13 @@ async def raw(hub: Hub) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.Str
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What workers called, as it is taken."""
     seen: list[str] = []
-    take = CallRunner.take
+    start = CallRunner.start
 
-    def noted(calling: CallRunner, worker: Any, frame: Any) -> None:
+    def record(runner: CallRunner, worker: Any, frame: Any) -> None:
         seen.append(frame.function_id)
-        take(calling, worker, frame)
+        start(runner, worker, frame)
 
-    monkeypatch.setattr(CallRunner, "take", noted)
+    monkeypatch.setattr(CallRunner, "start", record)
     return seen
 
 

@@ -180,10 +180,10 @@ def test_a_request_is_signed(method: str, monkeypatch: pytest.MonkeyPatch) -> No
         ({"type": "bearer", "token_key": "OUTSIDE_UNSET"}, "needs the environment variable OUTSIDE_UNSET"),
         ({"type": "hmac", "secret_key": "OUTSIDE_EMPTY"}, "needs the environment variable OUTSIDE_EMPTY"),
         ({"type": "bearer", "token_key": "PATH"}, "PATH, which the hub does not show; name it in workers.secrets."),
-        ({"type": "basic", "user": "x"}, "makes no sense"),
-        ({"type": "bearer"}, "makes no sense"),
-        ({"type": "api_key", "header": 5, "value_key": "OUTSIDE_EMPTY"}, "makes no sense"),
-        ({}, "makes no sense"),
+        ({"type": "basic", "user": "x"}, "is not valid"),
+        ({"type": "bearer"}, "is not valid"),
+        ({"type": "api_key", "header": 5, "value_key": "OUTSIDE_EMPTY"}, "is not valid"),
+        ({}, "is not valid"),
     ],
 )
 def test_who_cannot_show_a_key_asks_nobody(auth: Json, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +253,7 @@ async def test_a_function_that_does_not_answer_in_time_is_given_up() -> None:
     [(None, DEFAULT_TIMEOUT_S), (0, DEFAULT_TIMEOUT_S), (-5, DEFAULT_TIMEOUT_S), (1500, 1.5), (10**15, MAX_TIMEOUT_S)],
 )
 def test_a_call_may_take_as_long_as_is_said_within_limits(given: int | None, seconds: float) -> None:
-    assert functions._seconds(given) == seconds
+    assert functions.bound_timeout(given) == seconds
 
 
 @asynchronous
@@ -321,7 +321,7 @@ async def test_a_call_that_nobody_waits_for_is_made() -> None:
         await at.offer()
         await at.worker.send("invokefunction", function_id="a::b", data=1, action={"type": "void"})
         await until(lambda: asked == [b"1"])
-        await until(lambda: not at.hub.workers.calling.running)
+        await until(lambda: not at.hub.workers.calls.running)
 
 
 @asynchronous
@@ -351,7 +351,7 @@ async def test_a_hub_that_stops_lets_go_of_its_connections() -> None:
     async with scene(mirror) as at:
         await at.offer()
         await at.worker.result("a::b", 1)
-        egress = at.hub.workers._way_out._egress
+        egress = at.hub.workers._http._egress
         assert egress is not None
         assert egress._http is not None
         await at.hub.stop()

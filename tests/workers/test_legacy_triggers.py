@@ -66,11 +66,11 @@ async def test_whoever_provides_the_kind_comes_first_and_the_function_when_it_is
         await provider.introduce("provider")
         assert (await provider.next("registertrigger"))["id"] == "b"
         assert (await owner.next("observerremoved"))["id"] == "b"
-        assert len(hub.workers.observing) == 0
+        assert len(hub.workers.observers) == 0
         await provider.send("unregistertriggertype", id="clock")
         await agree(owner, "clock::tick")
         await owner.settled()
-        assert [one.state for one in hub.workers.observing] == ["active"]
+        assert [one.state for one in hub.workers.observers] == ["active"]
 
 
 @asynchronous
@@ -86,7 +86,7 @@ async def test_of_several_functions_for_a_kind_the_first_has_it_and_then_the_nex
         await owner.send("unregisterfunction", id="clock::two")
         await owner.settled()
         assert await state_of(old) == "pending"
-        assert rows(hub)["kinds"] == len(hub.workers.observing) == 0
+        assert rows(hub)["kinds"] == len(hub.workers.observers) == 0
 
 
 @asynchronous
@@ -136,4 +136,4 @@ async def test_bindings_go_with_their_worker_and_a_refusal_is_told_as_that_of_a_
             await agree(owner, "clock::tick")
             assert await state_of(old, "c") == "active"
         assert (await owner.next("observerremoved", id="c"))["function_id"] == "clock::tick"
-        await until(lambda: len(hub.workers.observing) == rows(hub)["bindings"] == 0)
+        await until(lambda: len(hub.workers.observers) == rows(hub)["bindings"] == 0)

@@ -51,7 +51,7 @@ async def test_a_worker_that_knows_of_no_observers_sees_nothing_of_them() -> Non
         await owner.send("observe", id="mine", source={"function_id": "a::b"}, target={"function_id": "a::b"})
         await owner.settled()
         assert owner.seen == []
-        assert len(hub.workers.observing) == 1
+        assert len(hub.workers.observers) == 1
 
 
 @asynchronous
@@ -84,21 +84,21 @@ async def test_the_same_wish_twice_is_one_observer_and_another_wish_takes_its_pl
         await know(other, name="other")
         assert (await observe(seer, "state::get", "s::see"))["state"] == "active"
         assert (await observe(seer, "state::get", "s::see"))["state"] == "active"
-        assert len(hub.workers.observing) == 1
+        assert len(hub.workers.observers) == 1
         assert (await observe(seer, "state::set", "s::see"))["state"] == "active"
-        assert len(hub.workers.observing) == 1
+        assert len(hub.workers.observers) == 1
         watched = [function.id for function in hub.workers.functions if function.watch is not None]
         assert watched == ["state::set"]
         assert (await observe(other, "state::get", "s::see"))["error"]["code"] == "OBSERVER_ID_IN_USE"
         await other.send("unobserve", id="o")
         await other.settled()
-        assert len(hub.workers.observing) == 1
+        assert len(hub.workers.observers) == 1
 
 
 @asynchronous
 async def test_an_owner_that_says_nothing_is_waited_for_only_so_long() -> None:
     hub = hub_for_workers()
-    hub.workers.observing.patience = 0.02
+    hub.workers.observers.acknowledge_timeout = 0.02
     async with at_work(hub), wired(hub) as owner, wired(hub) as seer:
         await know(owner, "a::b", name="owner")
         await know(seer, "s::see", name="seer")
@@ -150,7 +150,7 @@ async def test_only_the_owner_tells_observers_of_events_and_calls_them() -> None
         for wire in (liar, owner, seer):
             await wire.settled()
         assert seer.seen == []
-        assert hub.workers.observing.running == 0
+        assert hub.workers.observers.running == 0
         for wire, observer, code in (
             (liar, "o", "OBSERVER_NOT_ACTIVE"),
             (owner, "nobody", "OBSERVER_NOT_ACTIVE"),
@@ -177,7 +177,7 @@ async def test_an_owner_that_is_deep_in_a_chain_of_observers_calls_no_more() -> 
         assert error["code"] == "OBSERVE_DEPTH_EXCEEDED"
         await tell(owner, "a::b", "o", input=1, observe_depth=observers.MAX_DEPTH)
         await owner.settled()
-        assert hub.workers.observing.running == 0
+        assert hub.workers.observers.running == 0
 
 
 @asynchronous
@@ -218,7 +218,7 @@ async def test_an_owner_hears_of_observers_that_are_gone() -> None:
         second = await owner.next("observerremoved")
         assert second["id"] == "other"
         assert second["revision"] > first["revision"]
-        assert len(hub.workers.observing) == 0
+        assert len(hub.workers.observers) == 0
         assert all(function.watch is None for function in hub.workers.functions)
 
 
@@ -259,10 +259,10 @@ async def test_events_that_nobody_takes_are_dropped_at_some_point(monkeypatch: p
         for number in range(10):
             await tell(owner, "a::b", "o", input=number)
         await owner.settled()
-        assert hub.workers.observing.running == 5
+        assert hub.workers.observers.running == 5
         heard = [(await seer.serve("s::see", None))["data"]["input"] for _ in range(5)]
         assert heard == [0, 1, 2, 3, 4]
-        await until(lambda: hub.workers.observing.running == 0)
+        await until(lambda: hub.workers.observers.running == 0)
         await tell(owner, "a::b", "o", input=10)
         assert (await seer.serve("s::see", None))["data"]["input"] == 10
 
@@ -313,7 +313,7 @@ async def test_a_loop_through_a_worker_that_knows_of_no_observers_comes_to_an_en
             await plain.next("invocationresult", invocation_id=asked)
             await plain.answer(activation, None)
         await plain.settled()
-        await until(lambda: hub.workers.observing.running == 0)
+        await until(lambda: hub.workers.observers.running == 0)
         assert plain.seen == []
 
 
@@ -364,6 +364,6 @@ async def test_a_loop_through_a_function_of_the_hub_comes_to_an_end() -> None:
         for _ in range(observers.MAX_DEPTH + 1):
             await owner.serve("p::write", {"name": "loop", "content": "again"})
         await seer.next("invocationresult", invocation_id=asked)
-        await until(lambda: hub.workers.observing.running == 0)
+        await until(lambda: hub.workers.observers.running == 0)
         await owner.settled()
         assert owner.seen == []

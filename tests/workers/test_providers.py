@@ -25,7 +25,7 @@ class Bench:
     @property
     def provider(self) -> str:
         """Who provides the kind."""
-        return "".join(kind.worker.name for kind in self.hub.workers.triggers.kinds if kind.worker is not None)
+        return "".join(kind.worker.name for kind in self.hub.workers.triggers.types if kind.worker is not None)
 
 
 @asynccontextmanager
@@ -104,12 +104,12 @@ async def test_who_provides_a_kind_again_keeps_it() -> None:
         await b.first.send("registertriggertype", id="tick", description="newer")
         assert (await b.first.next("registertrigger"))["id"] == "b"
         assert b.provider == "first"
-        assert [kind.description for kind in b.hub.workers.triggers.kinds if kind.worker is not None] == ["newer"]
+        assert [kind.description for kind in b.hub.workers.triggers.types if kind.worker is not None] == ["newer"]
 
 
 @asynchronous
 async def test_what_is_waited_for_counts_as_what_is_provided(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waypost.workers.triggers.MAX_KINDS_OF_WORKER", 1)
+    monkeypatch.setattr("waypost.workers.triggers.MAX_TYPES_OF_WORKER", 1)
     async with bench() as b:
         await b.second.send("registertriggertype", id="other", description="")
         await b.second.send("registertriggertype", id="tick", description="newer")

@@ -177,4 +177,4 @@ async def test_many_calls_for_later_are_all_made() -> None:
         assert sorted(done) == list(range(100))
         for one in asked:
             await caller.next("invocationresult", invocation_id=one)
-        await until(lambda: not hub.workers._queueing._jobs)
+        await until(lambda: not hub.workers._queue._jobs)

@@ -145,7 +145,7 @@ async def test_what_a_retired_connection_still_says_counts_no_more() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as new:
         await new.introduce("new")
-        hub.workers.leave(hub.workers.connected[0])
+        hub.workers.disconnect(hub.workers.connected[0])
         for message in (
             {"type": "registerfunction", "id": "a::b"},
             {"type": "registertrigger", "id": "b", "trigger_type": "t", "function_id": "f"},

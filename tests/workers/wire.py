@@ -135,9 +135,9 @@ def rows(hub: Hub) -> dict[str, int]:
         "workers": len(workers.connected),
         "functions": sum(one.owner is not None for one in workers.functions),
         "tools": sum(1 for tool in hub.registry.tools if tool.metadata.category == "Workers" and tool.owner != None),  # noqa: E711
-        "kinds": sum(kind.worker is not None for kind in workers.triggers.kinds),
+        "kinds": sum(kind.worker is not None for kind in workers.triggers.types),
         "bindings": len(list(workers.triggers.bindings)),
         "channels": len(workers.channels),
-        "running": workers.calling.running,
+        "running": workers.calls.running,
         "unanswered": sum(worker.unanswered for worker in workers.connected),
     }

@@ -155,13 +155,13 @@ class Delegation(Component):
 
     async def start(self, core: Core) -> None:
         """Look for a registry from now on."""
-        self._workers.exchanged = self._look
+        self._workers.on_change = self._look
         for kind in TRIGGER_TYPES.values():
             self._workers.bind(self._ear, RegisterTrigger(f"waypost:{kind.id}", kind.id, _HEARS))
 
     async def stop(self) -> None:
         """Show nothing any more."""
-        self._workers.exchanged = lambda: None
+        self._workers.on_change = lambda: None
         self._workers.triggers.unbind_all(self._ear)
         if self._asking is not None:
             self._asking.cancel()

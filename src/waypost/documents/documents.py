@@ -28,8 +28,7 @@ from waypost.stores.store import Store
 from waypost.workers.calls import caller_of
 from waypost.workers.frames import UNKNOWN
 from waypost.workers.functions import DEFAULT, Call, Function
-from waypost.workers.triggers import Binding
-from waypost.workers.triggers import Kind as TriggerKind
+from waypost.workers.triggers import Binding, TriggerType
 from waypost.workers.workers import Workers
 
 if TYPE_CHECKING:
@@ -279,7 +278,7 @@ def build_documents(
         access=access,
         within=settings.state_timeout,
     )
-    kinds = [TriggerKind(kind.id, kind.description) for kind in TRIGGER_TYPES.values()]
+    kinds = [TriggerType(kind.id, kind.description) for kind in TRIGGER_TYPES.values()]
     workers.host(documents.functions(), kinds)
     return documents
 

@@ -1,7 +1,7 @@
-"""Channels: bytes and texts from one worker to another, as they come, without being messages of the hub.
+"""Channels: bytes and texts from one worker to another, beside the messages of the hub.
 
-A channel has two ends, each a socket of its own, opened by whoever was given the end's key. What is written waits,
-within bounds, until it is read; a writer that is faster than its reader is not read from for a while.
+A channel has two ends, each a socket of its own, opened with the channel's key. Unread messages wait in the hub; when
+there are too many, the hub stops reading from the writer, whose own socket then fills up.
 """
 
 from __future__ import annotations
@@ -11,110 +11,112 @@ import hmac
 import secrets
 import uuid
 from collections import deque
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 from waypost.errors import InvocationFailed
 from waypost.loops import running_loop
 from waypost.workers.functions import Call, Function, hosted
 from waypost.workers.sockets import Refusal, Socket
 
-Direction = Literal["read", "write"]
+Direction: TypeAlias = Literal["read", "write"]
+_DIRECTIONS: Final[dict[str, Direction]] = {"read": "read", "write": "write"}
 
 MAX_CHANNELS: Final = 10_000
 _DEFAULT_BUFFER_MESSAGES: Final = 64
 _MAX_BUFFER_MESSAGES: Final = 10_000
 _MAX_BUFFER_BYTES: Final = 8 * 1024 * 1024
-"""What waits in a channel at most, beside the message that came last."""
+"""The writer is not read from while more bytes wait; the message that exceeds the limit is still kept."""
 _UNUSED_TIMEOUT_S: Final = 300.0
-"""Seconds after which a channel goes that has not both its ends."""
+"""How long both ends may take to be opened."""
 
 
 class Channel:
-    """What goes from one end to the other."""
+    """Messages on their way from one end to the other."""
 
-    def __init__(self, channels: Channels, buffer: int, maker: str) -> None:
+    def __init__(self, channels: Channels, max_messages: int, maker: str) -> None:
         self.id = str(uuid.uuid4())
         self.maker = maker
         self.key = secrets.token_urlsafe(24)
         self.ends: dict[Direction, Socket] = {}
         self.taken: set[Direction] = set()
-        self._waiting: deque[tuple[bytes, bool]] = deque()
-        self._bytes = 0
-        self._most = buffer
-        self._is_over = False
+        self._unread: deque[tuple[bytes, bool]] = deque()
+        self._unread_bytes = 0
+        self._max_messages = max_messages
+        self._is_ending = False
         self._channels = channels
-        self._timer: asyncio.TimerHandle | None = running_loop().call_later(_UNUSED_TIMEOUT_S, self.end)
+        self._timer: asyncio.TimerHandle | None = running_loop().call_later(_UNUSED_TIMEOUT_S, self.close)
 
-    def opened(self, direction: Direction, socket: Socket) -> None:
-        """An end is there."""
+    def open(self, direction: Direction, socket: Socket) -> None:
+        """Attach the socket of an end."""
         self.ends[direction] = socket
         if direction == "read":
-            socket.drained = self._flow
+            socket.on_drain = self._pump
         if len(self.ends) == 2 and self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._flow()
+        self._pump()
 
-    def put(self, data: bytes, *, is_text: bool) -> None:
-        """Something was written."""
-        self._waiting.append((data, is_text))
-        self._bytes += len(data)
-        self._flow()
+    def write(self, data: bytes, *, is_text: bool) -> None:
+        """Add a message."""
+        self._unread.append((data, is_text))
+        self._unread_bytes += len(data)
+        self._pump()
 
-    def left(self, direction: Direction) -> None:
-        """An end is gone; what was written before is still to be read."""
+    def detach(self, direction: Direction) -> None:
+        """The socket of an end was closed; what was written before can still be read."""
         self.ends.pop(direction, None)
-        self._is_over = True
+        self._is_ending = True
         if direction == "read":
-            self.end()
+            self.close()
         else:
-            self._flow()
+            self._pump()
 
-    def end(self) -> None:
-        """Nothing goes through any more."""
+    def close(self) -> None:
+        """Close both ends."""
         if self._timer is not None:
             self._timer.cancel()
-        self._channels.forget(self)
+        self._channels.remove(self)
         for socket in self.ends.values():
             socket.close()
 
-    def _flow(self) -> None:
+    def _pump(self) -> None:
+        """Send what the reader can take, and read from the writer or not, depending on how much is left."""
         reader, writer = self.ends.get("read"), self.ends.get("write")
-        while reader is not None and self._waiting and not reader.is_full:
-            data, is_text = self._waiting.popleft()
-            self._bytes -= len(data)
+        while reader is not None and self._unread and not reader.is_full:
+            data, is_text = self._unread.popleft()
+            self._unread_bytes -= len(data)
             (reader.send if is_text else reader.send_bytes)(data)
-        if self._is_over and not self._waiting and reader is not None:
-            self.end()
+        if self._is_ending and not self._unread and reader is not None:
+            self.close()
         elif writer is not None:
-            is_enough = len(self._waiting) >= self._most or self._bytes >= _MAX_BUFFER_BYTES
-            (writer.pause if is_enough else writer.resume)()
+            is_full = len(self._unread) >= self._max_messages or self._unread_bytes >= _MAX_BUFFER_BYTES
+            (writer.pause if is_full else writer.resume)()
 
 
-class End:
-    """One end of a channel, which is what its socket belongs to."""
+class ChannelEnd:
+    """The receiver of one end's socket."""
 
     def __init__(self, channel: Channel, direction: Direction) -> None:
         self._channel = channel
         self._direction = direction
 
-    def opened(self, socket: Socket) -> None:
-        """The socket is there."""
-        self._channel.opened(self._direction, socket)
+    def on_open(self, socket: Socket) -> None:
+        """Attach the socket."""
+        self._channel.open(self._direction, socket)
 
-    def text(self, data: bytes) -> None:
-        """A text was written; what a reader says is not for anybody."""
+    def on_text(self, data: bytes) -> None:
+        """Write a text; what a reader sends is discarded."""
         if self._direction == "write":
-            self._channel.put(data, is_text=True)
+            self._channel.write(data, is_text=True)
 
-    def binary(self, data: bytes) -> None:
-        """Bytes were written."""
+    def on_binary(self, data: bytes) -> None:
+        """Write bytes; what a reader sends is discarded."""
         if self._direction == "write":
-            self._channel.put(data, is_text=False)
+            self._channel.write(data, is_text=False)
 
-    def closed(self) -> None:
-        """The socket is gone."""
-        self._channel.left(self._direction)
+    def on_close(self) -> None:
+        """Detach the socket."""
+        self._channel.detach(self._direction)
 
 
 class Channels:
@@ -126,42 +128,43 @@ class Channels:
     def __len__(self) -> int:
         return len(self._channels)
 
-    def end_for(self, channel_id: str, key: str, direction: str) -> End:
-        """The end that a socket is opened for; each is given once."""
+    def open_end(self, channel_id: str, key: str, direction: str) -> ChannelEnd:
+        """Take an end of a channel; `Refusal` if the key is wrong or the end is taken."""
         channel = self._channels.get(channel_id)
         if channel is None or not hmac.compare_digest(key.encode(), channel.key.encode()):
             raise Refusal(404, "There is no such channel.")
-        if direction not in ("read", "write"):
+        end = _DIRECTIONS.get(direction)
+        if end is None:
             raise Refusal(404, "A channel is opened with dir=read or dir=write.")
-        if direction in channel.taken:
+        if end in channel.taken:
             raise Refusal(409, "That end of the channel is taken.")
-        channel.taken.add(direction)  # type: ignore[arg-type]  # looked at above
-        return End(channel, direction)  # type: ignore[arg-type]
+        channel.taken.add(end)
+        return ChannelEnd(channel, end)
 
-    def forget(self, channel: Channel) -> None:
-        """A channel has ended."""
+    def remove(self, channel: Channel) -> None:
+        """Remove a channel that was closed."""
         self._channels.pop(channel.id, None)
 
-    def leave(self, worker_id: str) -> None:
-        """A worker is gone, and with it the channels it made that nobody uses."""
+    def close_unused(self, worker_id: str) -> None:
+        """Close the channels of a worker that disconnected, unless an end is in use."""
         for channel in [one for one in self._channels.values() if one.maker == worker_id and not one.taken]:
-            channel.end()
+            channel.close()
 
     def close(self) -> None:
-        """End all of them."""
+        """Close all channels."""
         for channel in list(self._channels.values()):
-            channel.end()
+            channel.close()
 
     def function(self) -> Function:
-        """What workers call to have a channel."""
+        """The function that makes a channel."""
         return hosted("engine::channels::create", self._create, description="A channel from one worker to another.")
 
     async def _create(self, payload: Any, call: Call) -> Any:
-        asked = payload.get("buffer_size") if isinstance(payload, dict) else None
+        size = payload.get("buffer_size") if isinstance(payload, dict) else None
         if len(self._channels) >= MAX_CHANNELS:
             raise InvocationFailed(f"There are {MAX_CHANNELS} channels already; close some first.", "invocation_error")
-        buffer = min(max(asked, 1), _MAX_BUFFER_MESSAGES) if type(asked) is int else _DEFAULT_BUFFER_MESSAGES
-        channel = Channel(self, buffer, call.sender)
+        max_messages = min(max(size, 1), _MAX_BUFFER_MESSAGES) if type(size) is int else _DEFAULT_BUFFER_MESSAGES
+        channel = Channel(self, max_messages, call.sender)
         self._channels[channel.id] = channel
-        both = {"channel_id": channel.id, "access_key": channel.key}
-        return {"writer": {**both, "direction": "write"}, "reader": {**both, "direction": "read"}}
+        ref = {"channel_id": channel.id, "access_key": channel.key}
+        return {"writer": {**ref, "direction": "write"}, "reader": {**ref, "direction": "read"}}

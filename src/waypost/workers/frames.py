@@ -1,4 +1,4 @@
-"""The messages between a worker and the hub as structs, and how an error of the hub becomes one of them.
+"""The messages between a worker and the hub as structs, and how an error becomes part of one.
 
 Payloads stay raw bytes: the hub decodes them only where it needs a value.
 """
@@ -26,16 +26,22 @@ from waypost.errors import (
 )
 from waypost.redaction import redacted
 
+_log: Final = logging.getLogger(__name__)
 NULL: Final = Raw(b"null")
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
-"""The bytes of the longest message."""
+FUNCTION_CONFLICT: Final = "FUNCTION_NAMESPACE_CONFLICT"
+"""Why a function is rejected: another worker, or the hub, offers it already."""
+INTRODUCTION: Final = "engine::workers::register"
+"""The function that a worker calls to say its name, namespace and features."""
+OBSERVE_FEATURE: Final = "observe.v1"
+"""The feature of engines and workers that support observers."""
 
 Given: TypeAlias = Raw | UnsetType
 Text: TypeAlias = str | None
 
 
 class Failure(Struct, omit_defaults=True):
-    """Why something did not work."""
+    """An error."""
 
     code: str = "UNKNOWN"
     message: str = ""
@@ -43,7 +49,7 @@ class Failure(Struct, omit_defaults=True):
 
 
 class WorkerRegistered(Struct, tag="workerregistered", omit_defaults=True):
-    """The hub's first message: who the worker is to it, and what the hub can do."""
+    """The hub's first message: the id and token of the worker, and the features of the hub."""
 
     worker_id: str
     reattach_token: Text = None
@@ -51,7 +57,7 @@ class WorkerRegistered(Struct, tag="workerregistered", omit_defaults=True):
 
 
 class Reattach(Struct, tag="reattach"):
-    """A worker that was connected before says so."""
+    """A worker was connected before, under another id."""
 
     previous_worker_id: str
     reattach_token: Text = None
@@ -66,8 +72,8 @@ class Observable(Struct, omit_defaults=True):
     allow: bool | None = None
 
 
-class Outside(Struct, omit_defaults=True):
-    """Where a function is to be called over HTTP."""
+class HttpInvocation(Struct, omit_defaults=True):
+    """The URL at which the hub calls a function, and how."""
 
     url: str
     method: Text = None
@@ -84,25 +90,25 @@ class RegisterFunction(Struct, tag="registerfunction", omit_defaults=True):
     request_format: Any = None
     response_format: Any = None
     metadata: Any = None
-    invocation: Outside | None = None
+    invocation: HttpInvocation | None = None
     observe: Observable | None = None
 
 
 class UnregisterFunction(Struct, tag="unregisterfunction"):
-    """A worker takes a function back."""
+    """A worker withdraws a function."""
 
     id: str
 
 
 class Action(Struct, omit_defaults=True):
-    """What becomes of the answer of a call: nobody waits for it, or it is made later from a queue."""
+    """How a call is made: `void` without an answer, or `enqueue` later, from a queue."""
 
     type: str
     queue: Text = None
 
 
 class Origin(Struct, omit_defaults=True):
-    """Who made a call, as far as it is known."""
+    """The worker that made a call, and the call it was made from, as far as they are known."""
 
     worker_id: Text = None
     worker_name: Text = None
@@ -112,7 +118,7 @@ class Origin(Struct, omit_defaults=True):
 
 
 class Activation(Struct, omit_defaults=True):
-    """For which observer a call is made."""
+    """The observer that a call is made for."""
 
     observer_id: str
     activation_id: Text = None
@@ -133,6 +139,11 @@ class InvokeFunction(Struct, tag="invokefunction", omit_defaults=True):
     observe_depth: int | None = None
     activation: Activation | None = None
 
+    @property
+    def is_void(self) -> bool:
+        """Whether the caller does not want an answer."""
+        return self.invocation_id is None or (self.action is not None and self.action.type == "void")
+
 
 class InvocationResult(Struct, tag="invocationresult", omit_defaults=True):
     """The end of a call: a result or an error."""
@@ -146,7 +157,7 @@ class InvocationResult(Struct, tag="invocationresult", omit_defaults=True):
 
 
 class RegisterTriggerType(Struct, tag="registertriggertype", omit_defaults=True):
-    """A worker offers a kind of trigger."""
+    """A worker provides a trigger type."""
 
     id: str
     description: Text = None
@@ -156,14 +167,14 @@ class RegisterTriggerType(Struct, tag="registertriggertype", omit_defaults=True)
 
 
 class UnregisterTriggerType(Struct, tag="unregistertriggertype"):
-    """A worker takes a kind of trigger back."""
+    """A worker withdraws a trigger type."""
 
     id: str
     namespace: Text = None
 
 
 class RegisterTrigger(Struct, tag="registertrigger", omit_defaults=True):
-    """A function is to be called when something happens."""
+    """A function is bound to a trigger type."""
 
     id: str
     trigger_type: str
@@ -175,14 +186,14 @@ class RegisterTrigger(Struct, tag="registertrigger", omit_defaults=True):
 
 
 class UnregisterTrigger(Struct, tag="unregistertrigger", omit_defaults=True):
-    """A function is not to be called any more."""
+    """A binding is removed."""
 
     id: str
     trigger_type: Text = None
 
 
 class TriggerRegistrationResult(Struct, tag="triggerregistrationresult", omit_defaults=True):
-    """What the provider of a kind of trigger says to a binding."""
+    """Whether the provider of a trigger type accepts a binding."""
 
     id: str
     trigger_type: Text = None
@@ -191,7 +202,7 @@ class TriggerRegistrationResult(Struct, tag="triggerregistrationresult", omit_de
 
 
 class RegistrationRejected(Struct, tag="registrationrejected", omit_defaults=True):
-    """The hub does not take a registration."""
+    """The hub rejects a registration."""
 
     code: str
     namespace: str
@@ -201,21 +212,21 @@ class RegistrationRejected(Struct, tag="registrationrejected", omit_defaults=Tru
 
 
 class RegisterService(Struct, tag="registerservice"):
-    """What old workers say of a group of functions; it has no effect."""
+    """A group of functions, as old workers describe it; it has no effect."""
 
     id: str
 
 
 class Ping(Struct, tag="ping"):
-    """Is anybody there?"""
+    """Asks for a `Pong`."""
 
 
 class Pong(Struct, tag="pong"):
-    """Somebody is there."""
+    """The answer to a `Ping`."""
 
 
 class ObserveSource(Struct, omit_defaults=True):
-    """What is observed."""
+    """The function to observe, and which of its calls."""
 
     function_id: str
     namespace: Text = None
@@ -227,14 +238,14 @@ class ObserveSource(Struct, omit_defaults=True):
 
 
 class ObserveTarget(Struct, omit_defaults=True):
-    """The function that hears of it."""
+    """The function that is called for each event."""
 
     function_id: str
     namespace: Text = None
 
 
 class Observe(Struct, tag="observe", omit_defaults=True):
-    """A worker wants a function to hear of the calls of another."""
+    """A worker registers an observer."""
 
     id: str
     source: ObserveSource
@@ -246,13 +257,13 @@ class Observe(Struct, tag="observe", omit_defaults=True):
 
 
 class Unobserve(Struct, tag="unobserve"):
-    """A worker has seen enough."""
+    """A worker removes an observer."""
 
     id: str
 
 
 class ObserverAck(Struct, tag="observerack", omit_defaults=True):
-    """The owner of a function says that it knows an observer, or why not."""
+    """The owner of a function accepts an observer, or says why not."""
 
     function_id: str
     id: str
@@ -261,8 +272,8 @@ class ObserverAck(Struct, tag="observerack", omit_defaults=True):
     error: Failure | None = None
 
 
-class Observed(Struct):
-    """One event that the owner of a function tells of, and the observers that it is for."""
+class ObservedEvent(Struct):
+    """One event reported by the owner of a function, and the observers that it is for."""
 
     function_id: str
     invocation_id: str = ""
@@ -282,13 +293,73 @@ class Observed(Struct):
 
 
 class InvocationsObserved(Struct, tag="invocationsobserved"):
-    """The owner of functions tells of events that observers wait for."""
+    """The owner of functions reports events to their observers."""
 
-    items: list[Observed] = []
+    items: list[ObservedEvent] = []
 
 
 class LocalInvocationStats(Struct, tag="localinvocationstats"):
     """How often a worker called its own functions; it has no effect."""
+
+
+class ObserverInfo(Struct):
+    """An observer as the owner of the function sees it: without its maker and its limits."""
+
+    id: str
+    args: dict[str, Any] = {}
+    filters: Any = None
+    target: str = ""
+    capture: list[str] = []
+    on: str = "success"
+    legacy: dict[str, Any] | UnsetType = UNSET
+    """The `trigger_type` and `config` of the binding that it was made from."""
+
+
+class FunctionRegistered(Struct, tag="functionregistered"):
+    """The hub accepted a function; lists all of its observers."""
+
+    id: str
+    revision: int
+    namespace: Text = None
+    observers: list[ObserverInfo] = []
+    local_dispatch: bool = False
+    """Whether its worker may call it without the hub; never, because the hub would not see the call."""
+
+
+class ObserverAdded(Struct, tag="observeradded"):
+    """A function has a new observer, which its owner may refuse."""
+
+    function_id: str
+    revision: int
+    observer: ObserverInfo
+    namespace: Text = None
+
+
+class ObserverRemoved(Struct, tag="observerremoved"):
+    """An observer of a function was removed."""
+
+    function_id: str
+    revision: int
+    id: str
+    namespace: Text = None
+
+
+class ObserveResult(Struct, tag="observeresult", omit_defaults=True):
+    """The answer to `Observe`."""
+
+    id: str
+    state: str
+    error: Failure | None = None
+    warnings: list[str] | None = None
+
+
+class ObserverStateChanged(Struct, tag="observerstatechanged", omit_defaults=True):
+    """The state of an observer changed."""
+
+    id: str
+    state: str
+    fires: int
+    reason: Failure | None = None
 
 
 FromWorker: TypeAlias = Union[  # noqa: UP007  # one union of messages, not of types
@@ -314,55 +385,42 @@ FromWorker: TypeAlias = Union[  # noqa: UP007  # one union of messages, not of t
 
 encode: Final = msgspec.json.Encoder().encode
 _decode: Final[Callable[[bytes], FromWorker]] = msgspec.json.Decoder(FromWorker).decode
-
-
-_LOOSE: Final = (b"NaN", b"Infinity", b"\\ud", b"\\uD")
-_NAMED: Final = re.compile(rb'"invocation_id"\s*:\s*"([^"\\]{1,200})"')
-_NEAR: Final = 16 * 1024
-"""Bytes at both ends of a message that cannot be read that are looked at all the same."""
+_LENIENT: Final = (b"NaN", b"Infinity", b"\\ud", b"\\uD")
+_INVOCATION_ID: Final = re.compile(rb'"invocation_id"\s*:\s*"([^"\\]{1,200})"')
+_SEARCHED_BYTES: Final = 16 * 1024
+"""Bytes at both ends of an undecodable message that are searched for ids of calls."""
 
 
 def decode_message(data: bytes) -> FromWorker:
-    """A message of a worker; a `ProtocolError` says why it is none."""
+    """Decode a message of a worker; `ProtocolError` if it is not valid."""
     try:
         if not data.isascii():
-            str(data, "utf-8")  # what is passed on as it is must be text to others too
-        frame = _decoded(data)
+            str(data, "utf-8")  # payloads are passed on undecoded, and must be text to their receivers too
+        try:
+            return _decode(data)
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError:
+            if not any(mark in data for mark in _LENIENT):
+                raise
+            # Python writes NaN, where other languages write null, and lone surrogates, which no other decoder accepts.
+            value = json.loads(data, parse_constant=lambda _: None)
+            return _decode(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise ProtocolError(f"it is not a message that the hub knows: {error}") from None
-    return frame
 
 
 def find_invocation_ids(data: bytes) -> tuple[type[Struct] | None, list[str]]:
-    """Whether a message that cannot be read is an answer or a call, and which calls it names near its ends."""
-    near = data if len(data) <= 2 * _NEAR else data[:_NEAR] + b" " + data[-_NEAR:]
-    ids = dict.fromkeys(found.decode(errors="replace") for found in _NAMED.findall(near))
+    """Whether an undecodable message is an answer or a call, and the ids of calls near its ends."""
+    near = data if len(data) <= 2 * _SEARCHED_BYTES else data[:_SEARCHED_BYTES] + b" " + data[-_SEARCHED_BYTES:]
+    ids = dict.fromkeys(found.decode(errors="replace") for found in _INVOCATION_ID.findall(near))
     if b'"invocationresult"' in near:
         return InvocationResult, list(ids)
     return InvokeFunction if b'"invokefunction"' in near else None, list(ids)
 
 
-def _decoded(data: bytes) -> FromWorker:
-    try:
-        return _decode(data)
-    except msgspec.ValidationError:
-        raise
-    except msgspec.DecodeError:
-        if not any(mark in data for mark in _LOOSE):
-            raise
-        # Python writes NaN, for which others write null, and halves of characters, which are no text to anybody else.
-        value = json.loads(data, parse_constant=lambda _: None)
-        return _decode(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
-
-
-def to_exception(answer: InvocationResult) -> InvocationFailed | None:
-    """What an answer says went wrong, for whoever waits for it."""
-    failure = read_failure(answer.error)
-    return None if failure is None else InvocationFailed(failure.message, failure.code, failure.stacktrace)
-
-
 def read_failure(error: Given) -> Failure | None:
-    """The error of a result; one that makes no sense is told as it came."""
+    """The error of a result; one of another shape becomes the message."""
     if error is UNSET or bytes(error) == b"null":
         return None
     try:
@@ -371,9 +429,14 @@ def read_failure(error: Given) -> Failure | None:
         return Failure(message=bytes(error).decode(errors="replace")[:1000])
 
 
-_log: Final = logging.getLogger(__name__)
+def to_exception(answer: InvocationResult) -> InvocationFailed | None:
+    """The exception for the caller of a call that failed."""
+    failure = read_failure(answer.error)
+    return None if failure is None else InvocationFailed(failure.message, failure.code, failure.stacktrace)
+
+
 UNKNOWN: Final = "function_not_found"
-"""That nobody offers a function."""
+"""The code for a function that no worker offers."""
 _CODES: Final = (
     (PolicyDenied, "FORBIDDEN"),
     (InsufficientScope, "FORBIDDEN"),
@@ -383,11 +446,11 @@ _CODES: Final = (
 
 
 class WorkerUnreachable(InvocationFailed):
-    """Nobody could be asked, or whoever was asked is gone: the function itself did not fail."""
+    """No worker offers the function, or the worker disconnected; the function itself did not fail."""
 
 
 def to_failure(error: BaseException) -> Failure:
-    """What a worker is told about an error."""
+    """An exception as a worker receives it; one that is not a `WaypostError` is logged."""
     if isinstance(error, InvocationFailed):
         return Failure(error.code, error.message, error.stacktrace)
     if isinstance(error, WaypostError):
@@ -397,72 +460,11 @@ def to_failure(error: BaseException) -> Failure:
     return Failure("invocation_error", redacted(f"{type(error).__name__}: {error}"))
 
 
-def not_found(function_id: str, namespace: str) -> InvocationFailed:
-    """Nobody offers a function."""
+def to_raw_failure(code: str, message: str) -> Raw:
+    """An error as the `error` field of a message."""
+    return Raw(encode(Failure(code, message)))
+
+
+def function_not_found(function_id: str, namespace: str) -> InvocationFailed:
+    """The error for a function that no worker offers."""
     return WorkerUnreachable(f"Function {shorten(function_id)} not found in namespace {shorten(namespace)}.", UNKNOWN)
-
-
-class LegacyTrigger(Struct):
-    """The binding that an observer stands for."""
-
-    trigger_type: str
-    config: Raw
-
-
-class ObserverInfo(Struct):
-    """An observer as the owner of the function knows it: not who made it, nor under which terms."""
-
-    id: str
-    args: dict[str, Any]
-    filters: dict[str, Any]
-    target: str
-    capture: list[str]
-    on: str
-    legacy: LegacyTrigger | UnsetType = UNSET
-
-
-class FunctionRegistered(Struct, tag="functionregistered"):
-    """A function is known, and these are its observers."""
-
-    id: str
-    namespace: str
-    revision: int
-    observers: list[ObserverInfo]
-    local_dispatch: bool = False
-    """Whether its worker may call it without the hub; it may not, for the hub would not see the call."""
-
-
-class ObserverAdded(Struct, tag="observeradded"):
-    """A function has one more observer, and its owner is asked whether that is all right."""
-
-    function_id: str
-    namespace: str
-    revision: int
-    observer: ObserverInfo
-
-
-class ObserverRemoved(Struct, tag="observerremoved"):
-    """A function has one observer less."""
-
-    function_id: str
-    namespace: str
-    revision: int
-    id: str
-
-
-class ObserveResult(Struct, tag="observeresult", omit_defaults=True):
-    """What became of the wish to observe."""
-
-    id: str
-    state: str
-    error: Failure | None = None
-    warnings: list[str] | None = None
-
-
-class ObserverStateChanged(Struct, tag="observerstatechanged", omit_defaults=True):
-    """An observer stands otherwise than before."""
-
-    id: str
-    state: str
-    fires: int
-    reason: Failure | None = None

@@ -20,7 +20,7 @@ from msgspec import UNSET, Raw, Struct
 from waypost.errors import InvocationFailed, ToolError, class_of_status
 from waypost.execution import tracing
 from waypost.redaction import secrets_of, without
-from waypost.workers.frames import NULL, Activation, Given, Observable, Origin, Outside, encode
+from waypost.workers.frames import NULL, Activation, Given, HttpInvocation, Observable, Origin, RegisterFunction, encode
 
 if TYPE_CHECKING:
     from waypost.capabilities.capability import Capability
@@ -29,29 +29,17 @@ if TYPE_CHECKING:
     from waypost.workers.observers import Watch
     from waypost.workers.worker import Worker
 
-
 DEFAULT: Final = "default"
-"""The namespace of whoever names none, and of the hub."""
-_EVERYWHERE: Final = ("engine::", "configuration::")
-_INTERNAL: Final = (
-    "engine::",
-    "state::",
-    "stream::",
-    "iii.",
-    "iii::",
-    "mcp::",
-    "a2a::",
-    "skills::",
-    "prompts::",
-)
-
+"""The namespace of the hub, and of workers and calls that name none."""
+_IN_EVERY_NAMESPACE: Final = ("engine::", "configuration::")
+_INTERNAL: Final = ("engine::", "state::", "stream::", "iii.", "iii::", "mcp::", "a2a::", "skills::", "prompts::")
 
 _depth: ContextVar[int] = ContextVar("depth", default=0)
-"""How many observers stand behind what a function of the hub does."""
+"""The observer depth of the call that a function of the hub answers; calls that it makes are as deep."""
 
 
-class Call(msgspec.Struct):
-    """A call on its way to whoever runs the function."""
+class Call(Struct):
+    """A call on its way to the function."""
 
     function_id: str
     data: Raw = NULL
@@ -59,27 +47,27 @@ class Call(msgspec.Struct):
     traceparent: str | None = None
     baggage: str | None = None
     origin: Origin | None = None
-    """Who made it, as far as it says."""
+    """The worker and the call that it comes from, as far as the worker says."""
     sender: str = ""
-    """The id of the worker that made it; nothing where it came from elsewhere."""
+    """The id of the worker that made it; empty for calls of the hub and of clients."""
     observe_depth: int = msgspec.field(default_factory=_depth.get)
-    """How many observers stand behind it."""
+    """How many observers in a row caused it."""
     is_void: bool = False
-    """Whether nobody waits for what it answers."""
+    """Whether the caller does not wait for an answer."""
     activation: Activation | None = None
-    """For which observer it is made."""
+    """The observer that it is made for."""
     invocation: str = ""
-    """What it is to be called on its way to the owner; any new name where it does not matter."""
+    """The id under which the worker receives it; a new one where it is empty."""
     caller: Any = None
-    """The `Caller` on whose behalf a function of the hub runs; never kept with the call."""
+    """The `Caller` for functions of the hub; never stored with the call."""
 
     def payload(self) -> Any:
-        """What the function is given."""
+        """Decode the argument of the function."""
         return msgspec.json.decode(self.data)
 
 
 def trace_here() -> tuple[str | None, str | None]:
-    """The `traceparent` and `baggage` of what happens here, where OpenTelemetry is in use."""
+    """The `traceparent` and `baggage` of the current span, where OpenTelemetry is in use."""
     if not tracing.is_on():
         return None, None
     from opentelemetry import propagate
@@ -91,7 +79,7 @@ def trace_here() -> tuple[str | None, str | None]:
 
 Run: TypeAlias = Callable[[Call], Awaitable[Raw]]
 Handler: TypeAlias = Callable[[Any, Call], Awaitable[Any]]
-"""A function of the hub: the payload and the call in, any value that is JSON out."""
+"""A function of the hub: takes the payload and the call, returns any value that is JSON."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -106,25 +94,25 @@ class Function:
     response_format: Any = None
     metadata: Any = None
     owner: Worker | None = None
-    """Who offers it; nobody is the hub itself."""
+    """The worker that offers it; none for functions of the hub."""
     observable: Observable | None = None
-    outside: Outside | None = None
-    """Where it is, if that is not at its owner."""
+    frame: RegisterFunction | None = None
+    """The message that registered it, to register it again in another namespace."""
     timeout: float | None = None
-    """Seconds that it may take at most, whoever calls it."""
+    """Seconds that a call may take, if less than the caller allows."""
     offer: Offer | None = None
-    """What stands for it in the registry, or for the pipeline only where it is internal."""
+    """Its place in the registry; an internal function has only a capability for the pipeline."""
     watch: Watch | None = None
-    """Who observes its calls, while anybody does."""
+    """Reports its calls to observers, while it has any."""
 
     @property
     def capability(self) -> Capability | None:
-        """What stands for it in the pipeline, under the name that it is published by."""
+        """What the pipeline runs, under the name that the function is published by."""
         return None if self.offer is None else self.offer.row
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells it from all others."""
+        """Its namespace and id, which are unique."""
         return self.namespace, self.id
 
 
@@ -137,7 +125,7 @@ def hosted(
     response: Any = None,
     metadata: Any = None,
 ) -> Function:
-    """A function that the hub runs itself."""
+    """Build a function that the hub runs itself."""
 
     async def run(call: Call) -> Raw:
         if call.observe_depth:
@@ -175,8 +163,8 @@ class Functions:
         return self._rows.get((namespace, function_id))
 
     def find(self, function_id: str, namespace: str) -> Function | None:
-        """The function that an id means to somebody in a namespace; what the hub itself offers is in every one."""
-        if function_id.startswith(_EVERYWHERE):
+        """The function that an id means within a namespace; functions of the hub are in every namespace."""
+        if function_id.startswith(_IN_EVERY_NAMESPACE):
             return self._rows.get((DEFAULT, function_id))
         found = self._rows.get((namespace, function_id))
         if found is None and namespace != DEFAULT:
@@ -185,31 +173,26 @@ class Functions:
         return found
 
     def put(self, function: Function) -> None:
-        """Add a function, or put another in its place."""
+        """Add or replace a function."""
         self._rows[function.key] = function
 
     def pop(self, function: Function) -> None:
-        """Take a function out, unless another stands in its place."""
+        """Remove a function, unless another has replaced it."""
         if self._rows.get(function.key) is function:
             del self._rows[function.key]
 
 
 def is_internal(function_id: str) -> bool:
-    """Whether a function is plumbing: never a tool, a section or a prompt's handler."""
+    """Whether a function is never a tool, a section of a skill or the handler of a prompt."""
     return function_id.startswith(_INTERNAL)
 
 
 DEFAULT_TIMEOUT_S: Final = 30.0
-"""Seconds that a call may take where nothing else is said."""
 MAX_TIMEOUT_S: Final = 900.0
-"""Seconds that a call may take whatever is said."""
 MAX_RESPONSE_BYTES: Final = 10 * 1024 * 1024
-"""The bytes of the largest answer."""
 MAX_HEADER_CHARACTERS: Final = 4 * 1024
-"""The characters of the longest header that tells of a call."""
 MAX_QUOTED_CHARACTERS: Final = 500
-"""How many characters of an answer a failure tells."""
-
+"""Characters of a response that an error quotes."""
 _WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 
 
@@ -232,61 +215,64 @@ class ApiKey(Struct, tag="api_key"):
     value_key: str
 
 
-Auth: TypeAlias = Hmac | Bearer | ApiKey
-
-
 class HttpFunctions:
-    """The way to functions that are at no worker."""
+    """Calls functions that workers registered with a URL."""
 
     def __init__(self, allow_private: bool, secrets: Iterable[str] = ()) -> None:
         self._allow_private = allow_private
-        self._names = frozenset(secrets)
-        """The variables of the environment that may be shown."""
+        self._secret_names = frozenset(secrets)
+        """The environment variables that requests may carry."""
         self._egress: Egress | None = None
 
-    def runner(self, function_id: str, place: Outside) -> Run:
-        """How a function is run that is at a place."""
-        return lambda call: self.call(function_id, place, call)
-
-    async def call(self, function_id: str, place: Outside, call: Call) -> Raw:
-        """Call a function where it is; `InvocationFailed` when it fails there, or cannot be reached."""
-        method = (place.method or "POST").upper()
+    async def call(self, function_id: str, http: HttpInvocation, call: Call) -> Raw:
+        """Call a function at its URL; `InvocationFailed` when it fails, or cannot be reached."""
+        method = (http.method or "POST").upper()
         body = None if method in _WITHOUT_BODY else bytes(call.data)
-        shown, secret = self._credentials(function_id, place.auth, body or b"")
+        credentials, secret = self._credentials(function_id, http.auth, body or b"")
         content = {} if body is None else {"content-type": "application/json"}
-        headers = _merged((content, _metadata_headers(function_id, call), place.headers or {}, shown))
-        fetched = await self._fetch(function_id, place, method, headers, body)
-        if fetched.status >= 400:
-            said = _quote_response(fetched, place, shown, secret)
+        sources: tuple[Mapping[str, str], ...] = (
+            content,
+            _metadata_headers(function_id, call),
+            http.headers or {},
+            credentials,
+        )
+        headers = {name.lower(): value for source in sources for name, value in source.items()}
+        response = await self._fetch(function_id, http, method, headers, body)
+        if response.status >= 400:
+            quote = _quote_response(response, http, credentials, secret)
             raise InvocationFailed(
-                f"{function_id} answered {fetched.status}{said}", error_class=class_of_status(fetched.status)
+                f"{function_id} answered {response.status}{quote}", error_class=class_of_status(response.status)
             )
-        return _answer(fetched)
+        return _read_response(response)
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         if self._egress is not None:
             await self._egress.close()
 
-    def _credentials(self, function_id: str, given: dict[str, Any] | None, body: bytes) -> tuple[dict[str, str], str]:
-        """The headers that show who calls, and the secret behind them."""
-        if given is None:
+    def _credentials(self, function_id: str, auth: dict[str, Any] | None, body: bytes) -> tuple[dict[str, str], str]:
+        """The headers that authenticate the hub, and the secret in them."""
+        if auth is None:
             return {}, ""
         try:
-            auth: Auth = msgspec.convert(given, Auth)
+            kind: Hmac | Bearer | ApiKey = msgspec.convert(auth, Hmac | Bearer | ApiKey)
         except msgspec.ValidationError as error:
-            raise InvocationFailed(f"The auth of {function_id} makes no sense: {error}.") from None
-        if isinstance(auth, Bearer):
-            token = self._secret(function_id, auth.token_key)
+            raise InvocationFailed(f"The auth of {function_id} is not valid: {error}.") from None
+        if isinstance(kind, Bearer):
+            token = self._read_secret(function_id, kind.token_key)
             return {"authorization": f"Bearer {token}"}, token
-        if isinstance(auth, ApiKey):
-            key = self._secret(function_id, auth.value_key)
-            return {auth.header: key}, key
-        secret = self._secret(function_id, auth.secret_key)
-        return _signature(secret, body), secret
+        if isinstance(kind, ApiKey):
+            key = self._read_secret(function_id, kind.value_key)
+            return {kind.header: key}, key
+        secret = self._read_secret(function_id, kind.secret_key)
+        now = str(int(time.time()))
+        key_bytes = secret.encode("utf-8", "surrogateescape")
+        signature = hmac.new(key_bytes, now.encode() + b"." + body, hashlib.sha256).hexdigest()
+        return {"waypost-timestamp": now, "waypost-signature": f"sha256={signature}"}, secret
 
-    def _secret(self, function_id: str, name: str) -> str:
-        if name not in self._names:
+    def _read_secret(self, function_id: str, name: str) -> str:
+        # A worker chooses the URL, so any variable it could name would be sent wherever it likes.
+        if name not in self._secret_names:
             raise InvocationFailed(
                 f"{function_id} needs the environment variable {name}, which the hub does not show; "
                 "name it in workers.secrets."
@@ -297,44 +283,34 @@ class HttpFunctions:
         return value
 
     async def _fetch(
-        self, function_id: str, place: Outside, method: str, headers: Mapping[str, str], body: bytes | None
+        self, function_id: str, http: HttpInvocation, method: str, headers: Mapping[str, str], body: bytes | None
     ) -> EgressResponse:
-        within = _seconds(place.timeout_ms)
+        from waypost.upstreams.egress import Egress, EgressFailed
+
+        if self._egress is None:
+            self._egress = Egress(self._allow_private)
+        within = bound_timeout(http.timeout_ms)
         try:
             async with asyncio.timeout(within):
-                return await self._open().request(
-                    method, place.url, headers, body, within=2 * MAX_TIMEOUT_S, most_bytes=MAX_RESPONSE_BYTES
+                return await self._egress.request(
+                    method, http.url, headers, body, within=2 * MAX_TIMEOUT_S, most_bytes=MAX_RESPONSE_BYTES
                 )
         except TimeoutError:
             raise InvocationFailed(f"{function_id} did not answer within {within:g} s.", "TIMEOUT") from None
         except ToolError as error:
-            from waypost.upstreams.egress import EgressFailed
-
             kind = "connection_error" if isinstance(error, EgressFailed) else ""
             raise InvocationFailed(f"{function_id} cannot be called: {error.message}", error_class=kind) from None
 
-    def _open(self) -> Egress:
-        if self._egress is None:
-            from waypost.upstreams.egress import Egress
 
-            self._egress = Egress(self._allow_private)
-        return self._egress
-
-
-def _seconds(timeout_ms: int | None) -> float:
-    """How long a call may take."""
+def bound_timeout(timeout_ms: int | None) -> float:
+    """The seconds that a call may take, within the limits."""
     return DEFAULT_TIMEOUT_S if timeout_ms is None or timeout_ms <= 0 else min(timeout_ms / 1000, MAX_TIMEOUT_S)
 
 
-def _merged(sources: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Headers from several sources, of which the last counts, however it is spelled."""
-    return {name.lower(): value for source in sources for name, value in source.items()}
-
-
 def _metadata_headers(function_id: str, call: Call) -> dict[str, str]:
-    """What comes beside the data of a call, as headers; traces that no header can hold are left out."""
+    """The trace and the metadata of a call as headers; a trace that does not fit into a header is left out."""
     traces = {"traceparent": call.traceparent, "baggage": call.baggage}
-    headers = {name: value for name, value in traces.items() if value and _fits(value)}
+    headers = {name: value for name, value in traces.items() if value and _fits_header(value)}
     if call.metadata is UNSET or bytes(call.metadata) == b"null":
         return headers
     try:
@@ -348,29 +324,22 @@ def _metadata_headers(function_id: str, call: Call) -> dict[str, str]:
             "payload_too_large",
         )
     key = metadata.get("idempotencyKey") if isinstance(metadata, dict) else None
-    if isinstance(key, str) and key and _fits(key):
+    if isinstance(key, str) and key and _fits_header(key):
         headers["idempotency-key"] = key
     return headers | {"waypost-metadata": text}
 
 
-def _fits(value: str) -> bool:
+def _fits_header(value: str) -> bool:
     return value.isascii() and value.isprintable() and len(value) <= MAX_HEADER_CHARACTERS
 
 
-def _signature(secret: str, body: bytes) -> dict[str, str]:
-    now = str(int(time.time()))
-    key = secret.encode("utf-8", "surrogateescape")
-    signed = hmac.new(key, now.encode() + b"." + body, hashlib.sha256).hexdigest()
-    return {"waypost-timestamp": now, "waypost-signature": f"sha256={signed}"}
-
-
-def _answer(fetched: EgressResponse) -> Raw:
-    """What a function answered: JSON as it is, any other text as a text."""
-    body = fetched.body.removeprefix(b"\xef\xbb\xbf").strip()
+def _read_response(response: EgressResponse) -> Raw:
+    """The answer of a function: JSON as it is, any other text as a string."""
+    body = response.body.removeprefix(b"\xef\xbb\xbf").strip()
     if not body:
         return NULL
     text = body.decode("utf-8", "replace")
-    if str(fetched.headers.get("Content-Type", "")).lower().startswith("text/"):
+    if str(response.headers.get("Content-Type", "")).lower().startswith("text/"):
         return Raw(encode(text))
     try:
         msgspec.json.decode(text, type=Raw)
@@ -379,9 +348,9 @@ def _answer(fetched: EgressResponse) -> Raw:
     return Raw(text.encode())
 
 
-def _quote_response(fetched: EgressResponse, place: Outside, shown: Mapping[str, str], secret: str) -> str:
-    """The beginning of an answer; secrets leave it first, since half of one would not be recognised."""
-    asked = {str(number): value for number, (_, value) in enumerate(parse_qsl(urlsplit(place.url).query))}
-    secrets = secrets_of(place.headers or {}, shown, asked, {"secret": secret})
-    told = without(fetched.body.decode("utf-8", "replace"), secrets).strip()[:MAX_QUOTED_CHARACTERS]
-    return f": {told}" if told else "."
+def _quote_response(response: EgressResponse, http: HttpInvocation, shown: Mapping[str, str], secret: str) -> str:
+    """The beginning of a response; secrets are removed before it is cut, since half of one would not be recognised."""
+    query = {str(number): value for number, (_, value) in enumerate(parse_qsl(urlsplit(http.url).query))}
+    secrets = secrets_of(http.headers or {}, shown, query, {"secret": secret})
+    quote = without(response.body.decode("utf-8", "replace"), secrets).strip()[:MAX_QUOTED_CHARACTERS]
+    return f": {quote}" if quote else "."

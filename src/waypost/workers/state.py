@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -12,7 +12,7 @@ from waypost.errors import InvocationFailed, StaleVersion
 from waypost.stores.records import shorten_key
 from waypost.stores.store import Store
 from waypost.workers.functions import Call, Function, hosted
-from waypost.workers.triggers import Binding, Kind, Triggers
+from waypost.workers.triggers import Binding, Triggers, TriggerType
 
 _MAX_PATH_DEPTH: Final = 32
 _MAX_SEGMENT_BYTES: Final = 256
@@ -22,7 +22,7 @@ _FORBIDDEN: Final = frozenset(("__proto__", "constructor", "prototype"))
 
 
 class UpdateRefused(Exception):
-    """An operation that is not applied."""
+    """An operation that cannot be applied."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -30,7 +30,7 @@ class UpdateRefused(Exception):
 
 
 def apply_updates(old: Any, operations: list[Any]) -> tuple[Any, list[dict[str, Any]]]:
-    """The value after the operations, and what is wrong with those that were not applied."""
+    """Apply operations to a copy of a value; returns the new value, and an error for each that was not applied."""
     value = copy.deepcopy(old)
     errors = []
     for index, operation in enumerate(operations):
@@ -45,10 +45,10 @@ def apply_updates(old: Any, operations: list[Any]) -> tuple[Any, list[dict[str, 
 
 
 def _set(value: Any, operation: dict[str, Any]) -> Any:
-    return _replaced(value, _path(operation, "set"), lambda _: operation.get("value"))
+    return _replace(value, _read_path(operation, "set"), lambda _: operation.get("value"))
 
 
-def _added(sign: int) -> Callable[[Any, dict[str, Any]], Any]:
+def _build_add(sign: int) -> Callable[[Any, dict[str, Any]], Any]:
     def apply(value: Any, operation: dict[str, Any]) -> Any:
         by = operation.get("by", 1)
 
@@ -59,13 +59,13 @@ def _added(sign: int) -> Callable[[Any, dict[str, Any]], Any]:
                 raise UpdateRefused("increment.type_mismatch", "only a number can be counted up or down, by a number")
             return found + sign * by
 
-        return _replaced(value, _path(operation, "increment"), add)
+        return _replace(value, _read_path(operation, "increment"), add)
 
     return apply
 
 
 def _append(value: Any, operation: dict[str, Any]) -> Any:
-    path, item = _path(operation, "append"), operation.get("value")
+    path, item = _read_path(operation, "append"), operation.get("value")
     is_nested = isinstance(operation.get("path"), list) and bool(path)
 
     def append(found: Any) -> Any:
@@ -83,11 +83,11 @@ def _append(value: Any, operation: dict[str, Any]) -> Any:
         raise UpdateRefused(
             "append.target_not_object", f"there is no field {path[0]!r} in a value that is not an object"
         )
-    return _replaced(value, path, append)
+    return _replace(value, path, append)
 
 
 def _remove(value: Any, operation: dict[str, Any]) -> Any:
-    path = _path(operation, "remove")
+    path = _read_path(operation, "remove")
     if not path:
         return None
     holder = value
@@ -108,11 +108,11 @@ def _merge(value: Any, operation: dict[str, Any]) -> Any:
         raise UpdateRefused("merge.value.proto_polluted", "a key of the value is forbidden")
     if _depth(more) > _MAX_VALUE_DEPTH:
         raise UpdateRefused("merge.value.too_deep", f"the value is nested deeper than {_MAX_VALUE_DEPTH}")
-    return _replaced(value, _path(operation, "merge"), lambda found: {**_object(found), **more})
+    return _replace(value, _read_path(operation, "merge"), lambda found: {**_object(found), **more})
 
 
-def _replaced(value: Any, path: list[str], change: Callable[[Any], Any]) -> Any:
-    """The value with what stands at a path changed; what is missing on the way there is made."""
+def _replace(value: Any, path: list[str], change: Callable[[Any], Any]) -> Any:
+    """Change the value at a path; objects that are missing on the way are added."""
     if not path:
         return change(value)
     root = _object(value)
@@ -123,7 +123,7 @@ def _replaced(value: Any, path: list[str], change: Callable[[Any], Any]) -> Any:
     return root
 
 
-def _path(operation: dict[str, Any], kind: str) -> list[str]:
+def _read_path(operation: dict[str, Any], kind: str) -> list[str]:
     given = operation.get("path")
     path = [given] if isinstance(given, str) else given or []
     if not isinstance(path, list) or not all(isinstance(name, str) for name in path):
@@ -149,7 +149,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _depth(value: Any) -> int:
-    """How deep a value is nested, as far as it matters."""
+    """How deep a value is nested; counting stops beyond the limit."""
     level, depth = [value], 0
     while level and depth <= _MAX_VALUE_DEPTH:
         level = [
@@ -163,51 +163,54 @@ def _depth(value: Any) -> int:
 
 _OPERATIONS: Final[dict[str, Callable[[Any, dict[str, Any]], Any]]] = {
     "set": _set,
-    "increment": _added(1),
-    "decrement": _added(-1),
+    "increment": _build_add(1),
+    "decrement": _build_add(-1),
     "append": _append,
     "remove": _remove,
     "merge": _merge,
 }
 
 
-KIND: Final = "state"
-_SCOPE: Final = "workers:"
-"""How the scopes of workers begin in the store, so that none is a scope of the hub's own."""
+TYPE: Final = "state"
+_SCOPE_PREFIX: Final = "workers:"
+"""Keeps the scopes of workers apart from those of the hub in the store."""
 _MAX_ATTEMPTS: Final = 100
 _PAGE: Final = 1000
 _MAX_LISTED: Final = 100_000
+_DELETED: Final = object()
 
-_KEYED: Final = {
-    "type": "object",
-    "properties": {"scope": {"type": "string"}, "key": {"type": "string"}},
-    "required": ["scope", "key"],
-}
-_SCOPED: Final = {"type": "object", "properties": {"scope": {"type": "string"}}, "required": ["scope"]}
+Change: TypeAlias = Callable[[Any], tuple[Any, list[Any]]]
+"""Takes the old value and returns the new one, or `_DELETED`, and the errors of operations."""
+
+
+def _request(*required: str, **optional: Any) -> dict[str, Any]:
+    properties = {name: {"type": "string"} for name in required}
+    return {"type": "object", "properties": {**properties, **optional}, "required": list(required)}
 
 
 class SharedState:
-    """The values of one hub's workers."""
+    """The values that the workers of one hub share."""
 
     def __init__(self, store: Store, triggers: Triggers, timeout: float) -> None:
         self._store = store
         self._triggers = triggers
         self._timeout = timeout
 
-    def kind(self) -> Kind:
-        """The trigger that tells of changes."""
-        return Kind(KIND, "Calls a function when a value of the state changes.")
+    def trigger_type(self) -> TriggerType:
+        """The trigger that fires when a value changes."""
+        return TriggerType(TYPE, "Calls a function when a value of the state changes.")
 
     def functions(self) -> list[Function]:
-        """What workers call."""
-        valued = {**_KEYED, "properties": {**_KEYED["properties"], "value": {}}}  # type: ignore[dict-item]
-        changed = {**_KEYED, "properties": {**_KEYED["properties"], "ops": {"type": "array"}}}  # type: ignore[dict-item]
+        """The functions that workers call."""
+        keyed = _request("scope", "key")
+        valued, changed = _request("scope", "key", value={}), _request("scope", "key", ops={"type": "array"})
+        scoped = _request("scope")
         functions = [
-            hosted("state::get", self._get, description="The value under a key of a scope.", request=_KEYED),
+            hosted("state::get", self._get, description="The value under a key of a scope.", request=keyed),
             hosted("state::set", self._set, description="Keep a value under a key of a scope.", request=valued),
-            hosted("state::delete", self._delete, description="Remove the value under a key.", request=_KEYED),
-            hosted("state::list", self._list, description="The values of a scope.", request=_SCOPED),
-            hosted("state::list_groups", self._groups, description="The scopes that hold something."),
+            hosted("state::delete", self._delete, description="Remove the value under a key.", request=keyed),
+            hosted("state::list", self._list, description="The values of a scope.", request=scoped),
+            hosted("state::list_groups", self._list_groups, description="The scopes that hold something."),
             hosted("state::update", self._update, description="Change a value in one step.", request=changed),
         ]
         for function in functions:
@@ -215,103 +218,82 @@ class SharedState:
         return functions
 
     async def _get(self, payload: Any, _call: Call) -> Any:
-        scope, key = _place(payload)
-        found = await self._store.state.get(scope, shorten_key(key))
+        scope, key = _read_text(payload, "scope"), _read_text(payload, "key")
+        found = await self._store.state.get(f"{_SCOPE_PREFIX}{scope}", shorten_key(key))
         return None if found is None else found.value
 
     async def _set(self, payload: Any, _call: Call) -> Any:
-        scope, key = _place(payload)
-        value = payload.get("value")
-        return await self._change(scope, key, lambda _: (value, []))
+        return await self._change(payload, lambda _: (payload.get("value"), []))
 
     async def _update(self, payload: Any, _call: Call) -> Any:
-        scope, key = _place(payload)
-        ops = payload.get("ops")
+        ops = payload.get("ops") if isinstance(payload, dict) else None
         if not isinstance(ops, list):
             raise InvocationFailed("state::update needs ops, a list of operations.")
-        return await self._change(scope, key, lambda old: apply_updates(old, ops))
+        return await self._change(payload, lambda old: apply_updates(old, ops))
 
-    async def _change(self, scope: str, key: str, change: Callable[[Any], tuple[Any, list[Any]]]) -> Any:
-        state = self._store.state
+    async def _delete(self, payload: Any, _call: Call) -> Any:
+        return await self._change(payload, lambda _: (_DELETED, []))
+
+    async def _change(self, payload: Any, change: Change) -> Any:
+        """Change a value by compare-and-swap: after a concurrent write of the key it is read and changed again."""
+        state, scope, key = self._store.state, _read_text(payload, "scope"), _read_text(payload, "key")
+        place = f"{_SCOPE_PREFIX}{scope}", shorten_key(key)
         for _ in range(_MAX_ATTEMPTS):
-            found = await state.get(scope, shorten_key(key))
+            found = await state.get(*place)
             old = None if found is None else found.value
             new, errors = change(old)
             try:
-                await state.put(scope, shorten_key(key), new, 0 if found is None else found.version)
+                if new is not _DELETED:
+                    await state.put(*place, new, 0 if found is None else found.version)
+                elif found is not None:
+                    await state.remove(*place, found.version)
             except StaleVersion:
                 continue
-            self._tell("state:created" if found is None else "state:updated", scope, key, old, new)
-            told = {"old_value": old, "new_value": new}
-            return {**told, "errors": errors} if errors else told
-        raise InvocationFailed(f"The value {key} of {_told(scope)} changes all the time; try again.")
-
-    async def _delete(self, payload: Any, _call: Call) -> Any:
-        scope, key = _place(payload)
-        state = self._store.state
-        for _ in range(_MAX_ATTEMPTS):
-            found = await state.get(scope, shorten_key(key))
-            if found is None:
-                return {"old_value": None}
-            try:
-                await state.remove(scope, shorten_key(key), found.version)
-            except StaleVersion:
-                continue
-            self._tell("state:deleted", scope, key, found.value, None)
-            return {"old_value": found.value}
-        raise InvocationFailed(f"The value {key} of {_told(scope)} changes all the time; try again.")
+            if new is _DELETED:
+                if found is not None:
+                    self._fire("state:deleted", scope, key, old, None)
+                return {"old_value": old}
+            self._fire("state:created" if found is None else "state:updated", scope, key, old, new)
+            values = {"old_value": old, "new_value": new}
+            return {**values, "errors": errors} if errors else values
+        raise InvocationFailed(f"The value {key} of {scope} changes all the time; try again.")
 
     async def _list(self, payload: Any, _call: Call) -> Any:
-        scope = _text(payload, "scope")
+        scope = _read_text(payload, "scope")
         values: list[Any] = []
         after = ""
-        while page := await self._store.state.page(f"{_SCOPE}{scope}", after, _PAGE):
+        while page := await self._store.state.page(f"{_SCOPE_PREFIX}{scope}", after, _PAGE):
             values += [entry.value for entry in page]
             after = page[-1].key
             if len(values) > _MAX_LISTED:
                 raise InvocationFailed(f"The scope {scope} has more than {_MAX_LISTED} values.")
         return values
 
-    async def _groups(self, _payload: Any, _call: Call) -> Any:
+    async def _list_groups(self, _payload: Any, _call: Call) -> Any:
         groups: list[str] = []
-        after = _SCOPE
+        after = _SCOPE_PREFIX
         while page := await self._store.state.scopes(after, _PAGE):
-            mine = [scope for scope in page if scope.startswith(_SCOPE)]
-            groups += [_told(scope) for scope in mine]
+            mine = [scope for scope in page if scope.startswith(_SCOPE_PREFIX)]
+            groups += [scope.removeprefix(_SCOPE_PREFIX) for scope in mine]
             after = page[-1]
             if len(mine) < len(page):
                 break
         return {"groups": groups}
 
-    def _tell(self, event: str, scope: str, key: str, old: Any, new: Any) -> None:
-        told = {
-            "type": "state",
-            "event_type": event,
-            "scope": _told(scope),
-            "key": key,
-            "old_value": old,
-            "new_value": new,
-        }
-        self._triggers.fire(KIND, told, lambda binding: _wants(binding, _told(scope), key))
+    def _fire(self, event: str, scope: str, key: str, old: Any, new: Any) -> None:
+        change = {"type": "state", "event_type": event, "scope": scope, "key": key, "old_value": old, "new_value": new}
+        self._triggers.fire(TYPE, change, lambda binding: _wants(binding, scope, key))
 
 
 def _wants(binding: Binding, scope: str, key: str) -> bool:
-    """Whether a binding is about a value; one that names no scope or key is about all."""
+    """Whether a binding is for a value; one that names no scope or key is for all."""
     config = msgspec.json.decode(binding.config)
     if not isinstance(config, dict):
         return True
     return config.get("scope") in (None, scope) and config.get("key") in (None, key)
 
 
-def _place(payload: Any) -> tuple[str, str]:
-    return f"{_SCOPE}{_text(payload, 'scope')}", _text(payload, "key")
-
-
-def _told(scope: str) -> str:
-    return scope.removeprefix(_SCOPE)
-
-
-def _text(payload: Any, name: str) -> str:
+def _read_text(payload: Any, name: str) -> str:
     value = payload.get(name) if isinstance(payload, dict) else None
     if not isinstance(value, str) or not value:
         raise InvocationFailed(f"missing field `{name}`: give a text that is not empty")

@@ -1,8 +1,8 @@
 """Triggers: trigger types, who provides them, and the bindings that have functions called.
 
-A kind of trigger has a provider, a worker or the hub itself. Other workers that offer the same kind wait until the
-provider disconnects. A binding names a kind and a function. It waits while its kind has no provider, is passed to the
-provider when there is one, and is removed with the listener that made it. A function may stand in for a provider.
+A trigger type has a provider, a worker or the hub. Other workers that offer the same type wait until the provider
+disconnects. A binding names a type and a function. It waits while its type has no provider, is passed to the provider
+when there is one, and is removed with the listener that made it. A function may be the substitute for a provider.
 """
 
 from __future__ import annotations
@@ -19,22 +19,32 @@ from waypost.capabilities.context import Caller
 from waypost.loops import running_loop
 from waypost.workers.frames import (
     NULL,
-    Failure,
     Given,
     RegisterTrigger,
     TriggerRegistrationResult,
     UnregisterTrigger,
-    encode,
+    to_raw_failure,
 )
 from waypost.workers.functions import DEFAULT
 from waypost.workers.worker import Worker
 
+MAX_BINDINGS: Final = 10_000
+"""Bindings of one listener."""
+MAX_TYPES_OF_WORKER: Final = 1_000
+PROVIDER_DELAY_S: Final = 0.25
+"""How long bindings are kept from a new provider on the iii SDK for Python: it registers a type a moment before it can
+handle bindings, and ignores those that come too early."""
+
+Key: TypeAlias = tuple[str, str]
+"""A namespace, and an id in it."""
+Claim = TypeVar("Claim")
+
 
 class Listener(Protocol):
-    """What makes bindings and observers, as far as they need to know it."""
+    """The maker of bindings and observers: a worker, or a part of the hub."""
 
     caller: Caller | None
-    """Who it is to the rules, once that was asked."""
+    """Its principal for policies, once it was needed."""
 
     @property
     def id(self) -> str: ...
@@ -44,7 +54,7 @@ class Listener(Protocol):
     def namespace(self) -> str: ...
     @property
     def owner(self) -> str:
-        """What the hub calls it where it keeps what belongs to it."""
+        """The name under which the hub stores what belongs to it."""
 
     @property
     def is_gone(self) -> bool: ...
@@ -65,77 +75,59 @@ class HubListener:
     is_gone: bool = False
 
 
-Key: TypeAlias = tuple[str, str]
-"""A namespace, and an id in it."""
-Claim = TypeVar("Claim")
-
-
 class Claims(Generic[Claim]):
     """Registrations that wait because another worker has the same id, in order of arrival."""
 
     def __init__(self) -> None:
-        self._at: dict[Key, dict[Worker, Claim]] = {}
-        self._of: dict[Worker, dict[Key, None]] = {}
-
-    def __len__(self) -> int:
-        return sum(map(len, self._at.values()))
+        self._by_key: dict[Key, dict[Worker, Claim]] = {}
+        self._by_worker: dict[Worker, dict[Key, None]] = {}
 
     def count(self, worker: Worker) -> int:
         """The number of registrations of a worker that wait."""
-        return len(self._of.get(worker, ()))
+        return len(self._by_worker.get(worker, ()))
 
     def has(self, worker: Worker, key: Key) -> bool:
         """Whether a registration of a worker waits."""
-        return worker in self._at.get(key, ())
+        return worker in self._by_key.get(key, ())
 
     def put(self, worker: Worker, key: Key, claim: Claim) -> None:
         """Add or replace a waiting registration; one that is replaced keeps its place."""
-        self._at.setdefault(key, {})[worker] = claim
-        self._of.setdefault(worker, {})[key] = None
+        self._by_key.setdefault(key, {})[worker] = claim
+        self._by_worker.setdefault(worker, {})[key] = None
 
     def pop(self, worker: Worker, key: Key) -> Claim | None:
         """Remove a waiting registration and return it."""
-        waiting = self._at.get(key, {})
-        claim = waiting.pop(worker, None)
+        claim = self._by_key.get(key, {}).pop(worker, None)
         if claim is None:
             return None
-        if not waiting:
-            del self._at[key]
-        mine = self._of[worker]
-        del mine[key]
-        if not mine:
-            del self._of[worker]
+        if not self._by_key[key]:
+            del self._by_key[key]
+        del self._by_worker[worker][key]
+        if not self._by_worker[worker]:
+            del self._by_worker[worker]
         return claim
 
-    def leave(self, worker: Worker) -> list[Claim]:
+    def pop_all(self, worker: Worker) -> list[Claim]:
         """Remove all waiting registrations of a worker and return them."""
-        return [claim for key in list(self._of.get(worker, ())) if (claim := self.pop(worker, key)) is not None]
+        keys = list(self._by_worker.get(worker, ()))
+        return [claim for key in keys if (claim := self.pop(worker, key)) is not None]
 
-    def clear(self) -> None:
-        """Drop all waiting registrations."""
-        self._at.clear()
-        self._of.clear()
-
-    def heir(self, key: Key) -> tuple[Worker, Claim] | None:
+    def pop_first(self, key: Key) -> tuple[Worker, Claim] | None:
         """Remove and return the first registration that waits for an id, with its worker."""
-        for worker, claim in self._at.get(key, {}).items():
+        for worker, claim in self._by_key.get(key, {}).items():
             self.pop(worker, key)
             return worker, claim
         return None
 
-
-MAX_BINDINGS: Final = 10_000
-"""Bindings of one listener."""
-PROVIDER_DELAY_S: Final = 0.25
-"""Seconds after which a new provider on the Python SDK hears of bindings: it offers a kind a moment before it can take
-any, and says nothing to those that come too early."""
-MAX_KINDS_OF_WORKER: Final = 1_000
-"""Kinds of triggers of one worker."""
+    def clear(self) -> None:
+        """Drop all waiting registrations."""
+        self._by_key.clear()
+        self._by_worker.clear()
 
 
 @dataclass(eq=False, slots=True)
 class Binding:
-    """That a function is to be called when something happens."""
+    """A function that is called when a trigger fires."""
 
     id: str
     type: str
@@ -143,52 +135,37 @@ class Binding:
     config: Raw
     metadata: Given
     namespace: str
-    """Where the function is."""
+    """The namespace of the function."""
     type_namespace: str | None
-    """Where the kind is; its maker's own place first and the hub's then, where it does not say."""
+    """The namespace of the trigger type; where it is not given, the maker's own, then the default one."""
     maker: Listener
-    provider: Kind | None = None
-    is_told: bool = False
-    """Whether its provider, a worker, has heard of it."""
+    provider: TriggerType | None = None
+    is_sent: bool = False
+    """Whether it was sent to its provider, a worker."""
 
     @property
     def is_active(self) -> bool:
-        """Whether somebody calls its function when the time comes."""
-        kind = self.provider
-        return kind is not None and (kind.stand_in is None or kind.stand_in.has(self))
-
-    def told(self) -> RegisterTrigger:
-        """As its provider hears of it."""
-        return RegisterTrigger(
-            self.id,
-            self.type,
-            self.function_id,
-            self.config,
-            self.metadata,
-            None if self.namespace == DEFAULT else self.namespace,
-        )
+        """Whether its function is called when the trigger fires."""
+        provider = self.provider
+        return provider is not None and (provider.substitute is None or provider.substitute.accepts(self))
 
 
-Fire: TypeAlias = Callable[[Binding, Any], None]
-"""Calls the function of a binding with a payload, expecting no answer."""
+class Substitute(Protocol):
+    """What serves the bindings of a trigger type that has no provider."""
 
+    def bind(self, binding: Binding) -> None:
+        """Serve a binding."""
 
-class StandIn(Protocol):
-    """What is there instead of a provider."""
+    def unbind(self, binding: Binding) -> None:
+        """Serve a binding no longer."""
 
-    def bound(self, binding: Binding) -> None:
-        """A binding is its own from now on."""
-
-    def unbound(self, binding: Binding) -> None:
-        """A binding is its own no longer."""
-
-    def has(self, binding: Binding) -> bool:
-        """Whether it took a binding, and did not refuse it."""
+    def accepts(self, binding: Binding) -> bool:
+        """Whether it serves a binding, and did not refuse it."""
 
 
 @dataclass(eq=False, slots=True)
-class Kind:
-    """A kind of trigger, and who provides it: a worker, or the hub."""
+class TriggerType:
+    """A trigger type and its provider: a worker, or the hub."""
 
     id: str
     description: str = ""
@@ -196,78 +173,85 @@ class Kind:
     payload_format: Any = None
     namespace: str = DEFAULT
     worker: Worker | None = None
-    is_settled: bool = False
-    """Whether the worker takes bindings by now."""
-    stand_in: StandIn | None = None
+    is_ready: bool = False
+    """Whether the worker can handle bindings by now."""
+    substitute: Substitute | None = None
 
     @property
     def key(self) -> Key:
-        """What tells it from all others."""
+        """Its namespace and id, which are unique."""
         return self.namespace, self.id
 
 
+Fire: TypeAlias = Callable[[Binding, Any], None]
+"""Calls the function of a binding with a payload, without waiting for an answer."""
+
+
 class Triggers:
-    """All kinds and bindings of a hub."""
+    """All trigger types and bindings of a hub."""
 
     def __init__(self, fire: Fire) -> None:
         self._fire = fire
-        self._kinds: dict[Key, Kind] = {}
-        self._lent: dict[Key, Kind] = {}
-        self._claims: Claims[Kind] = Claims()
+        self._types: dict[Key, TriggerType] = {}
+        self._substitutes: dict[Key, TriggerType] = {}
+        self._claims: Claims[TriggerType] = Claims()
         self._bindings: dict[str, Binding] = {}
         self._count: Counter[Listener] = Counter()
 
     @property
-    def kinds(self) -> Iterable[Kind]:
-        """Every kind that has a provider."""
-        return (self._lent | self._kinds).values()
+    def types(self) -> Iterable[TriggerType]:
+        """Every trigger type that has a provider or a substitute."""
+        return (self._substitutes | self._types).values()
 
     @property
     def bindings(self) -> Iterable[Binding]:
         """Every binding."""
         return self._bindings.values()
 
-    def provide(self, kind: Kind) -> str | None:
-        """Have a kind, and give its provider every binding that waits for it; what is against it, if anything is."""
-        before = self._kinds.get(kind.key) or self._lent.get(kind.key)
-        if kind.worker is not None:
-            problem = self._refusal(kind, kind.worker, before)
+    def provide(self, new: TriggerType) -> str | None:
+        """Add a trigger type and pass the bindings that wait for it to its provider; returns why not, if refused."""
+        before = self._types.get(new.key) or self._substitutes.get(new.key)
+        if new.worker is not None:
+            problem = self._find_refusal(new, new.worker, before)
             if problem is not None:
                 return problem
-            self._claims.pop(kind.worker, kind.key)
-        if before is not None and before.stand_in is not None:
-            self._take_back(before)
-        self._put(kind, before)
+            self._claims.pop(new.worker, new.key)
+        if before is not None and before.substitute is not None:
+            # The substitute must stop first, or an event would reach the bound functions twice.
+            for binding in self._bindings.values():
+                if binding.provider is before:
+                    self._release(binding)
+        self._put(new, before)
         return None
 
-    def withdraw(self, kind_id: str, namespace: str, worker: Worker) -> None:
-        """A worker provides a kind no longer, or wants to; its bindings are another's, or wait for one."""
-        kind = self._kinds.get((namespace, kind_id))
-        if kind is not None and kind.worker is worker:
-            self._drop(kind)
+    def withdraw(self, type_id: str, namespace: str, worker: Worker) -> None:
+        """Remove a trigger type of a worker, or its claim; the bindings pass to the next provider, or wait."""
+        found = self._types.get((namespace, type_id))
+        if found is not None and found.worker is worker:
+            self._remove(found)
         else:
-            self._claims.pop(worker, (namespace, kind_id))
+            self._claims.pop(worker, (namespace, type_id))
 
     def close(self) -> None:
         """Drop all waiting registrations."""
         self._claims.clear()
 
-    def lend(self, key: Key, kind: Kind | None) -> None:
-        """Have something stand in for the provider of a kind while there is none, or nothing any more."""
-        before = self._lent.pop(key, None)
-        if kind is not None:
-            self._lent[key] = kind
-        if before is kind:
+    def set_substitute(self, key: Key, new: TriggerType | None) -> None:
+        """Set or remove what serves a trigger type while it has no provider."""
+        before = self._substitutes.pop(key, None)
+        if new is not None:
+            self._substitutes[key] = new
+        if before is new:
             return
         for binding in self._bindings.values():
             if before is not None and binding.provider is before:
-                self._part(binding)
-                self._find(binding)
-            elif binding.type == key[1] and binding.provider is None and self._found(binding) is kind:
-                self._find(binding)
+                self._release(binding)
+                self._assign(binding)
+            elif binding.type == key[1] and binding.provider is None and self._find_type(binding) is new:
+                self._assign(binding)
 
     def bind(self, binding: Binding) -> bool:
-        """Have a binding, in place of an older one of the same maker; false when the id is another's."""
+        """Add a binding, or replace one of the same maker; false if the id is taken, or the maker has too many."""
         before = self._bindings.get(binding.id)
         if before is not None and before.maker is not binding.maker:
             return False
@@ -277,185 +261,174 @@ class Triggers:
             return False
         self._count[binding.maker] += 1
         self._bindings[binding.id] = binding
-        self._find(binding)
+        self._assign(binding)
         return True
 
     def unbind(self, binding_id: str, maker: Listener) -> bool:
-        """Forget a binding of a listener."""
+        """Remove a binding of a listener."""
         binding = self._bindings.get(binding_id)
         if binding is None or binding.maker is not maker:
             return False
         self._end(binding)
         return True
 
-    def answered(self, said: TriggerRegistrationResult, worker: Worker) -> None:
-        """A provider says what it thinks of a binding; only the provider's word counts."""
-        binding = self._bindings.get(said.id)
+    def handle_result(self, result: TriggerRegistrationResult, worker: Worker) -> None:
+        """A worker accepts or refuses a binding; ignored unless it is the provider."""
+        binding = self._bindings.get(result.id)
         if binding is None or binding.provider is None or binding.provider.worker is not worker:
             return
-        if said.error is UNSET or bytes(said.error) == b"null":
-            return
-        binding.provider = None
-        binding.maker.send(TriggerRegistrationResult(binding.id, binding.type, binding.function_id, said.error))
+        if result.error is not UNSET and bytes(result.error) != b"null":
+            binding.provider = None
+            binding.maker.send(TriggerRegistrationResult(binding.id, binding.type, binding.function_id, result.error))
 
     def unbind_all(self, maker: Listener) -> None:
-        """Forget every binding of a listener."""
+        """Remove every binding of a listener."""
         for binding in [one for one in self._bindings.values() if one.maker is maker]:
             self._end(binding)
         del self._count[maker]
 
-    def leave(self, worker: Worker) -> None:
-        """A worker is gone, and with it what it provided and bound."""
-        self._claims.leave(worker)
+    def disconnect(self, worker: Worker) -> None:
+        """Remove what a worker provided and bound."""
+        self._claims.pop_all(worker)
         self.unbind_all(worker)
-        for kind in [kind for kind in self._kinds.values() if kind.worker is worker]:
-            self._drop(kind)
+        for provided in [one for one in self._types.values() if one.worker is worker]:
+            self._remove(provided)
 
-    def of(self, kind_id: str) -> Iterator[Binding]:
-        """The bindings of a kind that the hub provides."""
+    def of(self, type_id: str) -> Iterator[Binding]:
+        """The bindings of a trigger type that the hub provides."""
         for binding in self._bindings.values():
-            if binding.type == kind_id and binding.provider is not None and binding.provider.worker is None:
+            if binding.type == type_id and binding.provider is not None and binding.provider.worker is None:
                 yield binding
 
-    def fire(self, kind_id: str, payload: Any, fits: Callable[[Binding], bool] = lambda _: True) -> None:
-        """Call every function that is bound to a kind which the hub provides."""
-        for binding in list(self.of(kind_id)):
+    def fire(self, type_id: str, payload: Any, fits: Callable[[Binding], bool] = lambda _: True) -> None:
+        """Call every function that is bound to a trigger type which the hub provides."""
+        for binding in list(self.of(type_id)):
             if fits(binding):
                 self._fire(binding, payload)
 
-    def _refusal(self, kind: Kind, worker: Worker, before: Kind | None) -> str | None:
-        """Why a worker does not provide a kind, or not yet."""
-        provider = None if before is None or before.stand_in is not None else before.worker
+    def _find_refusal(self, new: TriggerType, worker: Worker, before: TriggerType | None) -> str | None:
+        """Why a worker does not provide a trigger type, or not yet."""
         if before is not None and before.worker is None:
             return "it is the hub's"
+        provider = None if before is None or before.substitute is not None else before.worker
         if provider is worker:
             return None
-        if not self._claims.has(worker, kind.key) and self._provided(worker) >= MAX_KINDS_OF_WORKER:
+        provided = sum(one.worker is worker for one in self._types.values()) + self._claims.count(worker)
+        if not self._claims.has(worker, new.key) and provided >= MAX_TYPES_OF_WORKER:
             return "it has too many"
         if provider is None:
             return None
-        self._claims.put(worker, kind.key, kind)
+        self._claims.put(worker, new.key, new)
         return f"it is provided by {provider.name}, and will be by this one when that leaves"
 
-    def _provided(self, worker: Worker) -> int:
-        return sum(one.worker is worker for one in self._kinds.values()) + self._claims.count(worker)
-
-    def _put(self, kind: Kind, before: Kind | None) -> None:
-        self._kinds[kind.key] = kind
-        if kind.worker is not None:
-            self._settle(kind, kind.worker, before)
+    def _put(self, new: TriggerType, before: TriggerType | None) -> None:
+        self._types[new.key] = new
+        if new.worker is not None:
+            # A provider that registers its type again can handle bindings already.
+            is_known = before is not None and before.worker is new.worker and before.is_ready
+            new.is_ready = is_known or not _needs_delay(new.worker)
+            if not new.is_ready:
+                running_loop().call_later(PROVIDER_DELAY_S, self._send_bindings, new)
         for binding in self._bindings.values():
-            if binding.type == kind.id and binding.provider in (None, before) and self._found(binding) is kind:
-                self._hand_over(binding, kind)
+            if binding.type == new.id and binding.provider in (None, before) and self._find_type(binding) is new:
+                self._pass_to(binding, new)
 
-    def _take_back(self, before: Kind) -> None:
-        """Whoever stood in for a provider hears that it does not any more, so that nothing is served twice."""
+    def _remove(self, old: TriggerType) -> None:
+        del self._types[old.key]
+        claim = self._claims.pop_first(old.key)
+        if claim is not None:
+            self._put(claim[1], old)
         for binding in self._bindings.values():
-            if binding.provider is before:
-                self._part(binding)
+            if binding.provider is old:
+                self._assign(binding)
 
-    def _found(self, binding: Binding) -> Kind | None:
-        asked = binding.type_namespace
-        for namespace in (binding.maker.namespace, DEFAULT) if asked is None else (asked,):
+    def _find_type(self, binding: Binding) -> TriggerType | None:
+        given = binding.type_namespace
+        for namespace in (binding.maker.namespace, DEFAULT) if given is None else (given,):
             key = namespace, binding.type
-            kind = self._kinds.get(key) or self._lent.get(key)
-            if kind is not None:
-                return kind
+            found = self._types.get(key) or self._substitutes.get(key)
+            if found is not None:
+                return found
         return None
 
-    def _find(self, binding: Binding) -> None:
-        """Hand a binding to whoever provides its kind now; it waits where nobody does."""
+    def _assign(self, binding: Binding) -> None:
+        """Pass a binding to the provider of its type; it waits if there is none."""
         binding.provider = None
-        kind = self._found(binding)
-        if kind is not None:
-            self._hand_over(binding, kind)
+        found = self._find_type(binding)
+        if found is not None:
+            self._pass_to(binding, found)
 
-    def _hand_over(self, binding: Binding, kind: Kind) -> None:
-        binding.provider, binding.is_told = kind, False
-        if kind.stand_in is not None:
-            kind.stand_in.bound(binding)
-        elif kind.is_settled:
-            self._tell(binding)
+    def _pass_to(self, binding: Binding, provider: TriggerType) -> None:
+        binding.provider, binding.is_sent = provider, False
+        if provider.substitute is not None:
+            provider.substitute.bind(binding)
+        elif provider.is_ready:
+            self._send(binding)
 
-    def _settle(self, kind: Kind, worker: Worker, before: Kind | None) -> None:
-        """Have a provider hear of its bindings, if need be in a moment; one that only says its kind again is ready."""
-        is_known = before is not None and before.worker is worker and before.is_settled
-        kind.is_settled = is_known or not _is_early(worker)
-        if not kind.is_settled:
-            running_loop().call_later(PROVIDER_DELAY_S, self._settled, kind)
-
-    def _settled(self, kind: Kind) -> None:
-        kind.is_settled = True
+    def _send_bindings(self, provider: TriggerType) -> None:
+        provider.is_ready = True
         for binding in self._bindings.values():
-            if binding.provider is kind:
-                self._tell(binding)
+            if binding.provider is provider:
+                self._send(binding)
 
-    def _tell(self, binding: Binding) -> None:
-        kind = binding.provider
-        if kind is not None and kind.worker is not None:
-            binding.is_told = True
-            kind.worker.send(binding.told())
+    def _send(self, binding: Binding) -> None:
+        provider = binding.provider
+        if provider is not None and provider.worker is not None:
+            binding.is_sent = True
+            namespace = None if binding.namespace == DEFAULT else binding.namespace
+            frame = RegisterTrigger(
+                binding.id, binding.type, binding.function_id, binding.config, binding.metadata, namespace
+            )
+            provider.worker.send(frame)
 
     def _end(self, binding: Binding) -> None:
         del self._bindings[binding.id]
         self._count[binding.maker] -= 1
-        self._part(binding)
+        self._release(binding)
 
-    def _part(self, binding: Binding) -> None:
-        """Tell the provider of a binding that it is its own no longer."""
-        kind = binding.provider
-        if kind is None:
+    def _release(self, binding: Binding) -> None:
+        """Take a binding from its provider."""
+        provider = binding.provider
+        if provider is None:
             return
-        if kind.stand_in is not None:
-            kind.stand_in.unbound(binding)
-        elif kind.worker is not None and binding.is_told:
-            kind.worker.send(UnregisterTrigger(binding.id, binding.type))
-
-    def _drop(self, kind: Kind) -> None:
-        del self._kinds[kind.key]
-        heir = self._claims.heir(kind.key)
-        if heir is not None:
-            self._put(heir[1], kind)
-        for binding in self._bindings.values():
-            if binding.provider is kind:
-                self._find(binding)
+        if provider.substitute is not None:
+            provider.substitute.unbind(binding)
+        elif provider.worker is not None and binding.is_sent:
+            provider.worker.send(UnregisterTrigger(binding.id, binding.type))
 
 
-def _is_early(worker: Worker) -> bool:
-    """Whether a worker offers kinds before it can take bindings, as those on the Python SDK do."""
+def _needs_delay(worker: Worker) -> bool:
+    """Whether a worker registers trigger types before it can handle bindings, as the iii SDK for Python does."""
     telemetry = worker.about.get("telemetry")
     framework = telemetry.get("framework") if isinstance(telemetry, dict) else None
     return worker.about.get("runtime") == "python" and framework != "waypost"
 
 
-def refused(binding: RegisterTrigger, message: str) -> TriggerRegistrationResult:
-    """What the maker of a binding hears that the hub does not take."""
-    return TriggerRegistrationResult(binding.id, binding.trigger_type, binding.function_id, _failed(message))
+def refuse_binding(frame: RegisterTrigger, message: str) -> TriggerRegistrationResult:
+    """The answer to a binding that the hub refuses."""
+    error = to_raw_failure("trigger_registration_failed", message)
+    return TriggerRegistrationResult(frame.id, frame.trigger_type, frame.function_id, error)
 
 
-def kind_refused(kind: Kind, problem: str) -> TriggerRegistrationResult:
-    """What a worker hears that does not provide a kind of trigger, or not yet: a refusal that is about no function.
+def refuse_type(refused: TriggerType, problem: str) -> TriggerRegistrationResult:
+    """The answer to a trigger type that a worker does not provide, or not yet: a refusal without a function.
 
-    The protocol has no answer to the offer of a kind, and workers know this one.
+    The protocol has no message for this; workers understand the one for bindings.
     """
-    return TriggerRegistrationResult(
-        kind.id, kind.id, "", _failed(f"The kind of trigger {kind.id} was not taken: {problem}.")
-    )
+    message = f"The kind of trigger {refused.id} was not taken: {problem}."
+    error = to_raw_failure("trigger_registration_failed", message)
+    return TriggerRegistrationResult(refused.id, refused.id, "", error)
 
 
-def _failed(message: str) -> Raw:
-    return Raw(encode(Failure("trigger_registration_failed", message)))
-
-
-def binding_of(given: RegisterTrigger, maker: Listener) -> Binding:
-    """The binding that a listener asks for."""
+def build_binding(frame: RegisterTrigger, maker: Listener) -> Binding:
+    """The binding that a listener registers."""
     return Binding(
-        given.id,
-        given.trigger_type,
-        given.function_id,
-        NULL if given.config is UNSET else given.config,
-        given.metadata,
-        given.namespace or maker.namespace,
-        given.trigger_namespace,
+        frame.id,
+        frame.trigger_type,
+        frame.function_id,
+        NULL if frame.config is UNSET else frame.config,
+        frame.metadata,
+        frame.namespace or maker.namespace,
+        frame.trigger_namespace,
         maker,
     )

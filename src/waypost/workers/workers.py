@@ -19,10 +19,12 @@ from waypost.execution.pipeline import Pipeline
 from waypost.runtime.component import Component
 from waypost.settings import Workers as WorkerSettings
 from waypost.stores.store import Store
-from waypost.workers.builtins import FUNCTIONS_AVAILABLE, KINDS, WORKERS_AVAILABLE, Builtins, describe_function
-from waypost.workers.calls import CallQueue, CallRunner, caller_of, on_behalf_of
+from waypost.workers.builtins import FUNCTIONS_AVAILABLE, TRIGGER_TYPES, WORKERS_AVAILABLE, Builtins, describe_function
+from waypost.workers.calls import CallQueue, CallRunner, caller_of, worker_caller
 from waypost.workers.channels import Channels
 from waypost.workers.frames import (
+    FUNCTION_CONFLICT,
+    OBSERVE_FEATURE,
     Reattach,
     RegisterFunction,
     RegisterTrigger,
@@ -30,21 +32,120 @@ from waypost.workers.frames import (
     RegistrationRejected,
     encode,
 )
-from waypost.workers.functions import DEFAULT, Call, Function, Functions, HttpFunctions, Run, trace_here
-from waypost.workers.observer_registry import FEATURE, ObserverRegistry, TriggerReplacements
+from waypost.workers.functions import DEFAULT, Call, Function, Functions, HttpFunctions, trace_here
+from waypost.workers.observer_registry import ObserverRegistry, TriggerSubstitutes
 from waypost.workers.sockets import Port, Receiver
 from waypost.workers.state import SharedState
-from waypost.workers.tools import Offers
-from waypost.workers.triggers import Binding, Claims, Kind, Listener, Triggers, binding_of, kind_refused, refused
+from waypost.workers.tools import PublishedFunctions
+from waypost.workers.triggers import (
+    Binding,
+    Claims,
+    Listener,
+    Triggers,
+    TriggerType,
+    build_binding,
+    refuse_binding,
+    refuse_type,
+)
 from waypost.workers.worker import Worker, WorkerSession
 
 if TYPE_CHECKING:
     from waypost.runtime.core import Core
 
 _log: Final = logging.getLogger(__name__)
-_CONFLICT: Final = "FUNCTION_NAMESPACE_CONFLICT"
 MAX_FUNCTIONS_OF_WORKER: Final = 10_000
-"""Functions of one worker."""
+
+
+class Registrations:
+    """Which worker offers which function, and what follows when that changes.
+
+    A function is entered in the table before it is published, and published before observers and trigger types are
+    updated: each step looks up what the one before it wrote.
+    """
+
+    def __init__(self, functions: Functions, registry: Registry, http: HttpFunctions) -> None:
+        self._functions = functions
+        self._published = PublishedFunctions(registry)
+        self._http = http
+        self._claims: Claims[RegisterFunction] = Claims()
+
+    def host(self, functions: list[Function]) -> None:
+        """Add functions of the hub."""
+        for function in functions:
+            self._functions.put(function)
+        self._published.replace((), functions)
+
+    def add(self, worker: Worker, offered: Iterable[RegisterFunction]) -> tuple[list[Function], list[Function]]:
+        """Register functions of a worker; returns those that are replaced, and the new ones.
+
+        A function that another worker offers is rejected, and registered when that worker withdraws it.
+        """
+        new: dict[str, Function] = {}
+        for frame in offered:
+            other = self._functions.find(frame.id, worker.namespace)
+            count = len(worker.functions) + self._claims.count(worker) + len(new)
+            if not frame.id or (frame.id not in worker.functions and count >= MAX_FUNCTIONS_OF_WORKER):
+                worker.warn("a function of the worker %s was not taken: it has no id, or too many", worker.name)
+            elif other is not None and other.owner is not worker:
+                owner = "waypost" if other.owner is None else other.owner.id
+                worker.send(RegistrationRejected(FUNCTION_CONFLICT, worker.namespace, owner, worker.name, frame.id))
+                if other.owner is not None:  # the hub never withdraws a function
+                    self._claims.put(worker, (worker.namespace, frame.id), frame)
+            else:
+                new[frame.id] = self._build(worker, frame)
+        old = [worker.functions[function_id] for function_id in new if function_id in worker.functions]
+        for function in new.values():
+            self._claims.pop(worker, function.key)
+            worker.functions[function.id] = function
+            self._functions.put(function)
+        if new:
+            self._published.replace(old, new.values())
+        return old, list(new.values())
+
+    def remove(self, worker: Worker, functions: list[Function]) -> list[tuple[Worker, Function]]:
+        """Remove functions of a worker; returns those that pass to a worker whose claim waited, with that worker."""
+        for function in functions:
+            worker.functions.pop(function.id, None)
+            self._functions.pop(function)
+        claims = [self._claims.pop_first(function.key) for function in functions]
+        heirs = [(claim[0], self._build(*claim)) for claim in claims if claim is not None]
+        for heir, function in heirs:
+            heir.functions[function.id] = function
+            self._functions.put(function)
+        self._published.replace(functions, [function for _, function in heirs])
+        return heirs
+
+    def publish_again(self, worker: Worker) -> None:
+        """Publish the functions of a worker under its new name."""
+        functions = list(worker.functions.values())
+        self._published.replace(functions, functions)
+
+    def drop_claim(self, worker: Worker, function_id: str) -> None:
+        """Drop a rejected registration."""
+        self._claims.pop(worker, (worker.namespace, function_id))
+
+    def drop_claims(self, worker: Worker) -> list[RegisterFunction]:
+        """Drop all rejected registrations of a worker and return them."""
+        return self._claims.pop_all(worker)
+
+    def close(self) -> None:
+        """Drop all rejected registrations."""
+        self._claims.clear()
+
+    def _build(self, worker: Worker, frame: RegisterFunction) -> Function:
+        http = frame.invocation
+        return Function(
+            id=frame.id,
+            run=partial(worker.call, frame.id) if http is None else partial(self._http.call, frame.id, http),
+            namespace=worker.namespace,
+            description=frame.description,
+            request_format=frame.request_format,
+            response_format=frame.response_format,
+            metadata=frame.metadata,
+            owner=worker,
+            observable=frame.observe,
+            frame=frame,
+        )
 
 
 class Workers(Component):
@@ -57,57 +158,55 @@ class Workers(Component):
     ) -> None:
         self.settings = settings
         self._accepts = accepts
+        self.features = [OBSERVE_FEATURE] if settings.observe else None
         self.functions = Functions()
-        self.features = [FEATURE] if settings.observe else None
-        self._queueing = CallQueue(store, self._make_later)
-        self.calling = CallRunner(self.functions, pipeline, self._queueing)
-        self.observing = ObserverRegistry(self.functions, self.calling)
-        self.calling.route = self.observing.route
+        self._queue = CallQueue(store, self._make_queued)
+        self.calls = CallRunner(self.functions, pipeline, self._queue)
+        self.observers = ObserverRegistry(self.functions, self.calls)
+        self.calls.call_observer = self.observers.call
         self.triggers = Triggers(self._fire)
-        self._replacing = TriggerReplacements(self.triggers, self.observing) if settings.observe else None
+        self._substitutes = TriggerSubstitutes(self.triggers, self.observers) if settings.observe else None
         self.channels = Channels()
-        self._way_out = HttpFunctions(settings.allow_private, settings.secrets)
-        self._offers = Offers(registry)
-        self._claims: Claims[RegisterFunction] = Claims()
-        self._there: dict[str, Worker] = {}
-        self.exchanged: Callable[[], None] = lambda: None
+        self._http = HttpFunctions(settings.allow_private, settings.secrets)
+        self._registrations = Registrations(self.functions, registry, self._http)
+        self._connected: dict[str, Worker] = {}
+        self.on_change: Callable[[], None] = lambda: None
         """Called when workers offer other functions than before."""
-        self._port = Port(settings.host, settings.port, settings.token, lambda: WorkerSession(self), self._channel)
+        self._port = Port(settings.host, settings.port, settings.token, lambda: WorkerSession(self), self._open_channel)
         state = SharedState(store, self.triggers, settings.state_timeout)
-        builtins = Builtins(self.functions, self.triggers, self._there.values)
-        self.host([*builtins.functions(), *state.functions(), self.channels.function()], [*KINDS, state.kind()])
+        builtins = Builtins(self.functions, self.triggers, self._connected.values)
+        functions = [*builtins.functions(), *state.functions(), self.channels.function()]
+        self.host(functions, [*TRIGGER_TYPES, state.trigger_type()])
 
     @property
     def address(self) -> str | None:
-        """Where workers connect to, once it is open."""
+        """The URL that workers connect to, while it is open."""
         return self._port.address
 
     @property
     def connected(self) -> list[Worker]:
         """The workers that are connected."""
-        return list(self._there.values())
+        return list(self._connected.values())
 
-    def host(self, functions: Iterable[Function], kinds: Iterable[Kind] = ()) -> None:
-        """Offer workers functions and kinds of triggers of the hub's own."""
-        offered = list(functions)
-        for function in offered:
-            self.functions.put(function)
-        self._offers.exchange((), offered)
-        self.observing.changed(offered)
-        for kind in kinds:
-            self.triggers.provide(kind)
+    def host(self, functions: Iterable[Function], types: Iterable[TriggerType] = ()) -> None:
+        """Offer functions and trigger types of the hub to workers."""
+        hosted = list(functions)
+        self._registrations.host(hosted)
+        self.observers.update_functions(hosted)
+        for provided in types:
+            self.triggers.provide(provided)
 
     def find(self, worker_id: str) -> Worker | None:
         """The worker with an id."""
-        return self._there.get(worker_id)
+        return self._connected.get(worker_id)
 
     def has(self, owner: str) -> bool:
-        """Whether a worker is connected, by the name that what belongs to it is kept under."""
-        return any(worker.owner == owner for worker in self._there.values())
+        """Whether a worker is connected, by the name under which the hub stores what belongs to it."""
+        return any(worker.owner == owner for worker in self._connected.values())
 
     def owner_of(self, call: Call) -> str:
         """The owner of what a call creates: the calling worker, or the hub."""
-        worker = self._there.get(call.sender)
+        worker = self._connected.get(call.sender)
         return "hub" if worker is None else worker.owner
 
     async def start(self, core: Core) -> None:
@@ -121,116 +220,96 @@ class Workers(Component):
 
     async def open(self) -> None:
         """Accept connections."""
-        self.observing.open()
+        self.observers.open()
         await self._port.open()
-        self._queueing.start()
+        self._queue.start()
 
     async def close(self) -> None:
         """Disconnect all workers and stop their calls."""
-        self._claims.clear()
+        # Claims first: while the workers leave one by one, no function may pass from one to the next.
+        self._registrations.close()
         self.triggers.close()
-        await self.observing.close()
+        await self.observers.close()
         await self._port.close()
         self.channels.close()
         for worker in self.connected:
-            self.leave(worker)
-        await self._queueing.stop()
-        await self.calling.close()
-        await self._way_out.close()
+            self.disconnect(worker)
+        await self._queue.stop()
+        await self.calls.close()
+        await self._http.close()
 
     async def trigger(
         self, function_id: str, payload: Any, caller: Caller, within: float, namespace: str = DEFAULT
     ) -> Any:
-        """Call a function from within the hub, and wait so long for what it answers."""
+        """Call a function from within the hub, with a limit in seconds, and return the answer."""
         call = Call(function_id, Raw(encode(payload)), UNSET, *trace_here())
-        answer = await self.calling.invoke(function_id, call, caller, namespace=namespace, within=within)
+        answer = await self.calls.invoke(function_id, call, caller, namespace=namespace, within=within)
         return msgspec.json.decode(answer)
 
-    def arrive(self, worker: Worker) -> None:
-        """A worker connected."""
-        self._there[worker.id] = worker
+    def connect(self, worker: Worker) -> None:
+        """Add a worker that connected."""
+        self._connected[worker.id] = worker
 
     def introduce(self, worker: Worker, about: dict[str, Any]) -> None:
-        """A worker says who it is."""
-        name, namespace = about.get("name"), about.get("namespace")
+        """Apply the introduction of a worker: its name, namespace, features and description."""
         worker.about = {key: value for key, value in about.items() if key not in ("name", "namespace", "features")}
+        worker.caller = worker.origin = None  # both contain the name
         features = about.get("features")
-        features = features if isinstance(features, list) else []
-        worker.features = frozenset(one for one in features if isinstance(one, str))
-        worker.caller = worker.origin = None
-        knew, worker.observes = worker.observes, self.settings.observe and FEATURE in worker.features
-        self._rename(worker, _or(name, worker.name), _or(namespace, worker.namespace))
-        if worker.observes and not knew:
-            self.observing.registered(worker, list(worker.functions.values()))
-        self._tell_of_workers("worker_connected", worker)
-
-    def _rename(self, worker: Worker, name: str, namespace: str) -> None:
-        """A worker is called otherwise, or elsewhere, and so is what it offers already."""
-        before, (worker.name, worker.namespace) = (worker.name, worker.namespace), (name, namespace)
-        moving = list(worker.functions.values())
-        if before[1] != namespace:
-            claimed = self._claims.leave(worker)
-            self._withdraw(worker, moving)
-            self.register(worker, [*(_again(function) for function in moving), *claimed])
-        elif before[0] != name:
-            self._offers.exchange(moving, moving)
+        did_observe = worker.observes
+        worker.observes = self.settings.observe and isinstance(features, list) and OBSERVE_FEATURE in features
+        old_name, old_namespace = worker.name, worker.namespace
+        worker.name = _text_or(about.get("name"), old_name)
+        worker.namespace = _text_or(about.get("namespace"), old_namespace)
+        if old_namespace != worker.namespace:
+            claims = self._registrations.drop_claims(worker)
+            functions = list(worker.functions.values())
+            self._withdraw(worker, functions)
+            self.register(worker, [*(one.frame for one in functions if one.frame is not None), *claims])
+        elif old_name != worker.name:
+            self._registrations.publish_again(worker)
+        if worker.observes and not did_observe:
+            self.observers.add_functions(worker, list(worker.functions.values()))
+        self._fire_worker_event("worker_connected", worker)
 
     def reattach(self, worker: Worker, claim: Reattach) -> None:
         """Close the previous connection of a worker that presents its reattach token."""
-        before = self._there.get(claim.previous_worker_id)
+        before = self._connected.get(claim.previous_worker_id)
         if before is None or before is worker or claim.reattach_token is None:
             return
         if hmac.compare_digest(claim.reattach_token.encode(), before.token.encode()):
-            self.leave(before)
+            self.disconnect(before)
             before.socket.close(1000, "the worker came back")
 
-    def leave(self, worker: Worker) -> None:
+    def disconnect(self, worker: Worker) -> None:
         """Remove a worker that disconnected, and everything it registered."""
-        if self._there.pop(worker.id, None) is None:
+        if self._connected.pop(worker.id, None) is None:
             return
-        worker.leave()
-        self.triggers.leave(worker)
-        self.channels.leave(worker.id)
-        self.observing.leave(worker)
-        self._claims.leave(worker)
+        worker.disconnect()
+        self.triggers.disconnect(worker)
+        self.channels.close_unused(worker.id)
+        self.observers.disconnect(worker)
+        self._registrations.drop_claims(worker)
         self._withdraw(worker, list(worker.functions.values()))
-        self._tell_of_workers("worker_disconnected", worker)
+        self._fire_worker_event("worker_disconnected", worker)
 
     def register(self, worker: Worker, offered: Iterable[RegisterFunction]) -> None:
-        """A worker offers functions; one that another offers already is refused, and waits for the other to go."""
-        new: dict[str, Function] = {}
-        for frame in offered:
-            function = self._function(worker, frame)
-            other = self.functions.find(function.id, function.namespace)
-            if not function.id or self._is_too_much(worker, function.id, len(new)):
-                worker.complain("a function of the worker %s was not taken: it has no id, or too many", worker.name)
-            elif other is not None and other.owner is not worker:
-                self._reject(worker, frame, other)
-            else:
-                new[function.id] = function
-        if not new:
-            return
-        old = [worker.functions[function_id] for function_id in new if function_id in worker.functions]
-        for function in new.values():
-            self._claims.pop(worker, function.key)
-            worker.functions[function.id] = function
-            self.functions.put(function)
-        self._offers.exchange(old, new.values())
-        self.observing.registered(worker, new.values())
-        self._replace(old, new.values())
-        self._tell_of_functions()
+        """Register functions of a worker, as one change."""
+        old, new = self._registrations.add(worker, offered)
+        if new:
+            self.observers.add_functions(worker, new)
+            self._after_change(old, new)
 
     def unregister(self, worker: Worker, function_id: str) -> None:
-        """A worker takes a function back."""
+        """Withdraw a function of a worker, or its rejected registration."""
         function = worker.functions.get(function_id)
         if function is not None:
             self._withdraw(worker, [function])
         else:
-            self._claims.pop(worker, (worker.namespace, function_id))
+            self._registrations.drop_claim(worker, function_id)
 
     def provide(self, worker: Worker, frame: RegisterTriggerType) -> None:
-        """A worker offers a kind of trigger; one that another provides already waits for the other to go."""
-        kind = Kind(
+        """Register a trigger type of a worker; one that another worker provides waits until that leaves."""
+        provided = TriggerType(
             frame.id,
             frame.description or "",
             frame.trigger_request_format,
@@ -238,113 +317,57 @@ class Workers(Component):
             frame.namespace or worker.namespace,
             worker,
         )
-        problem = self.triggers.provide(kind)
+        problem = self.triggers.provide(provided)
         if problem is not None:
-            worker.complain("the kind of trigger %s of the worker %s was not taken: %s", kind.id, worker.name, problem)
-            worker.send(kind_refused(kind, problem))
+            worker.warn("the kind of trigger %s of the worker %s was not taken: %s", frame.id, worker.name, problem)
+            worker.send(refuse_type(provided, problem))
 
     def bind(self, maker: Listener, frame: RegisterTrigger) -> None:
-        """A listener wants a function to be called when something happens."""
-        if not self.triggers.bind(binding_of(frame, maker)):
-            maker.send(refused(frame, f"The binding {frame.id} is another worker's, or there are too many."))
-
-    def _function(self, worker: Worker, frame: RegisterFunction) -> Function:
-        return Function(
-            id=frame.id,
-            run=self._run(worker, frame),
-            namespace=worker.namespace,
-            description=frame.description,
-            request_format=frame.request_format,
-            response_format=frame.response_format,
-            metadata=frame.metadata,
-            owner=worker,
-            observable=frame.observe,
-            outside=frame.invocation,
-        )
-
-    def _run(self, worker: Worker, frame: RegisterFunction) -> Run:
-        if frame.invocation is not None:
-            return self._way_out.runner(frame.id, frame.invocation)
-        return partial(worker.call, frame.id)
-
-    def _is_too_much(self, worker: Worker, function_id: str, more: int) -> bool:
-        if function_id in worker.functions:
-            return False
-        return len(worker.functions) + self._claims.count(worker) + more >= MAX_FUNCTIONS_OF_WORKER
-
-    def _reject(self, worker: Worker, frame: RegisterFunction, other: Function) -> None:
-        owner = "waypost" if other.owner is None else other.owner.id
-        worker.send(RegistrationRejected(_CONFLICT, worker.namespace, owner, worker.name, frame.id))
-        if other.owner is not None:  # what the hub offers it offers for good
-            self._claims.put(worker, (worker.namespace, frame.id), frame)
+        """Bind a function of a listener to a trigger type."""
+        if not self.triggers.bind(build_binding(frame, maker)):
+            maker.send(refuse_binding(frame, f"The binding {frame.id} is another worker's, or there are too many."))
 
     def _withdraw(self, worker: Worker, functions: list[Function]) -> None:
-        """Remove functions of a worker; one that another worker waits to register is taken over by that."""
         if not functions:
             return
-        for function in functions:
-            worker.functions.pop(function.id, None)
-            self.functions.pop(function)
-        heirs = [self._claims.heir(function.key) for function in functions]
-        taken = [(found[0], self._function(*found)) for found in heirs if found is not None]
-        for heir, function in taken:
-            heir.functions[function.id] = function
-            self.functions.put(function)
-        new = [function for _, function in taken]
-        self._offers.exchange(functions, new)
-        for heir, function in taken:
-            self.observing.registered(heir, [function])
-        self.observing.changed(functions)
-        self._replace(functions, new)
-        self._tell_of_functions()
+        heirs = self._registrations.remove(worker, functions)
+        for heir, function in heirs:
+            self.observers.add_functions(heir, [function])
+        self.observers.update_functions(functions)
+        self._after_change(functions, [function for _, function in heirs])
 
-    def _replace(self, old: Iterable[Function], new: Iterable[Function]) -> None:
-        if self._replacing is not None:
-            self._replacing.exchange(old, new)
+    def _after_change(self, old: list[Function], new: list[Function]) -> None:
+        if self._substitutes is not None:
+            self._substitutes.replace(old, new)
+        self.on_change()
+        if any(self.triggers.of(FUNCTIONS_AVAILABLE)):
+            listed = [describe_function(one) for one in self.functions if not one.id.startswith("engine::")]
+            self.triggers.fire(FUNCTIONS_AVAILABLE, {"event": "functions_changed", "functions": listed})
 
-    def _channel(self, url: SplitResult) -> Receiver:
-        asked = parse_qs(url.query)
+    def _fire_worker_event(self, event: str, worker: Worker) -> None:
+        payload = {"event": event, "worker_id": worker.id, "worker_name": worker.name}
+        self.triggers.fire(WORKERS_AVAILABLE, payload)
+
+    def _open_channel(self, url: SplitResult) -> Receiver:
+        query = parse_qs(url.query)
         channel_id = url.path.rsplit("/", 1)[-1]
-        return self.channels.end_for(channel_id, asked.get("key", [""])[-1], asked.get("dir", [""])[-1])
+        return self.channels.open_end(channel_id, query.get("key", [""])[-1], query.get("dir", [""])[-1])
 
     def _fire(self, binding: Binding, payload: Any) -> None:
         call = Call(binding.function_id, Raw(encode(payload)), binding.metadata, is_void=True)
-        self.calling.later(self._fired(binding, call))
+        self.calls.start_background(self._call_bound(binding, call))
 
-    async def _fired(self, binding: Binding, call: Call) -> None:
+    async def _call_bound(self, binding: Binding, call: Call) -> None:
         try:
-            await self.calling.invoke(binding.function_id, call, caller_of(binding.maker), namespace=binding.namespace)
+            await self.calls.invoke(binding.function_id, call, caller_of(binding.maker), namespace=binding.namespace)
         except InvocationFailed as error:
             _log.debug("the trigger %s failed: %s", binding.id, error.message)
         except Exception:
             _log.exception("the trigger %s failed", binding.id)
 
-    async def _make_later(self, call: Call, namespace: str, sender: str) -> Raw:
-        return await self.calling.invoke(call.function_id, call, on_behalf_of(sender), namespace=namespace)
-
-    def _tell_of_functions(self) -> None:
-        self.exchanged()
-        if any(self.triggers.of(FUNCTIONS_AVAILABLE)):
-            listed = [describe_function(one) for one in self.functions if not one.id.startswith("engine::")]
-            self.triggers.fire(FUNCTIONS_AVAILABLE, {"event": "functions_changed", "functions": listed})
-
-    def _tell_of_workers(self, event: str, worker: Worker) -> None:
-        told_of = {"event": event, "worker_id": worker.id, "worker_name": worker.name}
-        self.triggers.fire(WORKERS_AVAILABLE, told_of)
+    async def _make_queued(self, call: Call, namespace: str, sender: str) -> Raw:
+        return await self.calls.invoke(call.function_id, call, worker_caller(sender), namespace=namespace)
 
 
-def _or(given: Any, otherwise: str) -> str:
-    """A text that says something, or what stands for it."""
-    return given if isinstance(given, str) and given.strip() else otherwise
-
-
-def _again(function: Function) -> RegisterFunction:
-    return RegisterFunction(
-        function.id,
-        function.description,
-        function.request_format,
-        function.response_format,
-        function.metadata,
-        function.outside,
-        function.observable,
-    )
+def _text_or(given: Any, default: str) -> str:
+    return given if isinstance(given, str) and given.strip() else default
