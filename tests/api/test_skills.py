@@ -28,7 +28,7 @@ class Shelf:
     def __init__(self) -> None:
         self.versions: dict[str, list[int]] = {}
 
-    async def listing(self) -> list[dict[str, Any]]:
+    async def list_skills(self) -> list[dict[str, Any]]:
         return [self._row(name) for name in sorted(self.versions)]
 
     async def create(self, name: str) -> Path:

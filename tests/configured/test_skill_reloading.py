@@ -168,7 +168,7 @@ async def test_other_settings_hold_for_skills_that_stay_whatever_their_files_hol
         tool = desk.hub.registry.tool("skill:echo")
         assert tool.timeout == 0.05
         assert desk.hub.skills is not None
-        assert desk.hub.skills.limits.processes == 1
+        assert desk.hub.skills.pool.limits.processes == 1
         await desk.client.refute_notification("tools/list_changed")
         assert await desk.reload(section % "")
         assert await desk.call("echo") == "in"

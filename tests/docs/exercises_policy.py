@@ -173,7 +173,7 @@ async def exercise_skills(client: TestClient, hub: Hub) -> None:
     refused = await client.call_tool("skill:shell", {"command": "git log --output=/tmp/x"})
     assert (refused.is_error, refused.text) == (True, "The command is not among those the operator allows.")
     assert hub.skills is not None
-    skills = {skill.name: skill for skill in await hub.skills.listing()}
+    skills = {skill.name: skill for skill in await hub.skills.list_skills()}
     assert skills["word_count"].routes == ("new", "known")
     await hub.skills.unload("longer")
     assert "skill:longer" not in await names(client)

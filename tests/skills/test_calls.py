@@ -23,11 +23,11 @@ async def wait_for(gate: Any, ctx: Context) -> None:
 @asynchronous
 async def test_the_last_of_several_calls_is_waited_for_and_one_that_comes_late_too() -> None:
     calls, ended = Calls(), list[str]()
-    run, first, second = calls.counted(wait_for), asyncio.Event(), asyncio.Event()
+    run, first, second = calls.count(wait_for), asyncio.Event(), asyncio.Event()
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(maybe_await(run(gate, CTX))) for gate in (first, second)]
         await idle()
-        calls.when_over(lambda: ended.append("end"))
+        calls.when_idle(lambda: ended.append("end"))
         first.set()
         await running[0]
         assert ended == []
@@ -41,8 +41,8 @@ async def test_the_last_of_several_calls_is_waited_for_and_one_that_comes_late_t
 @asynchronous
 async def test_without_calls_nothing_is_waited_for_and_a_call_that_fails_is_over() -> None:
     calls, ended = Calls(), list[str]()
-    calls.when_over(lambda: ended.append("end"))
+    calls.when_idle(lambda: ended.append("end"))
     assert ended == ["end"]
     with pytest.raises(AttributeError):
-        await calls.counted(wait_for)("no gate", CTX)
+        await calls.count(wait_for)("no gate", CTX)
     assert ended == ["end", "end"]

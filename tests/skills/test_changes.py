@@ -12,7 +12,7 @@ from tests.contract.conftest import asynchronous
 from tests.skills.workbench import ECHO, Workbench, workbench
 from waypost.errors import RemoteError, StaleVersion, StoreError
 from waypost.skills.files import SkillRefused
-from waypost.skills.skill_set import MOST_KEPT
+from waypost.skills.skill_set import MAX_VERSIONS
 from waypost.stores.records import Documents
 
 
@@ -114,7 +114,7 @@ async def test_each_change_is_one_change_of_the_list_for_every_client(tmp_path: 
 async def test_a_failed_reload_leaves_the_old_version_serving(tmp_path: Path) -> None:
     async with workbench(tmp_path) as bench:
         await bench.load("say", says("old"))
-        before = await bench.skills.listing()
+        before = await bench.skills.list_skills()
         for broken in ("def run(", "raise ValueError", "permissions = ['x']\n" + ECHO, "import socket\n" + ECHO):
             bench.write("say", broken)
             with pytest.raises(SkillRefused):
@@ -126,7 +126,7 @@ async def test_a_failed_reload_leaves_the_old_version_serving(tmp_path: Path) ->
             await bench.skills.reload("say")
 
         assert await bench.text("say") == "old"
-        assert await bench.skills.listing() == before
+        assert await bench.skills.list_skills() == before
         assert len(bench.changes) == 1
 
 
@@ -207,7 +207,7 @@ async def test_a_rollback_serves_the_version_before_and_the_file_holds_it(tmp_pa
         with pytest.raises(SkillRefused) as refused:
             await bench.skills.rollback("say", "9")
         assert refused.value.code == "no_earlier_version"
-        (info,) = await bench.skills.listing()
+        (info,) = await bench.skills.list_skills()
         assert await bench.text("say") == "number 1"
         assert len(info.previous) == 2
         assert (await bench.skills.rollback("say", info.previous[0])).version == "2"
@@ -216,15 +216,15 @@ async def test_a_rollback_serves_the_version_before_and_the_file_holds_it(tmp_pa
 @asynchronous
 async def test_ten_versions_are_kept(tmp_path: Path) -> None:
     async with workbench(tmp_path) as bench:
-        for number in range(MOST_KEPT + 3):
+        for number in range(MAX_VERSIONS + 3):
             await bench.load("say", says("something", str(number)))
             await bench.skills.reload("say")
 
         kept = await bench.hub.store.executables.get("say")
         assert kept is not None
-        assert kept.value["version"] == str(MOST_KEPT + 2)
+        assert kept.value["version"] == str(MAX_VERSIONS + 2)
         assert [version["version"] for version in kept.value["previous"]] == [
-            str(number) for number in range(2, MOST_KEPT + 2)
+            str(number) for number in range(2, MAX_VERSIONS + 2)
         ]
         with pytest.raises(SkillRefused):
             await bench.skills.rollback("say", "0")
@@ -249,7 +249,7 @@ async def test_skills_survive_a_restart(tmp_path: Path) -> None:
         assert len(bench.alerts) == 2
         assert "The skill changed is refused (checksum_mismatch)" in bench.alerts[0]
         assert "The skill gone is refused (file_not_found)" in bench.alerts[1]
-        assert {info.name: info.status for info in await bench.skills.listing()} == {
+        assert {info.name: info.status for info in await bench.skills.list_skills()} == {
             "same": "serving",
             "gone": "refused",
             "changed": "refused",
@@ -273,7 +273,7 @@ async def test_new_files_are_loaded_at_the_start_and_bad_ones_are_told(tmp_path:
     (tmp_path / "bad-name.py").write_text(ECHO)
 
     async with workbench(tmp_path, store=f"sqlite:///{tmp_path}/store.db") as bench:
-        assert [info.file for info in await bench.skills.listing()] == ["sub/deep.py", "good.py"]
+        assert [info.file for info in await bench.skills.list_skills()] == ["sub/deep.py", "good.py"]
         assert await bench.text("deep", input="x") == "x"
         assert [alert.partition(":")[0] for alert in bench.alerts] == [
             "The skill bad-name.py is refused (bad_name)",
@@ -282,7 +282,7 @@ async def test_new_files_are_loaded_at_the_start_and_bad_ones_are_told(tmp_path:
         await bench.skills.unload("good")
 
     async with workbench(tmp_path, store=f"sqlite:///{tmp_path}/store.db") as bench:
-        assert {info.name: info.status for info in await bench.skills.listing()} == {
+        assert {info.name: info.status for info in await bench.skills.list_skills()} == {
             "deep": "serving",
             "good": "unloaded",
         }
@@ -327,7 +327,7 @@ async def test_changes_at_once_take_turns(tmp_path: Path) -> None:
         await bench.load("say", says("one"))
         await asyncio.gather(*(bench.skills.reload("say") for _ in range(10)))
 
-        (info,) = await bench.skills.listing()
+        (info,) = await bench.skills.list_skills()
         assert info.revision == 11
         assert len(bench.changes) == 11
         assert len(bench.skills.pool.pids) == 1
@@ -338,7 +338,7 @@ async def test_a_directory_that_is_not_there_holds_no_skills(tmp_path: Path) -> 
     async with workbench(tmp_path / "skills") as bench:
         (tmp_path / "skills").rmdir()
         await bench.skills.start()
-        assert await bench.skills.listing() == []
+        assert await bench.skills.list_skills() == []
         with pytest.raises(SkillRefused):
             await bench.skills.load("any.py")
 
@@ -351,7 +351,7 @@ async def test_a_record_that_cannot_be_read_does_not_keep_the_others_from_servin
         await bench.hub.store.executables.put("broken", {"file": 5})
     async with workbench(tmp_path / "skills", store=store) as bench:
         assert await bench.text("say") == "one"
-        assert [info.name for info in await bench.skills.listing()] == ["say"]
+        assert [info.name for info in await bench.skills.list_skills()] == ["say"]
 
 
 @asynchronous

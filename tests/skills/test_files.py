@@ -10,7 +10,7 @@ import pytest
 
 from tests.skills.workbench import ECHO
 from waypost.skills import files
-from waypost.skills.files import SkillRefused, exchanged, read, source
+from waypost.skills.files import SkillRefused, make_source, read_source, replace_file
 
 SECRET = "PASSWORD = 'hunter2'\n"
 
@@ -45,7 +45,7 @@ SWAPS: dict[str, Callable[[Path], None]] = {
 
 def once_checked(monkeypatch: pytest.MonkeyPatch, what: Callable[[], None], checks: int = 1) -> None:
     """Have something happen right after a file was found to lie inside."""
-    genuine, made = files.located, []
+    genuine, made = files.resolve_path, []
 
     def located(directory: Path, file: str) -> Path:
         path = genuine(directory, file)
@@ -54,7 +54,7 @@ def once_checked(monkeypatch: pytest.MonkeyPatch, what: Callable[[], None], chec
             what()
         return path
 
-    monkeypatch.setattr(files, "located", located)
+    monkeypatch.setattr(files, "resolve_path", located)
 
 
 @pytest.mark.parametrize("swap", SWAPS.values(), ids=SWAPS)
@@ -63,7 +63,7 @@ def test_a_link_that_appears_after_the_check_is_not_followed(
 ) -> None:
     once_checked(monkeypatch, lambda: swap(skills))
     with pytest.raises(SkillRefused) as refused:
-        read(skills, "a/b/echo.py")
+        read_source(skills, "a/b/echo.py")
 
     assert refused.value.code == "path_traversal"
     assert refused.value.message == "'a/b/echo.py' does not lie inside the skills directory."
@@ -81,7 +81,7 @@ def test_a_link_that_appears_while_the_folders_are_opened_is_not_followed(
 
     monkeypatch.setattr(os, "open", swapping)
     with pytest.raises(SkillRefused, match="does not lie inside the skills directory"):
-        read(skills, "a/b/echo.py")
+        read_source(skills, "a/b/echo.py")
 
 
 def test_a_folder_that_is_exchanged_while_it_is_open_is_read_as_it_was(
@@ -95,7 +95,7 @@ def test_a_folder_that_is_exchanged_while_it_is_open_is_read_as_it_was(
         return genuine(path, flags, mode, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "open", swapping)
-    assert read(skills, "a/b/echo.py").text == ECHO
+    assert read_source(skills, "a/b/echo.py").text == ECHO
 
 
 @pytest.mark.parametrize("checks", [1, 2])
@@ -106,7 +106,7 @@ def test_nothing_is_written_through_a_link_that_appears_after_the_check(
     once_checked(monkeypatch, lambda: SWAPS[swap](skills), checks)
     with (
         pytest.raises(SkillRefused, match="does not lie inside the skills directory"),
-        exchanged(skills, source("echo", "a/b/echo.py", "changed")),
+        replace_file(skills, make_source("echo", "a/b/echo.py", "changed")),
     ):
         pytest.fail("it was written")
 
@@ -118,7 +118,7 @@ def test_nothing_is_written_through_a_link_that_appears_after_the_check(
 def test_a_file_is_put_back_where_it_was_though_its_folder_was_exchanged_meanwhile(skills: Path) -> None:
     with (
         pytest.raises(ZeroDivisionError),
-        exchanged(skills, source("echo", "a/b/echo.py", "changed")),
+        replace_file(skills, make_source("echo", "a/b/echo.py", "changed")),
     ):
         SWAPS["the folder above"](skills)
         raise ZeroDivisionError
@@ -131,21 +131,21 @@ def test_links_that_stay_inside_are_followed(skills: Path) -> None:
     (skills / "other.py").symlink_to(skills / "a" / "b" / "echo.py")
     (skills / "short").symlink_to("a/b")
 
-    assert read(skills, "other.py") == source("other", "other.py", ECHO)
-    assert read(skills, "short/echo.py") == source("echo", "short/echo.py", ECHO)
+    assert read_source(skills, "other.py") == make_source("other", "other.py", ECHO)
+    assert read_source(skills, "short/echo.py") == make_source("echo", "short/echo.py", ECHO)
 
 
 def test_a_skills_directory_may_be_a_link_itself(skills: Path) -> None:
     link = skills.parent / "link"
     link.symlink_to(skills)
 
-    assert read(link, "a/b/echo.py").text == ECHO
+    assert read_source(link, "a/b/echo.py").text == ECHO
 
 
 def test_a_folder_that_may_be_passed_but_not_listed_is_passed(skills: Path) -> None:
     (skills / "a").chmod(0o100)
     try:
-        assert read(skills, "a/b/echo.py").text == ECHO
+        assert read_source(skills, "a/b/echo.py").text == ECHO
     finally:
         (skills / "a").chmod(0o700)
 
@@ -153,14 +153,14 @@ def test_a_folder_that_may_be_passed_but_not_listed_is_passed(skills: Path) -> N
 def test_a_pipe_is_no_file_and_nobody_waits_for_it(skills: Path) -> None:
     os.mkfifo(skills / "pipe.py")
     with pytest.raises(SkillRefused, match=r"^There is no file pipe\.py in the skills directory\.$"):
-        read(skills, "pipe.py")
+        read_source(skills, "pipe.py")
 
 
 @pytest.mark.parametrize("file", ["a/b/echo.py/more.py", "a/b.py", "nothing/echo.py", "folder.py"])
 def test_what_is_not_there_is_said_to_be_not_there(skills: Path, file: str) -> None:
     (skills / "folder.py").mkdir()
     with pytest.raises(SkillRefused) as refused:
-        read(skills, file)
+        read_source(skills, file)
 
     assert (refused.value.code, refused.value.message) == (
         "file_not_found",
@@ -169,10 +169,10 @@ def test_what_is_not_there_is_said_to_be_not_there(skills: Path, file: str) -> N
 
 
 def test_a_file_whose_folder_is_gone_is_written_again(skills: Path) -> None:
-    with exchanged(skills, source("echo", "c/d/echo.py", "new")):
+    with replace_file(skills, make_source("echo", "c/d/echo.py", "new")):
         pass
 
     assert (skills / "c" / "d" / "echo.py").read_text() == "new"
-    with pytest.raises(ZeroDivisionError), exchanged(skills, source("other", "c/other.py", "new")):
+    with pytest.raises(ZeroDivisionError), replace_file(skills, make_source("other", "c/other.py", "new")):
         raise ZeroDivisionError
     assert os.listdir(skills / "c") == ["d"]

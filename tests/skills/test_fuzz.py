@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from waypost.capabilities.registry import Registry
+from waypost.settings import SkillLimits
 from waypost.skills import files
-from waypost.skills.declarations import PERMISSIONS, examined
-from waypost.skills.files import Limits, SkillRefused
+from waypost.skills.declarations import PERMISSIONS, check_source
+from waypost.skills.files import SkillRefused
 from waypost.skills.skill_set import SkillSet
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
@@ -56,7 +57,7 @@ def look_at(data: bytes) -> None:
         directory = Path(folder)
         (directory / "fuzz.py").write_bytes(data)
         try:
-            declaration = examined(files.read(directory, "fuzz.py"), PERMISSIONS)
+            declaration = check_source(files.read_source(directory, "fuzz.py"), PERMISSIONS)
         except SkillRefused as refused:
             assert refused.message.endswith(".")
             assert "\n" not in refused.code
@@ -88,7 +89,7 @@ def test_any_depth_is_a_skill_or_refused(depth: int, bracket: str) -> None:
 def test_any_name_of_a_file_is_read_or_refused(name: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         try:
-            files.read(Path(folder), name)
+            files.read_source(Path(folder), name)
         except SkillRefused:
             return
         raise AssertionError("there is no file")
@@ -100,7 +101,7 @@ def test_a_set_of_skills_takes_any_source_or_refuses_it_and_goes_on(sources: lis
     async def play(directory: Path) -> None:
         store = Store(SqliteDatabase())
         registry = Registry()
-        skills = SkillSet(registry, store, directory, limits=Limits(processes=2, start=5.0))
+        skills = SkillSet(registry, store, directory, limits=SkillLimits(processes=2, start_ms=5_000))
         try:
             (directory / "sound.py").write_text("def run(args): return 1")
             await skills.start()

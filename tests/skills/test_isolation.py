@@ -13,7 +13,7 @@ import pytest
 
 from tests.contract.conftest import asynchronous
 from tests.skills.workbench import ECHO, Workbench, is_running, scratch_directories, until, workbench
-from waypost.skills.files import Limits
+from waypost.settings import SkillLimits
 
 TIMED_OUT = "Tool execution timed out"
 
@@ -41,10 +41,11 @@ async def crash_of(bench: Workbench, source: str) -> str:
          "Tool crashed: ProcessEnded: the skill's process ended: killed by SIGSEGV"),
         ("import os; os.closerange(3, 60); return 1", "Tool crashed: "),
         ("return bytearray(10 ** 10)", "Tool crashed: MemoryError: the skill reached its memory limit of 512 MiB"),
-        ("return object()", "Tool crashed: TypeError: the skill returned what cannot be sent as JSON"),
-        ("return {(1, 2): 3}", "Tool crashed: TypeError: the skill returned what cannot be sent as JSON"),
-        ("return '\\ud800'", "Tool crashed: TypeError: the skill returned what cannot be sent as JSON"),
-        ("x = []; x.append(x); return x", "Tool crashed: TypeError: the skill returned what cannot be sent as JSON"),
+        ("return object()", "Tool crashed: TypeError: the skill returned a value that cannot be sent as JSON"),
+        ("return {(1, 2): 3}", "Tool crashed: TypeError: the skill returned a value that cannot be sent as JSON"),
+        ("return '\\ud800'", "Tool crashed: TypeError: the skill returned a value that cannot be sent as JSON"),
+        ("x = []; x.append(x); return x",
+         "Tool crashed: TypeError: the skill returned a value that cannot be sent as JSON"),
         ("return 'x' * (65 * 1024 ** 2)",
          "The skill's result takes 68,157,489 bytes, and skills.limits.resultBytes is 67,108,864."),
         ("return [open('/dev/null') for _ in range(100)]", "Tool crashed: OSError: [Errno 24] Too many open files"),
@@ -302,7 +303,7 @@ async def test_a_busy_process_ends_with_a_hub_that_is_killed(tmp_path: Path) -> 
 
 @asynchronous
 async def test_cpu_time_is_limited_for_each_call(tmp_path: Path) -> None:
-    async with workbench(tmp_path, limits=Limits(cpu=1)) as bench:
+    async with workbench(tmp_path, limits=SkillLimits(cpu_seconds=1)) as bench:
         await bench.load("busy", "def run(args):\n    while True: pass\n")
         assert await bench.text("busy") == (
             "Tool crashed: ProcessEnded: the skill's process ended: it used up its CPU time of 1 s"
@@ -326,7 +327,7 @@ async def test_what_a_skill_prints_goes_to_the_log_up_to_a_limit(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "waypost.skills")
-    async with workbench(tmp_path, limits=Limits(output=1000)) as bench:
+    async with workbench(tmp_path, limits=SkillLimits(output_bytes=1000)) as bench:
         await bench.load(
             "chatty",
             """
@@ -346,7 +347,7 @@ async def test_what_a_skill_prints_goes_to_the_log_up_to_a_limit(
     lines = [record.getMessage() for record in caplog.records if record.name == "waypost.skills.processes"]
     assert lines[:2] == ["skill chatty: to stdout first", "skill chatty: to stderr"]
     assert "skill chatty: \N{REPLACEMENT CHARACTER} raw without an end of line" in lines
-    assert lines.count("skill flood prints more than 1000 bytes; the rest is dropped") == 1
+    assert lines.count("skill flood printed more than 1000 bytes in one call; the rest is dropped") == 1
     assert sum(len(line) for line in lines) < 2000
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.contract.conftest import DEADLINE, asynchronous
 from tests.skills.workbench import is_running, until, workbench
-from waypost.skills.files import Limits
+from waypost.settings import SkillLimits
 
 PID = "import os\ndef run(args):\n    return os.getpid()\n"
 
@@ -28,7 +28,7 @@ async def test_successive_calls_share_a_process(tmp_path: Path) -> None:
 
 @asynchronous
 async def test_two_hundred_calls_at_once_share_a_few_processes(tmp_path: Path) -> None:
-    async with workbench(tmp_path, limits=Limits(processes=3)) as bench:
+    async with workbench(tmp_path, limits=SkillLimits(processes=3)) as bench:
         await bench.load("pid", PID)
         pids = await asyncio.gather(*(bench.text("pid") for _ in range(200)))
 
@@ -39,7 +39,7 @@ async def test_two_hundred_calls_at_once_share_a_few_processes(tmp_path: Path) -
 
 @asynchronous
 async def test_calls_at_once_run_at_once(tmp_path: Path) -> None:
-    async with workbench(tmp_path, limits=Limits(processes=3)) as bench:
+    async with workbench(tmp_path, limits=SkillLimits(processes=3)) as bench:
         meeting = tmp_path / "meeting"
         await bench.load(
             "meet",
@@ -59,7 +59,7 @@ async def test_calls_at_once_run_at_once(tmp_path: Path) -> None:
 
 @asynchronous
 async def test_the_oldest_idle_process_makes_room(tmp_path: Path) -> None:
-    async with workbench(tmp_path, limits=Limits(processes=2)) as bench:
+    async with workbench(tmp_path, limits=SkillLimits(processes=2)) as bench:
         pids = {}
         for name in ("one", "two", "three"):
             await bench.load(name, PID)
@@ -74,7 +74,7 @@ async def test_the_oldest_idle_process_makes_room(tmp_path: Path) -> None:
 
 @asynchronous
 async def test_idle_processes_are_let_go_after_a_while(tmp_path: Path) -> None:
-    async with workbench(tmp_path, limits=Limits(idle=0.05)) as bench:
+    async with workbench(tmp_path, limits=SkillLimits(idle_ms=50)) as bench:
         await bench.load("pid", PID)
         pid = int(await bench.text("pid"))
         await until(lambda: not is_running(pid))
@@ -96,7 +96,7 @@ async def test_a_process_that_died_while_idle_is_not_used(tmp_path: Path) -> Non
 
 @asynchronous
 async def test_skills_that_call_skills_do_not_wait_for_one_another(tmp_path: Path) -> None:
-    async with workbench(tmp_path, limits=Limits(processes=2)) as bench:
+    async with workbench(tmp_path, limits=SkillLimits(processes=2)) as bench:
         await bench.load("inner", PID)
         await bench.load(
             "outer",
@@ -110,7 +110,7 @@ async def test_skills_that_call_skills_do_not_wait_for_one_another(tmp_path: Pat
 
 @asynchronous
 async def test_too_many_waiting_calls_are_told_to_come_later(tmp_path: Path) -> None:
-    async with workbench(tmp_path, limits=Limits(processes=1, waiting=2)) as bench:
+    async with workbench(tmp_path, limits=SkillLimits(processes=1, waiting=2)) as bench:
         await bench.load("pid", PID)
         answers = await asyncio.gather(*(bench.text("pid") for _ in range(10)))
 

@@ -9,7 +9,8 @@ import pytest
 from tests.contract.conftest import asynchronous
 from tests.skills.workbench import ECHO, workbench
 from waypost.errors import DefinitionError, UnknownCapability
-from waypost.skills.files import LARGEST_FILE, Limits, SkillRefused
+from waypost.settings import SkillLimits
+from waypost.skills.files import MAX_FILE_BYTES, SkillRefused
 
 RUN = "\ndef run(args):\n    return 1\n"
 
@@ -63,7 +64,7 @@ async def test_a_source_that_cannot_be_a_skill_is_refused(tmp_path: Path, source
         assert refused.value.code == code
         assert said in refused.value.message
         assert bench.changes == []
-        assert await bench.skills.listing() == []
+        assert await bench.skills.list_skills() == []
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,7 @@ async def test_declared_or_harmless_use_is_taken(tmp_path: Path) -> None:
         await bench.load("declared", "import socket, subprocess\nexternal = True" + RUN)
         await bench.load("harmless", "import os, json, urllib.parse, http, asyncio\nx = getattr(os, 'name')" + RUN)
 
-        assert [info.external for info in await bench.skills.listing()] == [True, False]
+        assert [info.external for info in await bench.skills.list_skills()] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,7 @@ async def test_a_file_that_may_not_be_named_is_refused(tmp_path: Path, file: str
 @asynchronous
 async def test_a_file_that_is_too_large_or_no_text_is_refused(tmp_path: Path) -> None:
     async with workbench(tmp_path) as bench:
-        bench.write("large", ECHO + "#" * LARGEST_FILE)
+        bench.write("large", ECHO + "#" * MAX_FILE_BYTES)
         (tmp_path / "latin.py").write_bytes(ECHO.encode() + b"# caf\xe9\n")
         for file, code in (("large.py", "too_large"), ("latin.py", "compilation_error")):
             with pytest.raises(SkillRefused) as refused:
@@ -234,7 +235,7 @@ async def test_the_same_version_is_not_loaded_twice_but_can_be_reloaded(tmp_path
         await bench.skills.reload("echo")
         await bench.load("echo", "version = '2'\n" + ECHO)
 
-        (info,) = await bench.skills.listing()
+        (info,) = await bench.skills.list_skills()
         assert info.version == "2"
 
 
@@ -261,7 +262,7 @@ async def test_one_name_in_two_folders_is_refused(tmp_path: Path) -> None:
 
 @asynchronous
 async def test_an_import_that_takes_too_long_is_refused(tmp_path: Path) -> None:
-    async with workbench(tmp_path, limits=Limits(start=0.5)) as bench:
+    async with workbench(tmp_path, limits=SkillLimits(start_ms=500)) as bench:
         with pytest.raises(SkillRefused) as refused:
             await bench.load("slow", "while True: pass" + RUN)
 

@@ -10,9 +10,6 @@ import pytest
 
 from tests.contract.conftest import asynchronous
 from waypost import Hub
-from waypost.config import SkillLimits, Skills
-from waypost.skills.files import Limits
-from waypost.skills.skills import _limits
 from waypost.testing import TestClient, connect
 
 
@@ -56,34 +53,3 @@ async def test_a_skill_is_not_imported_for_longer_than_the_file_allows(
     async with limited(tmp_path, "startMs: 300", source) as client:
         assert await client.list_tools() == []
     assert "the skill was not imported within 0.3 s" in caplog.text
-
-
-def test_without_settings_the_limits_are_the_usual_ones() -> None:
-    assert _limits(Skills().limits) == Limits()
-
-
-def test_every_limit_can_be_set() -> None:
-    set_all = SkillLimits(
-        processes=1,
-        waiting=2,
-        idle_ms=3000,
-        start_ms=4000,
-        cpu_seconds=5,
-        memory_bytes=6 * 2**25,
-        files=70,
-        file_bytes=8,
-        result_bytes=9000,
-        output_bytes=10,
-    )
-    assert _limits(set_all) == Limits(
-        processes=1,
-        waiting=2,
-        idle=3.0,
-        start=4.0,
-        cpu=5,
-        memory=6 * 2**25,
-        files=70,
-        file_size=8,
-        result=9000,
-        output=10,
-    )

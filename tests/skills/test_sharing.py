@@ -45,7 +45,7 @@ async def test_what_another_hub_loads_exchanges_and_takes_out_is_so_here_after_a
         await there.skills.unload("hi")
         await here.skills.refresh()
         assert served(here) == []
-        assert [(info.name, info.status) for info in await here.skills.listing()] == [("hi", "unloaded")]
+        assert [(info.name, info.status) for info in await here.skills.list_skills()] == [("hi", "unloaded")]
         assert here.alerts == []
 
 
@@ -99,6 +99,6 @@ async def test_a_refresh_waits_for_nobody_who_changes_something_here(tmp_path: P
         await here.skills.hold()
         await here.skills.refresh()
         assert served(here) == []
-        here.skills.let_go()
+        here.skills.release()
         await here.skills.refresh()
         assert served(here) == ["skill:hi"]

@@ -60,7 +60,7 @@ class SkillChange(msgspec.Struct, frozen=True):
 
 async def list_skills(hub: ManagedHub) -> SkillRows:
     """List all executable skills, core and dynamic."""
-    return SkillRows([_skill_row(skill) for skill in await _get_skills(hub).listing()])
+    return SkillRows([_skill_row(skill) for skill in await _get_skills(hub).list_skills()])
 
 
 async def load_skill(hub: ManagedHub, body: SkillFile) -> SkillChange:

@@ -1,4 +1,4 @@
-"""What a skill declares in its source, read without running it."""
+"""What a skill declares in its source, and what its source uses, read without running it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from waypost.errors import DefinitionError
 from waypost.skills.child.messages import VALUES, Ready
 from waypost.skills.files import SkillRefused, Source
 
-_MODULES: Final = frozenset(
+_REACHING_MODULES: Final = frozenset(
     (
         "_ctypes", "_posixsubprocess", "_socket", "_ssl", "aiohttp", "anyio", "asyncpg", "asyncssh", "asyncore",
         "boto3", "botocore", "cffi", "ctypes", "ddgs", "dns", "feedparser", "ftplib", "grpc", "http.client",
@@ -25,10 +25,10 @@ _MODULES: Final = frozenset(
         "urllib3", "websocket", "websockets", "wsgiref", "xmlrpc", "zmq",
     )
 )  # fmt: skip
-_DYNAMIC: Final = frozenset(("_imp", "builtins", "imp", "importlib", "pkgutil", "runpy"))
-_CODE: Final = frozenset(("__builtins__", "__import__", "__loader__", "__spec__", "compile", "eval", "exec"))
-_OS: Final = ("exec", "fork", "popen", "posix_spawn", "spawn", "startfile", "system")
-_METHODS: Final = frozenset(
+_IMPORT_MODULES: Final = frozenset(("_imp", "builtins", "imp", "importlib", "pkgutil", "runpy"))
+_CODE_NAMES: Final = frozenset(("__builtins__", "__import__", "__loader__", "__spec__", "compile", "eval", "exec"))
+_OS_PREFIXES: Final = ("exec", "fork", "popen", "posix_spawn", "spawn", "startfile", "system")
+_REACHING_METHODS: Final = frozenset(
     (
         "__builtins__", "__globals__", "__loader__", "__subclasses__", "create_connection",
         "create_datagram_endpoint", "create_server", "create_subprocess_exec", "create_subprocess_shell",
@@ -39,15 +39,15 @@ _METHODS: Final = frozenset(
 )  # fmt: skip
 
 
-def network_use(tree: ast.Module) -> list[str]:
-    """Everything that reaches out, in the order of the lines: `requests (line 3)`."""
-    aliases = dict(_aliases(tree))
-    found = sorted({(line, what) for node in ast.walk(tree) for what, line in _uses(node, aliases)})
+def find_external_uses(tree: ast.Module) -> list[str]:
+    """Return everything that reaches out of the process, in the order of the lines: `requests (line 3)`."""
+    aliases = dict(_list_aliases(tree))
+    found = sorted({(line, what) for node in ast.walk(tree) for what, line in _find_uses(node, aliases)})
     return [f"{what} (line {line})" for line, what in found]
 
 
-def _aliases(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """The names under which modules, and parts of them, are known in the source."""
+def _list_aliases(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield the names that the source gives to modules and parts of them."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for name in node.names:
@@ -57,44 +57,44 @@ def _aliases(tree: ast.Module) -> Iterator[tuple[str, str]]:
                 yield name.asname or name.name, f"{node.module}.{name.name}"
 
 
-def _uses(node: ast.AST, aliases: dict[str, str]) -> Iterator[tuple[str, int]]:
+def _find_uses(node: ast.AST, aliases: dict[str, str]) -> Iterator[tuple[str, int]]:
     if isinstance(node, ast.Import):
         yield from ((name.name, node.lineno) for name in node.names if _reaches_out(name.name))
     elif isinstance(node, ast.ImportFrom):
-        yield from _imported_parts(node)
-    elif isinstance(node, ast.Name) and node.id in _CODE:
+        yield from _find_imports(node)
+    elif isinstance(node, ast.Name) and node.id in _CODE_NAMES:
         yield node.id, node.lineno
     elif isinstance(node, ast.Attribute):
-        named = _dotted(node, aliases)
-        if node.attr in _METHODS or (named is not None and _reaches_out(named)):
+        named = _full_name(node, aliases)
+        if node.attr in _REACHING_METHODS or (named is not None and _reaches_out(named)):
             yield named or node.attr, node.lineno
     elif isinstance(node, ast.Call):
-        yield from _looked_up(node, aliases)
+        yield from _find_lookups(node, aliases)
 
 
-def _imported_parts(node: ast.ImportFrom) -> Iterator[tuple[str, int]]:
+def _find_imports(node: ast.ImportFrom) -> Iterator[tuple[str, int]]:
     module = node.module or ""
     for name in node.names:
         part = f"{module}.{name.name}"
-        everything = name.name == "*" and any(known.startswith(f"{module}.") for known in (*_MODULES, "os."))
-        if node.level or everything or name.name in _METHODS or _reaches_out(module) or _reaches_out(part):
+        everything = name.name == "*" and any(known.startswith(f"{module}.") for known in (*_REACHING_MODULES, "os."))
+        if node.level or everything or name.name in _REACHING_METHODS or _reaches_out(module) or _reaches_out(part):
             yield part, node.lineno
 
 
-def _looked_up(node: ast.Call, aliases: dict[str, str]) -> Iterator[tuple[str, int]]:
-    """Attributes of modules by name: `getattr(os, ...)`, `vars(os)`."""
+def _find_lookups(node: ast.Call, aliases: dict[str, str]) -> Iterator[tuple[str, int]]:
+    """Yield lookups of module attributes by name: `getattr(os, ...)`, `vars(os)`."""
     if not isinstance(node.func, ast.Name) or node.func.id not in ("getattr", "vars") or not node.args:
         return
-    named = _dotted(node.args[0], aliases)
+    named = _full_name(node.args[0], aliases)
     if named is None or named.partition(".")[0] not in {target.partition(".")[0] for target in aliases.values()}:
         return
     wanted = node.args[1].value if len(node.args) > 1 and isinstance(node.args[1], ast.Constant) else None
-    if not isinstance(wanted, str) or wanted in _METHODS or _reaches_out(f"{named}.{wanted}"):
+    if not isinstance(wanted, str) or wanted in _REACHING_METHODS or _reaches_out(f"{named}.{wanted}"):
         yield f"{node.func.id} of {named}", node.lineno
 
 
-def _dotted(node: ast.expr, aliases: dict[str, str]) -> str | None:
-    """The full name of a chain of attributes that starts at a module."""
+def _full_name(node: ast.expr, aliases: dict[str, str]) -> str | None:
+    """Return the full name of a chain of attributes that starts at a module."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -105,13 +105,13 @@ def _dotted(node: ast.expr, aliases: dict[str, str]) -> str | None:
 
 
 def _reaches_out(name: str) -> bool:
-    """Whether a dotted name is, or is inside, something that reaches out."""
+    """Return whether a dotted name is, or is inside, something that reaches out of the process."""
     parts = name.split(".")
     if parts[0] in ("os", "posix", "nt"):
-        return len(parts) > 1 and parts[1].startswith(_OS)
-    if parts[0] in _DYNAMIC or parts[:2] == ["sys", "modules"]:
+        return len(parts) > 1 and parts[1].startswith(_OS_PREFIXES)
+    if parts[0] in _IMPORT_MODULES or parts[:2] == ["sys", "modules"]:
         return True
-    return any(".".join(parts[:count]) in _MODULES for count in range(1, len(parts) + 1))
+    return any(".".join(parts[:count]) in _REACHING_MODULES for count in range(1, len(parts) + 1))
 
 
 PERMISSIONS: Final = (
@@ -124,13 +124,13 @@ PERMISSIONS: Final = (
     "resources_read",
     "config_read",
 )
-"""What a skill may ask for."""
+"""The permissions that a skill may declare."""
 
-_INPUT: Final = "Input data passed to the skill (string, or JSON-encoded)"
+_INPUT_DESCRIPTION: Final = "Input data passed to the skill (string, or JSON-encoded)"
 
 
 class Declaration(msgspec.Struct, frozen=True):
-    """The values of a skill's module; what is not there has its default."""
+    """The values that a skill's module declares; None where it declares nothing."""
 
     description: str | None = None
     version: str | None = None
@@ -141,29 +141,29 @@ class Declaration(msgspec.Struct, frozen=True):
 
     @property
     def arguments(self) -> RawForm:
-        """What the tool takes: `input`, `config` and the skill's own fields."""
+        """The arguments of the tool: `input`, `config` and the skill's own fields."""
         own = self.input_schema or {}
         whole = own if is_raw(own) else {"properties": own}
         branches = f" Possible output branches: {', '.join(self.routes)}." if self.routes else ""
-        base = {"input": {"type": "string", "description": _INPUT + branches}, "config": {"type": "object"}}
+        base = {"input": {"type": "string", "description": _INPUT_DESCRIPTION + branches}, "config": {"type": "object"}}
         properties = whole.get("properties", {})
         if not isinstance(properties, dict) or not all(isinstance(part, dict | bool) for part in properties.values()):
             raise DefinitionError("input_schema must map names to JSON Schemas, or be a schema of an object")
         return RawForm({"type": "object", **whole, "properties": {**base, **properties}})
 
 
-def examined(source: Source, known: Collection[str]) -> Declaration:
-    """The declaration of a skill whose source may be run; anything against that is `SkillRefused`."""
-    tree = _parsed(source)
+def check_source(source: Source, known: Collection[str]) -> Declaration:
+    """Return the declaration of a source that may be run; raises SkillRefused for any other."""
+    tree = _parse(source)
     if not _binds_run(tree):
         raise SkillRefused("missing_run", f"{source.file} has no function run(args, ctx).")
-    declaration = _declaration(source, _literals(source, tree))
+    declaration = _convert(source, _read_literals(source, tree))
     unknown = [name for name in declaration.permissions or () if name not in known]
     if unknown:
         raise SkillRefused(
             "unknown_permissions", f"{source.file} asks for permissions that do not exist: {', '.join(unknown)}."
         )
-    uses = [] if declaration.external else network_use(tree)
+    uses = [] if declaration.external else find_external_uses(tree)
     if uses:
         raise SkillRefused(
             "undeclared_external",
@@ -172,9 +172,9 @@ def examined(source: Source, known: Collection[str]) -> Declaration:
     return declaration
 
 
-def agree(source: Source, ready: Ready) -> None:
-    """Refuse a module that turned out to say something else than its source shows."""
-    shown = round_trip_json(_literals(source, _parsed(source)))
+def compare_declaration(source: Source, ready: Ready) -> None:
+    """Refuse a module whose values after its import differ from those in its source."""
+    shown = round_trip_json(_read_literals(source, _parse(source)))
     for name in VALUES:
         if name in ready.odd or (name in shown) != (name in ready.values) or shown.get(name) != ready.values.get(name):
             raise SkillRefused(
@@ -182,7 +182,7 @@ def agree(source: Source, ready: Ready) -> None:
             )
 
 
-def _parsed(source: Source) -> ast.Module:
+def _parse(source: Source) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -191,8 +191,8 @@ def _parsed(source: Source) -> ast.Module:
         line = f", line {error.lineno}" if error.lineno else ""
         raise SkillRefused("compilation_error", f"{source.file}{line}: {error.msg}.") from None
     except (ValueError, RecursionError, MemoryError) as error:
-        said = str(error) or "it is nested too deeply"
-        raise SkillRefused("compilation_error", f"{source.file} is not a Python source: {said}.") from None
+        reason = str(error) or "it is nested too deeply"
+        raise SkillRefused("compilation_error", f"{source.file} is not a Python source: {reason}.") from None
 
 
 def _binds_run(tree: ast.Module) -> bool:
@@ -204,10 +204,10 @@ def _binds_run(tree: ast.Module) -> bool:
     )
 
 
-def _literals(source: Source, tree: ast.Module) -> dict[str, Any]:
-    """The values assigned at the top level; one that is not a literal is refused."""
+def _read_literals(source: Source, tree: ast.Module) -> dict[str, Any]:
+    """Return the declared values; raises SkillRefused for one that is not a literal."""
     found: dict[str, Any] = {}
-    for name, value in _assignments(tree):
+    for name, value in _list_assignments(tree):
         try:
             found[name] = ast.literal_eval(value)
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
@@ -218,7 +218,7 @@ def _literals(source: Source, tree: ast.Module) -> dict[str, Any]:
     return found
 
 
-def _assignments(tree: ast.Module) -> list[tuple[str, ast.expr]]:
+def _list_assignments(tree: ast.Module) -> list[tuple[str, ast.expr]]:
     found = []
     for node in tree.body:
         if isinstance(node, ast.Assign):
@@ -231,14 +231,14 @@ def _assignments(tree: ast.Module) -> list[tuple[str, ast.expr]]:
     return found
 
 
-def _declaration(source: Source, literals: Mapping[str, Any]) -> Declaration:
+def _convert(source: Source, literals: Mapping[str, Any]) -> Declaration:
     try:
         for name in ("permissions", "routes"):
             if isinstance(literals.get(name), set | frozenset | dict):
                 raise DefinitionError(f"{name} must be a list of strings")
         declaration = msgspec.convert(literals, Declaration)
         round_trip_json(literals)
-        _ = declaration.arguments
+        _ = declaration.arguments  # raises if input_schema is not one
     except (msgspec.ValidationError, DefinitionError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise SkillRefused("bad_metadata", f"{source.file}: {str(error).rstrip('.')}.") from None
     return declaration

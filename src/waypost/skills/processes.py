@@ -25,6 +25,7 @@ import msgspec
 from waypost.capabilities.context import Context, Handler
 from waypost.errors import Busy, ToolError
 from waypost.loops import maybe_await, running_loop
+from waypost.settings import SkillLimits
 from waypost.skills.child.messages import (
     HEAD,
     SLACK,
@@ -38,9 +39,8 @@ from waypost.skills.child.messages import (
     Reply,
     Start,
     encode,
-    framed,
+    frame,
 )
-from waypost.skills.files import Limits
 
 _log: Final = logging.getLogger(__name__)
 
@@ -50,99 +50,101 @@ class ProcessEnded(RuntimeError):
 
 
 class SkillCrash(RuntimeError):
-    """A skill raised something; subclasses bear the name of what it was."""
+    """A skill raised an exception; subclasses have the name of its class."""
 
     is_refusal = False
-    """Whether the skill was not allowed something: its caller's affair, and no fault that others should feel."""
+    """Whether the skill was denied something, which does not count against it in the circuit breaker."""
 
 
-def crash(name: str, failed: Failed) -> Exception:
-    """The exception that stands for one in a skill's process, whose traceback goes to the log."""
-    if failed.told:
+def to_exception(name: str, failed: Failed) -> Exception:
+    """Return the exception for a failure, and log its traceback unless the skill meant it as an answer."""
+    if failed.is_answer:
         return ToolError(failed.message)
     _log.error("skill %s failed\n%s", name, failed.traceback.rstrip())
-    return _named(failed.kind[:100])(failed.message)
+    return _crash_class(failed.kind[:100])(failed.message)
 
 
 @lru_cache(maxsize=256)
-def _named(kind: str) -> type[SkillCrash]:
+def _crash_class(kind: str) -> type[SkillCrash]:
     return type(kind, (SkillCrash,), {"is_refusal": kind == PermissionError.__name__})
 
 
-def ended(code: int, cpu: int) -> ProcessEnded:
-    """What the end of a process says: a positive code is its own, a negative one a signal's."""
+def explain_exit(code: int, cpu_seconds: int) -> ProcessEnded:
+    """Return the error for a process that ended; a negative code is that of a signal."""
     if code >= 0:
         return ProcessEnded(f"the skill's process ended: exit code {code}")
     if -code == signal.SIGXCPU:
-        return ProcessEnded(f"the skill's process ended: it used up its CPU time of {cpu} s")
+        return ProcessEnded(f"the skill's process ended: it used up its CPU time of {cpu_seconds} s")
     try:
-        named = signal.Signals(-code).name
+        name = signal.Signals(-code).name
     except ValueError:
-        named = f"signal {-code}"
-    return ProcessEnded(f"the skill's process ended: killed by {named}")
+        name = f"signal {-code}"
+    return ProcessEnded(f"the skill's process ended: killed by {name}")
 
 
-_CHUNK: Final = 64 * 1024
+_CHUNK_BYTES: Final = 64 * 1024
 
 
 class Output:
     """The hub's end of the pipe that a skill's process has as stdout and stderr."""
 
-    def __init__(self, name: str, number: int, most: int) -> None:
+    def __init__(self, name: str, number: int, max_bytes: int) -> None:
         self._name = name
         self._number = number
-        self._most = most
-        self._left = most
+        self._max_bytes = max_bytes
+        self._left = max_bytes
         self._line = b""
         os.set_blocking(number, False)
         self._loop = running_loop()
         self._loop.add_reader(number, self._read)
 
-    def renew(self) -> None:
-        """A new call may print as much as the one before."""
-        self._left = self._most
+    def reset(self) -> None:
+        """Allow a new call as much output as the one before."""
+        self._left = self._max_bytes
 
     def close(self) -> None:
-        """Take what is left, and no more."""
+        """Log what is left in the pipe, and close it."""
         self._loop.remove_reader(self._number)
-        while self._take():
+        while self._read_chunk():
             pass
         if self._line:
-            self._write(self._line)
+            self._log_line(self._line)
         os.close(self._number)
 
     def _read(self) -> None:
-        if not self._take():
+        if not self._read_chunk():
             self._loop.remove_reader(self._number)
 
-    def _take(self) -> bool:
+    def _read_chunk(self) -> bool:
         try:
-            data = os.read(self._number, _CHUNK)
+            data = os.read(self._number, _CHUNK_BYTES)
         except BlockingIOError:
             return False
         if data and self._left > 0:
             kept = data[: self._left]
             *lines, self._line = (self._line + kept).split(b"\n")
             for line in lines:
-                self._write(line)
+                self._log_line(line)
         if 0 < self._left <= len(data):
-            _log.warning("skill %s prints more than %d bytes; the rest is dropped", self._name, self._most)
+            _log.warning(
+                "skill %s printed more than %d bytes in one call; the rest is dropped", self._name, self._max_bytes
+            )
         self._left -= len(data)
         return bool(data)
 
-    def _write(self, line: bytes) -> None:
+    def _log_line(self, line: bytes) -> None:
         _log.info("skill %s: %s", self._name, line.decode(errors="replace").rstrip("\r"))
 
 
-_MOST_UNREAD: Final = 64
+_MAX_UNREAD_MESSAGES: Final = 64
 _decoder: Final[msgspec.json.Decoder[FromChild]] = msgspec.json.Decoder(FromChild)
 
 
 class Connection(asyncio.Protocol):
-    """Messages out and in; one at a time waits for the next."""
+    """The hub's end of the socket to a skill's process; one task at a time waits for a message."""
 
-    def __init__(self, largest: int) -> None:
-        self._largest = largest + SLACK
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes + SLACK
         self._buffer = bytearray()
         self._inbox: deque[FromChild] = deque()
         self._waiter: asyncio.Future[None] | None = None
@@ -151,18 +153,19 @@ class Connection(asyncio.Protocol):
         self._is_paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember where to write."""
+        """Keep the transport."""
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Take messages out of what came; nonsense ends the connection."""
+        """Decode the messages that have arrived; an unreadable one closes the connection."""
         self._buffer += data
         try:
             while (body := self._next_body()) is not None:
                 self._inbox.append(_decoder.decode(body))
         except (msgspec.MsgspecError, RecursionError, ValueError) as error:
             self.close(ProcessEnded(f"the skill's process sent a message that cannot be read: {error}"))
-        if len(self._inbox) > _MOST_UNREAD and self._transport is not None and not self._is_paused:
+        # A skill that floods the socket is slowed down by it, instead of filling the hub's memory.
+        if len(self._inbox) > _MAX_UNREAD_MESSAGES and self._transport is not None and not self._is_paused:
             self._is_paused = True
             self._transport.pause_reading()
         self._wake()
@@ -171,7 +174,7 @@ class Connection(asyncio.Protocol):
         if len(self._buffer) < HEAD:
             return None
         size = int.from_bytes(self._buffer[:HEAD], "big")
-        if size > self._largest:
+        if size > self._max_bytes:
             raise ValueError(f"it has {size} bytes")
         if len(self._buffer) < HEAD + size:
             return None
@@ -180,48 +183,48 @@ class Connection(asyncio.Protocol):
         return body
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The process is gone, or has closed its end."""
+        """Note that the process ended or closed its end."""
         self.fail(exc or EOFError())
 
     @property
     def is_open(self) -> bool:
-        """Whether the process can be talked to."""
+        """Whether messages can be sent."""
         return self._error is None
 
     def send(self, message: FromHub) -> None:
         """Send a message."""
         if self._error is None and self._transport is not None:
-            self._transport.write(framed(encode(message)))
+            self._transport.write(frame(encode(message)))
 
     async def receive(self) -> FromChild:
-        """The next message; raises what the connection failed with when there is none."""
+        """Return the next message; raises the error of the connection once there is none."""
         while not self._inbox:
             if self._error is not None:
                 raise self._error
             self._waiter = running_loop().create_future()
             await self._waiter
         message = self._inbox.popleft()
-        self._read_on()
+        self._resume_reading()
         return message
 
-    def forget(self) -> None:
-        """Drop messages that came when nobody waited for any."""
+    def clear(self) -> None:
+        """Drop messages of earlier calls."""
         self._inbox.clear()
-        self._read_on()
+        self._resume_reading()
 
-    def _read_on(self) -> None:
-        if self._is_paused and self._transport is not None and len(self._inbox) <= _MOST_UNREAD:
+    def _resume_reading(self) -> None:
+        if self._is_paused and self._transport is not None and len(self._inbox) <= _MAX_UNREAD_MESSAGES:
             self._is_paused = False
             self._transport.resume_reading()
 
     def fail(self, error: BaseException) -> None:
-        """Let whoever waits for a message have this instead."""
+        """Raise an error from `receive`, for the task that waits and all later ones."""
         if self._error is None:
             self._error = error
         self._wake()
 
     def close(self, error: BaseException) -> None:
-        """End the connection."""
+        """Close the connection."""
         self.fail(error)
         if self._transport is not None:
             self._transport.abort()
@@ -232,17 +235,17 @@ class Connection(asyncio.Protocol):
 
 
 _PROGRAM: Final = Path(__file__).parent / "child" / "__main__.py"
-_INHERITED: Final = ("PATH", "LANG", "LC_ALL", "TZ")
-_MOST_ASKED: Final = 64
-_TO_EXIT: Final = 0.5
+_INHERITED_VARIABLES: Final = ("PATH", "LANG", "LC_ALL", "TZ")
+_MAX_OPEN_REQUESTS: Final = 64
+_EXIT_TIMEOUT_S: Final = 0.5
 
 Answerer = Callable[[Ask], Awaitable[Reply]]
-"""Answers what a running skill asks the hub for."""
+"""Answers a request of a running skill."""
 
 
 @dataclass(eq=False, slots=True)
 class Program:
-    """A version of a skill, as its processes need it; a retired one gets no second call."""
+    """A version of a skill, as its processes need it; a process of a retired one gets no further call."""
 
     name: str
     file: str
@@ -254,27 +257,27 @@ class Program:
 class Process:
     """A running process that has imported its skill, for one call at a time."""
 
-    def __init__(self, program: Program, limits: Limits, popen: subprocess.Popen[bytes], scratch: str) -> None:
+    def __init__(self, program: Program, limits: SkillLimits, popen: subprocess.Popen[bytes], scratch: str) -> None:
         self.program = program
         self.idle_since = 0.0
         self.is_worn = False
         self.ready = Ready({}, [])
-        self.connection = Connection(limits.result)
+        self.connection = Connection(limits.result_bytes)
         self._limits = limits
         self._popen = popen
         self._scratch = scratch
         self._calls = 0
         self._output: Output | None = None
-        self.over: asyncio.Task[int] = running_loop().create_task(self._reaped())
+        self.ended: asyncio.Task[int] = running_loop().create_task(self._wait_and_clean_up())
 
     @classmethod
-    async def started(cls, program: Program, limits: Limits) -> Process:
-        """A new process that has imported the skill; what its import raises is raised here."""
+    async def start(cls, program: Program, limits: SkillLimits) -> Process:
+        """Return a new process that has imported the skill; raises ImportFailed or ProcessEnded."""
         ours, theirs = socket.socketpair()
         reading, writing = os.pipe()
         scratch = tempfile.mkdtemp(prefix="waypost-skill-")
         try:
-            process = cls(program, limits, _spawned(theirs.fileno(), writing, scratch), scratch)
+            process = cls(program, limits, _spawn(theirs.fileno(), writing, scratch), scratch)
         except BaseException:
             ours.close()
             os.close(reading)
@@ -283,28 +286,28 @@ class Process:
         finally:
             theirs.close()
             os.close(writing)
-        process._output = Output(program.name, reading, limits.output)
+        process._output = Output(program.name, reading, limits.output_bytes)
         try:
             await running_loop().create_unix_connection(lambda: process.connection, sock=ours)
-            await process._imported()
+            await process._import()
         except BaseException:
             process.kill()
             raise
         return process
 
-    async def _imported(self) -> None:
+    async def _import(self) -> None:
         program, limits = self.program, self._limits
         self.connection.send(
             Start(
                 program.name, program.file, program.source, os.getpid(),
-                limits.cpu, limits.memory, limits.files, limits.file_size, limits.result,
+                limits.cpu_seconds, limits.memory_bytes, limits.files, limits.file_bytes, limits.result_bytes,
             )
         )  # fmt: skip
         try:
-            async with asyncio.timeout(limits.start):
-                answer = await self._received()
+            async with asyncio.timeout(limits.start_ms / 1000):
+                answer = await self._receive()
         except TimeoutError:
-            raise ProcessEnded(f"the skill was not imported within {limits.start:g} s") from None
+            raise ProcessEnded(f"the skill was not imported within {limits.start_ms / 1000:g} s") from None
         if isinstance(answer, Failed):
             raise ImportFailed(answer, program.name)
         assert isinstance(answer, Ready)
@@ -312,69 +315,69 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """The id of the process, which is that of its group too."""
+        """The id of the process and of its process group."""
         return self._popen.pid
 
     @property
-    def is_fit(self) -> bool:
+    def is_reusable(self) -> bool:
         """Whether another call may be made."""
         return self.connection.is_open and not self.is_worn and not self.program.retired
 
     async def call(self, args: dict[str, Any], caller: dict[str, Any], answer: Answerer) -> Done | Failed:
-        """Run the skill once; whoever gives up waiting has to kill the process."""
+        """Run the skill once; a caller that stops waiting must kill the process."""
         self._calls += 1
         number = self._calls
         if self._output is not None:
-            self._output.renew()
-        self.connection.forget()
+            self._output.reset()
+        self.connection.clear()
         self.connection.send(Call(number, args, **caller))
-        asked: set[asyncio.Task[None]] = set()
+        open_requests: set[asyncio.Task[None]] = set()
         try:
             while True:
-                message = await self._received()
+                message = await self._receive()
                 if isinstance(message, Ask) and message.call == number:
-                    asked.add(task := running_loop().create_task(self._answered(message, answer)))
-                    task.add_done_callback(asked.discard)
-                    if len(asked) >= _MOST_ASKED:
-                        await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+                    open_requests.add(task := running_loop().create_task(self._answer(message, answer)))
+                    task.add_done_callback(open_requests.discard)
+                    if len(open_requests) >= _MAX_OPEN_REQUESTS:
+                        await asyncio.wait(open_requests, return_when=asyncio.FIRST_COMPLETED)
                 elif isinstance(message, Done | Failed) and message.call == number:
                     self.is_worn = isinstance(message, Failed) and message.kind == "MemoryError"
                     return message
         finally:
-            for task in asked:
+            for task in open_requests:
                 task.cancel()
 
-    async def _answered(self, ask: Ask, answer: Answerer) -> None:
+    async def _answer(self, ask: Ask, answer: Answerer) -> None:
         try:
             self.connection.send(await answer(ask))
         except asyncio.CancelledError:
             raise
-        except BaseException as error:  # ends the whole call, as when a client has to be asked first
+        except BaseException as error:  # ends the whole call, as a pause for the client's answer does
             self.connection.fail(error)
 
-    async def _received(self) -> Ready | Ask | Done | Failed:
+    async def _receive(self) -> Ready | Ask | Done | Failed:
         try:
             return await self.connection.receive()
         except (EOFError, ConnectionError):
-            raise await self._ending() from None
+            raise await self._explain_end() from None
 
-    async def _ending(self) -> ProcessEnded:
-        """Why the process is gone; one that only hung up is ended."""
-        await asyncio.wait((self.over,), timeout=_TO_EXIT)
+    async def _explain_end(self) -> ProcessEnded:
+        """Return why the process ended; one that only closed its socket is killed."""
+        await asyncio.wait((self.ended,), timeout=_EXIT_TIMEOUT_S)
         self.kill()
-        return ended(await asyncio.shield(self.over), self._limits.cpu)
+        return explain_exit(await asyncio.shield(self.ended), self._limits.cpu_seconds)
 
     def kill(self) -> None:
-        """End the process and all it has started, at once."""
+        """Kill the process and everything it started."""
         if self._popen.returncode is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._popen.pid, signal.SIGKILL)
 
-    async def _reaped(self) -> int:
+    async def _wait_and_clean_up(self) -> int:
         try:
-            await _exit_of(self._popen)
+            await _wait_for_exit(self._popen)
         finally:
-            # The number of the group is nobody else's until its leader has been waited for.
+            # Only while its leader has not been waited for is the number of the group certainly still this group.
             self.kill()
             code = self._popen.wait()
             self.connection.close(EOFError())
@@ -391,21 +394,17 @@ class Process:
 
 
 class ImportFailed(Exception):
-    """A skill could not be imported."""
+    """The import of a skill failed."""
 
     def __init__(self, failed: Failed, name: str) -> None:
         super().__init__(f"{failed.kind}: {failed.message}")
         self.failed = failed
         self.name = name
 
-    def crash(self) -> Exception:
-        """What a call comes to that would have needed it."""
-        return crash(self.name, self.failed)
 
-
-def _spawned(channel: int, output: int, scratch: str) -> subprocess.Popen[bytes]:
-    """The process, with nothing of the hub's but its socket and the few variables every program needs."""
-    environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+def _spawn(channel: int, output: int, scratch: str) -> subprocess.Popen[bytes]:
+    """Start the process; of the hub it gets only its socket and the few variables that every program needs."""
+    environment = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
     return subprocess.Popen(  # noqa: S603  # our own program
         [sys.executable, "-I", "-B", "-X", "utf8", str(_PROGRAM), str(channel)],
         stdin=subprocess.DEVNULL,
@@ -419,44 +418,44 @@ def _spawned(channel: int, output: int, scratch: str) -> subprocess.Popen[bytes]
     )
 
 
-async def _exit_of(popen: subprocess.Popen[bytes]) -> None:
-    """Wait for the end of a process, without a thread and without taking its exit code."""
+async def _wait_for_exit(popen: subprocess.Popen[bytes]) -> None:
+    """Wait for the end of a process, without a thread and without reaping it, so that its group can still be killed."""
     loop = running_loop()
-    gone: asyncio.Future[None] = loop.create_future()
+    exited: asyncio.Future[None] = loop.create_future()
     if sys.platform != "linux":
-        _look(popen.pid, gone)
-        return await gone
+        _poll_exit(popen.pid, exited)
+        return await exited
     number = os.pidfd_open(popen.pid)
-    loop.add_reader(number, _settle, gone)
+    loop.add_reader(number, _set_done, exited)
     try:
-        await gone
+        await exited
     finally:
         loop.remove_reader(number)
         os.close(number)
 
 
-def _settle(gone: asyncio.Future[None]) -> None:
-    if not gone.done():
-        gone.set_result(None)
+def _set_done(exited: asyncio.Future[None]) -> None:
+    if not exited.done():
+        exited.set_result(None)
 
 
-def _look(pid: int, gone: asyncio.Future[None]) -> None:
-    """Look every 10 ms where the system has no better way."""
+def _poll_exit(pid: int, exited: asyncio.Future[None]) -> None:
+    """Poll every 10 ms where the system has no pidfd."""
     if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-        _settle(gone)
-    elif not gone.done():
-        gone.get_loop().call_later(0.01, _look, pid, gone)
+        _set_done(exited)
+    elif not exited.done():
+        exited.get_loop().call_later(0.01, _poll_exit, pid, exited)
 
 
 class Calls:
-    """How many calls of some handlers run."""
+    """Counts the running calls of some handlers."""
 
     def __init__(self) -> None:
         self._running = 0
-        self._over: Callable[[], None] | None = None
+        self._on_idle: Callable[[], None] | None = None
 
-    def counted(self, run: Handler) -> Handler:
-        """A handler whose calls count."""
+    def count(self, run: Handler) -> Handler:
+        """Wrap a handler so that its calls are counted."""
 
         async def counted(arguments: Any, ctx: Context) -> Any:
             self._running += 1
@@ -464,53 +463,53 @@ class Calls:
                 return await maybe_await(run(arguments, ctx))
             finally:
                 self._running -= 1
-                self._tell()
+                self._notify_idle()
 
         return counted
 
-    def when_over(self, over: Callable[[], None]) -> None:
-        """Have something done when no call runs, and again after each that was let in before and begins only then."""
-        self._over = over
-        self._tell()
+    def when_idle(self, on_idle: Callable[[], None]) -> None:
+        """Call a function when no call runs, and again after each admitted call that begins only afterwards."""
+        self._on_idle = on_idle
+        self._notify_idle()
 
-    def _tell(self) -> None:
-        if self._over is not None and not self._running:
-            self._over()
+    def _notify_idle(self) -> None:
+        if self._on_idle is not None and not self._running:
+            self._on_idle()
 
 
 _depth: Final = ContextVar("waypost_skill_depth", default=0)
 
 
 class Pool:
-    """Processes of all skills; each call has one to itself.
+    """The processes of all skills; each call has one to itself.
 
-    A skill that calls a skill holds its process meanwhile. So there are `processes` places for every depth of such
-    calls, lest all of them wait for one another.
+    A skill that calls a skill holds its process meanwhile. If both took their slot from one semaphore, enough outer
+    calls would wait for inner ones that never get a slot. So there are `processes` slots for every depth of calls.
     """
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._places: dict[int, asyncio.Semaphore] = {}
+    def __init__(self, limits: SkillLimits) -> None:
+        self.limits = limits
+        self._slots: dict[int, asyncio.Semaphore] = {}
         self._waiting = 0
         self._starting = 0
         self._busy: set[Process] = set()
         self._idle: list[Process] = []
-        self._leaving: set[Process] = set()
+        self._ending: set[Process] = set()
         self._reaper: asyncio.TimerHandle | None = None
 
     @property
     def pids(self) -> list[int]:
-        """The processes that can be talked to."""
+        """The ids of the live processes."""
         return [process.pid for process in (*self._busy, *self._idle) if process.connection.is_open]
 
     @asynccontextmanager
     async def process(self, program: Program) -> AsyncIterator[Process]:
-        """A process for one call; it is killed if the call ends in an exception."""
+        """Yield a process for one call; it is killed if the call raises."""
         depth = _depth.get()
-        place = self._places.setdefault(depth, asyncio.Semaphore(self._limits.processes))
-        await self._take(place)
+        slot = self._slots.setdefault(depth, asyncio.Semaphore(self.limits.processes))
+        await self._acquire(slot)
         try:
-            process = self._warm(program) or await self._started(program)
+            process = self._take_idle(program) or await self._start(program)
             token = _depth.set(depth + 1)
             self._busy.add(process)
             try:
@@ -523,62 +522,64 @@ class Pool:
                 self._busy.discard(process)
             self.adopt(process)
         finally:
-            place.release()
+            slot.release()
 
-    async def _take(self, place: asyncio.Semaphore) -> None:
-        if place.locked() and self._waiting >= self._limits.waiting:
+    async def _acquire(self, slot: asyncio.Semaphore) -> None:
+        if slot.locked() and self._waiting >= self.limits.waiting:
             raise Busy(f"{self._waiting} calls of skills are waiting for a process already; try again later.")
         self._waiting += 1
         try:
-            await place.acquire()
+            await slot.acquire()
         finally:
             self._waiting -= 1
 
-    def _warm(self, program: Program) -> Process | None:
+    def _take_idle(self, program: Program) -> Process | None:
         for process in reversed(self._idle):
             if process.program is program:
                 self._idle.remove(process)
-                if process.is_fit:
+                if process.is_reusable:
                     return process
                 self.discard(process)
-                return self._warm(program)
+                return self._take_idle(program)
         return None
 
-    async def _started(self, program: Program) -> Process:
+    async def _start(self, program: Program) -> Process:
         self._starting += 1
-        self._make_room()
+        self._evict_idle()
         try:
-            return await Process.started(program, self._limits)
+            return await Process.start(program, self.limits)
         except ImportFailed as error:
-            raise error.crash() from None
+            raise to_exception(error.name, error.failed) from None
         finally:
             self._starting -= 1
 
     def adopt(self, process: Process) -> None:
-        """Keep a process for the next call, if it is fit for one."""
-        if not process.is_fit:
+        """Keep a process for the next call, if it is reusable."""
+        if not process.is_reusable:
             self.discard(process)
             return
         process.idle_since = running_loop().time()
         self._idle.append(process)
-        self._make_room()
+        self._evict_idle()
         if self._reaper is None:
-            self._reaper = running_loop().call_later(self._limits.idle, self._reap)
+            self._reaper = running_loop().call_later(self.limits.idle_ms / 1000, self._reap)
 
-    def _make_room(self) -> None:
-        most = self._limits.processes * max(1, len(self._places))
-        while self._idle and len(self._idle) + len(self._busy) + self._starting > most:
+    def _evict_idle(self) -> None:
+        maximum = self.limits.processes * max(1, len(self._slots))
+        while self._idle and len(self._idle) + len(self._busy) + self._starting > maximum:
             self.discard(self._idle.pop(0))
 
     def _reap(self) -> None:
-        """Let go of what was idle too long, and look again when the next one will have been."""
+        """End processes that were idle too long, and set the timer for the next one."""
         loop = running_loop()
-        while self._idle and self._idle[0].idle_since + self._limits.idle <= loop.time():
+        while self._idle and self._idle[0].idle_since + self.limits.idle_ms / 1000 <= loop.time():
             self.discard(self._idle.pop(0))
-        self._reaper = loop.call_at(self._idle[0].idle_since + self._limits.idle, self._reap) if self._idle else None
+        self._reaper = (
+            loop.call_at(self._idle[0].idle_since + self.limits.idle_ms / 1000, self._reap) if self._idle else None
+        )
 
     def retire(self, program: Program) -> None:
-        """Start no second call on a version; those that run end on it."""
+        """Start no further call on a version; running ones finish on it."""
         program.retired = True
         for process in [process for process in self._idle if process.program is program]:
             self._idle.remove(process)
@@ -587,17 +588,17 @@ class Pool:
     def discard(self, process: Process) -> None:
         """End a process."""
         process.kill()
-        self._leaving.add(process)
-        process.over.add_done_callback(lambda _: self._leaving.discard(process))
+        self._ending.add(process)
+        process.ended.add_done_callback(lambda _: self._ending.discard(process))
 
     async def close(self) -> None:
-        """End all processes; a call that runs fails, and whoever comes later gets new ones."""
+        """Kill all processes; running calls fail, and later calls start new processes."""
         if self._reaper is not None:
             self._reaper.cancel()
             self._reaper = None
         for process in (*self._busy, *self._idle):
             self.discard(process)
         self._idle.clear()
-        self._places.clear()
-        if self._leaving:
-            await asyncio.wait([process.over for process in self._leaving])
+        self._slots.clear()
+        if self._ending:
+            await asyncio.wait([process.ended for process in self._ending])

@@ -1,62 +1,60 @@
-"""The component for executable skills: what the section `skills` asks for, replaced as a whole by a reload."""
+"""The component for executable skills: what the section `skills` declares, replaced as a whole by a reload."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.registry import Registry
-from waypost.documents.folders.folders import Folders, Seen, SkillFolders
+from waypost.documents.folders.folders import FolderPaths, FolderSnapshots, SkillFolders
 from waypost.execution.pipeline import Pipeline
 from waypost.protocol.profile import SkillSource
 from waypost.runtime.component import Change, Component
-from waypost.settings import Settings, SkillLimits
+from waypost.settings import Settings
 from waypost.settings import Skills as SkillsSettings
 from waypost.skills.core import CORE
 from waypost.skills.core.inputs import CoreSettings
-from waypost.skills.files import Limits
 from waypost.skills.processes import Calls
 from waypost.skills.skill_set import SkillSet
-from waypost.skills.tools import ReadResource, core_tools
+from waypost.skills.tools import ReadResource, build_core_tools
 from waypost.stores.store import Store
 from waypost.upstreams.egress import Egress
 
 if TYPE_CHECKING:
     from waypost.runtime.core import Core
 
-
-_TIMEOUT: Final = 30.0
+DEFAULT_TIMEOUT_S: Final = 30.0
 
 
 class SkillSection:
-    """The core skills that are wanted, and the skills of a directory."""
+    """The core skills and the skills of a directory that one section `skills` declares."""
 
     def __init__(
         self,
         settings: SkillsSettings,
         registry: Registry,
         store: Store,
-        data: Path,
+        data_dir: Path,
         read_resource: ReadResource,
-        exchanged: Callable[[str], None],
+        on_replaced: Callable[[str], None],
     ) -> None:
         timeout = None if settings.timeout_ms is None else settings.timeout_ms / 1000
         self._egress = Egress(settings.allow_private)
-        self._inside = Egress(allow_private=True)
-        surroundings = CoreSettings(
+        self._operator_egress = Egress(allow_private=True)
+        core_settings = CoreSettings(
             egress=self._egress,
-            inside=self._inside,
+            operator_egress=self._operator_egress,
             searxng=settings.searxng,
             shell_allowed=tuple(tuple(words) for words in settings.shell),
-            data_directory=data,
-            timeout=timeout or _TIMEOUT,
+            data_directory=data_dir,
+            timeout=timeout or DEFAULT_TIMEOUT_S,
         )
         self.calls = Calls()
-        self.core = core_tools(settings.core, surroundings, timeout, self.calls, sanitize=settings.sanitize)
+        self.core = build_core_tools(settings.core, core_settings, timeout, self.calls, sanitize=settings.sanitize)
         self.dynamic: SkillSet | None = None
         if settings.dynamic is not None:
             self.dynamic = SkillSet(
@@ -65,13 +63,13 @@ class SkillSection:
                 Path(settings.dynamic),
                 permissions=settings.permissions,
                 core=[skill.name for skill in CORE],
-                limits=_limits(settings.limits),
+                limits=settings.limits,
                 timeout=timeout,
                 autoload=settings.autoload,
                 sanitize=settings.sanitize,
                 read_resource=read_resource,
                 calls=self.calls,
-                exchanged=exchanged,
+                on_replaced=on_replaced,
             )
         self._watches = settings.watch
         self._watching: asyncio.Task[None] | None = None
@@ -79,29 +77,29 @@ class SkillSection:
 
     @property
     def rows(self) -> list[Capability]:
-        """The tools of all skills that can be called."""
+        """The tools of all served skills."""
         return [*self.core, *(() if self.dynamic is None else self.dynamic.rows)]
 
     async def start(self) -> None:
-        """Serve the skills of the directory, and look after its files if that is wanted."""
+        """Serve the skills of the directory, and watch its files if the settings say so."""
         if self.dynamic is not None:
             await self.dynamic.start()
             self.watch()
 
     async def prepare(self, before: SkillSection | None) -> None:
-        """Have everything ready that is served once it has taken the place of another section."""
+        """Prepare everything that is served once this section has replaced another."""
         if self.dynamic is not None:
             leaving = () if before is None else [row.id for row in before.rows]
             await self.dynamic.prepare(None if before is None else before.dynamic, leaving)
 
     def watch(self) -> None:
-        """Look after the files of the directory, if that is wanted."""
+        """Watch the files of the directory, if the settings say so."""
         if self.dynamic is not None and self._watches and self._watching is None:
             self._stop_watching = asyncio.Event()
             self._watching = asyncio.get_running_loop().create_task(self.dynamic.watch(self._stop_watching))
 
     def retire(self) -> None:
-        """Serve nothing more; calls that run end on what they began on, and `close` is for when they have."""
+        """Serve nothing more; running calls finish on what they began on, and `close` must wait for them."""
         self._stop_watching.set()
         if self._watching is not None:
             self._watching.cancel()
@@ -118,35 +116,11 @@ class SkillSection:
         if self.dynamic is not None:
             await self.dynamic.close()
         await self._egress.close()
-        await self._inside.close()
-
-
-def _limits(settings: SkillLimits) -> Limits:
-    return Limits(
-        processes=settings.processes,
-        waiting=settings.waiting,
-        idle=settings.idle_ms / 1000,
-        start=settings.start_ms / 1000,
-        cpu=settings.cpu_seconds,
-        memory=settings.memory_bytes,
-        files=settings.files,
-        file_size=settings.file_bytes,
-        result=settings.result_bytes,
-        output=settings.output_bytes,
-    )
-
-
-class Draft(NamedTuple):
-    """A section that is ready to be served."""
-
-    settings: SkillsSettings | None
-    section: SkillSection | None
-    seen: Seen | None
-    """The folders, where they are others."""
+        await self._operator_egress.close()
 
 
 class Skills(Component):
-    """Executable skills as the section `skills` asks for them, and the skill folders that it names."""
+    """Executable skills as the section `skills` declares them, and the skill folders that it names."""
 
     name = "skills"
     sections = ("skills",)
@@ -161,52 +135,53 @@ class Skills(Component):
         folders: SkillFolders,
         serve_skills: Callable[[SkillSource | None], None],
     ) -> None:
-        self._registry = registry
+        self.registry = registry
+        self.folders = folders
+        self.section: SkillSection | None = None
+        self.settings: SkillsSettings | None = None
+        self.is_serving = False
         self._pipeline = pipeline
         self._store = store
         self._data_dir = data_dir
         self._reset_breaker = reset_breaker
-        self._folders = folders
         self._serve_skills = serve_skills
-        self._settings: SkillsSettings | None = None
-        self._is_serving = False
         self._retired: WeakSet[SkillSection] = WeakSet()
-        """Those on which calls may run, which hold them."""
-        self._ending: set[asyncio.Task[None]] = set()
-        self.section: SkillSection | None = None
+        """Replaced sections; the calls that still run on one keep it alive."""
+        self._closing: set[asyncio.Task[None]] = set()
 
-    def _make(self, settings: SkillsSettings) -> SkillSection:
+    def make_section(self, settings: SkillsSettings) -> SkillSection:
+        """Return a section that is not started yet."""
         return SkillSection(
             settings,
-            self._registry,
+            self.registry,
             self._store,
             self._data_dir,
             read_resource=lambda uri, ctx: self._pipeline.read(uri, ctx.caller),
-            exchanged=self._reset_breaker,
+            on_replaced=self._reset_breaker,
         )
 
     def begin(self, settings: SkillsSettings) -> None:
-        """Go by the section that a hub has when it is declared."""
-        self._settings, self.section = settings, self._make(settings)
-        self._registry.add(self.section.core)
+        """Use the section that a hub has when it is declared."""
+        self.settings, self.section = settings, self.make_section(settings)
+        self.registry.add(self.section.core)
         if settings.folders:
-            self._folders.add(*settings.folders)
-            self._serve_skills(self._folders)
+            self.folders.add(*settings.folders)
+            self._serve_skills(self.folders)
         if settings.prompts:
-            self._folders.add_prompts(*settings.prompts)
+            self.folders.add_prompts(*settings.prompts)
 
     async def start(self, core: Core) -> None:
         """Serve the skills of the directory."""
-        if self.section is not None and not self._is_serving:
+        if self.section is not None and not self.is_serving:
             await self.section.start()
-        self._is_serving = True
+        self.is_serving = True
 
     async def stop(self) -> None:
-        """End all processes and connections, of earlier sections too."""
-        self._is_serving = False
+        """End all processes and connections, those of replaced sections too."""
+        self.is_serving = False
         for section in (*self._retired, *(() if self.section is None else (self.section,))):
             await section.close()
-        await asyncio.gather(*self._ending)
+        await asyncio.gather(*self._closing)
 
     async def refresh(self) -> None:
         """Follow what other replicas loaded and unloaded."""
@@ -214,116 +189,95 @@ class Skills(Component):
             await self.section.dynamic.refresh()
 
     async def prepare(self, settings: Settings) -> Change | None:
-        """Start the skills of another section beside those that are served."""
-        draft = await self.draft(settings.skills)
-        return None if draft is None else _Exchange(self, draft)
+        """Start the skills of another section beside those that are served.
 
-    async def draft(self, settings: SkillsSettings | None) -> Draft | None:
-        """What another section comes to, all of it ready; nothing where it is the same. Nobody sees a difference yet.
-
-        It has to be given to `commit` or `drop`: until then no skill of the directory is changed.
+        Until the change is finished or rolled back, no skill of the directory changes.
         """
-        if settings == self._settings:
+        wanted = settings.skills
+        if wanted == self.settings:
             return None
-        old, new = _folders(self._settings), _folders(settings)
-        seen = None if old == new else await self._folders.look(old, new)
-        draft = Draft(settings, None if settings is None else self._make(settings), seen)
+        old, new = _list_folders(self.settings), _list_folders(wanted)
+        snapshots = None if old == new else await self.folders.read(old, new)
+        change = _SectionChange(self, wanted, snapshots)
         if self.section is not None and self.section.dynamic is not None:
             await self.section.dynamic.hold()
         try:
-            if draft.section is not None and self._is_serving:
-                await draft.section.prepare(self.section)
+            if change.section is not None and self.is_serving:
+                await change.section.prepare(self.section)
         except BaseException:
-            await self.drop(draft)
+            await change.rollback()
             raise
-        return draft
+        return change
 
-    def leaving(self, draft: Draft) -> list[Capability]:
-        """What makes room for a draft."""
-        rows = [] if self.section is None else self.section.rows
-        return rows if draft.seen is None else [*rows, *self._folders.leaving(draft.seen)]
+    def show_folders(self, snapshots: FolderSnapshots | None) -> None:
+        """Serve other folders, if they are others."""
+        if snapshots is not None:
+            self.folders.replace(snapshots)
+            self._serve_skills(self.folders if self.folders.has_skills else None)
 
-    def commit(self, draft: Draft) -> Draft:
-        """Go by a draft, whose tools are in the registry; the section before is given back and still whole."""
-        before = Draft(self._settings, self.section, None if draft.seen is None else self._folders.seen)
-        self._settings, self.section = draft.settings, draft.section
-        if draft.section is not None and draft.section.dynamic is not None:
-            draft.section.dynamic.begin()
-        self._show_folders(draft)
-        return before
+    def close_after_calls(self, section: SkillSection) -> None:
+        """Close a replaced section once no call runs that began on it."""
 
-    async def undo(self, draft: Draft, before: Draft) -> None:
-        """Go back from a draft that was committed."""
-        self._settings, self.section = before.settings, before.section
-        self._show_folders(before)
-        await self.drop(draft)
-
-    def _show_folders(self, draft: Draft) -> None:
-        if draft.seen is not None:
-            self._folders.exchange(draft.seen)
-            self._serve_skills(self._folders if self._folders.has_skills else None)
-
-    async def finish(self, before: Draft) -> None:
-        """Retire the section that was replaced, and follow the files of the new one."""
-        old = before.section
-        if old is not None:
-            old.retire()
-            if self._is_serving:
-                self._end_later(old)
-        if self._is_serving:
-            if self.section is not None:
-                self.section.watch()
-            if before.seen is not None:
-                await self._folders.follow()
-
-    async def drop(self, draft: Draft) -> None:
-        """Leave everything as it is."""
-        if self.section is not None and self.section.dynamic is not None:
-            self.section.dynamic.let_go()
-        if draft.section is not None:
-            await draft.section.close()
-
-    def _end_later(self, section: SkillSection) -> None:
-        """End what a section has open once no call runs any more that began on it."""
-
-        def end() -> None:
+        def close() -> None:
             task = asyncio.get_running_loop().create_task(section.close())
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
 
         self._retired.add(section)
-        section.calls.when_over(end)
+        section.calls.when_idle(close)
 
 
-class _Exchange(Change):
-    """One section in place of another."""
+class _SectionChange(Change):
+    """A section that is ready to replace the one of the component."""
 
-    def __init__(self, skills: Skills, draft: Draft) -> None:
+    def __init__(self, skills: Skills, settings: SkillsSettings | None, snapshots: FolderSnapshots | None) -> None:
+        self.section = None if settings is None else skills.make_section(settings)
         self._skills = skills
-        self._draft = draft
-        self._before: Draft | None = None
+        self._settings = settings
+        self._snapshots = snapshots
+        """The folders, if they are others."""
+        self._before = (skills.settings, skills.section, skills.folders.snapshots)
+        self._is_committed = False
 
     @property
-    def leaving(self) -> Sequence[Capability]:  # type: ignore[override]  # looked at once, when everything is ready
-        return self._skills.leaving(self._draft)
+    def leaving(self) -> Sequence[Capability]:  # type: ignore[override]  # read once, when everything is ready
+        rows = [] if self._skills.section is None else self._skills.section.rows
+        return rows if self._snapshots is None else [*rows, *self._skills.folders.leaving(self._snapshots)]
 
     @property
     def arriving(self) -> Sequence[Capability]:  # type: ignore[override]
-        return [] if self._draft.section is None else self._draft.section.rows
+        return [] if self.section is None else self.section.rows
 
     def commit(self) -> None:
-        self._before = self._skills.commit(self._draft)
+        skills = self._skills
+        self._before, self._is_committed = (skills.settings, skills.section, skills.folders.snapshots), True
+        skills.settings, skills.section = self._settings, self.section
+        if self.section is not None and self.section.dynamic is not None:
+            self.section.dynamic.begin()
+        skills.show_folders(self._snapshots)
 
     async def rollback(self) -> None:
-        if self._before is None:
-            await self._skills.drop(self._draft)
-        else:
-            await self._skills.undo(self._draft, self._before)
+        skills = self._skills
+        if self._is_committed:
+            skills.settings, skills.section, snapshots = self._before
+            skills.show_folders(None if self._snapshots is None else snapshots)
+        if skills.section is not None and skills.section.dynamic is not None:
+            skills.section.dynamic.release()
+        if self.section is not None:
+            await self.section.close()
 
     async def finish(self) -> None:
-        if self._before is not None:
-            await self._skills.finish(self._before)
+        skills, old = self._skills, self._before[1]
+        if old is not None:
+            old.retire()
+            if skills.is_serving:
+                skills.close_after_calls(old)
+        if skills.is_serving:
+            if self.section is not None:
+                self.section.watch()
+            if self._snapshots is not None:
+                await skills.folders.follow()
 
 
-def _folders(settings: SkillsSettings | None) -> Folders:
+def _list_folders(settings: SkillsSettings | None) -> FolderPaths:
     return ([], []) if settings is None else (settings.folders, settings.prompts)

@@ -8,7 +8,8 @@ from typing import Any
 
 from tests.upstreams.internet import Answer, site
 from waypost import Context, Hub
-from waypost.skills.core import CORE, CoreSettings, CoreSkill
+from waypost.skills.core import CORE, CoreSkill
+from waypost.skills.core.inputs import CoreSettings
 from waypost.testing import connect
 from waypost.upstreams.egress import Egress
 from waypost.upstreams.jsonrpc import Reply
@@ -31,14 +32,13 @@ def hub_with(settings: CoreSettings) -> Hub:
 
 
 def add(hub: Hub, one: CoreSkill, settings: CoreSettings) -> None:
-    run = one.make(settings)
     base = {"input": {"type": "string"}, "config": {"type": "object"}}
-    schema = {"type": "object", "properties": base | dict(one.input_schema)}
+    schema = {"type": "object", "properties": base | dict(one.declaration.input_schema or {})}
 
     async def tool(args: dict[str, Any], ctx: Context) -> Any:
-        return await run(args, ctx)
+        return await one.run(args, ctx, settings)
 
-    hub.tool(tool, name=one.name, description=one.description, input_schema=schema)
+    hub.tool(tool, name=one.name, description=one.declaration.description, input_schema=schema)
 
 
 @asynccontextmanager

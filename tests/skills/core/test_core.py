@@ -12,8 +12,8 @@ from aiohttp import web
 from tests.protocol.conftest import asynchronous
 from tests.skills.core.calling import calling, serving, skill
 from waypost.errors import DefinitionError, ToolError
-from waypost.skills.core import CORE, CoreSettings
-from waypost.skills.core.inputs import field, needed, text, whole
+from waypost.skills.core import CORE
+from waypost.skills.core.inputs import CoreSettings, get_field, get_integer, get_text, require_text
 from waypost.upstreams.egress import Egress
 
 FIELDS = {
@@ -30,23 +30,28 @@ KNOWN = {"web_read", "llm", "workflow_run"}
 
 
 def test_every_core_skill_is_there_with_its_typed_fields() -> None:
-    assert {one.name: set(one.input_schema) for one in CORE} == FIELDS
+    assert {one.name: set(one.declaration.input_schema or {}) for one in CORE} == FIELDS
     assert [one.name for one in CORE] == sorted(FIELDS)
 
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_a_skill_describes_itself_and_its_fields(name: str) -> None:
-    one = skill(name)
+    one = skill(name).declaration
 
-    assert one.description.endswith(".")
+    assert one.description and one.description.endswith(".")
     assert one.version == "1.0.0"
-    assert set(one.permissions) <= KNOWN
-    assert "on_error" in one.routes
-    assert all(field["type"] and field["description"] for field in one.input_schema.values())
+    assert set(one.permissions or ()) <= KNOWN
+    assert "on_error" in (one.routes or ())
+    assert all(field["type"] and field["description"] for field in (one.input_schema or {}).values())
 
 
 def test_the_skills_that_bring_in_foreign_text_say_so() -> None:
-    assert {one.name for one in CORE if one.external} == {"api_request", "rss_collector", "web_browse", "web_search"}
+    assert {one.name for one in CORE if one.declaration.external} == {
+        "api_request",
+        "rss_collector",
+        "web_browse",
+        "web_search",
+    }
 
 
 @pytest.mark.parametrize(
@@ -68,7 +73,7 @@ def test_the_skills_that_bring_in_foreign_text_say_so() -> None:
 )
 def test_a_result_takes_a_declared_route(name: str, result: Any, route: str) -> None:
     assert skill(name).branch(result) == route
-    assert route in skill(name).routes
+    assert route in (skill(name).declaration.routes or ())
 
 
 def test_importing_the_skills_loads_none_of_their_libraries() -> None:
@@ -83,33 +88,33 @@ def test_importing_the_skills_loads_none_of_their_libraries() -> None:
 def test_a_typed_field_wins_over_config_and_config_over_input() -> None:
     args = {"input": "c", "config": {"query": "b"}, "query": "a"}
 
-    assert needed(args, "query") == "a"
-    assert needed(args | {"query": None}, "query") == "b"
-    assert needed({"input": " c ", "config": {}}, "query") == "c"
-    assert needed({"input": {"k": 1}}, "query") == '{"k":1}'
+    assert require_text(args, "query") == "a"
+    assert require_text(args | {"query": None}, "query") == "b"
+    assert require_text({"input": " c ", "config": {}}, "query") == "c"
+    assert require_text({"input": {"k": 1}}, "query") == '{"k":1}'
 
 
 @pytest.mark.parametrize("args", [{}, {"input": ""}, {"input": " ", "config": {}}, {"config": None}, {"config": "x"}])
 def test_a_needed_field_that_is_nowhere_is_missing(args: dict[str, Any]) -> None:
     with pytest.raises(ToolError, match="query is missing"):
-        needed(args, "query")
+        require_text(args, "query")
 
 
 @pytest.mark.parametrize(("given", "read"), [(3, 3), ("7", 7), (1000, 50), (None, 10)])
 def test_a_number_is_read_and_cut(given: Any, read: int) -> None:
-    assert whole({"config": {"n": given}}, "n", 10, 50) == read
+    assert get_integer({"config": {"n": given}}, "n", 10, 50) == read
 
 
 @pytest.mark.parametrize("given", [0, -1, True, "many", "", 1.5, [], "9" * 5000, "\u0663"])
 def test_what_is_no_number_above_zero_is_an_error(given: Any) -> None:
     with pytest.raises(ToolError, match="whole number"):
-        whole({"n": given}, "n", 10, 50)
+        get_integer({"n": given}, "n", 10, 50)
 
 
 def test_a_field_of_another_type_is_an_error() -> None:
     with pytest.raises(ToolError, match="url must be text"):
-        text({"url": 5}, "url")
-    assert field({"config": {"url": 0}}, "url") == 0
+        get_text({"url": 5}, "url")
+    assert get_field({"config": {"url": 0}}, "url") == 0
 
 
 @pytest.mark.parametrize("prefix", [(), ("",), ("git", "")])
@@ -143,7 +148,7 @@ async def test_the_operators_search_server_may_be_private_while_pages_may_not() 
         return web.json_response({"results": []})
 
     inside = Egress(allow_private=True)
-    async with serving(answer) as base, calling(allow_private=False, inside=inside, searxng=base) as call:
+    async with serving(answer) as base, calling(allow_private=False, operator_egress=inside, searxng=base) as call:
         assert (await call("web_search", query="x")).structured == {"results": []}
         assert (await call("web_browse", url=base)).is_error
     await inside.close()

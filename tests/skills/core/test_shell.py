@@ -15,8 +15,8 @@ from tests.protocol.conftest import asynchronous
 from tests.skills.core.calling import calling, skill
 from tests.upstreams.conftest import until
 from waypost.errors import ToolError
-from waypost.skills.core import CoreSettings
-from waypost.skills.core.shell import MOST_BYTES, admitted
+from waypost.skills.core.inputs import CoreSettings
+from waypost.skills.core.shell import MAX_OUTPUT_BYTES, parse_command
 from waypost.upstreams.egress import Egress
 
 COMMANDS = ["touch canary", "touch$IFScanary", "/usr/bin/touch canary", "sh -c 'touch canary'", "python3 -c 1"]
@@ -65,7 +65,7 @@ def settings(folder: Path, *allowed: tuple[str, ...], timeout: float = 30.0) -> 
 async def run(given: CoreSettings, command: str, **config: Any) -> dict[str, Any]:
     """The skill without a hub around it, so that a corpus runs fast."""
     context: Any = None
-    answer: dict[str, Any] = await skill("shell").make(given)({"command": command, "config": config}, context)
+    answer: dict[str, Any] = await skill("shell").run({"command": command, "config": config}, context, given)
     return answer
 
 
@@ -159,20 +159,20 @@ async def test_the_skill_is_off_until_the_operator_allows_something(tmp_path: Pa
 )
 def test_a_command_must_begin_with_exactly_the_allowed_words(command: str) -> None:
     with pytest.raises(ToolError, match="not among those"):
-        admitted(command, (("git", "log"), ("git", "status")))
+        parse_command(command, (("git", "log"), ("git", "status")))
 
 
 @pytest.mark.parametrize("command", ["git log", "git log -5", 'git "log" x', "git status"])
 def test_an_allowed_command_may_have_more_words(command: str) -> None:
-    assert admitted(command, (("git", "log"), ("git", "status"))) == shlex.split(command)
+    assert parse_command(command, (("git", "log"), ("git", "status"))) == shlex.split(command)
 
 
 def test_an_allowed_command_that_ends_with_two_dashes_takes_no_options_before_them() -> None:
     allowed = (("grep", "-r", "--"),)
 
-    assert admitted("grep -r -- --include=x .", allowed)
+    assert parse_command("grep -r -- --include=x .", allowed)
     with pytest.raises(ToolError):
-        admitted("grep -r --file=/etc/passwd -- x", allowed)
+        parse_command("grep -r --file=/etc/passwd -- x", allowed)
 
 
 @asynchronous
@@ -205,7 +205,7 @@ async def test_exit_code_and_both_outputs_are_told(tmp_path: Path) -> None:
 async def test_output_is_cut_at_the_limit(tmp_path: Path) -> None:
     answer = await run(settings(tmp_path, ("head",)), "head -c 5000000 /dev/zero")
 
-    assert (len(answer["stdout"]), answer["truncated"], answer["exit_code"]) == (MOST_BYTES, True, 0)
+    assert (len(answer["stdout"]), answer["truncated"], answer["exit_code"]) == (MAX_OUTPUT_BYTES, True, 0)
 
 
 @pytest.mark.parametrize("command", ["no-such-program", "/", "/etc/passwd"])
@@ -218,7 +218,7 @@ async def test_a_program_that_cannot_be_run_is_told_in_one_sentence(command: str
 @pytest.mark.parametrize("command", ["ls 'open", 'ls "open', "ls \\", "ls \0", "ls " + "x" * 40_000])
 def test_a_malformed_command_is_told_in_one_sentence(command: str) -> None:
     with pytest.raises(ToolError, match="The command "):
-        admitted(command, (("ls",),))
+        parse_command(command, (("ls",),))
 
 
 FAMILY = "#!/bin/sh\necho $$ > parent\nsleep 1000 &\necho $! > child\necho ready > ready\nwait\n"

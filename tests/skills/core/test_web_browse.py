@@ -14,7 +14,7 @@ from tests.upstreams.internet import Answer
 from waypost.errors import ToolError
 from waypost.skills.core import bodies
 from waypost.skills.core.bodies import read_page
-from waypost.skills.core.reader import page
+from waypost.skills.core.reader import read_page as parse_page
 
 LONG = "This sentence is part of the article and long enough to count. " * 5
 PAGE = f"""<!doctype html><html><head><title> A  title </title><style>p {{color: red}}</style></head><body>
@@ -147,8 +147,8 @@ async def test_a_reader_that_crashes_costs_one_call(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_first_part_with_enough_text_is_the_main_one() -> None:
-    short = page(f"<article>tiny</article><main>{LONG}</main><p>rest</p>", "http://x.example/", "text", 1000)
-    none = page("<article>tiny</article><p>rest</p>", "http://x.example/", "text", 1000)
+    short = parse_page(f"<article>tiny</article><main>{LONG}</main><p>rest</p>", "http://x.example/", "text", 1000)
+    none = parse_page("<article>tiny</article><p>rest</p>", "http://x.example/", "text", 1000)
 
     assert "rest" not in short["text"]
     assert none["text"] == "tiny\n\nrest"

@@ -24,12 +24,12 @@ _PASS: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXE
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class LinkMet(OSError):
+class LinkFound(OSError):
     """There is a link where none was."""
 
 
 @contextmanager
-def opened(root: Path, parts: Sequence[str], *, make: bool = False) -> Iterator[int]:
+def open_directory(root: Path, parts: Sequence[str], *, make: bool = False) -> Iterator[int]:
     """A directory below another, none of the steps to it a link; with `make`, steps that are not there are made."""
     number = os.open(root, _PASS)
     try:
@@ -45,7 +45,7 @@ def opened(root: Path, parts: Sequence[str], *, make: bool = False) -> Iterator[
         os.close(number)
 
 
-def beginning(directory: int, name: str, most: int) -> bytes | None:
+def read_beginning(directory: int, name: str, most: int) -> bytes | None:
     """Up to so many bytes of a file in an open directory; none, if it is something else."""
     number = _open(name, _READ, directory)
     try:
@@ -62,7 +62,7 @@ def _open(name: str, flags: int, directory: int) -> int:
         return os.open(name, flags, dir_fd=directory)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR) and _is_link(name, directory):
-            raise LinkMet(error.errno, os.strerror(error.errno)) from None
+            raise LinkFound(error.errno, os.strerror(error.errno)) from None
         raise
 
 
@@ -172,7 +172,7 @@ def walk(root: Path) -> Found:
     while pending:
         place = pending.pop()
         try:
-            with opened(root, place) as number:
+            with open_directory(root, place) as number:
                 listed = sorted(_listed(number))
         except OSError as error:
             found.problems.append(problem(root.joinpath(*place), f"cannot be looked through: {error.strerror}"))
@@ -246,9 +246,9 @@ def read(
 def _data(root: Path, place: Place) -> tuple[str, bytes | None]:
     """The bytes of a file, or why there are none."""
     try:
-        with opened(root, place[:-1]) as parent:
-            data = beginning(parent, place[-1], LARGEST + 1)
-    except LinkMet:
+        with open_directory(root, place[:-1]) as parent:
+            data = read_beginning(parent, place[-1], LARGEST + 1)
+    except LinkFound:
         return "is a link and not served; put the file itself there", None
     except OSError as error:
         return f"cannot be read: {error.strerror}", None

@@ -28,11 +28,11 @@ _log: Final = logging.getLogger(__name__)
 _MOST_TOLD: Final = 100
 
 T = TypeVar("T")
-Folders = tuple[Iterable[str], Iterable[str]]
+FolderPaths = tuple[Iterable[str], Iterable[str]]
 """Folders of skills, and of prompts."""
 
 
-class Seen(NamedTuple):
+class FolderSnapshots(NamedTuple):
     """All folders as they were read."""
 
     skills: dict[Path, Snapshot]
@@ -42,7 +42,7 @@ class Seen(NamedTuple):
         """One after the other."""
         return [*self.skills.values(), *self.prompts.values()]
 
-    def is_like(self, other: Seen) -> bool:
+    def is_like(self, other: FolderSnapshots) -> bool:
         """Whether nothing has changed from one to the other, which are the same folders."""
         return all(new.is_like(old) for new, old in zip(self.all(), other.all(), strict=True))
 
@@ -50,7 +50,7 @@ class Seen(NamedTuple):
 class _Made(NamedTuple):
     """What folders come to."""
 
-    seen: Seen
+    seen: FolderSnapshots
     shelf: ServedSkills
     prompts: dict[str, Capability]
     problems: tuple[Problem, ...]
@@ -73,7 +73,7 @@ class SkillFolders(Component):
         self._registry = registry
         self._updated = updated
         self._changed = changed
-        self._seen = Seen({}, {})
+        self._seen = FolderSnapshots({}, {})
         self._shelf = ServedSkills()
         self._prompts: dict[str, Capability] = {}
         self._documents: dict[str, Document] | None = None
@@ -101,7 +101,7 @@ class SkillFolders(Component):
         return [*self._shelf.rows.values(), *self._prompts.values()]
 
     @property
-    def seen(self) -> Seen:
+    def snapshots(self) -> FolderSnapshots:
         """All folders as they were last read."""
         return self._seen
 
@@ -110,20 +110,20 @@ class SkillFolders(Component):
         """Whether there are folders of skills, whatever is in them."""
         return bool(self._seen.skills)
 
-    async def look(self, old: Folders, new: Folders) -> Seen:
+    async def read(self, old: FolderPaths, new: FolderPaths) -> FolderSnapshots:
         """The folders as they are, some of them exchanged for others; what is served goes on being that."""
-        wanted = Seen(
+        wanted = FolderSnapshots(
             _exchanged(self._seen.skills, old[0], new[0], Snapshot()),
             _exchanged(self._seen.prompts, old[1], new[1], Prompts()),
         )
         return await asyncio.to_thread(_look, wanted)
 
-    def leaving(self, seen: Seen) -> list[Capability]:
-        """What has to be out of the registry before `exchange`, so that others can have its names."""
+    def leaving(self, seen: FolderSnapshots) -> list[Capability]:
+        """What has to be out of the registry before `replace`, so that others can have its names."""
         skills = self._shelf.rows.values() if seen.skills.keys() != self._seen.skills.keys() else ()
         return [*skills, *(self._prompts.values() if seen.prompts.keys() != self._seen.prompts.keys() else ())]
 
-    def exchange(self, seen: Seen) -> None:
+    def replace(self, seen: FolderSnapshots) -> None:
         """Serve what was looked at, once what is leaving has left."""
         before = self._shelf
         if seen.skills.keys() != self._seen.skills.keys():
@@ -199,7 +199,7 @@ class SkillFolders(Component):
             else:
                 self._seen = made
 
-    def _look_again(self, before: Seen) -> _Made | Seen:
+    def _look_again(self, before: FolderSnapshots) -> _Made | FolderSnapshots:
         """The folders as they are now, and if that is news, what they come to; not done on the loop."""
         seen = _look(before)
         return seen if seen.is_like(before) else self._made(seen)
@@ -220,7 +220,7 @@ class SkillFolders(Component):
             for place in read.directories
         )
 
-    def _made(self, seen: Seen, before: ServedSkills | None = None) -> _Made:
+    def _made(self, seen: FolderSnapshots, before: ServedSkills | None = None) -> _Made:
         problems = [one for read in seen.all() for one in read.problems]
         skills = [skill for read in seen.skills.values() for skill in read.skills.values()]
         shelf = arrange_skills(skills, before or self._shelf, self._is_foreign, problems)
@@ -270,9 +270,9 @@ def _exchanged(known: Mapping[Path, T], old: Iterable[str], new: Iterable[str], 
     return stay | {root: known.get(root, unread) for root in map(absolute, new)}
 
 
-def _look(seen: Seen) -> Seen:
+def _look(seen: FolderSnapshots) -> FolderSnapshots:
     """All folders as they are now; what has not changed is not read again."""
-    return Seen(
+    return FolderSnapshots(
         {root: snapshot(root, before) for root, before in seen.skills.items()},
         {root: prompts(root, before) for root, before in seen.prompts.items()},
     )

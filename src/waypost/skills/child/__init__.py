@@ -1,1 +1,1 @@
-"""The program a dynamic skill runs in, a process of its own; of the hub it loads nothing but this folder."""
+"""The program that a dynamic skill's process runs; of the hub it loads nothing but this folder."""

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from waypost.skills.child.messages import HEAD, REFUSED, Ask, Call, FromHub, Reply, encode, framed
+from waypost.skills.child.messages import HEAD, REFUSED, Ask, Call, FromHub, Reply, encode, frame
 
 if TYPE_CHECKING:
     import asyncio
 
 
-_CHUNK: Final = 64 * 1024
+_CHUNK_BYTES: Final = 64 * 1024
 _decoder: Final[msgspec.json.Decoder[FromHub]] = msgspec.json.Decoder(FromHub)
 
 
 class Connection:
-    """Messages out and in; a process whose hub is gone ends."""
+    """The socket to the hub; a process whose hub is gone exits."""
 
     def __init__(self, number: int) -> None:
         self._socket = socket.socket(fileno=number)
@@ -31,7 +31,7 @@ class Connection:
         self._sending = threading.Lock()
 
     def fileno(self) -> int:
-        """The number of the socket, for those who wait in another way."""
+        """The file descriptor, for an event loop."""
         return self._socket.fileno()
 
     def send(self, message: msgspec.Struct) -> None:
@@ -39,23 +39,23 @@ class Connection:
         self.send_encoded(encode(message))
 
     def send_encoded(self, body: bytes) -> None:
-        """Send a message that was encoded before."""
+        """Send an encoded message."""
         try:
             with self._sending:
-                self._socket.sendall(framed(body))
+                self._socket.sendall(frame(body))
         except ConnectionError:
             os._exit(0)
 
     def receive(self) -> FromHub:
-        """The next message, waited for."""
+        """Wait for the next message."""
         while (message := self.next()) is None:
             self.read()
         return message
 
     def read(self) -> None:
-        """Take in what has come, or wait until something comes."""
+        """Read what has arrived, or wait for it."""
         try:
-            data = self._socket.recv(_CHUNK)
+            data = self._socket.recv(_CHUNK_BYTES)
         except ConnectionError:
             data = b""
         if not data:
@@ -63,7 +63,7 @@ class Connection:
         self._buffer += data
 
     def next(self) -> FromHub | None:
-        """A message that is here as a whole."""
+        """Return the next complete message, if there is one."""
         if len(self._buffer) < HEAD:
             return None
         end = HEAD + int.from_bytes(self._buffer[:HEAD], "big")
@@ -78,14 +78,14 @@ _ids: Final = itertools.count(1)
 
 
 class Principal(NamedTuple):
-    """Who is calling."""
+    """The authenticated caller."""
 
     id: str
     roles: tuple[str, ...]
 
 
 class Answer(dict[str, Any]):
-    """What the hub answered; its keys can be read as attributes too."""
+    """An answer of the hub; its keys can be read as attributes too."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -95,7 +95,7 @@ class Answer(dict[str, Any]):
 
 
 class Context:
-    """One call: who asked, and what the skill may ask the hub for; an async skill awaits each answer."""
+    """One call: its principal, and the requests that the skill may make to the hub; an async skill awaits them."""
 
     def __init__(self, call: Call, connection: Connection) -> None:
         self.principal = Principal(call.principal, call.roles)
@@ -105,7 +105,7 @@ class Context:
         self._is_over = False
 
     def progress(self, value: float, total: float | None = None, message: str | None = None) -> Any:
-        """Report how far the work is."""
+        """Report progress to the client."""
         return self._ask("progress", value=value, total=total, message=message)
 
     def log(self, level: str, message: str, data: dict[str, Any] | None = None) -> Any:
@@ -113,37 +113,37 @@ class Context:
         return self._ask("log", level=level, message=message, data=data)
 
     def invoke(self, name: str, args: dict[str, Any] | None = None) -> Any:
-        """Call another tool: `text`, `structured` and `isError` of its answer."""
+        """Call another tool; returns its `text`, `structured` and `isError`."""
         return self._ask("invoke", name=name, args=args or {})
 
     def sample(self, messages: Any, **options: Any) -> Any:
-        """Ask the client's model: `text`, `content`, `role` and `model` of its answer."""
+        """Ask the client's model; returns `text`, `content`, `role` and `model`."""
         return self._ask("sample", messages=messages, options=options)
 
     def elicit(self, message: str, schema: Any = None, **options: Any) -> Any:
-        """Ask the person behind the client: `action` and `content` of the answer."""
+        """Ask the person behind the client; returns `action` and `content`."""
         return self._ask("elicit", message=message, schema=schema, options=options)
 
     def state_get(self, key: str) -> Any:
-        """A value the skill kept; `None` if there is none."""
+        """Return a stored value of the skill, or None."""
         return self._ask("state_get", key=key)
 
     def state_put(self, key: str, value: Any) -> Any:
-        """Keep a value for later calls."""
+        """Store a value for later calls."""
         return self._ask("state_put", key=key, value=value)
 
     def state_delete(self, key: str) -> Any:
-        """Forget a value."""
+        """Delete a stored value."""
         return self._ask("state_delete", key=key)
 
     def read_resource(self, uri: str) -> Any:
-        """The contents of a resource, a list."""
+        """Return the list of contents of a resource."""
         return self._ask("read_resource", uri=uri)
 
     def _ask(self, method: str, **params: Any) -> Any:
         raise NotImplementedError
 
-    def _sent(self, method: str, params: dict[str, Any]) -> int:
+    def _send(self, method: str, params: dict[str, Any]) -> int:
         if self._is_over:
             raise RuntimeError("the call is over")
         ask = Ask(self._call, next(_ids), method, params)
@@ -152,26 +152,26 @@ class Context:
 
 
 class BlockingContext(Context):
-    """For skills that are not async; threads of a skill take turns."""
+    """For skills that are not async; threads of a skill ask one after the other."""
 
-    _turn: Final = threading.Lock()
+    _lock: Final = threading.Lock()
 
     def _ask(self, method: str, **params: Any) -> Any:
-        with self._turn:
-            asked = self._sent(method, params)
+        with self._lock:
+            asked = self._send(method, params)
             while True:
                 reply = self._connection.receive()
                 if isinstance(reply, Reply) and reply.id == asked:
-                    return outcome(reply)
+                    return unwrap(reply)
 
     def close(self) -> None:
-        """Leave the socket to whoever waits for the next call, once no thread of the skill reads from it."""
-        with self._turn:
+        """End the call, once no thread of the skill reads from the socket."""
+        with self._lock:
             self._is_over = True
 
 
 class AsyncContext(Context):
-    """For async skills; several questions may be open at once."""
+    """For async skills; several requests may be open at once."""
 
     def __init__(self, call: Call, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(call, connection)
@@ -183,10 +183,10 @@ class AsyncContext(Context):
         if not self._is_listening:
             self._is_listening = True
             self._loop.add_reader(self._connection.fileno(), self._readable)
-        asked = self._sent(method, params)
+        asked = self._send(method, params)
         waiter = self._waiting[asked] = self._loop.create_future()
         try:
-            return outcome(await waiter)
+            return unwrap(await waiter)
         finally:
             del self._waiting[asked]
 
@@ -197,14 +197,14 @@ class AsyncContext(Context):
                 waiter.set_result(reply)
 
     def close(self) -> None:
-        """Leave the socket to whoever waits for the next call."""
+        """End the call, and stop reading the socket on the loop."""
         self._is_over = True
         if self._is_listening:
             self._loop.remove_reader(self._connection.fileno())
 
 
-def outcome(reply: Reply) -> Any:
-    """The hub's answer, or the exception it stands for."""
+def unwrap(reply: Reply) -> Any:
+    """Return the hub's answer, or raise its exception."""
     if reply.error is not None:
         error = getattr(builtins, reply.error, RuntimeError)(reply.message)
         setattr(error, REFUSED, reply.refused)

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-_SET_PDEATHSIG: Final = 1
-_SET_NO_NEW_PRIVS: Final = 38
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_NO_NEW_PRIVS: Final = 38
 
 
 def apply_limits(start: Start) -> None:
-    """Bound what this process can take, and let it end with the hub."""
+    """Set the limits of this process, and have it end with the hub."""
     for kind, most in (
         (resource.RLIMIT_AS, start.memory),
         (resource.RLIMIT_NOFILE, start.files),
@@ -50,22 +50,22 @@ def _tie_to_parent(parent: int) -> None:
 
         prctl = ctypes.CDLL(None).prctl
     except (ImportError, OSError, AttributeError):
-        return  # no Linux: the end of the socket still ends a process that is not busy
-    prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        return  # not Linux: the end of the socket still ends a process that is not busy
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(0)
 
 
 class CpuTime:
-    """Gives every call the same CPU time, though the system counts that of the whole process."""
+    """Gives every call the same CPU time, though the system counts the whole process."""
 
     def __init__(self, seconds: int) -> None:
         self._seconds = seconds
         self._until = 0
 
     def grant(self) -> None:
-        """Let the next call have all of it; the system counts in whole seconds."""
+        """Raise the limit for the next call; the system counts in whole seconds."""
         needed = time.process_time() + self._seconds
         if needed <= self._until:
             return
@@ -111,15 +111,15 @@ _MEMORY: Final = (
 
 
 class Guard:
-    """Refuses the network to those who may not use it, and to all other processes, foreign memory and own limits."""
+    """Refuses child processes, ctypes and changes of limits to every skill, and the network without a permission."""
 
     def __init__(self) -> None:
         self.network = False
-        self._own = False
+        self._is_suspended = False
 
     def install(self) -> None:
-        """Watch from now on; there is no way back."""
-        _without_children()
+        """Start checking; an audit hook cannot be removed."""
+        _disable_fork_exec()
         checks: dict[str, Callable[[tuple[Any, ...]], None]] = {
             **dict.fromkeys(_NETWORK, self._check_network),
             **dict.fromkeys(_PROCESSES, _refuse_process),
@@ -137,20 +137,20 @@ class Guard:
         sys.addaudithook(hook)
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
-        """While this program sets a limit itself."""
-        self._own = True
+    def suspended(self) -> Iterator[None]:
+        """Allow this program to set a limit itself."""
+        self._is_suspended = True
         try:
             yield
         finally:
-            self._own = False
+            self._is_suspended = False
 
     def _check_network(self, _: tuple[Any, ...]) -> None:
         if not self.network:
             raise PermissionError("A skill may use the network only with the permission web_read.")
 
     def _check_limit(self, _: tuple[Any, ...]) -> None:
-        if not self._own:
+        if not self._is_suspended:
             raise PermissionError("A skill may not change the limits of its process.")
 
 
@@ -168,7 +168,7 @@ def _check_kill(args: tuple[Any, ...]) -> None:
 
 
 def _check_open(args: tuple[Any, ...]) -> None:
-    """Keep the environment and memory of other processes, the hub's first, out of easy reach."""
+    """Refuse files of other processes in /proc, such as the hub's environment and memory."""
     path = args[0]
     if isinstance(path, bytes):
         path = os.fsdecode(path)
@@ -179,8 +179,8 @@ def _check_open(args: tuple[Any, ...]) -> None:
         raise PermissionError("A skill may not look into other processes.")
 
 
-def _without_children() -> None:
-    """Close the one way to a process of its own that Python does not notice."""
+def _disable_fork_exec() -> None:
+    """Disable the one way to start a process that raises no audit event."""
     try:
         import _posixsubprocess
     except ImportError:

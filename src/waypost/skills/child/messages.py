@@ -1,4 +1,4 @@
-"""What a hub and a skill's process say to each other: frames of a length and JSON, one call at a time."""
+"""The messages between a hub and a skill's process: a length and JSON each, one call at a time."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from typing import Any, Final
 import msgspec
 
 HEAD: Final = 4
-"""The bytes before each message that say how long it is."""
+"""The bytes of the length before each message."""
 
 SLACK: Final = 64 * 1024
-"""What a message may be longer than the value it carries."""
+"""How many bytes a message may be longer than the value it carries."""
 
 VALUES: Final = ("description", "version", "permissions", "routes", "external", "input_schema")
-"""What a skill's module may say about itself."""
-
+"""The names that a skill's module may declare."""
 
 REFUSED: Final = "waypost_refused"
-"""What is true of an exception by which the hub refused something."""
+"""The attribute of an exception by which the hub refused a request."""
 
 
 class Start(msgspec.Struct, tag="start", frozen=True):
-    """The first message of the hub: what to run, and within which limits."""
+    """The first message of the hub: the skill and its limits."""
 
     name: str
     file: str
@@ -35,7 +34,7 @@ class Start(msgspec.Struct, tag="start", frozen=True):
 
 
 class Ready(msgspec.Struct, tag="ready", frozen=True):
-    """The skill was imported; what its module says about itself, `odd` being what JSON cannot express."""
+    """The skill was imported; the values it declares, and in `odd` the names of those that JSON cannot express."""
 
     values: dict[str, Any]
     odd: list[str]
@@ -53,7 +52,7 @@ class Call(msgspec.Struct, tag="call", frozen=True):
 
 
 class Ask(msgspec.Struct, tag="ask", frozen=True):
-    """A running skill wants something of the hub."""
+    """A request of a running skill to the hub."""
 
     call: int
     id: int
@@ -62,7 +61,7 @@ class Ask(msgspec.Struct, tag="ask", frozen=True):
 
 
 class Reply(msgspec.Struct, tag="reply", frozen=True):
-    """What came of it; `error` is the name of a built-in exception, `refused` if that is no fault of the skill."""
+    """The answer to a request; `error` names a built-in exception, `refused` if it is not the fault of the skill."""
 
     id: int
     value: Any = None
@@ -80,14 +79,14 @@ class Done(msgspec.Struct, tag="done", frozen=True):
 
 
 class Failed(msgspec.Struct, tag="failed", frozen=True):
-    """The skill, or its import, raised; `told` if that says that what was asked cannot be done, and is no crash."""
+    """The skill or its import raised; `is_answer` if the exception is an answer for the caller and no crash."""
 
     call: int
     kind: str
     message: str
     traceback: str = ""
     line: int | None = None
-    told: bool = False
+    is_answer: bool = False
 
 
 FromChild = Ready | Ask | Done | Failed
@@ -96,6 +95,6 @@ FromHub = Start | Call | Reply
 encode: Final = msgspec.json.Encoder().encode
 
 
-def framed(body: bytes) -> bytes:
-    """A message as it goes over the socket."""
+def frame(body: bytes) -> bytes:
+    """Return a message with its length in front."""
     return len(body).to_bytes(HEAD, "big") + body

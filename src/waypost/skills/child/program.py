@@ -1,4 +1,4 @@
-"""The life of a skill's process: limits, import, then one call after the other until the hub is gone."""
+"""The main program of a skill's process: limits, import, then one call after the other until the hub is gone."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from waypost.skills.child.messages import REFUSED, VALUES, Call, Done, Failed, R
 if TYPE_CHECKING:
     import asyncio
 
-_LONGEST_TEXT: Final = 10_000
+_MAX_TEXT_CHARACTERS: Final = 10_000
 _PAIR: Final = 2
 
 
 def main(number: int) -> None:
-    """Serve calls over the socket with that number."""
+    """Serve calls over the socket with this file descriptor."""
     connection = Connection(number)
     start = connection.receive()
     assert isinstance(start, Start)
@@ -43,28 +43,28 @@ def _serve(start: Start, connection: Connection) -> None:
     try:
         skill = Skill(start, connection)
         ready = skill.ready()
-    except BaseException as error:  # whatever an import raises is the hub's to know
-        connection.send(failed(0, error))
+    except BaseException as error:  # any exception of an import is reported to the hub
+        connection.send(describe_error(0, error))
         return
     connection.send(ready)
     while True:
         call = connection.receive()
         if not isinstance(call, Call):
-            continue  # the answer to a question of a call that is over
-        with guard.aside():
+            continue  # a late reply to a request of an earlier call
+        with guard.suspended():
             cpu.grant()
         guard.network = call.network
         connection.send_encoded(skill.answer(call))
 
 
 class Skill:
-    """The module of a skill and how its `run` is called."""
+    """The imported module of a skill."""
 
     def __init__(self, start: Start, connection: Connection) -> None:
         self._connection = connection
-        self._largest = start.result
+        self._max_bytes = start.result
         self._memory = start.memory
-        self._module = _imported(start)
+        self._module = _import(start)
         run = getattr(self._module, "run", None)
         if not callable(run):
             raise MissingRun("it has no function run(args, ctx)")
@@ -74,65 +74,65 @@ class Skill:
         self._runner: asyncio.Runner | None = None
 
     def ready(self) -> Ready:
-        """What the module says about itself."""
+        """Return the values that the module declares."""
         values, odd = {}, []
         for name in VALUES:
             if not hasattr(self._module, name):
                 continue
             try:
                 values[name] = msgspec.json.decode(encode(getattr(self._module, name)))
-            except Exception:  # a value of any type may fail in any way
+            except Exception:  # a value of any type may fail to encode in any way
                 odd.append(name)
         return Ready(values, odd)
 
     def answer(self, call: Call) -> bytes:
-        """Run the skill and encode what came of it."""
+        """Run the skill and return the encoded outcome."""
         try:
-            value = self._on_loop(call) if self._is_async else self._blocking(call)
-            return self._encoded(call, value)
+            value = self._run_async(call) if self._is_async else self._run_blocking(call)
+            return self._encode(call, value)
         except MemoryError as error:
-            told = str(error) or f"the skill reached its memory limit of {self._memory // 1024**2} MiB"
-            return encode(failed(call.number, error, told))
+            message = str(error) or f"the skill reached its memory limit of {self._memory // 1024**2} MiB"
+            return encode(describe_error(call.number, error, message))
         except BaseException as error:  # also SystemExit: a skill ends its call, not its process
-            return encode(failed(call.number, error))
+            return encode(describe_error(call.number, error))
 
-    def _encoded(self, call: Call, value: Any) -> bytes:
+    def _encode(self, call: Call, value: Any) -> bytes:
         branch = None
         if type(value) is tuple and len(value) == _PAIR and isinstance(value[1], str):
             value, branch = value
         try:
             body = encode(Done(call.number, value, branch))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise TypeError(f"the skill returned what cannot be sent as JSON: {error}") from None
-        if len(body) > self._largest:
+            raise TypeError(f"the skill returned a value that cannot be sent as JSON: {error}") from None
+        if len(body) > self._max_bytes:
             raise TooLarge(
-                f"The skill's result takes {len(body):,} bytes, and skills.limits.resultBytes is {self._largest:,}."
+                f"The skill's result takes {len(body):,} bytes, and skills.limits.resultBytes is {self._max_bytes:,}."
             )
         return body
 
-    def _blocking(self, call: Call) -> Any:
+    def _run_blocking(self, call: Call) -> Any:
         context = BlockingContext(call, self._connection)
         try:
-            value = self._started(call, context)
-            return self._loop().run(_awaited(value)) if inspect.isawaitable(value) else value
+            value = self._call(call, context)
+            return self._loop().run(_await(value)) if inspect.isawaitable(value) else value
         finally:
             context.close()
 
-    def _on_loop(self, call: Call) -> Any:
+    def _run_async(self, call: Call) -> Any:
         loop = self._loop()
         context = AsyncContext(call, self._connection, loop.get_loop())
         try:
-            return loop.run(self._settled(call, context))
+            return loop.run(self._run_and_clean_up(call, context))
         finally:
             context.close()
 
-    async def _settled(self, call: Call, context: AsyncContext) -> Any:
+    async def _run_and_clean_up(self, call: Call, context: AsyncContext) -> Any:
         try:
-            return await self._started(call, context)
+            return await self._call(call, context)
         finally:
-            await _settle()
+            await _cancel_tasks()
 
-    def _started(self, call: Call, context: Any) -> Any:
+    def _call(self, call: Call, context: Any) -> Any:
         return self._run(call.args, context) if self._takes_context else self._run(call.args)
 
     def _loop(self) -> asyncio.Runner:
@@ -144,15 +144,15 @@ class Skill:
 
 
 class MissingRun(Exception):
-    """The module has no `run` that can be called."""
+    """The module has no callable `run`."""
 
 
 class TooLarge(Exception):
-    """The result is over its limit, which is no crash."""
+    """The result is over its limit."""
 
 
-async def _settle() -> None:
-    """Stop what an async skill left running."""
+async def _cancel_tasks() -> None:
+    """Cancel tasks that an async skill left running."""
     import asyncio
 
     left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
@@ -161,17 +161,17 @@ async def _settle() -> None:
     await asyncio.gather(*left, return_exceptions=True)
 
 
-async def _awaited(value: Any) -> Any:
+async def _await(value: Any) -> Any:
     return await value
 
 
-def _imported(start: Start) -> ModuleType:
+def _import(start: Start) -> ModuleType:
     module = ModuleType(f"skill_{start.name}")
     module.__file__ = start.file
     sys.modules[module.__name__] = module
     lines = start.source.decode(errors="replace").splitlines(keepends=True)
     linecache.cache[start.file] = (len(start.source), None, lines, start.file)
-    exec(compile(start.source, start.file, "exec"), module.__dict__)  # noqa: S102  # to run it is what this is for
+    exec(compile(start.source, start.file, "exec"), module.__dict__)  # noqa: S102  # running a skill is the purpose
     return module
 
 
@@ -186,33 +186,38 @@ def _takes_context(run: Callable[..., Any]) -> bool:
     raise MissingRun("its run does not take (args, ctx) or (args)")
 
 
-def failed(call: int, error: BaseException, message: str | None = None) -> Failed:
-    """What the hub is told about an exception."""
-    error = _first(error)
+def describe_error(call: int, error: BaseException, message: str | None = None) -> Failed:
+    """Return the message about an exception."""
+    error = _unwrap_group(error)
     try:
         text = str(error) if message is None else message
         trace = "".join(traceback.format_exception(error, limit=-20))
-    except BaseException:  # an exception of the skill's own making that cannot be shown
+    except BaseException:  # an exception class of the skill may fail in `__str__`
         text, trace = "an error that cannot be shown", ""
     line = error.lineno if isinstance(error, SyntaxError) else None
     return Failed(
-        call, type(error).__name__, _sendable(text), _sendable(trace[-_LONGEST_TEXT:]), line, told=_is_told(error)
+        call,
+        type(error).__name__,
+        _to_sendable(text),
+        _to_sendable(trace[-_MAX_TEXT_CHARACTERS:]),
+        line,
+        is_answer=_is_answer(error),
     )
 
 
-def _sendable(text: str) -> str:
-    return text[:_LONGEST_TEXT].encode(errors="replace").decode()
+def _to_sendable(text: str) -> str:
+    return text[:_MAX_TEXT_CHARACTERS].encode(errors="replace").decode()
 
 
-def _is_told(error: BaseException) -> bool:
-    """Whether it is the exception with which tools say what is wrong themselves, a refusal of the hub, or a limit's."""
+def _is_answer(error: BaseException) -> bool:
+    """Return whether an exception is an answer: a ToolError, a refusal of the hub, or a result over its limit."""
     if isinstance(error, BaseExceptionGroup):
-        return all(map(_is_told, error.exceptions))
+        return all(map(_is_answer, error.exceptions))
     names = [(kind.__module__, kind.__name__) for kind in type(error).__mro__]
     is_refused = isinstance(error, TooLarge) or getattr(error, REFUSED, False) is True
     return is_refused or ("waypost.errors", "ToolError") in names
 
 
-def _first(error: BaseException) -> BaseException:
-    """An exception, or the first one of a group that says nothing but what cannot be done."""
-    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) and _is_told(error) else error
+def _unwrap_group(error: BaseException) -> BaseException:
+    """Return an exception, or the first one of a group that holds only answers."""
+    return _unwrap_group(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) and _is_answer(error) else error

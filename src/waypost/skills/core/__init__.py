@@ -1,12 +1,13 @@
-"""The skills that come with Waypost, each thin over a library or the system."""
+"""The skills that come with Waypost: one module for each, declared as a dynamic skill declares itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, TypeAlias
 
+from waypost.capabilities.context import Context
 from waypost.skills.core import (
     api_request,
     llm_transform,
@@ -18,50 +19,37 @@ from waypost.skills.core import (
     web_search,
 )
 from waypost.skills.core.inputs import CoreSettings
+from waypost.skills.declarations import Declaration
 
-if TYPE_CHECKING:
-    from waypost.skills.core.inputs import Run
-
-
-def _succeeded(result: Any) -> str:
-    return "on_success"
+Run: TypeAlias = Callable[[Mapping[str, Any], Context, CoreSettings], Awaitable[Any]]
 
 
 @dataclass(frozen=True)
 class CoreSkill:
-    """One skill: what the catalogue shows of it, how it is made, and the route that a result takes."""
+    """A core skill: its declaration, the function that runs it, and the route that a result takes."""
 
     name: str
-    description: str
-    version: str
-    permissions: tuple[str, ...]
-    routes: tuple[str, ...]
-    external: bool
-    input_schema: Mapping[str, Any]
-    make: Callable[[CoreSettings], Run]
+    declaration: Declaration
+    run: Run
     branch: Callable[[Any], str]
 
 
-def _skill(module: ModuleType) -> CoreSkill:
-    return CoreSkill(
-        name=module.__name__.rpartition(".")[2],
+def _from_module(module: ModuleType) -> CoreSkill:
+    declaration = Declaration(
         description=module.description,
-        version=module.version,
-        permissions=module.permissions,
-        routes=module.routes,
-        external=module.external,
+        version="1.0.0",
+        permissions=getattr(module, "permissions", ()),
+        routes=getattr(module, "routes", ("on_success", "on_error")),
+        external=getattr(module, "external", False),
         input_schema=module.input_schema,
-        make=module.make,
-        branch=getattr(module, "branch", _succeeded),
     )
+    branch = getattr(module, "branch", lambda result: "on_success")
+    return CoreSkill(module.__name__.rpartition(".")[2], declaration, module.run, branch)
 
 
 CORE: Final = tuple(
-    _skill(module)
-    for module in (
-        *(api_request, llm_transform, rss_collector, send_to_workflow, shell, system_info),
-        *(web_browse, web_search),
+    map(
+        _from_module,
+        (api_request, llm_transform, rss_collector, send_to_workflow, shell, system_info, web_browse, web_search),
     )
 )
-
-__all__ = ["CORE", "CoreSettings", "CoreSkill"]

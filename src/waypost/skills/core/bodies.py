@@ -15,35 +15,40 @@ from waypost.errors import ToolError
 from waypost.execution.processes import make_environment, run_process
 
 # Python knows codecs that take quadratic time or are not text at all; these are the ones of the web.
-_KNOWN: Final = re.compile(
+_CHARSETS: Final = re.compile(
     r"utf-?8|utf-?16(le|be)?|us-ascii|ascii|latin-?1|iso-8859-\d{1,2}|(windows-|cp)125\d|koi8-[ru]|macintosh"
     r"|shift[_-]jis|euc-(jp|kr)|iso-2022-jp|gbk|gb2312|gb18030|big5"
 )
-_NAMED: Final = re.compile(r"charset\s*=\s*[\"']?\s*([\w-]{1,40})", re.IGNORECASE)
-_MARKS: Final = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
-_LOOKED_AT: Final = 2048
+_CHARSET: Final = re.compile(r"charset\s*=\s*[\"']?\s*([\w-]{1,40})", re.IGNORECASE)
+_BYTE_ORDER_MARKS: Final = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+_CHARSET_SEARCH_BYTES: Final = 2048
+
+READER: Final = Path(__file__).with_name("reader.py")
+MAX_READER_BYTES: Final = 16 * 1024 * 1024
+READER_TIMEOUT_S: Final = 10.0
+MISSING: Final = "The library {} is missing; it comes with pip install 'waypost[skills]'."
 
 
-def decoded(body: bytes, content_type: str) -> str:
-    """The text of a body, by its mark, its header or what it says of itself; what does not fit is replaced."""
-    for mark, charset in _MARKS:
+def decode(body: bytes, content_type: str) -> str:
+    """Decode a body by its byte order mark, its header or its own declaration; undecodable bytes are replaced."""
+    for mark, charset in _BYTE_ORDER_MARKS:
         if body.startswith(mark):
             return body.decode(charset, "replace")
-    named = _NAMED.search(content_type) or _NAMED.search(body[:_LOOKED_AT].decode("latin-1"))
-    charset = named[1].lower() if named else "utf-8"
+    declared = _CHARSET.search(content_type) or _CHARSET.search(body[:_CHARSET_SEARCH_BYTES].decode("latin-1"))
+    charset = declared[1].lower() if declared else "utf-8"
     try:
-        return body.decode(charset if _KNOWN.fullmatch(charset) else "utf-8", "replace")
+        return body.decode(charset if _CHARSETS.fullmatch(charset) else "utf-8", "replace")
     except LookupError:
         return body.decode("utf-8", "replace")
 
 
-def kind_of(content_type: str) -> str:
-    """The media type without its parameters."""
+def media_type(content_type: str) -> str:
+    """Return the media type without its parameters."""
     return content_type.partition(";")[0].strip().lower()
 
 
 def is_text(kind: str) -> bool:
-    """Whether a media type is read as text."""
+    """Return whether a media type is read as text."""
     return (
         kind.startswith("text/")
         or kind.endswith(("+json", "+xml"))
@@ -52,36 +57,30 @@ def is_text(kind: str) -> bool:
     )
 
 
-READER: Final = Path(__file__).with_name("reader.py")
-MOST_BYTES: Final = 16 * 1024 * 1024
-WITHIN: Final = 10.0
-MISSING: Final = "The library {} is missing; it comes with pip install 'waypost[skills]'."
+async def read_page(
+    html: str, url: str, form: str, max_characters: int, within: float = READER_TIMEOUT_S
+) -> dict[str, Any]:
+    """Return a page's title, main text and links."""
+    request = {"what": "page", "url": url, "form": form, "max_characters": max_characters}
+    return await _run_reader(request, html.encode("utf-8", "replace"), within)
 
 
-async def read_page(html: str, url: str, form: str, most: int, within: float = WITHIN) -> dict[str, Any]:
-    """A page's title, readable part and links."""
-    return await _read(
-        {"what": "page", "url": url, "form": form, "most": most}, html.encode("utf-8", "replace"), within
-    )
+async def read_feed(body: bytes, url: str, content_type: str) -> dict[str, Any]:
+    """Return a feed's title and items."""
+    return await _run_reader({"what": "feed", "url": url, "type": content_type}, body, READER_TIMEOUT_S)
 
 
-async def read_feed(body: bytes, url: str, content_type: str, within: float = WITHIN) -> dict[str, Any]:
-    """A feed's title and items."""
-    return await _read({"what": "feed", "url": url, "type": content_type}, body, within)
-
-
-async def _read(asked: dict[str, Any], document: bytes, within: float) -> dict[str, Any]:
+async def _run_reader(request: dict[str, Any], document: bytes, within: float) -> dict[str, Any]:
+    # Parsers can be kept busy for minutes by a hostile page, and a thread cannot be stopped.
     directory = Path(tempfile.gettempdir())
-    variables = make_environment(directory) | {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
-    given = msgspec.json.encode(asked) + b"\n" + document
     try:
         ended = await run_process(
             (sys.executable, "-P", str(READER)),
             directory,
-            variables,
+            make_environment(directory) | {"PYTHONPATH": os.environ.get("PYTHONPATH", "")},
             within=within,
-            max_bytes=MOST_BYTES,
-            stdin_data=given,
+            max_bytes=MAX_READER_BYTES,
+            stdin_data=msgspec.json.encode(request) + b"\n" + document,
         )
     except TimeoutError:
         raise ToolError(f"What was fetched could not be read within {within:g} s.") from None

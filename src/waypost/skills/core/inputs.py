@@ -2,42 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from waypost.errors import DefinitionError, ToolError
 
 if TYPE_CHECKING:
-    from waypost.capabilities.context import Context
-    from waypost.upstreams.egress import Egress
+    from waypost.upstreams.egress import Egress  # loads aiohttp
 
-    Run = Callable[[Mapping[str, Any], Context], Awaitable[Any]]
-    """A skill at work: its arguments and the call's context in, plain data or text out."""
+MAX_CONCURRENT_FEEDS: Final = 4
 
 
 @dataclass(frozen=True)
 class CoreSettings:
-    """The surroundings of the core skills; `inside` fetches from addresses that the operator wrote down."""
+    """The operator's settings for core skills; no argument of a call changes them.
+
+    `egress` reaches the addresses that callers name, `operator_egress` those that the operator configured.
+    """
 
     egress: Egress
-    inside: Egress | None = None
+    operator_egress: Egress | None = None
     searxng: str | None = None
     shell_allowed: tuple[tuple[str, ...], ...] = ()
     shell_directory: Path = Path()
     data_directory: Path = Path()
     timeout: float = 30.0
+    feed_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_CONCURRENT_FEEDS))
 
     def __post_init__(self) -> None:
         if not all(prefix and all(prefix) for prefix in self.shell_allowed):
             raise DefinitionError("A command allowed to the shell skill needs at least a program.")
 
 
-def field(args: Mapping[str, Any], name: str) -> Any:
-    """A typed field, or the same key of `config`, or nothing."""
+def get_field(args: Mapping[str, Any], name: str) -> Any:
+    """Return a typed field, else the same key of `config`, else None."""
     given = args.get(name)
     if given is not None:
         return given
@@ -45,9 +48,9 @@ def field(args: Mapping[str, Any], name: str) -> Any:
     return config.get(name) if isinstance(config, Mapping) else None
 
 
-def text(args: Mapping[str, Any], name: str) -> str:
-    """A field of text; empty if it is not there."""
-    given = field(args, name)
+def get_text(args: Mapping[str, Any], name: str) -> str:
+    """Return a text field, or an empty text."""
+    given = get_field(args, name)
     if given is None:
         return ""
     if not isinstance(given, str):
@@ -55,28 +58,28 @@ def text(args: Mapping[str, Any], name: str) -> str:
     return given
 
 
-def needed(args: Mapping[str, Any], name: str) -> str:
-    """A field of text, or the whole input in its place; one of them must be there."""
-    given = (text(args, name) or input_text(args)).strip()
+def require_text(args: Mapping[str, Any], name: str) -> str:
+    """Return a text field, or the whole input in its place; one of them must be given."""
+    given = (get_text(args, name) or get_input(args)).strip()
     if not given:
         raise ToolError(f"{name} is missing.")
     return given
 
 
-def whole(args: Mapping[str, Any], name: str, default: int, most: int) -> int:
-    """A whole number from 1 to `most`; more than that is cut."""
-    given = field(args, name)
+def get_integer(args: Mapping[str, Any], name: str, default: int, maximum: int) -> int:
+    """Return an integer of at least 1; one above the maximum becomes the maximum."""
+    given = get_field(args, name)
     if given is None:
         return default
     if isinstance(given, str) and given.isascii() and given.isdigit() and len(given) < 10:
         given = int(given)
     if not isinstance(given, int) or isinstance(given, bool) or given < 1:
         raise ToolError(f"{name} must be a whole number above 0.")
-    return min(given, most)
+    return min(given, maximum)
 
 
-def input_text(args: Mapping[str, Any]) -> str:
-    """The input as text; data is written as JSON."""
+def get_input(args: Mapping[str, Any]) -> str:
+    """Return the input as text; data becomes JSON."""
     given = args.get("input")
     if given is None:
         return ""

@@ -1,4 +1,4 @@
-"""Pages and feeds as data: a program of its own, because parsers can be kept busy for minutes by a hostile page.
+"""Pages and feeds as data: a separate program, because a hostile page can keep a parser busy for minutes.
 
 It reads a line of JSON and the document from its input and writes JSON. It imports nothing of Waypost, so that it
 starts fast; `bodies.py` runs it.
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 CPU_SECONDS: Final = 10
 MEMORY_BYTES: Final = 1024**3
-MOST_LINKS: Final = 500
-MOST_SUMMARY: Final = 1000
-ENOUGH: Final = 200
-"""Characters that make a part of a page its main part."""
+MAX_LINKS: Final = 500
+MAX_SUMMARY_CHARACTERS: Final = 1000
+MIN_MAIN_CHARACTERS: Final = 200
+"""An element with at least so much text counts as the main part of a page."""
 
 _NOISE: Final = (
     *("script", "style", "noscript", "template", "svg", "canvas", "iframe", "object", "form", "button", "select"),
@@ -37,13 +37,13 @@ _PARAGRAPHS: Final = frozenset(
     | set(_HEADINGS)
 )
 _LINES: Final = frozenset({"br", "li", "tr", "dt", "dd", "figcaption", "option"})
-_KEPT: Final = "\0"
-"""Marks a line whose blanks stay; no page holds it, since HTML has no such character."""
+_PRESERVED: Final = "\0"
+"""Marks a line whose whitespace stays; HTML has no such character."""
 _EMPHASIS: Final = {"strong": "**", "b": "**", "em": "*", "i": "*", "code": "`"}
 
 
-def page(html: str, url: str, form: str, most: int) -> dict[str, Any]:
-    """The title and the readable part of a page, as text, Markdown or HTML, and where it links to."""
+def read_page(html: str, url: str, form: str, max_characters: int) -> dict[str, Any]:
+    """Return the title and main part of a page, as text, Markdown or HTML, and its links."""
     from selectolax.lexbor import LexborHTMLParser
 
     tree = LexborHTMLParser(html)
@@ -51,42 +51,42 @@ def page(html: str, url: str, form: str, most: int) -> dict[str, Any]:
     title = " ".join(heading.text().split()) if heading is not None else ""
     found: dict[str, Any] = {"url": url, "title": title}
     if form == "html":
-        return found | _cut("html", html, most)
-    links = _links(tree.css("a[href]"), url)
+        return found | _truncate("html", html, max_characters)
+    links = _list_links(tree.css("a[href]"), url)
     if form == "links":
         return found | {"links": links}
     for node in tree.css(", ".join(_NOISE)):
         node.decompose()
-    main = _main_part([node for query in _MAIN for node in tree.css(query)[:1]])
-    text = _Writing(url, form == "markdown").written(main) if main is not None else ""
-    return found | _cut("text", text, most) | {"links": links}
+    main = _find_main([node for query in _MAIN for node in tree.css(query)[:1]])
+    text = _TextWriter(url, form == "markdown").write(main) if main is not None else ""
+    return found | _truncate("text", text, max_characters) | {"links": links}
 
 
-def _cut(name: str, text: str, most: int) -> dict[str, Any]:
-    return {name: text[:most], "truncated": len(text) > most}
+def _truncate(name: str, text: str, max_characters: int) -> dict[str, Any]:
+    return {name: text[:max_characters], "truncated": len(text) > max_characters}
 
 
-def _main_part(candidates: list[LexborNode]) -> LexborNode | None:
-    """The first part that holds enough text, else the whole."""
+def _find_main(candidates: list[LexborNode]) -> LexborNode | None:
+    """Return the first element with enough text, else the last, which is the whole page."""
     for node in candidates:
-        if len(node.text().strip()) >= ENOUGH:
+        if len(node.text().strip()) >= MIN_MAIN_CHARACTERS:
             return node
     return candidates[-1] if candidates else None
 
 
-def _links(nodes: list[LexborNode], base: str) -> list[dict[str, str]]:
-    """Web links, each once, in the order of the page."""
+def _list_links(nodes: list[LexborNode], base: str) -> list[dict[str, str]]:
+    """Return the web links, each once, in the order of the page."""
     found: dict[str, str] = {}
     for node in nodes:
-        to = _web_address(base, node.attributes.get("href") or "")
+        to = _resolve_url(base, node.attributes.get("href") or "")
         if to and to not in found:
             found[to] = " ".join(node.text().split())[:200]
-            if len(found) == MOST_LINKS:
+            if len(found) == MAX_LINKS:
                 break
     return [{"text": text, "url": to} for to, text in found.items()]
 
 
-def _web_address(base: str, to: str) -> str:
+def _resolve_url(base: str, to: str) -> str:
     try:
         whole = urljoin(base, to.strip()).partition("#")[0]
         return whole if urlsplit(whole).scheme in ("http", "https") else ""
@@ -95,7 +95,7 @@ def _web_address(base: str, to: str) -> str:
 
 
 def _walk(root: LexborNode) -> Iterator[tuple[LexborNode, bool]]:
-    """Every node of a tree when it begins and when it ends; no recursion, since pages nest without limit."""
+    """Yield every node of a tree where it begins and where it ends; pages nest too deeply for recursion."""
     node = root
     while True:
         yield node, True
@@ -113,26 +113,26 @@ def _walk(root: LexborNode) -> Iterator[tuple[LexborNode, bool]]:
             node = node.parent
 
 
-class _Writing:
-    """Text with its paragraphs, and as Markdown also with its headings, lists, links and emphasis."""
+class _TextWriter:
+    """Writes text with paragraphs, and as Markdown also headings, lists, links and emphasis."""
 
     def __init__(self, base: str, markdown: bool) -> None:
         self._base = base
         self._markdown = markdown
         self._out: list[str] = []
-        self._kept_as_is = 0
+        self._preformatted = 0
 
-    def written(self, root: LexborNode) -> str:
-        """The text of a tree."""
+    def write(self, root: LexborNode) -> str:
+        """Return the text of a tree."""
         for node, begins in _walk(root):
             if node.is_text_node:
                 if begins:
-                    self._text(node.text_content or "")
+                    self._write_text(node.text_content or "")
             elif node.tag and begins:
                 self._begin(node, node.tag)
             elif node.tag:
                 self._end(node, node.tag)
-        return _tidy("".join(self._out))
+        return _collapse("".join(self._out))
 
     def _begin(self, node: LexborNode, tag: str) -> None:
         if tag in _PARAGRAPHS:
@@ -143,18 +143,18 @@ class _Writing:
             self._out.append(" ")
         if self._markdown:
             self._out.append(self._mark(node, tag, True))
-        self._kept_as_is += tag == "pre"
+        self._preformatted += tag == "pre"
 
     def _end(self, node: LexborNode, tag: str) -> None:
-        self._kept_as_is -= tag == "pre"
+        self._preformatted -= tag == "pre"
         if self._markdown:
             self._out.append(self._mark(node, tag, False))
         if tag in _PARAGRAPHS:
             self._out.append("\n\n")
 
-    def _text(self, text: str) -> None:
-        if self._kept_as_is:
-            self._out.append(_KEPT + text.replace("\n", "\n" + _KEPT))
+    def _write_text(self, text: str) -> None:
+        if self._preformatted:
+            self._out.append(_PRESERVED + text.replace("\n", "\n" + _PRESERVED))
             return
         words = " ".join(text.split())
         before = " " if text[:1].isspace() else ""
@@ -162,52 +162,52 @@ class _Writing:
         self._out.append(f"{before}{words}{after}" if words else " ")
 
     def _mark(self, node: LexborNode, tag: str, begins: bool) -> str:
-        """What Markdown writes where an element begins or ends."""
+        """Return the Markdown mark for the begin or end of an element."""
         if tag in _EMPHASIS:
-            return "" if self._kept_as_is else _EMPHASIS[tag]
+            return "" if self._preformatted else _EMPHASIS[tag]
         if tag == "pre":
             return "```\n" if begins else "\n```"
-        if tag == "a" and (to := _web_address(self._base, node.attributes.get("href") or "")):
+        if tag == "a" and (to := _resolve_url(self._base, node.attributes.get("href") or "")):
             return "[" if begins else f"]({to})"
         return (_HEADINGS.get(tag) or ("- " if tag == "li" else "")) if begins else ""
 
 
-def _tidy(text: str) -> str:
-    """Single blanks within lines outside code, at most one empty line between them."""
+def _collapse(text: str) -> str:
+    """Collapse whitespace outside code, and empty lines to at most one."""
     lines: list[str] = []
     for line in text.split("\n"):
-        plain = line.replace(_KEPT, "").rstrip() if _KEPT in line else " ".join(line.split())
+        plain = line.replace(_PRESERVED, "").rstrip() if _PRESERVED in line else " ".join(line.split())
         if plain or (lines and lines[-1]):
             lines.append(plain)
     return "\n".join(lines).strip()
 
 
-def feed(body: bytes, url: str, content_type: str) -> dict[str, Any]:
-    """The title of a feed and its items; `known` says whether it is a feed at all."""
+def read_feed(body: bytes, url: str, content_type: str) -> dict[str, Any]:
+    """Return the title of a feed and its items; `known` is whether it is a feed at all."""
     import feedparser  # type: ignore[import-untyped]
 
-    # A stream: text or bytes would be taken for an address or a file's name first.
+    # A stream, because feedparser would try text or bytes as a URL or a file name first.
     headers = {"content-type": content_type, "content-location": url}
     parsed = feedparser.parse(
         io.BytesIO(body), response_headers=headers, sanitize_html=False, resolve_relative_uris=False
     )
-    items = [_item(entry, url) for entry in parsed.entries]
-    return {"known": bool(parsed.version or items), "title": _plain(parsed.feed.get("title")), "items": items}
+    items = [_to_item(entry, url) for entry in parsed.entries]
+    return {"known": bool(parsed.version or items), "title": _to_plain_text(parsed.feed.get("title")), "items": items}
 
 
-def _item(entry: Mapping[str, Any], base: str) -> dict[str, Any]:
-    link = _web_address(base, str(entry.get("link") or ""))
+def _to_item(entry: Mapping[str, Any], base: str) -> dict[str, Any]:
+    link = _resolve_url(base, str(entry.get("link") or ""))
     summary = entry.get("summary") or ""
     return {
         "id": str(entry.get("id") or link),
-        "title": _plain(entry.get("title")),
+        "title": _to_plain_text(entry.get("title")),
         "url": link,
-        "published": _moment(entry.get("published_parsed") or entry.get("updated_parsed")),
-        "summary": _plain(summary)[:MOST_SUMMARY],
+        "published": _to_timestamp(entry.get("published_parsed") or entry.get("updated_parsed")),
+        "summary": _to_plain_text(summary)[:MAX_SUMMARY_CHARACTERS],
     }
 
 
-def _plain(html: Any) -> str:
+def _to_plain_text(html: Any) -> str:
     from selectolax.lexbor import LexborHTMLParser
 
     text = str(html or "")
@@ -216,7 +216,7 @@ def _plain(html: Any) -> str:
     return " ".join(text.split())
 
 
-def _moment(parsed: Any) -> str | None:
+def _to_timestamp(parsed: Any) -> str | None:
     try:
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(calendar.timegm(parsed))) if parsed else None
     except (ValueError, OverflowError, TypeError):
@@ -224,16 +224,18 @@ def _moment(parsed: Any) -> str | None:
 
 
 def main() -> None:
-    """Serve one request from standard input."""
+    """Answer one request from standard input."""
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    asked = json.loads(sys.stdin.buffer.readline())
+    request = json.loads(sys.stdin.buffer.readline())
     document = sys.stdin.buffer.read()
     try:
-        if asked["what"] == "page":
-            answer = page(document.decode("utf-8", "replace"), asked["url"], asked["form"], asked["most"])
+        if request["what"] == "page":
+            answer = read_page(
+                document.decode("utf-8", "replace"), request["url"], request["form"], request["max_characters"]
+            )
         else:
-            answer = feed(document, asked["url"], asked["type"])
+            answer = read_feed(document, request["url"], request["type"])
     except ImportError as error:
         answer = {"missing": error.name}
     sys.stdout.write(json.dumps(answer))

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from waypost.capabilities.context import Context
 from waypost.errors import ToolError
 from waypost.skills.core.bodies import read_feed
-from waypost.skills.core.inputs import CoreSettings, field, input_text, whole
-
-if TYPE_CHECKING:
-    from waypost.capabilities.context import Context
-    from waypost.skills.core.inputs import Run
+from waypost.skills.core.inputs import CoreSettings, get_field, get_input, get_integer
 
 description = "Collect the newest items of one or more RSS or Atom feeds."
-version = "1.0.0"
 permissions = ("web_read",)
 routes = ("on_items", "on_empty", "on_error")
 external = True
@@ -25,73 +21,65 @@ input_schema: dict[str, Any] = {
     "max_items": {"type": "integer", "minimum": 1, "description": "The most items to return; 20 if left out"},
 }
 
-MOST_BYTES: Final = 2 * 1024 * 1024
-MOST_FEEDS: Final = 20
-MOST_ITEMS: Final = 200
-AT_ONCE: Final = 4
+MAX_FEED_BYTES: Final = 2 * 1024 * 1024
+MAX_FEEDS: Final = 20
+MAX_ITEMS: Final = 200
 
 
-def make(settings: CoreSettings) -> Run:
-    """The skill, fetching through the hub's egress."""
-    places = asyncio.Semaphore(AT_ONCE)
-
-    async def collected(url: str) -> list[dict[str, Any]] | ToolError:
-        try:
-            async with places:
-                return await _items(settings, url)
-        except ToolError as error:
-            return error
-
-    async def run(args: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
-        urls = _urls(args)
-        most = whole(args, "max_items", 20, MOST_ITEMS)
-        answers = dict(zip(urls, await asyncio.gather(*map(collected, urls)), strict=True))
-        failed = {url: answer for url, answer in answers.items() if isinstance(answer, ToolError)}
-        if len(failed) == len(urls):
-            raise failed[urls[0]]
-        items = _newest(item for answer in answers.values() if isinstance(answer, list) for item in answer)
-        errors = [{"url": url, "error": error.message} for url, error in failed.items()]
-        return {"items": items[:most]} | ({"errors": errors} if errors else {})
-
-    return run
+async def run(args: Mapping[str, Any], ctx: Context, settings: CoreSettings) -> dict[str, Any]:
+    """Return the newest items of all feeds; it fails only if every feed does."""
+    urls = _list_urls(args)
+    maximum = get_integer(args, "max_items", 20, MAX_ITEMS)
+    answers = dict(zip(urls, await asyncio.gather(*(_collect(settings, url) for url in urls)), strict=True))
+    failed = {url: answer for url, answer in answers.items() if isinstance(answer, ToolError)}
+    if len(failed) == len(urls):
+        raise failed[urls[0]]
+    items = _sort_newest(item for answer in answers.values() if isinstance(answer, list) for item in answer)
+    errors = [{"url": url, "error": error.message} for url, error in failed.items()]
+    return {"items": items[:maximum]} | ({"errors": errors} if errors else {})
 
 
 def branch(result: Mapping[str, Any]) -> str:
-    """The route that a result takes."""
+    """Return the route of a result."""
     return "on_items" if result["items"] else "on_empty"
 
 
-def _urls(args: Mapping[str, Any]) -> list[str]:
-    """The feeds that are asked for, each once."""
-    several = field(args, "urls") or []
-    one = field(args, "url")
+def _list_urls(args: Mapping[str, Any]) -> list[str]:
+    """Return the requested feeds, each once."""
+    several = get_field(args, "urls") or []
+    one = get_field(args, "url")
     if not isinstance(several, list) or not all(isinstance(url, str) for url in (*several, one or "")):
         raise ToolError("url must be text, and urls a list of text.")
-    urls = list(dict.fromkeys([*([one] if one else []), *several] or input_text(args).replace(",", " ").split()))
+    urls = list(dict.fromkeys([*([one] if one else []), *several] or get_input(args).replace(",", " ").split()))
     if not urls:
         raise ToolError("url is missing.")
-    if len(urls) > MOST_FEEDS:
-        raise ToolError(f"More than {MOST_FEEDS} feeds at once are not collected.")
+    if len(urls) > MAX_FEEDS:
+        raise ToolError(f"More than {MAX_FEEDS} feeds at once are not collected.")
     return urls
 
 
-async def _items(settings: CoreSettings, url: str) -> list[dict[str, Any]]:
-    fetched = await settings.egress.request("GET", url, within=settings.timeout, most_bytes=MOST_BYTES)
-    if fetched.status >= 400:
-        raise ToolError(f"The feed answered {fetched.status}.")
-    read = await read_feed(fetched.body, fetched.url, fetched.headers.get("Content-Type", ""))
-    if not read["known"]:
-        raise ToolError("What was fetched is not a feed.")
-    return [item | {"feed": read["title"]} for item in read["items"]]
+async def _collect(settings: CoreSettings, url: str) -> list[dict[str, Any]] | ToolError:
+    """Return the items of a feed, or why there are none."""
+    try:
+        async with settings.feed_slots:
+            response = await settings.egress.request("GET", url, within=settings.timeout, most_bytes=MAX_FEED_BYTES)
+            if response.status >= 400:
+                raise ToolError(f"The feed answered {response.status}.")
+            feed = await read_feed(response.body, response.url, response.headers.get("Content-Type", ""))
+            if not feed["known"]:
+                raise ToolError("What was fetched is not a feed.")
+    except ToolError as error:
+        return error
+    return [item | {"feed": feed["title"]} for item in feed["items"]]
 
 
-def _newest(items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The newest first, those without a date last, and what has the same id or link only once."""
+def _sort_newest(items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return items newest first, undated ones last, and items with a known id or link only once."""
     kept = []
     seen: set[str] = set()
     for item in sorted(items, key=lambda item: item["published"] or "", reverse=True):
-        marks = {mark for mark in (item["id"], item["url"]) if mark}
-        if not marks & seen:
+        keys = {key for key in (item["id"], item["url"]) if key}
+        if not keys & seen:
             kept.append(item)
-        seen |= marks
+        seen |= keys
     return kept

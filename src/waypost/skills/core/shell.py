@@ -8,64 +8,29 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from waypost.capabilities.context import Context
 from waypost.errors import ToolError
 from waypost.execution.processes import make_environment, run_process
-from waypost.skills.core.inputs import CoreSettings, needed
-
-if TYPE_CHECKING:
-    from waypost.capabilities.context import Context
-    from waypost.skills.core.inputs import Run
+from waypost.skills.core.inputs import CoreSettings, require_text
 
 description = "Run a command that the operator of this hub allowed."
-version = "1.0.0"
-permissions: tuple[str, ...] = ()
-routes = ("on_success", "on_error")
-external = False
 input_schema: dict[str, Any] = {
     "command": {"type": "string", "description": "The command and its arguments; there are no pipes or variables"}
 }
 
-MOST_BYTES: Final = 256 * 1024
-LONGEST: Final = 32 * 1024
+MAX_OUTPUT_BYTES: Final = 256 * 1024
+MAX_COMMAND_CHARACTERS: Final = 32 * 1024
 
 
-def make(settings: CoreSettings) -> Run:
-    """The skill; without allowed commands it refuses everything."""
-
-    async def run(args: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
-        argv = admitted(needed(args, "command"), settings.shell_allowed)
-        return await _run(argv, settings)
-
-    return run
-
-
-def branch(result: Mapping[str, Any]) -> str:
-    """The route that a result takes."""
-    return "on_success" if result["exit_code"] == 0 else "on_error"
-
-
-def admitted(command: str, allowed: Sequence[tuple[str, ...]]) -> list[str]:
-    """The words of a command, if they begin with an allowed one."""
-    if not allowed:
-        raise ToolError("The shell skill is off; only the operator's configuration can allow commands.")
-    if len(command) > LONGEST or "\0" in command:
-        raise ToolError("The command is too long or holds a NUL.")
-    try:
-        argv = shlex.split(command)
-    except ValueError:
-        raise ToolError("The command has an open quotation or ends with a backslash.") from None
-    if not any(tuple(argv[: len(prefix)]) == prefix for prefix in allowed):
-        raise ToolError("The command is not among those the operator allows.")
-    return argv
-
-
-async def _run(argv: list[str], settings: CoreSettings) -> dict[str, Any]:
+async def run(args: Mapping[str, Any], ctx: Context, settings: CoreSettings) -> dict[str, Any]:
+    """Run an allowed command; without allowed commands everything is refused."""
+    argv = parse_command(require_text(args, "command"), settings.shell_allowed)
     directory = settings.shell_directory
     try:
         ended = await run_process(
-            argv, directory, make_environment(directory), within=settings.timeout, max_bytes=MOST_BYTES
+            argv, directory, make_environment(directory), within=settings.timeout, max_bytes=MAX_OUTPUT_BYTES
         )
     except TimeoutError:
         raise ToolError(f"The command did not end within {settings.timeout:g} s.") from None
@@ -77,3 +42,23 @@ async def _run(argv: list[str], settings: CoreSettings) -> dict[str, Any]:
         "stderr": ended.err.decode("utf-8", "replace"),
         "truncated": ended.truncated,
     }
+
+
+def branch(result: Mapping[str, Any]) -> str:
+    """Return the route of a result."""
+    return "on_success" if result["exit_code"] == 0 else "on_error"
+
+
+def parse_command(command: str, allowed: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return the words of a command that begins with an allowed one."""
+    if not allowed:
+        raise ToolError("The shell skill is off; only the operator's configuration can allow commands.")
+    if len(command) > MAX_COMMAND_CHARACTERS or "\0" in command:
+        raise ToolError("The command is too long or holds a NUL.")
+    try:
+        argv = shlex.split(command)
+    except ValueError:
+        raise ToolError("The command has an open quotation or ends with a backslash.") from None
+    if not any(tuple(argv[: len(prefix)]) == prefix for prefix in allowed):
+        raise ToolError("The command is not among those the operator allows.")
+    return argv

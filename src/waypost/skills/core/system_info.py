@@ -1,4 +1,4 @@
-"""The core skill that tells how the hub's machine is doing, without names, users or environment."""
+"""The core skill that reports on the hub's machine, without names, users or environment."""
 
 from __future__ import annotations
 
@@ -7,77 +7,53 @@ import os
 import platform
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from waypost.capabilities.context import Context
 from waypost.skills.core.inputs import CoreSettings
 from waypost.version import __version__
 
-if TYPE_CHECKING:
-    from waypost.capabilities.context import Context
-    from waypost.skills.core.inputs import Run
-
-description = "Tell the platform, load, memory and disk space of the hub's machine."
-version = "1.0.0"
-permissions: tuple[str, ...] = ()
-routes = ("on_success", "on_error")
-external = False
+description = "Report the platform, load, memory and disk space of the hub's machine."
 input_schema: dict[str, Any] = {}
 
 
-def make(settings: CoreSettings) -> Run:
-    """The skill, looking at the disk of the data directory."""
-
-    async def run(args: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
-        return await asyncio.to_thread(_facts, settings.data_directory)
-
-    return run
+async def run(args: Mapping[str, Any], ctx: Context, settings: CoreSettings) -> dict[str, Any]:
+    """Collect the figures; the disk is that of the data directory."""
+    return await asyncio.to_thread(_collect, settings.data_directory)
 
 
-def _facts(directory: Path) -> dict[str, Any]:
+def _collect(directory: Path) -> dict[str, Any]:
+    uptime = _read_proc("uptime").split()
+    load = disk = None
+    with suppress(OSError, AttributeError):
+        load = [round(value, 2) for value in os.getloadavg()]
+    with suppress(OSError):
+        usage = shutil.disk_usage(directory)
+        disk = {"total_bytes": usage.total, "free_bytes": usage.free}
     return {
         "waypost": __version__,
         "python": platform.python_version(),
         "platform": {"system": platform.system(), "release": platform.release(), "machine": platform.machine()},
         "cpu_count": os.cpu_count(),
-        "load": _load(),
-        "memory": _memory(),
-        "uptime_seconds": _uptime(),
-        "disk": _disk(directory),
+        "load": load,
+        "memory": _read_memory(),
+        "uptime_seconds": int(float(uptime[0])) if uptime else None,
+        "disk": disk,
     }
 
 
-def _load() -> list[float] | None:
-    try:
-        return [round(value, 2) for value in os.getloadavg()]
-    except (OSError, AttributeError):
-        return None
-
-
-def _memory() -> dict[str, int] | None:
-    """Bytes in all and to be had, where the system says so."""
-    lines = _proc("meminfo").splitlines()
+def _read_memory() -> dict[str, int] | None:
+    lines = _read_proc("meminfo").splitlines()
     found = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)}
     if "MemTotal" not in found:
         return None
     return {"total_bytes": found["MemTotal"], "available_bytes": found.get("MemAvailable", 0)}
 
 
-def _uptime() -> int | None:
-    said = _proc("uptime").split()
-    return int(float(said[0])) if said else None
-
-
-def _proc(name: str) -> str:
+def _read_proc(name: str) -> str:
     try:
         return Path("/proc", name).read_text()
     except OSError:
         return ""
-
-
-def _disk(directory: Path) -> dict[str, int] | None:
-    try:
-        usage = shutil.disk_usage(directory)
-    except OSError:
-        return None
-    return {"total_bytes": usage.total, "free_bytes": usage.free}

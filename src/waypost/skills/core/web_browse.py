@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from waypost.capabilities.context import Context
 from waypost.errors import ToolError
-from waypost.skills.core.bodies import decoded, is_text, kind_of, read_page
-from waypost.skills.core.inputs import CoreSettings, needed, text
-
-if TYPE_CHECKING:
-    from waypost.capabilities.context import Context
-    from waypost.skills.core.inputs import Run
-    from waypost.upstreams.egress import EgressResponse
+from waypost.skills.core.bodies import decode, is_text, media_type, read_page
+from waypost.skills.core.inputs import CoreSettings, get_text, require_text
 
 description = "Fetch a web page and return its readable text, its links or its HTML."
-version = "1.0.0"
 permissions = ("web_read",)
-routes = ("on_success", "on_error")
 external = True
 FORMS: Final = ("text", "markdown", "links", "html")
 input_schema: dict[str, Any] = {
@@ -25,34 +19,26 @@ input_schema: dict[str, Any] = {
     "extract": {"type": "string", "enum": list(FORMS), "description": "What to return; text if left out"},
 }
 
-MOST_BYTES: Final = 4 * 1024 * 1024
-MOST_CHARACTERS: Final = 100_000
+MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
+MAX_TEXT_CHARACTERS: Final = 100_000
 
 
-def make(settings: CoreSettings) -> Run:
-    """The skill, fetching through the hub's egress."""
-
-    async def run(args: Mapping[str, Any], ctx: Context) -> dict[str, Any]:
-        url = needed(args, "url")
-        form = text(args, "extract") or "text"
-        if form not in FORMS:
-            raise ToolError(f"extract must be one of {', '.join(FORMS)}.")
-        headers = {"Accept": "text/html,application/xhtml+xml,text/*;q=0.9,*/*;q=0.5"}
-        fetched = await settings.egress.request("GET", url, headers, within=settings.timeout, most_bytes=MOST_BYTES)
-        return await _page(fetched, form)
-
-    return run
-
-
-async def _page(fetched: EgressResponse, form: str) -> dict[str, Any]:
-    content_type = fetched.headers.get("Content-Type", "text/html")
-    kind = kind_of(content_type)
-    if fetched.status >= 400:
-        raise ToolError(f"The page answered {fetched.status}.")
+async def run(args: Mapping[str, Any], ctx: Context, settings: CoreSettings) -> dict[str, Any]:
+    """Fetch the page through the hub's egress and read it."""
+    url = require_text(args, "url")
+    form = get_text(args, "extract") or "text"
+    if form not in FORMS:
+        raise ToolError(f"extract must be one of {', '.join(FORMS)}.")
+    headers = {"Accept": "text/html,application/xhtml+xml,text/*;q=0.9,*/*;q=0.5"}
+    response = await settings.egress.request("GET", url, headers, within=settings.timeout, most_bytes=MAX_PAGE_BYTES)
+    if response.status >= 400:
+        raise ToolError(f"The page answered {response.status}.")
+    content_type = response.headers.get("Content-Type", "text/html")
+    kind = media_type(content_type)
     if not is_text(kind):
         raise ToolError(f"A page of the kind {kind} cannot be read as text.")
-    written = decoded(fetched.body, content_type)
+    text = decode(response.body, content_type)
     if kind in ("text/html", "application/xhtml+xml", ""):
-        return await read_page(written, fetched.url, form, MOST_CHARACTERS)
-    cut = {"text": written[:MOST_CHARACTERS], "truncated": len(written) > MOST_CHARACTERS}
-    return {"url": fetched.url, "title": "", **cut, "links": []}
+        return await read_page(text, response.url, form, MAX_TEXT_CHARACTERS)
+    cut = {"text": text[:MAX_TEXT_CHARACTERS], "truncated": len(text) > MAX_TEXT_CHARACTERS}
+    return {"url": response.url, "title": "", **cut, "links": []}

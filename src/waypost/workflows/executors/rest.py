@@ -138,25 +138,25 @@ def _content_type(fetched: EgressResponse) -> str:
 
 def _quote_body(fetched: EgressResponse, secrets: tuple[str, ...]) -> str:
     """The beginning of an answer; secrets are removed before it is cut, since half of one would not be recognised."""
-    from waypost.skills.core.bodies import decoded
+    from waypost.skills.core.bodies import decode
 
-    text = without(decoded(fetched.body, _content_type(fetched)), secrets).strip()
+    text = without(decode(fetched.body, _content_type(fetched)), secrets).strip()
     said = redacted(text[:_REDACTED_CHARS])[:MAX_BODY_CHARS]
     return f": {said}" if said else "."
 
 
 def _parse_body(fetched: EgressResponse) -> Any:
-    from waypost.skills.core.bodies import decoded, kind_of
+    from waypost.skills.core.bodies import decode, media_type
 
-    kind = kind_of(_content_type(fetched))
+    kind = media_type(_content_type(fetched))
     if kind != "application/json" and not kind.endswith("+json"):
-        return decoded(fetched.body, _content_type(fetched))
+        return decode(fetched.body, _content_type(fetched))
     if not fetched.body:
         return None
     try:
         return msgspec.json.decode(fetched.body)
     except (ValueError, RecursionError):
-        return decoded(fetched.body, _content_type(fetched))
+        return decode(fetched.body, _content_type(fetched))
 
 
 REST: Final = ExecutorKind(
