@@ -13,6 +13,8 @@ BOUNDS = {
     "start": (30, 15),
     "reload": (10, 5),
     "reload, one tool changed": (70, 18),
+    "upstream call over stdio": (36, 14),
+    "upstream call over http": (50, 15),  # six of them are the callbacks of the HTTP parser
 }
 
 

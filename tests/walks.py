@@ -9,22 +9,41 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import os
+import re
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 from waypost import Hub
+from waypost.capabilities.context import Context
 from waypost.protocol.connection import Connection
+from waypost.wire.definitions import ToolDefinition
 
 SOURCE = str(Path(__file__).parents[1] / "src" / "waypost")
 _INNER = ("<lambda>", "<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>")
 WALKING: ContextVar[bool] = ContextVar("WALKING", default=False)
 """Set for the action and for the tasks that it starts."""
 
+ADDER = """
+from waypost import Hub
+
+hub = Hub("adder", version="1")
+
+
+@hub.tool
+async def add(a: int, b: int) -> int:
+    return a + b
+
+
+hub.run({arguments})
+"""
 FLOW = """
 server: {name: walks, version: "1", surface: both}
 workflows: {flow: {initialState: a, states: {a: {transitions: {go: {target: b}}}, b: {terminal: true}}}}
@@ -34,12 +53,15 @@ workflows: {flow: {initialState: a, states: {a: {transitions: {go: {target: b}}}
 class Walk:
     """The functions of the package that were called, in the order of their first call."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, everywhere: bool = False) -> None:
         self.codes: dict[CodeType, None] = {}
+        self._everywhere = everywhere
+        """Whether what runs in other contexts counts too, such as what a connection receives."""
 
     def __call__(self, frame: FrameType, event: str, _argument: Any) -> None:
         code = frame.f_code
-        if event == "call" and WALKING.get() and code.co_filename.startswith(SOURCE) and code.co_name not in _INNER:
+        is_part = self._everywhere or WALKING.get()
+        if event == "call" and is_part and code.co_filename.startswith(SOURCE) and code.co_name not in _INNER:
             self.codes[code] = None
 
     @property
@@ -58,9 +80,9 @@ class Walk:
         return "\n".join([f"{self.functions} functions in {self.files} files", *lines])
 
 
-async def walk(action: Callable[[], Awaitable[Any]]) -> Walk:
+async def walk(action: Callable[[], Awaitable[Any]], *, everywhere: bool = False) -> Walk:
     """Trace an action; it should have run before, so that nothing is counted that happens once."""
-    traced = Walk()
+    traced = Walk(everywhere=everywhere)
     gc.collect()
     gc.disable()  # a collection would count the finalizers of objects that other tests left behind
     token = WALKING.set(True)
@@ -191,11 +213,66 @@ async def walk_changed_tool() -> Walk:
     return traced
 
 
+async def walk_upstream_call(transport: str) -> Walk:
+    """A call of an imported tool, from its handler, which the pipeline calls, to the server and back.
+
+    The server is a process of its own. What it answers is read in the context of the connection, so everything counts
+    that runs meanwhile: the shortest of several walks is the one in which nothing else ran.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "adder.py"
+        program.write_text(ADDER.format(arguments="" if transport == "stdio" else '"http", port=0'))
+        child: asyncio.subprocess.Process | None = None
+        connection: dict[str, Any] = {"kind": "mcp", "command": sys.executable, "args": [str(program)]}
+        connection["env"] = {"PYTHONPATH": str(Path(SOURCE).parent)}
+        if transport == "http":
+            environment = {**os.environ, **connection["env"]}
+            child = await asyncio.create_subprocess_exec(
+                sys.executable, str(program), stderr=asyncio.subprocess.PIPE, env=environment
+            )
+            assert child.stderr is not None
+            line = ""
+            while "http://" not in line:
+                line = (await child.stderr.readline()).decode()
+            connection = {"kind": "mcp", "url": re.findall(r"http://[^ ,;]+", line)[0]}
+        settings = {
+            "server": {"name": "walks", "version": "1", "surface": "full"},
+            "connections": {"up": connection},
+            "proxy": {"import": [{"connection": "up"}]},
+            "audit": {"sink": "none"},
+        }
+        (Path(folder) / "waypost.yaml").write_text(json.dumps(settings))
+        hub = Hub.from_config(Path(folder) / "waypost.yaml")
+        await hub.start()
+        try:
+            assert hub.runtime.imports is not None
+            await hub.runtime.imports.wait_until_listed()
+            row = hub.registry.tool("up.add")
+            contexts: list[Context] = []
+
+            async def call(arguments: dict[str, Any], ctx: Context) -> Any:
+                contexts.append(ctx)
+                return await row.handler(arguments, ctx)
+
+            hub.registry.add([replace(row, id="add", handler=call, definition=ToolDefinition("add"))])
+            peer = Peer(hub)
+            assert (await peer.call("add", {"a": 1, "b": 2}))["structuredContent"] == {"result": 3}
+            walks = [await walk(lambda: row.handler({"a": 1, "b": 2}, contexts[0]), everywhere=True) for _ in range(5)]
+        finally:
+            await hub.stop()
+            if child is not None:
+                child.terminate()
+                await child.communicate()
+    return min(walks, key=lambda one: (one.functions, one.files))
+
+
 WALKS: dict[str, Callable[[], Awaitable[Walk]]] = {
     "tools/call": walk_tool_call,
     "workflow.submit": walk_submit,
     "start": walk_start,
     "reload": walk_reload,
+    "upstream call over stdio": partial(walk_upstream_call, "stdio"),
+    "upstream call over http": partial(walk_upstream_call, "http"),
     "reload, one tool changed": walk_changed_tool,
 }
 

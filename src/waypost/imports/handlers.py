@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -249,6 +250,7 @@ class ForwardedRequest:
                 relay,
                 caller.principal.id,
                 waits=waits,
+                within=math.inf,  # the pipeline has a deadline for the handler, which stops while a user is asked
             )
             if relay.is_used:
                 await relay.flush()

@@ -100,14 +100,20 @@ class HttpTransport:
         self, data: bytes, version: str, method: str | None, name: str | None, extra: Mapping[str, str], ended: Ended
     ) -> RoundTrip:
         """Post one message and hand on what comes back; `ended` is called, later, when that was all."""
-        head = self._routing_headers(version, method, name)
+        head = _modern_headers(version, method, name) if is_modern(version) else self._session_headers(version)
         for header, value in extra.items():
             head += b"%b: %b\r\n" % (header.encode(), value.encode())
-        head += b"Content-Length: %d\r\n" % len(data)
         if self._pool is None:
-            raise self.to_error(_closed())
+            raise self.to_error(HttpError(Reason.CLOSED, "the transport was closed", sent=False))
+        request = b"POST %b HTTP/1.1\r\n%b%bContent-Length: %d\r\n\r\n%b" % (
+            self._target,
+            self._static,
+            head,
+            len(data),
+            data,
+        )
         # A notification or a response must not wait for a request, which may itself be waiting for it.
-        return RoundTrip(self, self._pool, self._build_request(b"POST", head, data), ended, is_urgent=method is None)
+        return RoundTrip(self, self._pool, request, ended, is_urgent=method is None)
 
     async def send(
         self, data: bytes, version: str, method: str | None, name: str | None, extra: Mapping[str, str] = NO_HEADERS
@@ -164,7 +170,7 @@ class HttpTransport:
 
     async def _end_session(self, pool: ConnectionPool, session_id: bytes) -> None:
         done: asyncio.Future[None] = running_loop().create_future()
-        data = self._build_request(b"DELETE", b"Mcp-Session-Id: %b\r\n" % session_id)
+        data = b"DELETE %b HTTP/1.1\r\n%bMcp-Session-Id: %b\r\n\r\n" % (self._target, self._static, session_id)
         started = RoundTrip(self, pool, data, _resolve(done), is_urgent=True)
         try:
             async with asyncio.timeout(_END_SESSION_TIMEOUT_S):
@@ -174,14 +180,7 @@ class HttpTransport:
         finally:
             started.cancel()
 
-    def _build_request(self, verb: bytes, head: bytes, data: bytes = b"") -> bytes:
-        static = self._static_of_streams if verb == b"GET" else self._static
-        return b"%b %b HTTP/1.1\r\n%b%b\r\n%b" % (verb, self._target, static, head, data)
-
-    def _routing_headers(self, version: str, method: str | None, name: str | None) -> bytes:
-        # Requests of the stateless era say what they are about, for proxies; those of a session say which one.
-        if is_modern(version):
-            return _modern_headers(version, method, name)
+    def _session_headers(self, version: str) -> bytes:
         if self.session_id is None:
             return b""
         return b"MCP-Protocol-Version: %b\r\nMcp-Session-Id: %b\r\n" % (
@@ -205,7 +204,8 @@ class UpstreamHttpTransport(HttpTransport):
     async def follow(self, version: str) -> None:
         """Hand on what a server with sessions sends outside of responses, until it refuses such a stream."""
         while self._pool is not None and self.session_id is not None:
-            data = self._build_request(b"GET", self._routing_headers(version, None, None))
+            head = _modern_headers(version, None, None) if is_modern(version) else self._session_headers(version)
+            data = b"GET %b HTTP/1.1\r\n%b%b\r\n" % (self._target, self._static_of_streams, head)
             stream = _ServerStream(data, self.receive)
             self._pool.send(stream, is_urgent=True)
             try:
@@ -365,6 +365,7 @@ class _ServerStream(Request):
 
 @lru_cache(1024)
 def _modern_headers(version: str, method: str | None, name: str | None) -> bytes:
+    """The headers by which proxies route a request of the stateless era."""
     head = f"MCP-Protocol-Version: {version}\r\n"
     if method:
         head += f"Mcp-Method: {to_header_value(method)}\r\n"
@@ -386,10 +387,6 @@ def _build_headers(address: Address, own: Mapping[str, str], given: Mapping[str,
             headers[name.lower()], shown[name.lower()] = value.strip(), name
     lines = [f"Host: {address.authority}\r\n", *(f"{shown[name]}: {value}\r\n" for name, value in headers.items())]
     return "".join(lines).encode()
-
-
-def _closed() -> HttpError:
-    return HttpError(Reason.CLOSED, "the transport was closed", sent=False)
 
 
 def _resolve(future: asyncio.Future[None]) -> Ended:

@@ -71,7 +71,6 @@ _ABOUT: Final = {**NAMED, "tasks/get": "taskId", "tasks/update": "taskId", "task
 _TIMEOUT_S: Final = 30.0
 _GOODBYE_TIMEOUT_S: Final = 1.0
 _MAX_ANSWERING: Final = 100
-_NO_META: Final[Mapping[str, Any]] = {}
 
 Listener = Callable[[Reply], None]
 Convert = Callable[[dict[str, Any]], Any]
@@ -96,11 +95,6 @@ class Profile:
         self.session_capabilities = session_capabilities
         """Those that it has only in a session."""
         self.log_level = log_level
-
-    def to_meta(self, version: str, meta: Mapping[str, Any]) -> dict[str, Any]:
-        """The `_meta` of a request in the stateless era, in which each request introduces its client."""
-        own = {PROTOCOL_VERSION: version, CLIENT_CAPABILITIES: self.capabilities, CLIENT_INFO: self.info}
-        return {**own, **meta} if self.log_level is None else {**own, LOG_LEVEL: self.log_level, **meta}
 
 
 class ToolHints:
@@ -226,8 +220,16 @@ class JsonRpcClient:
         future: asyncio.Future[Any] = running_loop().create_future()
         self._pending[request_id] = future, convert
         body = dict(params or {})
-        if is_modern(self.version):
-            body["_meta"] = self.profile.to_meta(self.version, meta or _NO_META)
+        if is_modern(self.version):  # in the stateless era each request introduces its client
+            profile = self.profile
+            own: dict[str, Any] = {
+                PROTOCOL_VERSION: self.version,
+                CLIENT_CAPABILITIES: profile.capabilities,
+                CLIENT_INFO: profile.info,
+            }
+            if profile.log_level is not None:
+                own[LOG_LEVEL] = profile.log_level
+            body["_meta"] = {**own, **meta} if meta else own
         elif meta:
             body["_meta"] = meta
         about = body.get(_ABOUT.get(method, ""))

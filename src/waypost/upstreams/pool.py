@@ -139,10 +139,12 @@ class Upstreams(Component):
         principal: str | None = None,
         *,
         waits: bool = True,
+        within: float | None = None,
     ) -> dict[str, Any]:
         """Make a request; its result as plain JSON data, which may ask for input in the stateless era.
 
-        The outcome of a task is waited for, or with `waits=False` the task is the result.
+        The outcome of a task is waited for, or with `waits=False` the task is the result. `within` replaces the usual
+        limit in seconds.
         """
         reporter, token = None, ""
         if progress is not None:
@@ -151,9 +153,10 @@ class Upstreams(Component):
             self._context.progress[connection, token] = reporter.report
         try:
             work = partial(RelayClient.relay, method=method, params=params, meta=meta, downstream=downstream)
-            result = await self._use(connection, work, principal)
-            task = task_in(result) if waits and method == "tools/call" else None
-            if task is None:
+            result = await self._use(connection, work, principal, within)
+            # Most results have neither entry, and are not looked at any further.
+            may_be_task = waits and method == "tools/call" and ("task" in result or result.get("resultType") == "task")
+            if not may_be_task or (task := task_in(result)) is None:
                 return result
             return await self.wait_for_task(
                 connection, task, meta, reporter=reporter, downstream=downstream, principal=principal

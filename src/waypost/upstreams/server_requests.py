@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from msgspec import UNSET
@@ -55,14 +56,12 @@ class Downstream(Protocol):
         """Pass on a log message: the parameters of the notification."""
 
 
+@dataclass(eq=False, slots=True)
 class Call:
     """One call in flight; one that became a task also has the task's id."""
 
-    __slots__ = ("downstream", "task_id")
-
-    def __init__(self, downstream: Downstream | None, task_id: str | None = None) -> None:
-        self.downstream = downstream
-        self.task_id = task_id
+    downstream: Downstream | None
+    task_id: str | None = None
 
 
 CURRENT_CALL: Final[ContextVar[Call | None]] = ContextVar("call", default=None)

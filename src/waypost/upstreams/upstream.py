@@ -9,6 +9,7 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any, Final, Literal, TypeVar
 
 from waypost.config.models import McpConnection
@@ -257,7 +258,7 @@ class Session:
         self.calls = 0
         self.is_retired = False
         self.lost: UpstreamUnavailable | None = None
-        self.idle_since = running_loop().time()
+        self.idle_since = monotonic()
         self.idle_timer: asyncio.TimerHandle | None = None
         self.following: asyncio.Task[None] | None = None
         self.probe: asyncio.Task[None] | None = None
@@ -307,14 +308,18 @@ class Upstream:
         return NO_LISTENER if self._is_personal else self._context.listener
 
     async def use(self, work: Callable[[RelayClient], Awaitable[_Result]], within: float | None = None) -> _Result:
-        """Do something with the session; once more with a new one if nothing of it has reached the server."""
+        """Do something with the session; once more with a new one if nothing of it has reached the server.
+
+        `within` replaces the usual limit in seconds; with infinity there is none, for callers that have a deadline.
+        """
+        seconds = within or self._context.limits.call
         session = self._session or await self._get_session()
         try:
-            return await self._run(session, work, within or self._context.limits.call)
+            return await self._run(session, work, seconds)
         except UpstreamUnavailable as problem:
             if problem.delivered:
                 raise
-        return await self._run(await self._get_session(), work, within or self._context.limits.call)
+        return await self._run(await self._get_session(), work, seconds)
 
     def follow(self) -> None:
         """Receive what the server sends outside of responses, for as long as the session lasts."""
@@ -349,13 +354,15 @@ class Upstream:
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     async def _run(self, session: Session, work: Callable[[RelayClient], Awaitable[_Result]], within: float) -> _Result:
-        began = running_loop().time()
+        began = monotonic()
         session.calls += 1
         try:
+            if within == math.inf:
+                return await work(session.client)
             with Deadline(within):
                 return await work(session.client)
         except asyncio.CancelledError:
-            if running_loop().time() - began >= self._context.limits.suspect:
+            if monotonic() - began >= self._context.limits.suspect:
                 self._probe(session)
             raise
         except DeadlineExceeded:
@@ -377,7 +384,7 @@ class Upstream:
             raise self._not_mcp_error() from None
         finally:
             session.calls -= 1
-            session.idle_since = running_loop().time()
+            session.idle_since = monotonic()
             if not session.calls and (session.is_retired or self._is_retired):
                 self._close_session(session)
 
@@ -527,7 +534,7 @@ class Upstream:
 
     def _check_idle(self, session: Session) -> None:
         idle = self._context.limits.idle
-        left = session.idle_since + idle - running_loop().time()
+        left = session.idle_since + idle - monotonic()
         if session.calls or (left <= 0 and self._listener.is_needed(self._name)):
             self._check_idle_in(idle, session)
         elif left > 0:
