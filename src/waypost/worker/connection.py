@@ -21,9 +21,12 @@ from waypost.capabilities.results import encode_json
 from waypost.errors import DefinitionError, InvocationFailed
 from waypost.workers.frames import (
     MAX_MESSAGE_BYTES,
+    FunctionRegistered,
     InvocationResult,
     InvokeFunction,
+    ObserverAdded,
     ObserveResult,
+    ObserverRemoved,
     ObserverStateChanged,
     Ping,
     Reattach,
@@ -33,48 +36,6 @@ from waypost.workers.frames import (
     UnregisterTrigger,
     WorkerRegistered,
 )
-
-
-class ObserverInfo(Struct):
-    """An observer, as the engine describes it to the owner of the function."""
-
-    id: str
-    args: dict[str, Any] = {}
-    filters: Any = None
-    target: str = ""
-    capture: list[str] = []
-    on: str = "success"
-    legacy: dict[str, Any] | None = None
-
-
-class FunctionRegistered(Struct, tag="functionregistered"):
-    """The engine has a function, and these are its observers."""
-
-    id: str
-    revision: int
-    namespace: str | None = None
-    observers: list[ObserverInfo] = []
-
-
-class ObserverAdded(Struct, tag="observeradded"):
-    """A function has one more observer."""
-
-    function_id: str
-    revision: int
-    observer: ObserverInfo
-    namespace: str | None = None
-
-
-class ObserverRemoved(Struct, tag="observerremoved"):
-    """A function has one observer less."""
-
-    function_id: str
-    revision: int
-    id: str
-    namespace: str | None = None
-
-
-ObserverNews: TypeAlias = FunctionRegistered | ObserverAdded | ObserverRemoved
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,22 +13,25 @@ from functools import partial
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct
 
 from waypost.capabilities.results import encode_json
 from waypost.errors import DefinitionError, InvocationFailed
 from waypost.loops import maybe_await, running_loop
-from waypost.worker.connection import (
-    FunctionRegistered,
-    ObserverAdded,
-    ObserverInfo,
-    ObserverNews,
-    ObserverRemoved,
-)
 from waypost.worker.invocations import current, parent_of, trace_context
 from waypost.worker.loop import Answer, WorkerLoop
 from waypost.workers.filters import Filter
-from waypost.workers.frames import Activation, Failure, InvokeFunction, ObserverAck, Origin
+from waypost.workers.frames import (
+    Activation,
+    Failure,
+    FunctionRegistered,
+    InvokeFunction,
+    ObserverAck,
+    ObserverAdded,
+    ObserverInfo,
+    ObserverRemoved,
+    Origin,
+)
 
 _log: Final = logging.getLogger(__name__)
 HOOK_TIMEOUT_S: Final = 30.0
@@ -40,6 +43,7 @@ _BATCH_SIZE: Final = 256
 Delivery: TypeAlias = Literal["auto", "owner"]
 Hook: TypeAlias = "Callable[[Observer], Awaitable[None] | None]"
 Send: TypeAlias = Callable[[Struct], None]
+ObserverMessage: TypeAlias = FunctionRegistered | ObserverAdded | ObserverRemoved
 Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 _LEFT_OUT: Final[Any] = object()
 _FIELDS: Final = ("delivery", "args_format", "legacy_trigger_type", "allow", "on_observer_added", "on_observer_removed")
@@ -144,7 +148,9 @@ class EventQueue:
         size = len(event)
         with self._lock:
             if len(self._waiting) >= MAX_EVENTS or self._bytes + size > MAX_EVENT_BYTES:
-                self._drop()
+                self._dropped += 1
+                if self._dropped % 1000 == 1:
+                    _log.warning("%d events for observers were dropped: too many wait for the engine", self._dropped)
                 return
             self._waiting.append(Event(item, size, is_due))
             self._bytes += size
@@ -156,25 +162,18 @@ class EventQueue:
         """Send the events that are due."""
         with self._lock:
             self._is_flushing = False
-            due: list[Event] = []
-            rest: list[Event] = []
-            for event in self._waiting:
-                (due if event.is_due() else rest).append(event)
-            self._waiting = rest
-            self._bytes = sum(event.size for event in self._waiting)
+            due = [event for event in self._waiting if event.is_due()]
+            self._keep([event for event in self._waiting if not event.is_due()])
         for start in range(0, len(due), _BATCH_SIZE):
             self._send(InvocationsObserved([event.item for event in due[start : start + _BATCH_SIZE]]))
 
     def forget(self, function_id: str) -> None:
         """Drop the events of a function."""
         with self._lock:
-            self._waiting = [event for event in self._waiting if event.item["function_id"] != function_id]
-            self._bytes = sum(event.size for event in self._waiting)
+            self._keep([event for event in self._waiting if event.item["function_id"] != function_id])
 
-    def _drop(self) -> None:
-        self._dropped += 1
-        if self._dropped % 1000 == 1:
-            _log.warning("%d events for observers were dropped: too many wait for the engine", self._dropped)
+    def _keep(self, events: list[Event]) -> None:
+        self._waiting, self._bytes = events, sum(event.size for event in events)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +197,7 @@ class Observer:
         self.id = info.id
         self.function_id = function.function_id
         self.args = info.args
-        self.legacy = info.legacy
+        self.legacy = None if info.legacy is UNSET else info.legacy
         """The `trigger_type` and `config` of the binding that it stands for."""
         self.rejection: Failure | None = None
         """Why it was refused."""
@@ -274,22 +273,17 @@ class ObservedFunction:
         self._observers: dict[str, Observer] = {}
         self._order = asyncio.Lock()
 
-    def registered(self, frame: FunctionRegistered) -> None:
-        """The engine has accepted the function; the message lists all of its observers."""
-        self._namespace, self._revision = frame.namespace, frame.revision
-        self._run_next(partial(self._set_observers, frame, self._releases))
-
-    def observer_added(self, frame: ObserverAdded) -> None:
-        """It has one more observer."""
-        if frame.revision > self._revision:
+    def on_message(self, frame: ObserverMessage) -> None:
+        """The engine has accepted the function, with all of its observers, or has added or removed one."""
+        if isinstance(frame, FunctionRegistered):
+            self._namespace, self._revision = frame.namespace, frame.revision
+            self._run_next(partial(self._set_observers, frame, self._releases))
+        elif frame.revision > self._revision:
             self._revision = frame.revision
-            self._run_next(partial(self._add, frame.observer, frame.revision, self._releases, is_new=True))
-
-    def observer_removed(self, frame: ObserverRemoved) -> None:
-        """It has one observer less."""
-        if frame.revision > self._revision:
-            self._revision = frame.revision
-            self._run_next(partial(self._remove, frame.id))
+            if isinstance(frame, ObserverAdded):
+                self._run_next(partial(self._add, frame.observer, frame.revision, self._releases, is_new=True))
+            else:
+                self._run_next(partial(self._remove, frame.id))
 
     def release(self) -> None:
         """The function is no longer this worker's, at least for the engine."""
@@ -299,7 +293,7 @@ class ObservedFunction:
             observer.is_active = False
         self.active = ()
         self._worker.events.forget(self.function_id)
-        self._run_next(self._remove_all)
+        self._run_next(lambda: self._remove(*self._observers))
 
     def emit(self, observer: Observer, event: Any) -> bool:
         """Send an event to an observer, from any thread."""
@@ -343,12 +337,13 @@ class ObservedFunction:
     def reject(self, observer: Observer, why: Failure) -> None:
         """Refuse an observer, from any thread; one whose hook still runs is refused when that is done."""
         observer.rejection = why
-        self._worker.loop.call(self._apply_rejection, observer)
 
-    def _apply_rejection(self, observer: Observer) -> None:
-        if self._observers.get(observer.id) is observer:
-            self._deactivate(observer)
-            self._ack(observer.id, observer.revision, observer.rejection)
+        def apply() -> None:
+            if self._observers.get(observer.id) is observer:
+                self._deactivate(observer)
+                self._ack(observer.id, observer.revision, observer.rejection)
+
+        self._worker.loop.call(apply)
 
     def _require_owner(self, what: str) -> None:
         if self.hooks.delivery != "owner":
@@ -377,11 +372,10 @@ class ObservedFunction:
 
     async def _set_observers(self, frame: FunctionRegistered, releases: int) -> None:
         wanted = {one.id for one in frame.observers}
-        for observer_id in [one for one in self._observers if one not in wanted]:
-            await self._remove(observer_id)
+        await self._remove(*(one for one in self._observers if one not in wanted))
         for info in frame.observers:
             before = self._observers.get(info.id)
-            if before is not None and (before.args, before.legacy) != (info.args, info.legacy):
+            if before is not None and (before.args, before.legacy) != (info.args, info.legacy or None):
                 await self._remove(info.id)
             await self._add(info, frame.revision, releases)
         if releases == self._releases:
@@ -428,15 +422,12 @@ class ObservedFunction:
             await self._run_removed_hook(observer)
         return refusal
 
-    async def _remove_all(self) -> None:
-        for observer_id in list(self._observers):
-            await self._remove(observer_id)
-
-    async def _remove(self, observer_id: str) -> None:
-        observer = self._observers.pop(observer_id, None)
-        if observer is not None:
-            self._deactivate(observer)
-            await self._run_removed_hook(observer)
+    async def _remove(self, *observer_ids: str) -> None:
+        for observer_id in observer_ids:
+            observer = self._observers.pop(observer_id, None)
+            if observer is not None:
+                self._deactivate(observer)
+                await self._run_removed_hook(observer)
 
     async def _run_removed_hook(self, observer: Observer) -> None:
         hook = self.hooks.on_observer_removed
@@ -470,14 +461,14 @@ class ObservedFunction:
         self._worker.send(ObserverAck(self.function_id, observer_id, revision, self._namespace, refusal))
 
     def _run_next(self, work: Work) -> None:
-        self._worker.start(self._run_in_order(work))
+        async def run_in_order() -> None:
+            async with self._order:
+                try:
+                    await work()
+                except Exception:
+                    _log.exception("a change of the observers of %s could not be handled", self.function_id)
 
-    async def _run_in_order(self, work: Work) -> None:
-        async with self._order:
-            try:
-                await work()
-            except Exception:
-                _log.exception("a change of the observers of %s could not be handled", self.function_id)
+        self._worker.start(run_in_order())
 
 
 async def _call_hook(hook: Hook, observer: Observer) -> None:
@@ -530,15 +521,8 @@ class ObservedFunctions:
         for function in self._functions.values():
             function.is_known = False
 
-    def on_message(self, frame: ObserverNews) -> None:
+    def on_message(self, frame: ObserverMessage) -> None:
         """The engine reports observers of a function."""
         function = self._functions.get(frame.id if isinstance(frame, FunctionRegistered) else frame.function_id)
-        if function is None:
-            return
-        match frame:
-            case FunctionRegistered():
-                function.registered(frame)
-            case ObserverAdded():
-                function.observer_added(frame)
-            case ObserverRemoved():
-                function.observer_removed(frame)
+        if function is not None:
+            function.on_message(frame)

@@ -16,6 +16,7 @@ from waypost.errors import DefinitionError, InvocationFailed
 from waypost.worker.loop import Answer, WorkerLoop
 from waypost.worker.observed_functions import ObserveRejection
 from waypost.workers.frames import (
+    OBSERVE_FEATURE,
     Failure,
     Observe,
     ObserveResult,
@@ -26,7 +27,6 @@ from waypost.workers.frames import (
 )
 
 _log: Final = logging.getLogger(__name__)
-FEATURE: Final = "observe.v1"
 _OPTIONS: Final = ("id", "max_fires", "expires_in_ms", "max_in_flight", "metadata")
 
 State: TypeAlias = Literal["pending", "active", "suspended", "error", "disposed"]
@@ -34,9 +34,6 @@ Reason: TypeAlias = dict[str, str]
 """A `code` and a `message`."""
 Listener: TypeAlias = Callable[[State, Reason | None], object]
 Send: TypeAlias = Callable[[Struct], None]
-
-
-FromEngine: TypeAlias = ObserveResult | ObserverStateChanged
 
 
 class ObserverHandle:
@@ -122,7 +119,7 @@ class Observers:
 
     def connected(self, features: list[str]) -> None:
         """The engine has said which features it has."""
-        self._is_supported = FEATURE in features
+        self._is_supported = OBSERVE_FEATURE in features
         for handle in list(self._handles.values()):
             self._register(handle)
 
@@ -137,29 +134,25 @@ class Observers:
             handle.set_state("disposed", Failure(why.code, why.message))
         self._handles.clear()
 
-    def on_message(self, frame: FromEngine) -> None:
+    def on_message(self, frame: ObserveResult | ObserverStateChanged) -> None:
         """The engine reports the state of an observer."""
-        match frame:
-            case ObserveResult():
-                self._set_state(frame.id, frame.state, frame.error)
-                for warning in frame.warnings or ():
-                    _log.warning("the observer %s: %s", frame.id, warning)
-            case ObserverStateChanged():
-                self._set_state(frame.id, frame.state, frame.reason)
+        if isinstance(frame, ObserveResult):
+            reason = frame.error
+            for warning in frame.warnings or ():
+                _log.warning("the observer %s: %s", frame.id, warning)
+        else:
+            reason = frame.reason
+        handle = self._handles.get(frame.id)
+        if handle is not None:
+            if frame.state == "disposed":
+                del self._handles[frame.id]
+            handle.set_state(frame.state, reason)
 
     def _register(self, handle: ObserverHandle) -> None:
         if self._is_supported:
             self._send(handle.frame)
         elif self._is_supported is False:
             handle.set_state("error", Failure("UNSUPPORTED", "The engine does not support observers."))
-
-    def _set_state(self, observer_id: str, state: str, reason: Failure | None) -> None:
-        handle = self._handles.get(observer_id)
-        if handle is None:
-            return
-        if state == "disposed":
-            del self._handles[observer_id]
-        handle.set_state(state, reason)
 
 
 def build_observe(

@@ -13,7 +13,7 @@ import platform
 import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Self, TypeVar, overload
+from typing import Any, Final, Self, TypedDict, TypeVar, Unpack, overload
 
 from msgspec import UNSET, Raw, Struct
 
@@ -25,9 +25,6 @@ from waypost.worker.channels import CREATE_CHANNEL, Channel, Channels
 from waypost.worker.connection import (
     Connection,
     FromEngine,
-    FunctionRegistered,
-    ObserverAdded,
-    ObserverRemoved,
     Reconnecting,
     build_headers,
     check_url,
@@ -43,7 +40,7 @@ from waypost.worker.observed_functions import (
     WorkerAccess,
     read_hooks,
 )
-from waypost.worker.observers import FEATURE, ObserverHandle, Observers, build_observe
+from waypost.worker.observers import ObserverHandle, Observers, build_observe
 from waypost.worker.publications import Handshake, Publications
 from waypost.worker.triggers import BindingHook, Bound, Triggers, TriggerType
 from waypost.workers import frames
@@ -59,8 +56,6 @@ from waypost.workers.frames import (
 )
 
 _log: Final = logging.getLogger(__name__)
-_INTRODUCTION: Final = "engine::workers::register"
-_FUNCTION_CONFLICT: Final = "FUNCTION_NAMESPACE_CONFLICT"
 SHUT_DOWN: Final = "SHUTDOWN"
 
 
@@ -72,31 +67,27 @@ class Refusals:
 
     def __init__(self) -> None:
         self.ids: frozenset[str] = frozenset()
-        self._none_left = asyncio.Event()
-        self._none_left.set()
+        self.none_left = asyncio.Event()
+        self.none_left.set()
 
     def add(self, function_id: str) -> None:
         """The engine refuses a function; of several, only the first is worth a warning."""
         level = logging.DEBUG if self.ids else logging.WARNING
         _log.log(level, "the function %s was not accepted: another worker offers it already", function_id)
         self.ids |= {function_id}
-        self._none_left.clear()
+        self.none_left.clear()
 
     def remove(self, function_id: str) -> None:
         """The engine has accepted a function, or it is no longer offered."""
         if function_id in self.ids:
             self.ids -= {function_id}
             if not self.ids:
-                self._none_left.set()
+                self.none_left.set()
 
     def clear(self) -> None:
         """There is no engine that refuses anything."""
         self.ids = frozenset()
-        self._none_left.set()
-
-    async def wait_until_none(self) -> None:
-        """Wait until all functions are accepted."""
-        await self._none_left.wait()
+        self.none_left.set()
 
 
 class Lifetime:
@@ -221,7 +212,7 @@ class Session:
 
     async def wait_until_accepted(self) -> None:
         """Wait until the engine has accepted all functions."""
-        await self.refusals.wait_until_none()
+        await self.refusals.none_left.wait()
         self.lifetime.check()
 
     def end(self, why: InvocationFailed) -> None:
@@ -262,7 +253,7 @@ class Session:
         functions = [handler.frame for handler in self._functions.handlers.values()]
         for frame in [*types, *functions, *self.triggers.bindings.values()]:
             await self._connection.send(frame)
-        await self._connection.send(InvokeFunction(_INTRODUCTION, Raw(encode_json(self.about)), action=VOID))
+        await self._connection.send(InvokeFunction(frames.INTRODUCTION, Raw(encode_json(self.about)), action=VOID))
         self._calls.connected()
         self.lifetime.ready.set()
         self.publications.publish_all()
@@ -295,17 +286,17 @@ class Session:
                 self._reject(frame.code, frame.function_id or "")
             case frames.Ping():
                 self.send_soon(frames.Pong())
-            case FunctionRegistered():
+            case frames.FunctionRegistered():
                 self.refusals.remove(frame.id)
                 self.observed.on_message(frame)
-            case ObserverAdded() | ObserverRemoved():
+            case frames.ObserverAdded() | frames.ObserverRemoved():
                 self.observed.on_message(frame)
             case ObserveResult() | ObserverStateChanged():
                 self.observers.on_message(frame)
 
     def _reject(self, code: str, function_id: str) -> None:
         """The engine rejects a function, which it may accept later, or the worker for good."""
-        if code == _FUNCTION_CONFLICT:
+        if code == frames.FUNCTION_CONFLICT:
             self.refusals.add(function_id)
             self.observed.release(function_id)
             return
@@ -349,6 +340,16 @@ DEFAULT_URL: Final = "ws://127.0.0.1:49134"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class FunctionOptions(TypedDict, total=False):
+    """The options of `Worker.register_function`."""
+
+    description: str | None
+    request_format: Any
+    response_format: Any
+    metadata: Any
+    observe: ObserveHooks | Mapping[str, Any] | None
+
+
 class Worker:
     """One worker; every method may be called from any thread."""
 
@@ -360,40 +361,16 @@ class Worker:
 
     @overload
     def register_function(
-        self,
-        function_id: str,
-        handler: None = None,
-        *,
-        description: str | None = None,
-        request_format: Any = None,
-        response_format: Any = None,
-        metadata: Any = None,
-        observe: ObserveHooks | Mapping[str, Any] | None = None,
+        self, function_id: str, handler: None = None, **options: Unpack[FunctionOptions]
     ) -> Callable[[F], F]: ...
 
     @overload
     def register_function(
-        self,
-        function_id: str,
-        handler: Function,
-        *,
-        description: str | None = None,
-        request_format: Any = None,
-        response_format: Any = None,
-        metadata: Any = None,
-        observe: ObserveHooks | Mapping[str, Any] | None = None,
+        self, function_id: str, handler: Function, **options: Unpack[FunctionOptions]
     ) -> FunctionRef: ...
 
     def register_function(
-        self,
-        function_id: str,
-        handler: Function | None = None,
-        *,
-        description: str | None = None,
-        request_format: Any = None,
-        response_format: Any = None,
-        metadata: Any = None,
-        observe: ObserveHooks | Mapping[str, Any] | None = None,
+        self, function_id: str, handler: Function | None = None, **options: Unpack[FunctionOptions]
     ) -> FunctionRef | Callable[[F], F]:
         """Offer a function: `(payload)` or `(payload, metadata)`, plain or asynchronous; also a decorator.
 
@@ -401,11 +378,11 @@ class Worker:
         with a type (a dataclass, a msgspec or pydantic model, a TypedDict) is checked and converted to it. `observe`
         says how it may be observed, and what is called when an observer is added or removed.
         """
-        hooks = read_hooks(observe)
+        hooks = read_hooks(options.pop("observe", None))
+        frame = RegisterFunction(function_id, **options)  # type: ignore[arg-type]  # `observe` is taken out
+        frame.observe = to_observable(hooks)
 
         def register(function: Function) -> FunctionRef:
-            frame = RegisterFunction(function_id, description, request_format, response_format, metadata)
-            frame.observe = to_observable(hooks)
             encode_json(frame)  # what cannot be sent is an error of the caller, raised here
             observed = self._session.observed.build(function_id, hooks)
             self._loop.call(self._session.add_function, build_handler(function_id, function, frame), observed)
@@ -576,7 +553,7 @@ def register_worker(
         "namespace": namespace or environment.get("III_NAMESPACE", "").strip() or None,
         "telemetry": {"framework": "waypost"},
         "description": description,
-        "features": [FEATURE],
+        "features": [frames.OBSERVE_FEATURE],
     }
     token = environment.get("III_TOKEN", "").strip() if token is None else token
     address = check_url(url or environment.get("III_URL") or DEFAULT_URL)

@@ -17,9 +17,9 @@ import msgspec
 from waypost.errors import InvocationFailed
 
 ROOTS: Final = ("input", "output", "error", "caller", "metadata")
-"""What there is of a call."""
+"""The parts of a call that a path may begin with."""
 ELEMENT: Final = "@"
-"""The element of a list that `$any` looks at."""
+"""The root of paths within `$any`: the element of the list."""
 MAX_PATH_STEPS: Final = 16
 
 _STEP: Final = re.compile(r"(?:[^.\\]|\\[.\\])+")
@@ -27,36 +27,31 @@ _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,14}")
 
 
-class Absent:
-    """What a path leads to that leads nowhere."""
-
-    __slots__ = ()
-
-
-ABSENT: Final = Absent()
+ABSENT: Final = object()
+"""The value of a path that leads nowhere."""
 
 Find: TypeAlias = Callable[[Mapping[str, Any]], Any]
-"""What a path leads to, by root; `ABSENT` where there is nothing."""
+"""Finds the value of a path in the parts of a call; `ABSENT` if there is none."""
 
 
 def invalid(why: str) -> InvocationFailed:
-    """That a filter cannot be used."""
+    """The error for a filter that is not valid."""
     return InvocationFailed(f"The filter cannot be used: {why}.", "INVALID_FILTER")
 
 
 def read_path(path: str, *, in_element: bool) -> tuple[str, Find]:
-    """The root of a path, and how to follow it."""
-    root, *steps = _steps(path)
+    """Parse a path; returns its root, and a function that finds its value."""
+    root, *steps = _split_path(path)
     if in_element and root != ELEMENT:
         raise invalid(f"within `$any` the path `{path}` has to begin with `{ELEMENT}`, the element")
     if not in_element and root not in ROOTS:
         raise invalid(f"the path `{path}` begins with none of {', '.join(ROOTS)}")
     if len(steps) > MAX_PATH_STEPS:
         raise invalid(f"the path `{path}` has {len(steps)} steps and may have {MAX_PATH_STEPS}")
-    return root, _follower(root, steps)
+    return root, _build_finder(root, steps)
 
 
-def _steps(path: str) -> list[str]:
+def _split_path(path: str) -> list[str]:
     steps, at = [], 0
     while True:
         found = _STEP.match(path, at)
@@ -71,7 +66,7 @@ def _steps(path: str) -> list[str]:
         at += 1
 
 
-def _follower(root: str, steps: list[str]) -> Find:
+def _build_finder(root: str, steps: list[str]) -> Find:
     if not steps:
         return lambda document: document.get(root, ABSENT)
     ways = [(step, int(step) if _INDEX.fullmatch(step) else None) for step in steps]
@@ -93,19 +88,18 @@ def _follower(root: str, steps: list[str]) -> Find:
 MAX_DEPTH: Final = 8
 """Levels of `$or`, `$not` and `$any`."""
 MAX_OPERATORS: Final = 64
-"""Operators of one filter."""
 MAX_CHOICES: Final = 256
 """Values of one `$in` or `$nin`."""
 MAX_FILTER_BYTES: Final = 8192
 _MAX_EXACT_NUMBER: Final = 2**53
-"""The largest number that everybody reads alike."""
+"""Beyond it, decoders that use doubles and those that use integers differ."""
 _MAX_LITERAL_DEPTH: Final = 32
 _MAX_JSON_DEPTH: Final = 120
 
 Test: TypeAlias = Callable[[Mapping[str, Any]], bool]
-"""Whether what there is of a call fits, by root."""
+"""Whether the parts of a call match."""
 Check: TypeAlias = Callable[[Any], bool]
-"""Whether one value fits; it may be `ABSENT`."""
+"""Whether one value matches; it may be `ABSENT`."""
 
 _ORDER: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "$gt": operator.gt,
@@ -117,26 +111,25 @@ _CHECKS: Final = frozenset(("$eq", "$ne", "$in", "$nin", "$exists", "$prefix", "
 
 
 class Filter:
-    """A filter that can be used."""
+    """A valid filter, compiled to functions."""
 
     __slots__ = ("_test", "roots", "source")
 
     def __init__(self, source: Any = None) -> None:
         self.source: dict[str, Any] = {} if source is None else source
-        """As it was given."""
         _check_limits(self.source)
-        reader = _Reader()
-        self._test = reader.test(self.source, 1, in_element=False)
-        self.roots = frozenset(reader.roots)
-        """What it looks at."""
+        compiler = _Compiler()
+        self._test = compiler.test(self.source, 1, in_element=False)
+        self.roots = frozenset(compiler.roots)
+        """The parts of a call that it reads."""
 
     def matches(self, document: Mapping[str, Any]) -> bool:
-        """Whether a call fits, given what there is of it by root."""
+        """Whether a call matches, given its parts by root."""
         return self._test(document)
 
 
-class _Reader:
-    """Reads one filter, and counts what it holds."""
+class _Compiler:
+    """Compiles one filter, and counts its operators."""
 
     def __init__(self) -> None:
         self.roots: set[str] = set()
@@ -148,15 +141,17 @@ class _Reader:
         tests: list[Test] = []
         waiting = [given]  # `$and` is no level of its own, so it may go as deep as JSON does
         while waiting:
-            one = _object(waiting.pop())
-            waiting.extend(_several(one["$and"], "$and") if "$and" in one else ())
+            one = _require_object(waiting.pop())
+            waiting.extend(_require_filters(one["$and"], "$and") if "$and" in one else ())
             tests.extend(self._clause(key, one[key], depth, in_element) for key in one if key != "$and")
-        return _all(tests)
+        if len(tests) == 1:
+            return tests[0]
+        return lambda document: all(test(document) for test in tests)
 
     def _clause(self, key: str, given: Any, depth: int, in_element: bool) -> Test:
         if key == "$or":
             self._count()
-            tests = [self.test(one, depth + 1, in_element=in_element) for one in _several(given, key)]
+            tests = [self.test(one, depth + 1, in_element=in_element) for one in _require_filters(given, key)]
             return lambda document: any(test(document) for test in tests)
         if key == "$not":
             self._count()
@@ -167,8 +162,8 @@ class _Reader:
         root, find = read_path(key, in_element=in_element)
         if root != ELEMENT:
             self.roots.add(root)
-        fits = self._checks(key, given, depth)
-        return lambda document: fits(find(document))
+        check = self._checks(key, given, depth)
+        return lambda document: check(find(document))
 
     def _checks(self, path: str, given: Any, depth: int) -> Check:
         if not isinstance(given, dict) or not given or not all(key.startswith("$") for key in given):
@@ -184,10 +179,10 @@ class _Reader:
             return self._any(path, operand, depth + 1)
         if name in _ORDER:
             return _ordered(path, name, operand)
-        make = _MAKERS.get(name)
-        if make is None:
+        build = _BUILDERS.get(name)
+        if build is None:
             raise invalid(f"`{path}` has an operator `{name}`, and there is none")
-        return make(path, operand)
+        return build(path, operand)
 
     def _any(self, path: str, operand: Any, depth: int) -> Check:
         if not isinstance(operand, dict):
@@ -207,7 +202,7 @@ class _Reader:
 
 
 def is_same_json(value: Any, literal: Any) -> bool:
-    """Whether two values are the same JSON; numbers are what a double makes of them."""
+    """Whether two values are the same JSON; numbers are compared as doubles."""
     if isinstance(literal, dict):
         return (
             isinstance(value, dict)
@@ -221,42 +216,32 @@ def is_same_json(value: Any, literal: Any) -> bool:
             and all(is_same_json(one, other) for one, other in zip(value, literal, strict=True))
         )
     if _is_number(literal):
-        number = _number(value)
+        number = _to_double(value)
         return number is not None and number == float(literal)
-    if literal is None:  # a number that is too large for everybody is nothing to anybody
-        return value is None or (_is_number(value) and _number(value) is None)
+    if literal is None:  # a number that is too large for a double is null to other decoders
+        return value is None or (_is_number(value) and _to_double(value) is None)
     return type(value) is type(literal) and bool(value == literal)
 
 
 def _equal(path: str, operand: Any) -> Check:
-    _shallow(path, operand)
+    _check_depth(path, operand)
     return lambda value: value is not ABSENT and is_same_json(value, operand)
-
-
-def _unequal(path: str, operand: Any) -> Check:
-    _shallow(path, operand)
-    return lambda value: value is ABSENT or not is_same_json(value, operand)
 
 
 def _among(path: str, operand: Any) -> Check:
     if not isinstance(operand, list) or len(operand) > MAX_CHOICES:
         raise invalid(f"`{path}` needs a list of at most {MAX_CHOICES} values")
     for one in operand:
-        _shallow(path, one)
+        _check_depth(path, one)
     nested = [one for one in operand if isinstance(one, (dict, list))]
-    plain = {_key(one) for one in operand if not isinstance(one, (dict, list))}
+    plain = {_to_key(one) for one in operand if not isinstance(one, (dict, list))}
 
     def check(value: Any) -> bool:
         if isinstance(value, (dict, list)):
             return any(is_same_json(value, one) for one in nested)
-        return value is not ABSENT and _key(value) in plain
+        return value is not ABSENT and _to_key(value) in plain
 
     return check
-
-
-def _not_among(path: str, operand: Any) -> Check:
-    among = _among(path, operand)
-    return lambda value: not among(value)
 
 
 def _existing(path: str, operand: Any) -> Check:
@@ -265,19 +250,27 @@ def _existing(path: str, operand: Any) -> Check:
     return lambda value: (value is not ABSENT) is operand
 
 
-def _beginning(path: str, operand: Any) -> Check:
+def _prefixed(path: str, operand: Any) -> Check:
     if not isinstance(operand, str):
         raise invalid(f"`{path}` has a `$prefix` that is not a text")
     return lambda value: isinstance(value, str) and value.startswith(operand)
 
 
-_MAKERS: Final[dict[str, Callable[[str, Any], Check]]] = {
+def _negated(build: Callable[[str, Any], Check]) -> Callable[[str, Any], Check]:
+    def build_negated(path: str, operand: Any) -> Check:
+        check = build(path, operand)
+        return lambda value: not check(value)
+
+    return build_negated
+
+
+_BUILDERS: Final[dict[str, Callable[[str, Any], Check]]] = {
     "$eq": _equal,
-    "$ne": _unequal,
+    "$ne": _negated(_equal),
     "$in": _among,
-    "$nin": _not_among,
+    "$nin": _negated(_among),
     "$exists": _existing,
-    "$prefix": _beginning,
+    "$prefix": _prefixed,
 }
 
 
@@ -290,49 +283,43 @@ def _ordered(path: str, name: str, operand: Any) -> Check:
     bound = float(operand)
 
     def check(value: Any) -> bool:
-        number = _number(value)
+        number = _to_double(value)
         return number is not None and holds(number, bound)
 
     return check
 
 
-def _all(tests: list[Test]) -> Test:
-    if len(tests) == 1:
-        return tests[0]
-    return lambda document: all(test(document) for test in tests)
-
-
-def _object(given: Any) -> dict[str, Any]:
+def _require_object(given: Any) -> dict[str, Any]:
     if not isinstance(given, dict):
         raise invalid(f"a filter is an object, not {type(given).__name__}")
     return given
 
 
-def _several(given: Any, name: str) -> list[Any]:
+def _require_filters(given: Any, name: str) -> list[Any]:
     if not isinstance(given, list) or not given:
         raise invalid(f"`{name}` takes a list of filters that is not empty")
     return given
 
 
-def _shallow(path: str, literal: Any) -> None:
+def _check_depth(path: str, literal: Any) -> None:
     if any(depth > _MAX_LITERAL_DEPTH for _, depth in _containers(literal)):
         raise invalid(f"`{path}` has a value that is deeper than {_MAX_LITERAL_DEPTH} levels")
 
 
 def _check_limits(source: Any) -> None:
-    _object(source)
+    _require_object(source)
     for container, depth in _containers(source):
         if depth > _MAX_JSON_DEPTH:
             raise invalid(f"its JSON is deeper than {_MAX_JSON_DEPTH} levels")
         for one in _members(container):
             if _is_number(one) and not abs(one) <= _MAX_EXACT_NUMBER:
-                raise invalid(f"the number {one} is beyond 2^53, where not everybody reads the same")
+                raise invalid(f"the number {one} is beyond 2^53, where decoders differ")
     if len(msgspec.json.encode(source)) > MAX_FILTER_BYTES:
         raise invalid(f"it has more than {MAX_FILTER_BYTES} bytes")
 
 
 def _containers(value: Any) -> Iterator[tuple[Any, int]]:
-    """Every object and list in a value, with how deep it stands."""
+    """Every object and list in a value, with its depth."""
     waiting = [(value, 1)]
     while waiting:
         one, depth = waiting.pop()
@@ -349,16 +336,16 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _key(value: Any) -> Any:
-    """What is equal for values that are the same, of those that hold no others."""
+def _to_key(value: Any) -> Any:
+    """A key that is equal for equal scalars."""
     if not _is_number(value):
         return (value,)
-    number = _number(value)
+    number = _to_double(value)
     return (None,) if number is None else number
 
 
-def _number(value: Any) -> float | None:
-    """What everybody reads a number as; nothing where it is none."""
+def _to_double(value: Any) -> float | None:
+    """A number as a double; nothing if it is not a number, or too large."""
     if not _is_number(value):
         return None
     try:
