@@ -97,6 +97,29 @@ class Server(Struct, frozen=True, kw_only=True, rename="camel"):
     ] = False
 
 
+class Limits(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What clients may take of the hub's time, memory and connections."""
+
+    max_header_bytes: Annotated[
+        int,
+        Meta(
+            ge=1_024, le=16 * MIB, description="The largest request line and headers of an HTTP request; more is 431."
+        ),
+    ] = 65_536
+    header_timeout_ms: Annotated[
+        int, Meta(ge=1, le=DAY_MS, description="How long a client may take to send its headers; later is 408.")
+    ] = 10_000
+    body_timeout_ms: Annotated[
+        int, Meta(ge=1, le=DAY_MS, description="How long a client may take to send a request body; later is 408.")
+    ] = 30_000
+    max_pending_connections: Annotated[
+        int,
+        Meta(
+            ge=1, le=1_000_000, description="How many connections may have sent no whole request; the oldest is closed."
+        ),
+    ] = 256
+
+
 class Store(Struct, frozen=True, kw_only=True, rename="camel"):
     """Where the hub keeps what outlives a request."""
 
@@ -338,6 +361,9 @@ class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
     server: Annotated[Server, Meta(description="How the hub presents itself and serves.")] = msgspec.field(
         default_factory=Server
     )
+    limits: Annotated[Limits, Meta(description="What clients may take of the hub's time, memory and connections.")] = (
+        msgspec.field(default_factory=Limits)
+    )
     store: Annotated[Store, Meta(description="Where the hub keeps what outlives a request.")] = msgspec.field(
         default_factory=Store
     )
@@ -403,16 +429,16 @@ def settings_from_options(
 ) -> Settings:
     """The settings that the keyword arguments of `Hub` name, over `base`; a `DefinitionError` names a wrong one.
 
-    Every field of the section `server` is a keyword argument; `_ALIASES` are the others.
+    Every field of the sections `server` and `limits` is a keyword argument; `_ALIASES` are the others.
     """
     settings = base or _IN_PYTHON
     sections: dict[str, dict[str, Any]] = {}
     for name, value in options.items():
-        alias = _ALIASES.get(name) or _Alias("server", name)
+        alias = _ALIASES.get(name) or _Alias("limits" if name in Limits.__struct_fields__ else "server", name)
         kind = type(getattr(settings, alias.section))
         known = {field.name: field.type for field in msgspec.structs.fields(kind)}
         if alias.field not in known:
-            hint = did_you_mean(name, [*Server.__struct_fields__, *_ALIASES], ", ") or "."
+            hint = did_you_mean(name, [*Server.__struct_fields__, *Limits.__struct_fields__, *_ALIASES], ", ") or "."
             raise DefinitionError(f"Hub: there is no option {name!r}{hint}")
         sections.setdefault(alias.section, {})[alias.field] = _checked(name, value, known[alias.field], alias)
     changed = {

@@ -38,6 +38,7 @@ def build_app(runtime: Runtime, allowed_hosts: Iterable[str] = ()) -> HttpApp:
         hosts=(*server.allowed_hosts, *allowed_hosts),
         origins=tuple(server.allowed_origins),
         max_body=server.max_body_bytes,
+        limits=runtime.core.settings.limits,
     )
     auth = runtime.authenticate()
     return HttpApp(runtime, Endpoint(runtime.core.engine, gate, auth), gate, auth)
@@ -66,6 +67,7 @@ def serve(
             build_app(runtime, find_bound_hosts(host)),
             host,
             hub.settings.server.port if port is None else port,
+            limits=hub.settings.limits,
             opening=runtime.start,
             ready=ready or (lambda address: print_ready(hub.info.name, address, runtime)),
             closing=runtime.core.engine.release,

@@ -7,8 +7,9 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
+import msgspec
 import pytest
 import uvicorn
 from hypothesis import given, settings
@@ -18,13 +19,13 @@ from uvicorn.server import ServerState
 
 from tests.protocol.conftest import until
 from waypost import Hub
+from waypost.settings import Limits
 from waypost.transports.http.asgi import Receive, Scope, Send
 from waypost.transports.http.fast_uvicorn import FastConnection, FastRequest
-from waypost.transports.http.server import listen
+from waypost.transports.http.server import listen, make_config
 
 pytestmark = pytest.mark.anyio
-Protocol = type[FastConnection] | Literal["h11"]
-both_ways = pytest.mark.parametrize("protocol", [FastConnection, "h11"], ids=["fast", "plain"])
+both_ways = pytest.mark.parametrize("is_plain", [False, True], ids=["fast", "plain"])
 KEPT = 1
 META = (
     b'"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",'
@@ -56,9 +57,12 @@ def request(*more: str, body: bytes = call(1, 2)) -> bytes:
 
 
 @asynccontextmanager
-async def served(protocol: Protocol, started: asyncio.Event | None = None) -> AsyncIterator[tuple[int, uvicorn.Server]]:
+async def served(
+    *, is_plain: bool, started: asyncio.Event | None = None, limits: Limits | None = None
+) -> AsyncIterator[tuple[int, uvicorn.Server]]:
     """A hub on a server that keeps idle connections for a second."""
-    hub = Hub("connected", version="1")
+    limits = limits or Limits()
+    hub = Hub("connected", version="1", **msgspec.structs.asdict(limits))
 
     @hub.tool
     async def add(a: float, b: float) -> float:
@@ -69,17 +73,7 @@ async def served(protocol: Protocol, started: asyncio.Event | None = None) -> As
 
     listening = listen("127.0.0.1", 0)
     listening.listen()  # who connects before the server is ready waits for it
-    config = uvicorn.Config(
-        hub.asgi(),
-        http=protocol,
-        ws="none",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        timeout_keep_alive=KEPT,
-        timeout_graceful_shutdown=5,
-    )
+    config = make_config(hub.asgi(), limits, is_plain=is_plain, timeout_keep_alive=KEPT, timeout_graceful_shutdown=5)
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server._serve([listening]))
     try:
@@ -102,8 +96,8 @@ async def response(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 
 
 @both_ways
-async def test_requests_that_come_together_are_answered_one_after_another(protocol: Protocol) -> None:
-    async with served(protocol) as (port, _):
+async def test_requests_that_come_together_are_answered_one_after_another(is_plain: bool) -> None:
+    async with served(is_plain=is_plain) as (port, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(request() * 3)
         for _ in range(3):
@@ -114,8 +108,8 @@ async def test_requests_that_come_together_are_answered_one_after_another(protoc
 
 
 @both_ways
-async def test_a_known_head_says_nothing_about_the_body(protocol: Protocol) -> None:
-    async with served(protocol) as (port, _):
+async def test_a_known_head_says_nothing_about_the_body(is_plain: bool) -> None:
+    async with served(is_plain=is_plain) as (port, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for number in (1, 2, 3):
             writer.write(request(body=call(number, 5)))
@@ -125,8 +119,8 @@ async def test_a_known_head_says_nothing_about_the_body(protocol: Protocol) -> N
 
 
 @both_ways
-async def test_a_connection_that_is_to_be_closed_is_closed_behind_its_answer(protocol: Protocol) -> None:
-    async with served(protocol) as (port, _):
+async def test_a_connection_that_is_to_be_closed_is_closed_behind_its_answer(is_plain: bool) -> None:
+    async with served(is_plain=is_plain) as (port, _):
         for _ in range(2):  # the second time the head was seen
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(request("Connection: close"))
@@ -137,8 +131,8 @@ async def test_a_connection_that_is_to_be_closed_is_closed_behind_its_answer(pro
 
 
 @both_ways
-async def test_a_connection_is_kept_while_it_is_used_and_let_go_a_while_after(protocol: Protocol) -> None:
-    async with served(protocol) as (port, _):
+async def test_a_connection_is_kept_while_it_is_used_and_let_go_a_while_after(is_plain: bool) -> None:
+    async with served(is_plain=is_plain) as (port, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         began = time.monotonic()
         while time.monotonic() - began < KEPT * 1.3:  # the timer of the first answer rings in between
@@ -152,8 +146,8 @@ async def test_a_connection_is_kept_while_it_is_used_and_let_go_a_while_after(pr
 
 
 @both_ways
-async def test_half_a_request_is_still_answered_when_the_server_stops(protocol: Protocol) -> None:
-    async with served(protocol) as (port, server):
+async def test_half_a_request_is_still_answered_when_the_server_stops(is_plain: bool) -> None:
+    async with served(is_plain=is_plain) as (port, server):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(request())
         await response(reader)
@@ -170,9 +164,9 @@ async def test_half_a_request_is_still_answered_when_the_server_stops(protocol: 
 
 
 @both_ways
-async def test_a_client_that_leaves_ends_what_it_waited_for(protocol: Protocol) -> None:
+async def test_a_client_that_leaves_ends_what_it_waited_for(is_plain: bool) -> None:
     started = asyncio.Event()
-    async with served(protocol, started) as (port, server):
+    async with served(is_plain=is_plain, started=started) as (port, server):
         for _ in range(2):  # the second time the head was seen
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(request())
@@ -183,8 +177,8 @@ async def test_a_client_that_leaves_ends_what_it_waited_for(protocol: Protocol) 
 
 
 @both_ways
-async def test_an_offer_to_speak_another_protocol_is_passed_over(protocol: Protocol) -> None:
-    async with served(protocol) as (port, _):
+async def test_an_offer_to_speak_another_protocol_is_passed_over(is_plain: bool) -> None:
+    async with served(is_plain=is_plain) as (port, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for _ in range(2):
             writer.write(request("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk"))
@@ -195,8 +189,8 @@ async def test_an_offer_to_speak_another_protocol_is_passed_over(protocol: Proto
 
 
 @both_ways
-async def test_who_asks_first_is_told_that_a_body_is_too_large_without_sending_it(protocol: Protocol) -> None:
-    async with served(protocol) as (port, _):
+async def test_who_asks_first_is_told_that_a_body_is_too_large_without_sending_it(is_plain: bool) -> None:
+    async with served(is_plain=is_plain) as (port, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         large = request("Expect: 100-continue", body=b"x" * 5_000_000)
         writer.write(large[: large.index(b"\r\n\r\n") + 4])

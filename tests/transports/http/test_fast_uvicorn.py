@@ -11,12 +11,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from waypost.transports.http import fast_uvicorn
 from waypost.transports.http.fast_uvicorn import FastConnection, HeadCache, _response_head, check_uvicorn
-from waypost.transports.http.server import find_protocol
+from waypost.transports.http.server import find_fast_protocol
 
 
 def test_this_uvicorn_has_what_the_shortcuts_need(caplog: pytest.LogCaptureFixture) -> None:
     check_uvicorn()
-    assert find_protocol() is FastConnection
+    assert find_fast_protocol() is FastConnection
     assert caplog.messages == []
 
 
@@ -53,7 +53,7 @@ def test_without_the_shortcuts_a_public_protocol_serves_and_one_line_warns(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, fast_uvicorn.__name__, None)
-    assert find_protocol() == "h11"
+    assert find_fast_protocol() is None
     (warning,) = caplog.messages
     assert warning.startswith("HTTP is served without shortcuts, at lower speed (uvicorn ")
 

@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.protocol.conftest import asynchronous
+from tests.transports.http.conftest import browsing
+from waypost import Hub
 from waypost.transports.http.gate import Gate, Refusal, find_bound_hosts
 
 LIMIT = 100
@@ -362,3 +364,24 @@ async def test_a_body_that_is_refused_and_never_ends_is_given_up(monkeypatch: py
 
     async with asyncio.timeout(5):
         await Gate(max_body=100).discard(receive)
+
+
+@asynchronous
+async def test_headers_that_another_server_let_through_are_held_to_the_limit() -> None:
+    async with browsing(Hub("small", version="1", max_header_bytes=2000)) as web:
+        assert (await web.modern("server/discover", headers={"x-some": "x" * 1000})).status == 200
+        call = await web.modern("server/discover", headers={"x-some": "x" * 2000})
+    assert call.status == 431
+    assert call.headers["connection"] == "close"
+    assert "2000 bytes (maxHeaderBytes)" in call.json["error"]["message"]
+
+
+@asynchronous
+async def test_a_body_that_another_server_waits_for_has_a_deadline() -> None:
+    async with browsing(Hub("quick", version="1", body_timeout_ms=100)) as web:
+        call = web.open("POST", [b"{", b"}"])
+        call.more.clear()
+        await call.done()
+    assert call.status == 408
+    assert call.headers["connection"] == "close"
+    assert "bodyTimeoutMs" in call.json["error"]["message"]

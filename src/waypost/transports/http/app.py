@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.protocol.responses import STOPPING
-from waypost.transports.http.asgi import Receive, Scope, Send, headers_of, refuse, respond
+from waypost.transports.http.asgi import KnownHeaders, Receive, Scope, Send, headers_of, refuse, respond
 from waypost.transports.http.endpoint import Endpoint
 from waypost.transports.http.gate import Gate, Refusal, authenticate
 from waypost.wire import messages
@@ -71,9 +71,10 @@ class HttpApp:
         headers = headers_of(scope)
         if headers is None:
             return await refuse(send, 400, "A header that can only have one value is given more than once.")
-        refusal = self._gate.check_caller(headers)
+        is_sized = type(scope["headers"]) is KnownHeaders
+        refusal = (None if is_sized else self._gate.check_size(scope)) or self._gate.check_caller(headers)
         if refusal is not None:
-            return await refuse(send, refusal.status, refusal.message)
+            return await refuse(send, refusal.status, refusal.message, headers=refusal.headers)
         path = scope["path"]
         if prefix := scope.get("root_path"):
             path = path.removeprefix(prefix)
@@ -110,7 +111,7 @@ class HttpApp:
             if principal is None:
                 return  # the key was revoked while the body came in
         if isinstance(body, Refusal):
-            await refuse(send, body.status, body.message)
+            await refuse(send, body.status, body.message, headers=body.headers)
         elif body is not None:
             request = OperatorRequest(scope, path, headers, principal, body)
             try:

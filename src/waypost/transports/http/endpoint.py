@@ -219,8 +219,7 @@ class Endpoint:
     async def _send_refusal(self, receive: Receive, send: Send, refusal: Refusal) -> None:
         if refusal.is_unread:
             await self._gate.discard(receive)
-        closing: tuple[Header, ...] = ((b"connection", b"close"),) if refusal.status == 413 else ()
-        await refuse(send, refusal.status, refusal.message, code=refusal.code, headers=closing)
+        await refuse(send, refusal.status, refusal.message, code=refusal.code, headers=refusal.headers)
 
     async def _find_session(
         self, send: Send, headers: Mapping[bytes, bytes], principal: Principal

@@ -22,15 +22,21 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from waypost.corked import CorkedTransport
 from waypost.transports.http.asgi import Event, Header, KnownHeaders, Scope, WholeRequest
+from waypost.transports.http.pending import LimitedConnection, PendingRequests
 
 _PROTOCOL_METHODS: Final = frozenset(
     (
         "connection_made",
         "connection_lost",
         "data_received",
+        "on_body",
+        "on_header",
+        "on_headers_complete",
         "on_message_begin",
         "on_message_complete",
         "on_response_complete",
+        "on_url",
+        "send_400_response",
         "shutdown",
         "timeout_keep_alive_handler",
         "_unset_keepalive_if_required",
@@ -104,6 +110,7 @@ def check_uvicorn() -> None:
 check_uvicorn()
 
 HEAD_END: Final = b"\r\n\r\n"
+_HEADER_PUNCTUATION: Final = len(b": \r\n")
 _MAX_CACHED_HEADS: Final = 512
 _MAX_HEAD_BYTES: Final = 4096
 _MAX_WAITING_BODY_BYTES: Final = 16_384
@@ -226,18 +233,37 @@ def _response_head(status: int, headers: tuple[Header, ...]) -> bytes | None:
     return b"HTTP/1.1 %d %b\r\n%bcontent-length: " % (status, HTTPStatus(status).phrase.encode(), lines)
 
 
-class FastConnection(HttpToolsProtocol):
-    """uvicorn's connection, which parses only heads it has not seen, and has one timer instead of one per response."""
+class HeadersTooLarge(Exception):
+    """Raised in a callback of the parser, which stops it; uvicorn then asks for a response."""
+
+
+class FastConnection(LimitedConnection, HttpToolsProtocol):
+    """uvicorn's connection, which parses only heads it has not seen, and has one timer instead of one per response.
+
+    It is among `pending` from its first moment, or from the first byte of a later request, until that is complete.
+    """
 
     _idle_since: float | None = None
     _is_parsing = False
     """Whether the parser is in the middle of a request."""
+    _is_in_body = False
+    """Whether the parser has the headers of that request."""
+    _awaits: str | None = None
+    """What is counted as missing: `head` or `body`."""
+    _head_bytes = 0
+    """The size of the URL, headers and trailers that the parser reported of the current request."""
+    _unreported = 0
+    """How many bytes the parser took since it last reported anything."""
     _parsed_requests = 0
     """How many requests began in the bytes that the parser was fed last."""
     _head: CachedHead | None = None
     """A cached head whose body is still incomplete."""
     _received = b""
     """The bytes of that request so far, with the head."""
+
+    def __init__(self, *args: Any, pending: PendingRequests | None = None, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.pending = PendingRequests() if pending is None else pending
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn declares it
         """A client connected."""
@@ -252,9 +278,11 @@ class FastConnection(HttpToolsProtocol):
             "scheme": self.scheme,
             "root_path": self.root_path,
         }
+        self._await("head")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client disconnected."""
+        self.pending.discard(self)
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
             self.timeout_keep_alive_task = None
@@ -266,7 +294,7 @@ class FastConnection(HttpToolsProtocol):
         cycle = self.cycle
         # While a response is due, more requests (pipelining) are uvicorn's to queue; in mid-request, its parser's.
         if self._is_parsing or not (self._is_plain and (cycle is None or cycle.response_complete)):
-            return super().data_received(data)
+            return self._feed(data)
         if self._head is not None:
             data, self._received = self._received + data, b""
         end = data.find(HEAD_END) + len(HEAD_END)
@@ -275,13 +303,16 @@ class FastConnection(HttpToolsProtocol):
         if head is None:
             self._parse(data, end)
         elif len(data) == end + head.length:
+            if self._awaits is not None:
+                self._await(None)
             scope = {**self._scope, **head.scope, "state": self.app_state.copy()}
             request = self.cycle = FastRequest(self, scope, data[end:])
             self._start(request, self.app)
         elif len(data) < end + head.length:
             self._head, self._received = head, data
+            self._await("body")
         else:
-            super().data_received(data)
+            self._feed(data)
         return None
 
     def _parse(self, data: bytes, end: int) -> None:
@@ -290,10 +321,56 @@ class FastConnection(HttpToolsProtocol):
             plain = _UPGRADE.sub(b"", data[:end])
             data, end = plain + data[end:], len(plain)
         before, self._parsed_requests = self.cycle, 0
-        super().data_received(data)
+        self._feed(data)
         # One new request from data with a whole head: the first `end` bytes were that head and nothing else.
         if self.cycle is not before and self._parsed_requests == 1 and end > len(HEAD_END):
             _heads.add(data[:end], cast("Scope", self.scope))
+
+    def _feed(self, data: bytes) -> None:
+        """Feed the parser, and see whether it has a whole request then."""
+        if self.is_refused:
+            return
+        self._unreported += len(data)
+        super().data_received(data)
+        if self._unreported > self.pending.max_header_bytes:
+            # The parser collects a header, a trailer or the extension of a chunk until it ends.
+            self.refuse_headers()
+        else:
+            self._await(self._find_missing())
+
+    def _find_missing(self) -> str | None:
+        """What the client still has to send; nothing while it waits for an earlier response."""
+        cycle, is_in_body = self.cycle, self._is_parsing and self._is_in_body
+        if self.pipeline or not (is_in_body or cycle is None or cycle.response_complete):
+            return None
+        return "body" if is_in_body else "head"  # also where only line ends came, which may precede a request
+
+    def _await(self, part: str | None) -> None:
+        """Count the connection among those that have to send the rest of a request, or no longer."""
+        if part == self._awaits:
+            return
+        self._awaits = part
+        if part is None:
+            self.pending.discard(self)
+        else:
+            self.pending.add(self, self.pending.body_timeout if part == "body" else self.pending.header_timeout)
+
+    def time_out(self) -> None:
+        """Close the connection; an app that waits for the rest of the request sees a disconnect."""
+        cycle = None if self._head is not None else self.cycle
+        self.has_part = self._is_parsing or self._head is not None
+        if cycle is not None and (cycle.response_started or cycle.response_complete) and self._is_in_body:
+            self.transport.abort()
+            return
+        super().time_out()
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
+
+    def refuse(self, status: int, message: str) -> None:
+        """Send an error; what comes after it goes to `_feed`, which drops it."""
+        super().refuse(status, message)
+        self._is_parsing, self._head, self._received = True, None, b""
 
     def _start(self, cycle: RequestResponseCycle, app: Any) -> None:
         # As uvicorn does it, but in a method of ours: its own has another name in each version.
@@ -303,20 +380,55 @@ class FastConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """The parser begins with a request."""
-        self._is_parsing = True
+        self._is_parsing, self._is_in_body = True, False
+        self._head_bytes = self._unreported = 0
         self._parsed_requests += 1
         super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """The parser has a part of the URL."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """The parser has a header or a trailer."""
+        self._count(len(name) + len(value) + _HEADER_PUNCTUATION)
+        super().on_header(name, value)
+
+    def _count(self, size: int) -> None:
+        self._unreported = 0
+        self._head_bytes += size
+        if self._head_bytes > self.pending.max_header_bytes:
+            raise HeadersTooLarge
+
+    def on_headers_complete(self) -> None:
+        """The parser has the headers; the app starts, whether the body is there or not."""
+        self._is_in_body = True
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """The parser has a part of the body."""
+        self._unreported = 0
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The parser has a whole request."""
         self._is_parsing = False
+        self._unreported = 0
         super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what the parser does not take."""
+        if self._head_bytes > self.pending.max_header_bytes:
+            self.refuse_headers()
+        else:
+            super().send_400_response(msg)
 
     def shutdown(self) -> None:
         """Close after the response; a request that came in part is still answered."""
         if self._head is not None:
             self._head = None
-            super().data_received(self._received)
+            self._feed(self._received)
         super().shutdown()
 
     def _unset_keepalive_if_required(self) -> None:
@@ -331,7 +443,10 @@ class FastConnection(HttpToolsProtocol):
             self.flow.resume_reading()
         if self.pipeline:
             self._start(*self.pipeline.pop())
+            self._await(self._find_missing())
             return
+        if self._is_parsing:
+            self._await(self._find_missing())
         # uvicorn sets a timer for each response and cancels it at the next request. Here one timer runs on and looks
         # at the time of the last response when it fires.
         self._idle_since = self.loop.time()

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from waypost.capabilities.principals import ANONYMOUS, Principal
-from waypost.transports.http.asgi import JSON, Receive, Send, respond
+from waypost.settings import Limits
+from waypost.transports.http.asgi import JSON, Header, Receive, Scope, Send, respond
+from waypost.transports.http.pending import headers_too_large
 from waypost.wire import messages
 from waypost.wire.hosts import is_loopback
 
@@ -26,6 +28,7 @@ _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 _ORIGIN: Final = re.compile(rf"https?://{_HOST.pattern}")
 _MAX_CACHED_CHECKS: Final = 256
 _MAX_DISCARDED_FACTOR: Final = 8
+_CLOSING: Final = (408, 413, 431)
 _DISCARD_TIMEOUT_S: Final = 5.0
 """How much of a refused body is read, as a multiple of the limit, and for how long."""
 
@@ -37,6 +40,11 @@ class Refusal(msgspec.Struct, frozen=True):
     message: str
     code: int = -32600
     is_unread: bool = False
+
+    @property
+    def headers(self) -> tuple[Header, ...]:
+        """Headers of the response; where the rest of a request is not read, the connection is closed."""
+        return ((b"connection", b"close"),) if self.status in _CLOSING else ()
 
 
 class CachedCheck:
@@ -70,10 +78,13 @@ class Gate:
     `check_caller` protects from DNS rebinding: a page in a browser may reach a local server under another host name.
     """
 
-    def __init__(self, *, hosts: Iterable[str] = (), origins: Iterable[str] = (), max_body: int) -> None:
+    def __init__(
+        self, *, hosts: Iterable[str] = (), origins: Iterable[str] = (), max_body: int, limits: Limits | None = None
+    ) -> None:
         self._hosts = LOOPBACK | {host.lower() for host in hosts}
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
         self.max_body = max_body
+        self.limits = limits or Limits()
         self.check_caller = CachedCheck(self._check_caller, b"host", b"origin")
         self._check_form = CachedCheck(self._check_post_form, b"accept", b"content-type")
 
@@ -111,8 +122,27 @@ class Gate:
         message = f"The request body is over the limit of {self.max_body} bytes (maxBodyBytes)."
         return Refusal(413, message, is_unread=is_unread)
 
+    def check_size(self, scope: Scope) -> Refusal | None:
+        """The refusal of headers over the limit; needed where another server than ours read them."""
+        pairs: list[Header] = scope["headers"]
+        size = (
+            len(scope["path"])
+            + len(scope.get("query_string", b""))
+            + sum(len(name) + len(value) for name, value in pairs)
+        )
+        limit = self.limits.max_header_bytes
+        return None if size <= limit else Refusal(431, headers_too_large(limit))
+
     async def read_body(self, receive: Receive) -> bytes | Refusal | None:
         """The whole body; `None` when the client left before it was sent."""
+        try:
+            async with asyncio.timeout(self.limits.body_timeout_ms / 1000):
+                return await self._read_body(receive)
+        except TimeoutError:
+            seconds = self.limits.body_timeout_ms / 1000
+            return Refusal(408, f"The request body did not arrive within {seconds:g} s (bodyTimeoutMs).")
+
+    async def _read_body(self, receive: Receive) -> bytes | Refusal | None:
         event = await receive()
         if event["type"] != "http.request":
             return None

@@ -9,14 +9,21 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import closing as closing_socket
+from functools import partial
 from types import FrameType
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 
 from waypost.errors import WaypostError
 from waypost.loops import freeze_gc
+from waypost.settings import Limits
 from waypost.transports.http.app import HttpApp
+from waypost.transports.http.asgi import App
+from waypost.transports.http.pending import PendingRequests
+
+if TYPE_CHECKING:
+    from waypost.transports.http.fast_uvicorn import FastConnection
 
 _log: Final = logging.getLogger(__name__)
 _GRACE_S: Final = 5
@@ -79,38 +86,48 @@ def serve(
     host: str,
     port: int,
     *,
+    limits: Limits,
     opening: Callable[[], Awaitable[None]],
     ready: Callable[[str], None],
     closing: Callable[[], None],
 ) -> None:
     """Serve until the process is asked to stop; an error of `opening` and an address that is taken are raised."""
     listening = listen(host, port)
-    config = uvicorn.Config(
-        app,
-        loop="auto",
-        http=find_protocol(),
-        ws="none",
-        lifespan="on",
-        log_level="warning",
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,
-        timeout_graceful_shutdown=_GRACE_S + _CANCEL_S,
-        log_config=None,
-    )
     with closing_socket(listening):
-        Server(config, opening, ready, closing).run(sockets=[listening])
+        Server(make_config(app, limits), opening, ready, closing).run(sockets=[listening])
 
 
-def find_protocol() -> type[asyncio.Protocol] | Literal["h11"]:
-    """The fast protocol where this uvicorn has what it needs, else the name of a public one, with a warning."""
+def make_config(app: App, limits: Limits, *, is_plain: bool = False, **more: Any) -> uvicorn.Config:
+    """How uvicorn serves an app within limits; `is_plain` leaves the shortcuts out though they are possible."""
+    protocol: Callable[..., asyncio.Protocol] | None = None if is_plain else find_fast_protocol()
+    if protocol is None:
+        from waypost.transports.http.plain_uvicorn import PlainConnection, report_heads
+
+        protocol, app = PlainConnection, report_heads(app)
+    options: dict[str, Any] = {
+        "http": partial(protocol, pending=PendingRequests(limits)),
+        "h11_max_incomplete_event_size": limits.max_header_bytes,
+        "loop": "auto",
+        "ws": "none",
+        "lifespan": "on",
+        "log_level": "warning",
+        "access_log": False,
+        "proxy_headers": False,
+        "server_header": False,
+        "date_header": False,
+        "timeout_graceful_shutdown": _GRACE_S + _CANCEL_S,
+        "log_config": None,
+    }
+    return uvicorn.Config(app, **{**options, **more})
+
+
+def find_fast_protocol() -> type[FastConnection] | None:
+    """The protocol class with shortcuts, where this uvicorn has what it needs; else a warning says what differs."""
     try:
         from waypost.transports.http.fast_uvicorn import FastConnection
     except ImportError as error:
         _log.warning("HTTP is served without shortcuts, at lower speed (uvicorn %s): %s", uvicorn.__version__, error)
-        # Not "httptools": its parser drops the body of a request that offers to upgrade, as Java clients do.
-        return "h11"
+        return None
     return FastConnection
 
 

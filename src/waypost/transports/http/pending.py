@@ -1,0 +1,130 @@
+"""Connections that have not sent a whole request: bounded in number, in bytes and in time.
+
+Until its request is complete, a client costs the hub a file descriptor and a buffer, and the hub does not know whose
+client it is. The worker socket uses the same limits for its handshake.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from http import HTTPStatus
+from typing import Final, Protocol
+
+from waypost.loops import running_loop
+from waypost.settings import Limits
+from waypost.wire import messages
+
+LINGER_S: Final = 1.0
+"""How long a refused client may take to read the refusal; what it sends meanwhile is dropped."""
+_TICK_S: Final = 0.5
+
+
+class PendingConnection(Protocol):
+    """A connection whose request is not complete."""
+
+    @property
+    def peer(self) -> str:
+        """The address of the client's machine."""
+
+    def time_out(self) -> None:
+        """Close the connection, after a 408 where a part of a request came."""
+
+
+class PendingRequests:
+    """The connections of one server with incomplete requests, and the deadline of each."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        limits = limits or Limits()
+        self.max_header_bytes: Final = limits.max_header_bytes
+        self.header_timeout: Final = limits.header_timeout_ms / 1000
+        self.body_timeout: Final = limits.body_timeout_ms / 1000
+        self._max_connections: Final = limits.max_pending_connections
+        self._due: dict[PendingConnection, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, connection: PendingConnection, seconds: float) -> None:
+        """Give a connection so many seconds from now; when there are too many, another one is closed for it."""
+        loop = running_loop()
+        self._due[connection] = loop.time() + seconds
+        if len(self._due) > self._max_connections:
+            self._close_oldest()
+        if self._timer is None:
+            self._timer = loop.call_later(_TICK_S, self._tick)
+
+    def discard(self, connection: PendingConnection) -> None:
+        """The request of a connection is complete, or the connection is closed."""
+        self._due.pop(connection, None)
+
+    def _close_oldest(self) -> None:
+        # One machine that opens connections and sends nothing loses its own, as long as it has more than any other.
+        ((busiest, _),) = Counter(connection.peer for connection in self._due).most_common(1)
+        oldest = next(connection for connection in self._due if connection.peer == busiest)
+        del self._due[oldest]
+        oldest.time_out()
+
+    def _tick(self) -> None:
+        now = running_loop().time()
+        for connection in [connection for connection, due in self._due.items() if due <= now]:
+            del self._due[connection]
+            connection.time_out()
+        self._timer = running_loop().call_later(_TICK_S, self._tick) if self._due else None
+
+
+def encode_refusal(status: int, message: str) -> bytes:
+    """A whole response with a JSON-RPC error, after which the connection is closed."""
+    body = messages.error(None, -32600, message)
+    return b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b" % (
+        status,
+        HTTPStatus(status).phrase.encode(),
+        len(body),
+        body,
+    )
+
+
+def headers_too_large(max_bytes: int) -> str:
+    """What is wrong with a request line and headers over the limit."""
+    return f"The request line and headers are over the limit of {max_bytes} bytes (maxHeaderBytes)."
+
+
+class LimitedConnection(asyncio.Protocol):
+    """What both HTTP connection classes share: how a client is refused before the app sees its request."""
+
+    transport: asyncio.Transport
+    loop: asyncio.AbstractEventLoop
+    pending: PendingRequests
+    is_refused = False
+    """Whether a refusal was sent; nothing that comes after it is read."""
+    has_part = False
+    """Whether a part of a request came that is not complete."""
+
+    @property
+    def peer(self) -> str:
+        """The address of the client's machine."""
+        found = self.transport.get_extra_info("peername")
+        return str(found[0]) if isinstance(found, tuple) else ""
+
+    def refuse(self, status: int, message: str) -> None:
+        """Send an error and close the connection once the client had time to read it."""
+        if self.is_refused or self.transport.is_closing():
+            return
+        self.is_refused = True
+        self.transport.write(encode_refusal(status, message))
+        # Closing at once would reset the connection while the client still sends, and it would never see the response.
+        self.loop.call_soon(self._end_output)
+        self.pending.add(self, LINGER_S)
+
+    def refuse_headers(self) -> None:
+        """Refuse a request line and headers over the limit."""
+        self.refuse(431, headers_too_large(self.pending.max_header_bytes))
+
+    def time_out(self) -> None:
+        """Close a connection whose request did not arrive in time; one that sent nothing gets no response."""
+        if self.is_refused or not self.has_part:
+            self.transport.abort()
+        else:
+            self.refuse(408, "The request did not arrive in time (headerTimeoutMs, bodyTimeoutMs).")
+
+    def _end_output(self) -> None:
+        if not self.transport.is_closing() and self.transport.can_write_eof():
+            self.transport.write_eof()
