@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sqlite3
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -15,6 +14,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
+import apsw
 import uvloop
 
 from benchmarks.harness import all_cores
@@ -30,7 +30,7 @@ from waypost.stores.sqlite import SqliteDatabase
 IN_FLIGHT = (1, 16, 64)
 MOST = 64
 FULL, NORMAL, POSTGRES = "SQLite FULL", "SQLite NORMAL", "PostgreSQL"
-GROUP, THREAD, RAW, AIOSQLITE = "group loop", "thread loop", "sqlite3", "aiosqlite"
+GROUP, THREAD, RAW, AIOSQLITE = "group loop", "thread loop", "apsw", "aiosqlite"
 ASYNCPG, STATEMENT = "asyncpg", "asyncpg CTE"
 SYNC = "4 KB written and held by the disk"
 PATIENCE = 30.0
@@ -52,7 +52,7 @@ def run(settings: Settings) -> Report:
         stack.enter_context(all_cores())
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wpb-", ignore_cleanup_errors=True)))
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
-        report.notes.append(f"SQLite {sqlite3.sqlite_version}")
+        report.notes.append(f"SQLite {apsw.sqlite_lib_version()}")
         contenders = _on_sqlite(scratch)
         dbos = Dbos(report, quick=settings.quick)
         stack.callback(dbos.stop)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
+
+import apsw
 
 from benchmarks.stores import moves
 from waypost import Hub
@@ -71,7 +72,7 @@ class EngineMoves:
         await asyncio.to_thread(self._write_history, name, version)
 
     def _write_history(self, name: str, version: int) -> None:
-        with closing(sqlite3.connect(self._path, isolation_level=None)) as connection:
+        with closing(apsw.Connection(str(self._path))) as connection:
             connection.execute("BEGIN IMMEDIATE")
             rows = ((name, number, moves.MOVED_AT, moves.BODY) for number in range(2, version + 1))
             connection.executemany(moves.ENTER, rows)

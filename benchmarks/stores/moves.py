@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from contextlib import closing
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final, Protocol
 
+import apsw
 import msgspec
 
 from waypost.stores import sqlite
@@ -70,9 +70,10 @@ def fill(path: Path, count: int) -> None:
         os.fsync(file.fileno())
 
 
-def run_move(connection: sqlite3.Connection, instance: str, version: int) -> None:
+def run_move(connection: apsw.Connection, instance: str, version: int) -> None:
     """The two statements, within whatever transaction there is."""
-    if connection.execute(MOVE, (AFTER, STATUS, BODY, instance, version)).rowcount != 1:
+    connection.execute(MOVE, (AFTER, STATUS, BODY, instance, version))
+    if connection.changes() != 1:
         raise Fenced(instance)
     connection.execute(ENTER, (instance, version + 1, MOVED_AT, BODY))
 

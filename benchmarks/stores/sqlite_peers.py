@@ -1,14 +1,15 @@
-"""The same moves on SQLite without Waypost; every file is opened exactly as Waypost opens its own."""
+"""The same moves on SQLite without Waypost; every file is opened as Waypost opens its own."""
 
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import threading
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final
+
+import apsw
 
 from benchmarks.stores import moves
 from waypost.stores import sqlite
@@ -18,12 +19,12 @@ _MOST: Final = 512
 _Waiting = tuple[str, int, asyncio.Future[None]]
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path) -> apsw.Connection:
     return sqlite.connect(path, busy=_BUSY, synchronous="FULL")
 
 
 class RawLoop:
-    """sqlite3 on the loop itself, one transaction for each move: no thread, no queue, nothing in between."""
+    """apsw on the loop itself, one transaction for each move: no thread, no queue, nothing in between."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -100,7 +101,7 @@ def _refuse(batch: list[_Waiting], error: Exception) -> None:
 
 
 class AioSqlite:
-    """aiosqlite, one transaction for each move."""
+    """aiosqlite, one transaction for each move, on the SQLite of the standard library."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -110,7 +111,9 @@ class AioSqlite:
         import aiosqlite
 
         moves.fill(self._path, moves.INSTANCES)
-        self._connection = await aiosqlite.Connection(lambda: _connect(self._path), iter_chunk_size=64)
+        self._connection = await aiosqlite.connect(self._path, timeout=_BUSY, isolation_level=None)
+        await self._connection.execute("PRAGMA synchronous = FULL")
+        await self._connection.execute(f"PRAGMA wal_autocheckpoint = {sqlite.CHECKPOINT_PAGES}")
 
     async def move(self, instance: str, version: int) -> None:
         connection = self._connection

@@ -124,7 +124,7 @@ def test_without_a_server_the_rest_is_measured_and_the_report_says_so(monkeypatc
         "waypost",
         "group loop",
         "thread loop",
-        "sqlite3",
+        "apsw",
         "aiosqlite",
     ]
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+
+import apsw
 
 from tests.chaos.load import SCOPE, Told
 
@@ -18,7 +19,7 @@ Rows = Callable[[str], Sequence[Sequence[Any]]]
 
 def in_file(path: Path, told: Iterable[Told]) -> list[str]:
     """What is wrong with a SQLite file; whoever looks finishes what the crash left, as every opener does."""
-    with closing(sqlite3.connect(path)) as connection:
+    with closing(apsw.Connection(str(path))) as connection:
         (found,) = connection.execute("PRAGMA integrity_check").fetchall()
         if found != ("ok",):
             return [f"The file is damaged: {found}"]

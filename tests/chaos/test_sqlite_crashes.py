@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sqlite3
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -12,6 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Final, get_args
 
+import apsw
 import pytest
 
 from tests.chaos import findings
@@ -83,8 +83,8 @@ def test_a_commit_that_nobody_was_told_of_stays(tmp_path: Path) -> None:
     with writing(Orders(path, "only", die_at=("committed", 1))) as writer:
         writer.end()
         assert writer.told == []
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT count(*) FROM history").fetchone()[0] > 0
+    with closing(apsw.Connection(str(path))) as connection:
+        assert connection.execute("SELECT count(*) FROM history").get > 0
 
 
 @pytest.mark.parametrize("point", ["begun", "written"])
@@ -93,8 +93,8 @@ def test_nothing_is_there_of_a_transaction_that_was_not_committed(point: Point, 
     with writing(Orders(path, "only", die_at=(point, 1))) as writer:
         writer.end()
         assert writer.told == []
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT count(*) FROM history").fetchone()[0] == 0
+    with closing(apsw.Connection(str(path))) as connection:
+        assert connection.execute("SELECT count(*) FROM history").get == 0
 
 
 def test_a_process_killed_while_it_makes_the_tables_leaves_a_file_that_the_next_one_finishes(tmp_path: Path) -> None:
@@ -121,8 +121,8 @@ def tables(path: Path) -> int:
     for ending in ("", "-wal"):
         source = path.with_name(path.name + ending)
         copy.with_name(copy.name + ending).write_bytes(source.read_bytes() if source.exists() else b"")
-    with closing(sqlite3.connect(copy)) as connection:
-        return int(connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table'").fetchone()[0])
+    with closing(apsw.Connection(str(copy))) as connection:
+        return int(connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table'").get)
 
 
 def test_one_of_two_processes_on_a_file_is_killed_and_the_other_goes_on(tmp_path: Path) -> None:

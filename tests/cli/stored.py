@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import time
 from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 
 from waypost.stores import urls
@@ -63,10 +63,9 @@ def task(task_id: str, expires_at: float) -> TaskRecord:
 
 def change(file: Path, *statements: str) -> None:
     """Do to a store what no hub would do."""
-    with closing(sqlite3.connect(file)) as connection:
+    with closing(apsw.Connection(str(file))) as connection:
         for statement in statements:
             connection.execute(statement)
-        connection.commit()
 
 
 @pytest.fixture

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 
 from tests.cli.operated import AGENT, Captured, operated, printed_json, use
@@ -59,12 +59,11 @@ def test_an_audit_that_was_changed_ends_with_1(tmp_path: Path) -> None:
         for _ in range(3):
             use(hub.url, "shell", {"command": "ls"}, AGENT)
         assert waypost("audit", "verify", cwd=tmp_path).returncode == 0
-        with closing(sqlite3.connect(tmp_path / ".waypost" / "waypost.db")) as connection:
+        with closing(apsw.Connection(str(tmp_path / ".waypost" / "waypost.db"))) as connection:
             [[text]] = connection.execute("SELECT entries FROM audit WHERE number = 1")
             first, second, *others = text.splitlines()
             spoilt = "\n".join([first, second.replace('"deny"', '"allow"', 1), *others])
             connection.execute("UPDATE audit SET entries = ? WHERE number = 1", (spoilt,))
-            connection.commit()
         found = waypost("audit", "verify", cwd=tmp_path)
         assert found.returncode == 1
         assert found.stdout.startswith("Entry 2 of chain ")

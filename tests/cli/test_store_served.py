@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from tests.cli.shell import serving, waypost
@@ -18,7 +18,7 @@ from tests.cli.stored import file as file
 @contextmanager
 def locked(file: Path) -> Iterator[None]:
     """A store that somebody else writes to and does not let go."""
-    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+    with closing(apsw.Connection(str(file))) as connection:
         connection.execute("BEGIN IMMEDIATE")
         yield
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sqlite3
 import stat
 import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from tests.contract.conftest import Place, asynchronous, on_store, opened
@@ -156,10 +156,9 @@ def _tamper(place: Place, *statements: str) -> None:
         run_sql(place.where, *statements)
         return
     assert place.where is not None
-    with closing(sqlite3.connect(place.where)) as connection:
+    with closing(apsw.Connection(str(place.where))) as connection:
         for statement in statements:
             connection.execute(statement)
-        connection.commit()
 
 
 @asynchronous

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 
 from tests.protocol.conftest import asynchronous
@@ -67,9 +68,8 @@ async def test_what_was_changed_or_moved_or_sealed_under_another_secret_is_refus
     await kept.put("ada", "wiki", "other")
     with pytest.raises(StoreDamaged, match="ada for github cannot be read"):
         await vault(store, b"t" * 32).get("ada", "github")
-    with sqlite3.connect(tmp_path / "store.db") as file:
+    with closing(apsw.Connection(str(tmp_path / "store.db"))) as file:
         file.execute("UPDATE state SET value = (SELECT value FROM state WHERE key = 'wiki') WHERE key = 'github'")
-    file.close()
     with pytest.raises(StoreDamaged):
         await kept.get("ada", "github")
     await store.close()

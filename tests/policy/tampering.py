@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import shutil
-import sqlite3
 from collections.abc import Callable, Collection
 from contextlib import closing
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import apsw
 import msgspec
 
 from waypost.policy.audit import Verdict, verify
@@ -44,19 +44,20 @@ def verdict(file: Path) -> Verdict:
 
 def change(file: Path, statement: str, *given: Any) -> int:
     """Do with the file what the hub would not."""
-    with closing(sqlite3.connect(file)) as connection, connection:
-        return connection.execute(statement, given).rowcount
+    with closing(apsw.Connection(str(file))) as connection:
+        connection.execute(statement, given)
+        return connection.changes()
 
 
 def chains_in(file: Path) -> list[str]:
     """The chains of a file, the first written first."""
-    with closing(sqlite3.connect(file)) as connection:
+    with closing(apsw.Connection(str(file))) as connection:
         return [row[0] for row in connection.execute("SELECT chain FROM audit GROUP BY chain ORDER BY min(rowid)")]
 
 
 def entries_in(file: Path, chain: str) -> list[tuple[int, int, Line]]:
     """The entries of a chain, each with the numbers of its block and its own."""
-    with closing(sqlite3.connect(file)) as connection:
+    with closing(apsw.Connection(str(file))) as connection:
         rows = list(connection.execute("SELECT number, entries FROM audit WHERE chain = ? ORDER BY number", (chain,)))
     return [
         (block, number, msgspec.json.decode(line))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import apsw
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -136,9 +136,9 @@ def test_a_change_of_any_character_of_a_block_is_found(file: Path, which: int, p
     [chain, _] = chains_in(file)
     blocks = sorted({block for block, _, _ in entries_in(file, chain)})
     number = blocks[which % len(blocks)]
-    with closing(sqlite3.connect(file)) as connection, connection:
+    with closing(apsw.Connection(str(file))) as connection, connection:
         where = "WHERE chain = ? AND number = ?"
-        text = connection.execute(f"SELECT entries FROM audit {where}", (chain, number)).fetchone()[0]
+        text = connection.execute(f"SELECT entries FROM audit {where}", (chain, number)).get
         place %= len(text)
         spoilt = text[:place] + chr(character) + text[place + 1 :]
         connection.execute(f"UPDATE audit SET entries = ? {where}", (spoilt, chain, number))
@@ -291,7 +291,7 @@ def test_what_is_left_after_some_was_let_go_is_still_watched(tmp_path: Path) -> 
     over = NOW - RETENTION_S - 1000
     write(file, *(record(number, over + number if number < 4 else None) for number in range(8)))
     with_store(file, lambda store: store.sweep())
-    with closing(sqlite3.connect(file)) as connection:
+    with closing(apsw.Connection(str(file))) as connection:
         left = [row[0] for row in connection.execute("SELECT number FROM audit ORDER BY number")]
     assert left == [6, 7, 8, 9]
 

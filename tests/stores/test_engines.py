@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from tests.contract import test_documents, test_instances, test_jobs, test_sessions
@@ -33,7 +33,7 @@ class ToyDatabase:
 
     def __init__(self, url: str) -> None:
         self.name = f"The toy store {url}"
-        self._connection: sqlite3.Connection | None = None
+        self._connection: apsw.Connection | None = None
 
     @property
     def is_open(self) -> bool:
@@ -51,14 +51,14 @@ class ToyDatabase:
         fence, *others = change.statements
         try:
             with self._connect() as connection:
-                if change.bulk:
-                    return connection.executemany(fence.single, rows).rowcount
-                changed = connection.execute(fence.single, rows[0]).rowcount
-                for statement, row in zip(others, rows[1:], strict=True) if changed else ():
+                before = connection.total_changes()
+                connection.executemany(fence.single, rows if change.bulk else rows[:1])
+                changed = connection.total_changes() - before
+                for statement, row in zip(others, rows[1:], strict=True) if changed and not change.bulk else ():
                     connection.execute(statement.single, row)
-                return changed
-        except sqlite3.Error as error:
+        except apsw.Error as error:
             raise StoreError(f"{self.name} refused a statement: {error}.") from error
+        return changed
 
     async def read(self, query: Query, *given: Any) -> Sequence[Row]:
         return self._connect().execute(query.sqlite, given).fetchall()
@@ -74,9 +74,9 @@ class ToyDatabase:
     async def backup(self, target: Path) -> None:
         raise StoreError(f"{self.name} cannot be backed up to {target}.")
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self) -> apsw.Connection:
         if self._connection is None:
-            self._connection = sqlite3.connect(":memory:")
+            self._connection = apsw.Connection(":memory:")
             self._connection.execute(schema.CREATE_MIGRATIONS)
             for migration in schema.MIGRATIONS:
                 for statement in migration.statements(schema.SQLITE_TYPES):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -12,6 +11,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
+import apsw
 import asyncpg
 import pytest
 
@@ -48,7 +48,7 @@ class Interrupted(Exception):
 class Interrupting:
     """A connection to SQLite that ends at its n-th statement."""
 
-    def __init__(self, connection: sqlite3.Connection, last: int) -> None:
+    def __init__(self, connection: apsw.Connection, last: int) -> None:
         self._connection = connection
         self._left = last
 
@@ -56,7 +56,7 @@ class Interrupting:
     def in_transaction(self) -> bool:
         return False  # whoever is gone does not roll back
 
-    def execute(self, *given: Any) -> sqlite3.Cursor:
+    def execute(self, *given: Any) -> apsw.Cursor:
         self._left -= 1
         if self._left <= 0:
             raise Interrupted
@@ -64,7 +64,7 @@ class Interrupting:
 
 
 @contextmanager
-def file(path: Path) -> Iterator[sqlite3.Connection]:
+def file(path: Path) -> Iterator[apsw.Connection]:
     with closing(sqlite.connect(path, busy=5, synchronous="NORMAL")) as connection:
         yield connection
 
@@ -72,13 +72,13 @@ def file(path: Path) -> Iterator[sqlite3.Connection]:
 def in_sqlite(path: Path) -> tuple[Columns, list[str]]:
     """The columns and indexes of a file."""
     with file(path) as connection:
-        names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        names = [str(row[0]) for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         columns: Columns = {}
         for name in sorted(set(names) - {"migrations"}):
-            rows = connection.execute(f"PRAGMA table_info({name})").fetchall()
+            rows: list[Any] = connection.execute(f"PRAGMA table_info({name})").fetchall()
             columns[name] = [(row[1], SQLITE_TYPES[row[2]], row[5] > 0) for row in rows]
         indexes = connection.execute("SELECT name FROM sqlite_master WHERE type = 'index' ORDER BY name").fetchall()
-        return columns, [row[0] for row in indexes]
+        return columns, [str(row[0]) for row in indexes]
 
 
 def in_postgres(url: str) -> tuple[Columns, list[str]]:
@@ -94,7 +94,7 @@ def in_postgres(url: str) -> tuple[Columns, list[str]]:
 def migrated(path: Path) -> tuple[Columns, list[str]]:
     with file(path) as connection:
         sqlite.migrate(connection, "The store")
-        assert connection.execute(schema.SELECT_VERSION).fetchone()[0] == schema.LATEST
+        assert connection.execute(schema.SELECT_VERSION).get == schema.LATEST
     return in_sqlite(path)
 
 
@@ -129,7 +129,7 @@ def test_a_file_that_was_interrupted_at_any_statement_is_finished_the_next_time(
         path = tmp_path / f"{statement}.db"
         with file(path) as connection:
             try:
-                sqlite.migrate(cast(sqlite3.Connection, Interrupting(connection, statement)), "The store")
+                sqlite.migrate(cast(apsw.Connection, Interrupting(connection, statement)), "The store")
                 interrupted = False
             except Interrupted:
                 interrupted = True

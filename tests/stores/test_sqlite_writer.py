@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from pathlib import Path
 
+import apsw
 import pytest
 
 from tests.contract.conftest import asynchronous, opened
@@ -76,7 +76,7 @@ async def test_a_transaction_that_fails_before_its_commit_leaves_nothing(file: P
 
     def at(point: Point) -> None:
         if point in failing:
-            raise sqlite3.OperationalError("pulled the plug")
+            raise apsw.Error("pulled the plug")
 
     async with opened(Store(SqliteDatabase(file, at=at))) as store:
         await store.open()

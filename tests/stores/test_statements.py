@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
+import apsw
 import pytest
 
 from waypost.stores.statements import (
@@ -32,27 +32,30 @@ SEATS = Table("seats", keys=2, car=TEXT, number=INTEGER, price=REAL)
 
 
 @pytest.fixture
-def cars() -> Iterator[sqlite3.Connection]:
-    connection = sqlite3.connect(":memory:", isolation_level=None)
+def cars() -> Iterator[apsw.Connection]:
+    connection = apsw.Connection(":memory:")
     connection.execute("CREATE TABLE cars (id TEXT PRIMARY KEY, version INTEGER, colour TEXT)")
     connection.executemany("INSERT INTO cars VALUES (?, ?, ?)", [("a", 1, "red"), ("b", 1, "blue"), ("c", 3, "red")])
     yield connection
     connection.close()
 
 
-def everything(connection: sqlite3.Connection) -> list[tuple[object, ...]]:
+def everything(connection: apsw.Connection) -> list[tuple[object, ...]]:
     return connection.execute("SELECT * FROM cars ORDER BY id").fetchall()
 
 
-Run = Callable[[sqlite3.Connection, Statement, Sequence[Row]], int]
+Run = Callable[[apsw.Connection, Statement, Sequence[Row]], int]
 
 
-def one_by_one(connection: sqlite3.Connection, statement: Statement, rows: Sequence[Row]) -> int:
-    return connection.executemany(statement.single, rows).rowcount
+def one_by_one(connection: apsw.Connection, statement: Statement, rows: Sequence[Row]) -> int:
+    before = connection.total_changes()
+    connection.executemany(statement.single, rows)
+    return connection.total_changes() - before
 
 
-def all_at_once(connection: sqlite3.Connection, statement: Statement, rows: Sequence[Row]) -> int:
-    return connection.execute(statement.wide(len(rows)), list(chain.from_iterable(rows))).rowcount
+def all_at_once(connection: apsw.Connection, statement: Statement, rows: Sequence[Row]) -> int:
+    connection.execute(statement.wide(len(rows)), list(chain.from_iterable(rows)))
+    return connection.changes()
 
 
 BOTH_WAYS = pytest.mark.parametrize("run", [one_by_one, all_at_once])
@@ -75,10 +78,10 @@ def test_parameters_are_numbered_for_postgresql(text: str, expected: str) -> Non
 
 
 @BOTH_WAYS
-def test_rows_are_added_and_a_taken_key_fails_is_skipped_or_replaced(cars: sqlite3.Connection, run: Run) -> None:
+def test_rows_are_added_and_a_taken_key_fails_is_skipped_or_replaced(cars: apsw.Connection, run: Run) -> None:
     given = [("a", 9, "green"), ("d", 1, "white")]
 
-    with pytest.raises(sqlite3.IntegrityError):
+    with pytest.raises(apsw.ConstraintError):
         run(cars, insert(CARS), given)
     assert run(cars, insert(CARS, "skip"), given) == 1
     assert everything(cars) == [("a", 1, "red"), ("b", 1, "blue"), ("c", 3, "red"), ("d", 1, "white")]
@@ -87,7 +90,7 @@ def test_rows_are_added_and_a_taken_key_fails_is_skipped_or_replaced(cars: sqlit
 
 
 @BOTH_WAYS
-def test_rows_are_changed_where_the_version_fits_and_the_version_moves_on(cars: sqlite3.Connection, run: Run) -> None:
+def test_rows_are_changed_where_the_version_fits_and_the_version_moves_on(cars: apsw.Connection, run: Run) -> None:
     given = [("a", 1, "grey"), ("b", 2, "grey"), ("x", 1, "grey")]
 
     assert run(cars, update(CARS, ["version"], ["colour"]), given) == 1
@@ -95,7 +98,7 @@ def test_rows_are_changed_where_the_version_fits_and_the_version_moves_on(cars: 
 
 
 @BOTH_WAYS
-def test_a_change_may_leave_the_version_and_set_constants(cars: sqlite3.Connection, run: Run) -> None:
+def test_a_change_may_leave_the_version_and_set_constants(cars: apsw.Connection, run: Run) -> None:
     statement = update(CARS, ["colour"], [], moves=False, constants={"colour": "'none'"})
 
     assert run(cars, statement, [("a", "red"), ("b", "red")]) == 1
@@ -104,7 +107,7 @@ def test_a_change_may_leave_the_version_and_set_constants(cars: sqlite3.Connecti
 
 @BOTH_WAYS
 def test_a_number_counts_how_often_its_key_was_given(run: Run) -> None:
-    visits = sqlite3.connect(":memory:", isolation_level=None)
+    visits = apsw.Connection(":memory:")
     visits.execute("CREATE TABLE visits (place TEXT PRIMARY KEY, number INTEGER)")
     counting = count_up(Table("visits", place=TEXT, number=INTEGER))
 
@@ -115,31 +118,33 @@ def test_a_number_counts_how_often_its_key_was_given(run: Run) -> None:
 
 
 @BOTH_WAYS
-def test_rows_are_removed_by_key_or_by_version(cars: sqlite3.Connection, run: Run) -> None:
+def test_rows_are_removed_by_key_or_by_version(cars: apsw.Connection, run: Run) -> None:
     assert run(cars, delete(CARS, ["version"]), [("a", 1), ("b", 9)]) == 1
     assert run(cars, delete(CARS), [("b",), ("x",)]) == 1
     assert everything(cars) == [("c", 3, "red")]
 
 
-def test_a_condition_with_a_limit_removes_so_many_rows(cars: sqlite3.Connection) -> None:
-    assert cars.execute(delete_where(CARS, "version < ?", [INTEGER], limit=2).single, [9]).rowcount == 2
+def test_a_condition_with_a_limit_removes_so_many_rows(cars: apsw.Connection) -> None:
+    cars.execute(delete_where(CARS, "version < ?", [INTEGER], limit=2).single, [9])
+    assert cars.changes() == 2
     assert len(everything(cars)) == 1
 
 
-def test_a_condition_without_a_limit_removes_everything_it_holds_for(cars: sqlite3.Connection) -> None:
+def test_a_condition_without_a_limit_removes_everything_it_holds_for(cars: apsw.Connection) -> None:
     statement = delete_where(CARS, "colour = ?", [TEXT])
 
     assert statement.alone
-    assert cars.execute(statement.single, ["red"]).rowcount == 2
+    cars.execute(statement.single, ["red"])
+    assert cars.changes() == 2
 
 
-def test_whole_rows_are_selected_in_an_order_and_with_a_limit(cars: sqlite3.Connection) -> None:
+def test_whole_rows_are_selected_in_an_order_and_with_a_limit(cars: apsw.Connection) -> None:
     query = select(CARS, "version < ?", order=["id DESC"], limit=True)
 
     assert cars.execute(query.sqlite, [9, 2]).fetchall() == [("c", 3, "red"), ("b", 1, "blue")]
 
 
-def test_a_page_is_behind_a_key_and_what_is_pinned_comes_first(cars: sqlite3.Connection) -> None:
+def test_a_page_is_behind_a_key_and_what_is_pinned_comes_first(cars: apsw.Connection) -> None:
     assert cars.execute(page(CARS).sqlite, ["a", 1]).fetchall() == [("b", 1, "blue")]
     assert cars.execute(page(CARS, "colour").sqlite, ["red", "a", 9]).fetchall() == [("c", 3, "red")]
     assert page(SEATS, "car").sqlite.endswith("WHERE car = ? AND (number) > (?) ORDER BY number LIMIT ?")

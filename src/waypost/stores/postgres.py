@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+import apsw
 import asyncpg
 
 from waypost.errors import StoreError, StoreUnavailable
@@ -378,7 +378,7 @@ def _copy_to(connect: Callable[[], Awaitable[asyncpg.Connection]], target: Path)
         file.execute("PRAGMA journal_mode = DELETE")
 
 
-async def _copy(connect: Callable[[], Awaitable[asyncpg.Connection]], file: sqlite3.Connection) -> None:
+async def _copy(connect: Callable[[], Awaitable[asyncpg.Connection]], file: apsw.Connection) -> None:
     connection = await connect()
     try:
         async with connection.transaction(isolation="repeatable_read", readonly=True):

@@ -12,7 +12,6 @@ import asyncio
 import errno
 import os
 import secrets
-import sqlite3
 import threading
 import time
 from collections import defaultdict
@@ -26,6 +25,8 @@ from queue import SimpleQueue
 from typing import Any, Final, Literal, cast, get_args
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+import apsw
+
 from waypost.errors import Busy, StoreDamaged, StoreError, StoreUnavailable
 from waypost.loops import running_loop
 from waypost.stores import schema
@@ -37,18 +38,20 @@ QUICK_CHECK_TIMEOUT_S: Final = 2.0
 """For the check on opening; `waypost store check` takes as long as it needs."""
 _CACHE_KIB: Final = 16 * 1024
 _CACHED_STATEMENTS: Final = 512
-_CHECKPOINT_PAGES: Final = 8000
+CHECKPOINT_PAGES: Final = 8000
 _PROGRESS_STEPS: Final = 100_000
 _WAL_RETRY_S: Final = 0.01
-_DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-_MESSAGES: Final = {
-    sqlite3.SQLITE_FULL: "The disk of {where} is full; nothing was written. Make room, then try again.",
-    sqlite3.SQLITE_READONLY: "{where} is read-only; nothing was written. Make the file and its directory writable.",
-    sqlite3.SQLITE_BUSY: "{where} is locked by another process; nothing was written.",
-    sqlite3.SQLITE_LOCKED: "{where} is locked by another process; nothing was written.",
-    sqlite3.SQLITE_CANTOPEN: "{where} cannot be opened: its directory is missing or closed to this user.",
-    sqlite3.SQLITE_IOERR: "{where} cannot be read or written: {error}.",
+_UNAVAILABLE: Final = {
+    apsw.FullError: "The disk of {where} is full; nothing was written. Make room, then try again.",
+    apsw.ReadOnlyError: "{where} is read-only; nothing was written. Make the file and its directory writable.",
+    apsw.BusyError: "{where} is locked by another process; nothing was written.",
+    apsw.LockedError: "{where} is locked by another process; nothing was written.",
+    apsw.CantOpenError: "{where} cannot be opened: its directory is missing or closed to this user.",
+    apsw.IOError: "{where} cannot be read or written: {error} ({code}).",
 }
+_MOVED: Final = "{where} was moved or replaced while it was open; nothing was written. Restart the hub."
+_DAMAGED_CODES: Final = (apsw.SQLITE_IOERR_CORRUPTFS, apsw.SQLITE_IOERR_DATA)
+"""Errors that are reported as I/O errors although the content of the file is what is wrong."""
 _MAX_STATEMENT_ROWS: Final = 256
 _SINGLE_ROWS: Final = 8
 """Rows that are written one by one before the time they take is looked at."""
@@ -57,21 +60,19 @@ _CONTENDED_S: Final = 1.0
 _STATEMENT_S: Final = 0.0005
 _ROW_S: Final = 0.00002
 """Generous upper bounds for a statement and each row of it while no other thread holds the lock."""
-_FILE_ERRORS: Final = frozenset(
-    (
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_CORRUPT,
-        sqlite3.SQLITE_NOTADB,
-    )
+_FILE_ERRORS: Final = (
+    apsw.BusyError,
+    apsw.LockedError,
+    apsw.ReadOnlyError,
+    apsw.CantOpenError,
+    apsw.IOError,
+    apsw.CorruptError,
+    apsw.NotADBError,
 )
 """Errors of the whole file: other writes of the batch would fail alike and are not tried one by one."""
 _READER_THREADS: Final = 2
 _MAX_QUEUED_READS: Final = 10_000
-_Read = tuple[str, Sequence[Any], asyncio.Future[list[Row]]]
+_Read = tuple[str, Sequence[Any], asyncio.Future[Sequence[Row]]]
 _BUSY_TIMEOUT_S: Final = 5.0
 
 
@@ -108,7 +109,7 @@ class SqliteDatabase:
         self._busy = busy
         self._at = at
         self._queue = WriteQueue(lambda: self._start_writer().wake(), self.name)
-        self._memory: sqlite3.Connection | None = None
+        self._memory: apsw.Connection | None = None
         self._writer: Writer | None = None
         self._readers: Readers | None = None
 
@@ -165,7 +166,7 @@ class SqliteDatabase:
         try:
             with closing(self._connect(reading=True)) as connection:
                 return read_version(connection)
-        except sqlite3.Error as error:
+        except apsw.Error as error:
             raise to_store_error(error, self.name) from error
 
     async def check(self) -> list[str]:
@@ -200,7 +201,7 @@ class SqliteDatabase:
                 return
             with closing(self._connect(reading)) as connection:
                 connection.execute(statement, given)
-        except sqlite3.Error as error:
+        except apsw.Error as error:
             raise to_store_error(error, self.name) from error
 
     def _start_writer(self) -> Writer:
@@ -208,7 +209,7 @@ class SqliteDatabase:
             self._writer = Writer(self._open, self._queue, self.name, self._at, keep_open=self.path is None)
         return self._writer
 
-    def _open(self) -> sqlite3.Connection:
+    def _open(self) -> apsw.Connection:
         if self._memory is not None:
             return self._memory
         if self.path is not None:
@@ -224,7 +225,7 @@ class SqliteDatabase:
             self._memory = connection
         return connection
 
-    def _connect(self, reading: bool = False) -> sqlite3.Connection:
+    def _connect(self, reading: bool = False) -> apsw.Connection:
         return connect(self.path, synchronous=self._synchronous, busy=self._busy, reading=reading)
 
     def _start_readers(self) -> Readers:
@@ -239,14 +240,14 @@ class Writer:
 
     def __init__(
         self,
-        connect: Callable[[], sqlite3.Connection],
+        connect: Callable[[], apsw.Connection],
         queue: WriteQueue,
         name: str,
         at: Callable[[Point], None],
         *,
         keep_open: bool,
     ) -> None:
-        self.opened: Future[sqlite3.Connection] = Future()
+        self.opened: Future[apsw.Connection] = Future()
         self.turn = threading.Lock()
         """Held during a transaction; users of the same connection take it too."""
         self._connect = connect
@@ -289,13 +290,13 @@ class Writer:
         if not self._keep_open:
             connection.close()
 
-    def _serve(self, connection: sqlite3.Connection) -> None:
+    def _serve(self, connection: apsw.Connection) -> None:
         while batch := self._queue.take_batch():
             with self.turn:
                 outcomes = self._outcomes(connection, batch)
             deliver(batch, outcomes)
 
-    def _outcomes(self, connection: sqlite3.Connection, batch: list[Write]) -> Sequence[Outcome]:
+    def _outcomes(self, connection: apsw.Connection, batch: list[Write]) -> Sequence[Outcome]:
         """Run a batch in one transaction; the outcome of each write.
 
         Statements for many rows cannot say which row's fence failed, so then the batch is repeated write by write,
@@ -307,15 +308,15 @@ class Writer:
             except _FenceFailed:
                 return self._transaction(connection, batch, _run_in_order)
         except Exception as error:
-            if len(batch) > 1 and getattr(error, "sqlite_errorcode", 0) & 0xFF not in _FILE_ERRORS:
+            if len(batch) > 1 and not isinstance(error, _FILE_ERRORS):
                 return [self._outcomes(connection, [write])[0] for write in batch]
             return [self._to_store_error(error)] * len(batch)
 
     def _transaction(
         self,
-        connection: sqlite3.Connection,
+        connection: apsw.Connection,
         batch: Sequence[Write],
-        apply: Callable[[sqlite3.Connection, Sequence[Write]], Sequence[Outcome]],
+        apply: Callable[[apsw.Connection, Sequence[Write]], Sequence[Outcome]],
     ) -> Sequence[Outcome]:
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -330,22 +331,25 @@ class Writer:
         return outcomes
 
     def _to_store_error(self, error: Exception) -> Exception:
-        if isinstance(error, sqlite3.DatabaseError):
+        if isinstance(error, apsw.Error):
             return to_store_error(error, self._name)
         if isinstance(error, StoreError):
             return error
         return StoreError(f"{self._name} cannot hold that: {error}.")
 
 
-def _run_in_order(connection: sqlite3.Connection, batch: Sequence[Write]) -> Sequence[Outcome]:
+def _run_in_order(connection: apsw.Connection, batch: Sequence[Write]) -> Sequence[Outcome]:
     return [_run_change(connection, write) for write in batch]
 
 
-def _run_change(connection: sqlite3.Connection, write: Write) -> int:
+def _run_change(connection: apsw.Connection, write: Write) -> int:
     fence, *then = write.change.statements
     if write.change.bulk:
-        return connection.executemany(fence.single, write.rows).rowcount
-    changed = connection.execute(fence.single, write.rows[0]).rowcount
+        before = connection.total_changes()
+        connection.executemany(fence.single, write.rows)
+        return connection.total_changes() - before
+    connection.execute(fence.single, write.rows[0])
+    changed = connection.changes()
     if changed:
         for statement, row in zip(then, write.rows[1:], strict=True):
             connection.execute(statement.single, row)
@@ -368,7 +372,7 @@ class _BatchRunner:
     def __init__(self) -> None:
         self._contended_until = 0.0
 
-    def run(self, connection: sqlite3.Connection, batch: Sequence[Write]) -> Sequence[Outcome]:
+    def run(self, connection: apsw.Connection, batch: Sequence[Write]) -> Sequence[Outcome]:
         """Run a batch; `_FenceFailed` when the fence of a write does not hold."""
         changed: dict[Write, int] = {}
         for turn in split_into_rounds(batch):
@@ -386,22 +390,21 @@ class _BatchRunner:
                         raise _FenceFailed
         return [changed.get(write, 1) for write in batch] if changed else [1] * len(batch)
 
-    def _run(self, connection: sqlite3.Connection, statement: Statement, rows: Sequence[Row]) -> int:
-        changed = start = 0
+    def _run(self, connection: apsw.Connection, statement: Statement, rows: Sequence[Row]) -> int:
+        start, before = 0, connection.total_changes()
         while start < len(rows):
             began, left = time.perf_counter(), len(rows) - start
             if began < self._contended_until:  # powers of two keep the number of texts to prepare small
                 some = rows[start : start + min(1 << left.bit_length() - 1, _MAX_STATEMENT_ROWS)]
-                ran = connection.execute(statement.wide(len(some)), list(chain.from_iterable(some)))
+                connection.execute(statement.wide(len(some)), list(chain.from_iterable(some)))
             else:
                 some = rows[start : start + _SINGLE_ROWS]
-                ran = connection.executemany(statement.single, some)
-            changed += ran.rowcount
+                connection.executemany(statement.single, some)
             start += len(some)
             ended = time.perf_counter()
             if ended - began > _STATEMENT_S + len(some) * _ROW_S:
                 self._contended_until = ended + _CONTENDED_S
-        return changed
+        return connection.total_changes() - before
 
 
 def deliver(batch: Iterable[Write], outcomes: Iterable[Outcome]) -> None:
@@ -424,7 +427,7 @@ class Readers:
 
     def __init__(
         self,
-        connect: Callable[[], sqlite3.Connection],
+        connect: Callable[[], apsw.Connection],
         name: str,
         turn: AbstractContextManager[Any] | None = None,
     ) -> None:
@@ -441,11 +444,11 @@ class Readers:
         for thread in self._threads:
             thread.start()
 
-    def read(self, text: str, given: Sequence[Any]) -> asyncio.Future[list[Row]]:
+    def read(self, text: str, given: Sequence[Any]) -> asyncio.Future[Sequence[Row]]:
         """Queue a query; the rows arrive on the event loop that called this."""
         if self._reads.qsize() >= _MAX_QUEUED_READS:
             raise Busy(f"{_MAX_QUEUED_READS} reads are waiting for {self._name} already; try again later.")
-        future: asyncio.Future[list[Row]] = running_loop().create_future()
+        future: asyncio.Future[Sequence[Row]] = running_loop().create_future()
         self._reads.put((text, given, future))
         return future
 
@@ -457,14 +460,14 @@ class Readers:
             thread.join()
 
     def _run(self) -> None:
-        connection: sqlite3.Connection | None = None
+        connection: apsw.Connection | None = None
         while (queued := self._reads.get()) is not None:
             text, given, future = queued
             try:
                 connection = connection or self._connect()
                 with self._turn:
-                    result: list[Row] | Exception = connection.execute(text, given).fetchall()
-            except sqlite3.DatabaseError as error:
+                    result: Sequence[Row] | Exception = connection.execute(text, given).fetchall()
+            except apsw.Error as error:
                 result = to_store_error(error, self._name)
             except Exception as error:
                 result = StoreError(f"{self._name} cannot run that query: {error}.")
@@ -474,7 +477,7 @@ class Readers:
             connection.close()
 
 
-def _deliver(future: asyncio.Future[list[Row]], result: list[Row] | Exception) -> None:
+def _deliver(future: asyncio.Future[Sequence[Row]], result: Sequence[Row] | Exception) -> None:
     if future.done():
         return
     if isinstance(result, Exception):
@@ -513,53 +516,50 @@ def new_file(target: Path) -> Iterator[Path]:
 
 def connect(
     path: Path | None, *, busy: float, synchronous: Synchronous = "FULL", reading: bool = False
-) -> sqlite3.Connection:
+) -> apsw.Connection:
     """Open a file, or a database in memory, in autocommit mode: callers begin and end transactions themselves."""
-    where = ":memory:" if path is None else path.absolute().as_uri() + ("?mode=ro" if reading else "")
-    connection = sqlite3.connect(
-        where,
-        timeout=busy,
-        isolation_level=None,
-        check_same_thread=False,
-        cached_statements=_CACHED_STATEMENTS,
-        uri=path is not None,
+    connection = apsw.Connection(
+        ":memory:" if path is None else str(path.absolute()),
+        flags=apsw.SQLITE_OPEN_READONLY if reading else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE,
+        statementcachesize=_CACHED_STATEMENTS,
     )
+    connection.set_busy_timeout(round(busy * 1000))
     connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
     if path is not None and not reading:
         _enable_wal(connection, busy)
         connection.execute(f"PRAGMA synchronous = {synchronous}")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
-        connection.execute(f"PRAGMA journal_size_limit = {2 * 4096 * _CHECKPOINT_PAGES}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        connection.execute(f"PRAGMA journal_size_limit = {2 * 4096 * CHECKPOINT_PAGES}")
     return connection
 
 
-def _enable_wal(connection: sqlite3.Connection, busy: float) -> None:
+def _enable_wal(connection: apsw.Connection, busy: float) -> None:
     """Switch to WAL mode, with retries: SQLite's busy timeout does not cover two processes that switch at once."""
     until = time.monotonic() + busy
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+        except apsw.BusyError:
+            if time.monotonic() > until:
                 raise
         time.sleep(_WAL_RETRY_S)
 
 
-def migrate(connection: sqlite3.Connection, where: str) -> None:
+def migrate(connection: apsw.Connection, where: str) -> None:
     """Apply the missing migrations, one transaction each; two processes at once wait for each other."""
     if schema.missing_migrations(read_version(connection), where):
         while _apply_migration(connection, where):
             pass
 
 
-def read_version(connection: sqlite3.Connection) -> int:
+def read_version(connection: apsw.Connection) -> int:
     """The number of the last migration that was applied."""
-    known = connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'migrations'").fetchone()[0]
-    return int(connection.execute(schema.SELECT_VERSION).fetchone()[0]) if known else 0
+    known = connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'migrations'").get
+    return int(connection.execute(schema.SELECT_VERSION).get) if known else 0
 
 
-def _apply_migration(connection: sqlite3.Connection, where: str) -> bool:
+def _apply_migration(connection: apsw.Connection, where: str) -> bool:
     """Apply the next migration; whether there are more."""
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -576,21 +576,19 @@ def _apply_migration(connection: sqlite3.Connection, where: str) -> bool:
     return len(missing) > 1
 
 
-def roll_back(connection: sqlite3.Connection) -> None:
+def roll_back(connection: apsw.Connection) -> None:
     """Roll back, unless SQLite has done so itself because of the error."""
     if connection.in_transaction:
         connection.execute("ROLLBACK")
 
 
-def quick_check(connection: sqlite3.Connection, where: str) -> None:
+def quick_check(connection: apsw.Connection, where: str) -> None:
     """Raise `StoreDamaged` for damage that is found within `QUICK_CHECK_TIMEOUT_S`."""
     until = time.monotonic() + QUICK_CHECK_TIMEOUT_S
     connection.set_progress_handler(lambda: time.monotonic() > until, _PROGRESS_STEPS)
     try:
-        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
-            raise
+        found = connection.execute("PRAGMA quick_check(1)").get
+    except apsw.InterruptError:
         return
     finally:
         connection.set_progress_handler(None, 0)
@@ -604,12 +602,17 @@ def damage_error(where: str, finding: object) -> StoreDamaged:
     return StoreDamaged(f"{where} is damaged ({finding}); move it away and restore a backup.")
 
 
-def to_store_error(error: sqlite3.Error, where: str) -> StoreError:
-    """The store's error for an error of SQLite."""
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-    if code in _DAMAGED:
+def to_store_error(error: apsw.Error, where: str) -> StoreError:
+    """The store's error for an error of SQLite, by its class and extended result code."""
+    if isinstance(error, apsw.NotADBError):
+        return StoreDamaged(f"{where} is not a SQLite database; move it away and restore a backup.")
+    extended = getattr(error, "extendedresult", 0)  # errors of apsw itself, such as a wrong number of values, have none
+    if isinstance(error, apsw.CorruptError) or extended in _DAMAGED_CODES:
         return damage_error(where, error)
-    message = _MESSAGES.get(code)
+    if extended == apsw.SQLITE_READONLY_DBMOVED:
+        return StoreUnavailable(_MOVED.format(where=where))
+    message = _UNAVAILABLE.get(type(error))
     if message is None:
         return StoreError(f"{where} refused a statement: {error}.")
-    return StoreUnavailable(message.format(where=where, error=error))
+    code = apsw.mapping_extended_result_codes.get(extended, extended)
+    return StoreUnavailable(message.format(where=where, error=error, code=code))
