@@ -6,6 +6,7 @@ import json
 import stat
 from pathlib import Path
 
+import apsw
 import pytest
 
 from tests.cli.operated import Captured, complaint, printed
@@ -38,7 +39,7 @@ LATEST = schema.LATEST
 )
 def test_the_store_is_that_of(arguments: list[str], file: Path, capsys: Captured) -> None:
     assert main(["store", "check", *arguments]) == 0
-    assert printed(capsys).endswith("waypost.db: ok (1 instances, 2 tasks, 1 sessions)\n")
+    assert "waypost.db: ok (1 instances, 2 tasks, 1 sessions)\n" in printed(capsys)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +121,19 @@ def test_what_is_there_is_counted_as_json(file: Path, capsys: Captured) -> None:
         "instances": 1,
         "tasks": 2,
         "sessions": 1,
+        "sqlite": apsw.sqlite_lib_version(),
+        "writtenBy": apsw.sqlite_lib_version(),
     }
+
+
+def test_a_check_says_which_sqlite_wrote_the_file(file: Path, capsys: Captured) -> None:
+    content = file.read_bytes()
+    file.write_bytes(content[:96] + (3_040_001).to_bytes(4, "big") + content[100:])
+
+    assert main(["store", "check"]) == 0
+
+    last = printed(capsys).splitlines()[-1]
+    assert last == f"SQLite {apsw.sqlite_lib_version()}; the file was last written by 3.40.1"
 
 
 def test_a_check_leaves_the_file_as_it_is(file: Path) -> None:
@@ -135,7 +148,7 @@ def test_every_problem_is_one_line(file: Path, capsys: Captured) -> None:
 
     assert main(["store", "check"]) == 1
 
-    first, second = printed(capsys).splitlines()
+    first, second, _ = printed(capsys).splitlines()
     assert first.startswith(f"{file}: Instance i is at version 1, ")
     assert second.startswith(f"{file}: There is a history of gone, ")
 
@@ -199,7 +212,7 @@ def test_a_backup_is_a_store_with_everything_in_it(file: Path, project: Path, ca
     assert stat.S_IMODE((project / "copy.db").stat().st_mode) == 0o600
 
     assert main(["store", "check", "--url", "sqlite:///copy.db", "--data", "."]) == 0
-    assert printed(capsys) == f"{project}/copy.db: ok (1 instances, 2 tasks, 1 sessions)\n"
+    assert printed(capsys).startswith(f"{project}/copy.db: ok (1 instances, 2 tasks, 1 sessions)\n")
 
 
 def test_a_backup_is_told_as_json(file: Path, project: Path, capsys: Captured) -> None:
@@ -265,7 +278,7 @@ def test_a_store_on_a_server_can_be_moved_to_a_file(postgres_url: str, project: 
     assert main(["store", "backup", "--url", postgres_url, "--to", ".waypost/waypost.db"]) == 0
     assert " bytes)" in printed(capsys)
     assert main(["store", "check"]) == 0
-    assert printed(capsys).endswith(".waypost/waypost.db: ok (0 instances, 0 tasks, 1 sessions)\n")
+    assert ".waypost/waypost.db: ok (0 instances, 0 tasks, 1 sessions)\n" in printed(capsys)
 
 
 def test_a_missing_table_is_a_problem(postgres_url: str, project: Path, capsys: Captured) -> None:

@@ -21,8 +21,8 @@ import pytest
 
 from tests.contract.conftest import asynchronous, opened
 from tests.contract.samples import NOW, instance
-from waypost.errors import StoreDamaged, StoreUnavailable
-from waypost.stores.sqlite import SqliteDatabase
+from waypost.errors import StoreDamaged, StoreError, StoreUnavailable
+from waypost.stores.sqlite import SqliteDatabase, read_file_version, to_store_error
 from waypost.stores.store import Store
 
 
@@ -232,7 +232,7 @@ import asyncio, json, os, sys
 import concurrent.futures.thread
 from pathlib import Path
 from waypost.errors import StoreError
-from waypost.stores.sqlite import SqliteDatabase
+from waypost.stores.sqlite import SqliteDatabase, read_file_version, to_store_error
 from waypost.stores.store import Store
 
 if os.geteuid() == 0:
@@ -334,3 +334,78 @@ def test_a_loop_that_ends_while_its_writes_wait_does_not_hold_up_the_next(file: 
 
     asyncio.run(leave())
     asyncio.run(come())
+
+
+AFFECTED = (3_040_001).to_bytes(4, "big")
+
+
+def test_a_file_of_an_affected_sqlite_is_checked_completely_once(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    written(file, a=1)
+    assert read_file_version(file) == apsw.SQLITE_VERSION_NUMBER
+    for name, version in (("b", AFFECTED), ("c", bytes(4))):
+        _overwrite(file, 96, version)
+        written(file, **{name: 1})
+        assert read_file_version(file) == apsw.SQLITE_VERSION_NUMBER
+        written(file, **{f"{name} again": 1})
+    checks = [record.getMessage() for record in caplog.records if "checked once" in record.getMessage()]
+    assert [text.partition("last written by ")[2].partition(",")[0] for text in checks] == [
+        "SQLite 3.40.1",
+        "SQLite 0.0.0",
+    ]
+
+
+def test_a_file_of_an_affected_sqlite_that_fails_its_check_is_refused_each_time(file: Path) -> None:
+    written(file, a=1)
+    with closing(apsw.Connection(str(file))) as connection:
+        # Only a complete check compares an index with its table.
+        connection.execute("INSERT INTO holders VALUES ('h', 1.0)")
+        connection.execute("CREATE INDEX wrong ON holders (expires_at)")
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("UPDATE sqlite_master SET sql = 'CREATE INDEX wrong ON holders (id)' WHERE name = 'wrong'")
+    with closing(apsw.Connection(str(file))) as connection:
+        assert connection.execute("PRAGMA quick_check(1)").get == "ok"
+
+    async def refused() -> None:
+        async with opened(Store(SqliteDatabase(file))) as store:
+            with pytest.raises(StoreDamaged, match=r"store\.db is damaged.*restore a backup"):
+                await store.open()
+
+    _overwrite(file, 96, AFFECTED)
+    asyncio.run(refused())
+    asyncio.run(refused())
+    assert read_file_version(file) == 3_040_001
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "text"),
+    [
+        (apsw.BusyError, StoreUnavailable, "locked by another process"),
+        (apsw.FullError, StoreUnavailable, "is full"),
+        (apsw.ReadOnlyError, StoreUnavailable, "read-only"),
+        (apsw.CorruptError, StoreDamaged, "is damaged"),
+        (apsw.NotADBError, StoreDamaged, "is not a SQLite database"),
+        (apsw.SQLError, StoreError, "refused a statement"),
+    ],
+)
+def test_the_error_of_a_store_goes_by_the_class_of_the_error_not_its_text(
+    raised: type[apsw.Error], kind: type[StoreError], text: str
+) -> None:
+    error = to_store_error(raised("some words"), "The store")
+    assert type(error) is kind
+    assert text in error.message
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "text"),
+    [
+        (apsw.SQLITE_READONLY_DBMOVED, StoreUnavailable, "moved or replaced"),
+        (apsw.SQLITE_IOERR_CORRUPTFS, StoreDamaged, "is damaged"),
+        (apsw.SQLITE_IOERR_WRITE, StoreUnavailable, "SQLITE_IOERR_WRITE"),
+    ],
+)
+def test_extended_result_codes_tell_more(code: int, kind: type[StoreError], text: str) -> None:
+    raised = apsw.exception_for(code)
+    assert isinstance(raised, apsw.Error)
+    error = to_store_error(raised, "The store")
+    assert type(error) is kind
+    assert text in error.message

@@ -13,7 +13,7 @@ from waypost.cli.output import Output
 from waypost.cli.target import LOCAL_TARGET, data_directory, is_config, load_hub
 from waypost.errors import StoreDamaged, WaypostError
 from waypost.runtime.core import Launch
-from waypost.stores import schema, urls
+from waypost.stores import schema, sqlite, urls
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
 
@@ -80,12 +80,25 @@ def _find_store(args: Namespace) -> Store:
 
 async def check(opened: OpenStore, _args: Namespace) -> Output:
     """Print the problems of the store, which fail the command, or how much is in it."""
+    # Read before the check opens the file, which may mark it as written by the SQLite in use.
+    versions = {} if opened.file is None else _sqlite_versions(opened.file)
     problems = await _find_problems(opened)
     counts = {} if problems else await opened.store.counts()
-    data = {"store": opened.location, "ok": not problems, "problems": problems, **counts}
-    if problems:
-        return Output(data, "\n".join(f"{opened.location}: {problem}" for problem in problems), status=1)
-    return Output(data, f"{opened.location}: ok ({', '.join(f'{count} {name}' for name, count in counts.items())})")
+    data = {"store": opened.location, "ok": not problems, "problems": problems, **counts, **versions}
+    lines = [f"{opened.location}: {problem}" for problem in problems]
+    if not problems:
+        lines = [f"{opened.location}: ok ({', '.join(f'{count} {name}' for name, count in counts.items())})"]
+    if versions:
+        lines.append(f"SQLite {versions['sqlite']}; the file was last written by {versions['writtenBy'] or 'none'}")
+    return Output(data, "\n".join(lines), status=1 if problems else 0)
+
+
+def _sqlite_versions(file: Path) -> dict[str, str | None]:
+    written_by = sqlite.read_file_version(file)
+    return {
+        "sqlite": sqlite.LIBRARY_VERSION,
+        "writtenBy": None if written_by is None else sqlite.to_version_text(written_by),
+    }
 
 
 async def _find_problems(opened: OpenStore) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import secrets
 import threading
@@ -34,6 +35,10 @@ from waypost.stores.database import Outcome, Point, Write, WriteQueue, split_int
 from waypost.stores.statements import Change, Query, Row, Statement
 
 Synchronous = Literal["FULL", "NORMAL"]
+LIBRARY_VERSION: Final = apsw.sqlite_lib_version()
+FIRST_SAFE_VERSION: Final = 3_051_003
+"""SQLite 3.7.0 to 3.51.2 can corrupt a file in WAL mode when two connections write and checkpoint at the same time."""
+_MAGIC: Final = b"SQLite format 3\0"
 QUICK_CHECK_TIMEOUT_S: Final = 2.0
 """For the check on opening; `waypost store check` takes as long as it needs."""
 _CACHE_KIB: Final = 16 * 1024
@@ -74,6 +79,7 @@ _READER_THREADS: Final = 2
 _MAX_QUEUED_READS: Final = 10_000
 _Read = tuple[str, Sequence[Any], asyncio.Future[Sequence[Row]]]
 _BUSY_TIMEOUT_S: Final = 5.0
+_log: Final = logging.getLogger(__name__)
 
 
 def create_database(url: str, data: Path) -> SqliteDatabase:
@@ -216,7 +222,11 @@ class SqliteDatabase:
             create_file(self.path)
         connection = self._connect()
         try:
-            quick_check(connection, self.name)
+            written_by = None if self.path is None else read_file_version(self.path)
+            if written_by is not None and written_by < FIRST_SAFE_VERSION:
+                check_once(connection, self.name, written_by)
+            else:
+                quick_check(connection, self.name)
             migrate(connection, self.name)
         except BaseException:
             connection.close()
@@ -594,6 +604,43 @@ def quick_check(connection: apsw.Connection, where: str) -> None:
         connection.set_progress_handler(None, 0)
     if found != "ok":
         raise damage_error(where, found)
+
+
+def read_file_version(path: Path) -> int | None:
+    """The number of the SQLite version that last wrote the first page of a file, by its header; None without one."""
+    # Not through `open`: closing a file descriptor releases the locks that SQLite holds on the file in this process.
+    try:
+        file = apsw.VFSFile("", str(path.absolute()), [apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_MAIN_DB, 0])
+        try:
+            header = file.xRead(100, 0)
+        finally:
+            file.xClose()
+    except apsw.Error as error:
+        raise to_store_error(error, f"The store {path}") from error
+    return int.from_bytes(header[96:], "big") if header.startswith(_MAGIC) else None
+
+
+def to_version_text(number: int) -> str:
+    """A version number of SQLite as people write it: 3.51.3 for 3051003."""
+    return f"{number // 1_000_000}.{number // 1000 % 1000}.{number % 1000}"
+
+
+def check_once(connection: apsw.Connection, where: str, written_by: int) -> None:
+    """Check every page of a file that an affected SQLite has written; `StoreDamaged` for what it finds.
+
+    A file that passes is marked as written by this SQLite, so that the check, which reads all of it, runs once.
+    """
+    _log.warning(
+        "%s was last written by SQLite %s, which can corrupt files; all of it is checked once",
+        where,
+        to_version_text(written_by),
+    )
+    found = connection.execute("PRAGMA integrity_check(1)").get
+    if found != "ok":
+        raise damage_error(where, found)
+    # A change of the first page makes SQLite write its version there; the checkpoint takes it from the WAL to the file.
+    connection.execute("PRAGMA user_version = 0")
+    connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
 
 def damage_error(where: str, finding: object) -> StoreDamaged:
