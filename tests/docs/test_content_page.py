@@ -103,6 +103,8 @@ def test_the_page_has_every_function_and_trigger_with_what_it_takes(hub: tuple[S
     assert {name.replace("::", "__") for name in named if not is_internal(name)} <= tools
 
 
-@pytest.mark.parametrize("number", [uris.LARGEST_BODY, uris.LONGEST_ID, uris.LONGEST_SEGMENT, content.SHORT])
+@pytest.mark.parametrize(
+    "number", [uris.MAX_BODY_BYTES, uris.MAX_ID_CHARACTERS, uris.MAX_SEGMENT_CHARACTERS, content.MAX_SUMMARY_CHARACTERS]
+)
 def test_the_page_tells_the_limits(number: int) -> None:
     assert re.search(rf"\b{number}\b", TEXT)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from msgspec import Raw
 
 from waypost.capabilities.registry import Registry
-from waypost.documents.documents import STATE_TIMEOUT, Documents
+from waypost.documents.documents import STATE_TIMEOUT_S, Documents
 from waypost.documents.ports import OPERATOR, Asker, Data, DocumentStore, Kind, Owners, Source
 from waypost.documents.stores import HubDocumentStore, Scopes, StateDocumentStore
 from waypost.errors import InvocationFailed, StoreUnavailable
@@ -65,7 +65,7 @@ class BrokenShelf:
     async def all(self, kind: Kind) -> list[Data]:
         raise StoreUnavailable("the state is away")
 
-    async def mark(self) -> object:
+    async def revision(self) -> object:
         raise StoreUnavailable("the state is away")
 
 
@@ -155,7 +155,7 @@ async def desk(
     *,
     registry: Registry | None = None,
     share: bool = False,
-    within: float = STATE_TIMEOUT,
+    within: float = STATE_TIMEOUT_S,
     scopes: Scopes | None = None,
     sources: Sequence[Source] = (),
 ) -> AsyncIterator[Desk]:

@@ -80,7 +80,7 @@ async def test_a_folders_skill_comes_before_a_workers_whoever_was_first(caplog: 
         assert registry.resource("iii://pdf").id == "iii://{skill_id}"
         assert "belongs to folder:/docs" in await it.refusal("skills::register", {"id": "pdf", "skill": "# 2"}, "bob")
         told = [line for line in caplog.messages if "is left out" in line]
-        assert told == ["skills: pdf is left out as long as the hub itself has another of that name"]
+        assert told == ["skills: pdf is left out while a folder of the hub has another of that name"]
 
         folder.found = []
         await it.content.load()

@@ -158,7 +158,7 @@ async def test_what_makes_no_sense_is_left_out_and_told(caplog: pytest.LogCaptur
 
 @pytest.mark.parametrize(
     ("answer", "says"),
-    [("text", "has no contents"), ({"contents": [{"uri": 5}]}, "contents that cannot be used")],
+    [("text", "answered without contents"), ({"contents": [{"uri": 5}]}, "contents that cannot be used")],
 )
 def test_contents_that_cannot_be_used_are_an_error(answer: Any, says: str) -> None:
     @asynchronous
@@ -177,7 +177,7 @@ def test_contents_that_cannot_be_used_are_an_error(answer: Any, says: str) -> No
 async def test_a_registry_that_does_not_answer_is_asked_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(delegation, "_PAUSE", 0.01)
+    monkeypatch.setattr(delegation, "_RETRY_DELAY_S", 0.01)
     hub = without_registry()
     async with at_work(hub), working(hub) as worker:
         times = 0
@@ -191,7 +191,7 @@ async def test_a_registry_that_does_not_answer_is_asked_again(
 
         worker.register_function("prompts::mcp-list", lists)
         await until(lambda: "late" in listed(hub))
-        assert caplog.text.count("the skills and prompts of a worker are not known: not yet") == 1
+        assert caplog.text.count("the skills and prompts of a worker cannot be listed: not yet") == 1
 
 
 @asynchronous
@@ -253,7 +253,7 @@ async def test_a_registry_that_does_not_say_when_something_changes_is_told_of(ca
     hub = without_registry()
     async with at_work(hub), working(hub) as worker:
         worker.register_trigger_type("skills::on-change", on_bind=refuse)
-        said = "changes of skills::on-change are not heard of: Nobody is told anything."
+        said = "changes of skills::on-change are not reported: Nobody is told anything."
         await until(lambda: said in caplog.text)
 
 

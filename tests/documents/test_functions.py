@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.contract.conftest import asynchronous
 from tests.documents.desk import desk, fuzzed
 from waypost.capabilities.schemas.validators import Validator
-from waypost.documents.functions import TRIGGER_TYPES, told_on_change
+from waypost.documents.functions import TRIGGER_TYPES, make_change_payload
 from waypost.documents.records import Field, arguments, fields, optional, text, texts
 from waypost.errors import InvocationFailed
 
@@ -53,8 +53,8 @@ def test_the_kinds_of_trigger_are_declared_as_workers_know_them() -> None:
     assert {(kind.id, kind.description) for kind in TRIGGER_TYPES.values()} == {
         (kind["name"], kind["description"]) for kind in INTERFACE["triggers"]
     }
-    assert told_on_change("skills", "register", "a") == {"op": "register", "id": "a"}
-    assert told_on_change("prompts", "unregister", "a") == {"op": "unregister", "name": "a"}
+    assert make_change_payload("skills", "register", "a") == {"op": "register", "id": "a"}
+    assert make_change_payload("prompts", "unregister", "a") == {"op": "unregister", "name": "a"}
 
 
 @asynchronous

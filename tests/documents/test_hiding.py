@@ -237,7 +237,7 @@ async def test_an_operator_sees_everything_whatever_is_hidden() -> None:
             "finance/tax",
             "sales",
         ]
-        assert (await hub.documents.skills.rendered("iii://finance")).text == "# Finance\n\nMoney."
+        assert (await hub.documents.skills.render("iii://finance")).text == "# Finance\n\nMoney."
 
 
 def of_folder(pattern: str, *, hide: bool) -> Rule:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.documents.desk import fuzzed
-from waypost.documents.uris import LARGEST_BODY, check_arguments, check_body, check_id, check_name, check_new_id
+from waypost.documents.uris import MAX_BODY_BYTES, check_arguments, check_body, check_id, check_name, check_new_id
 from waypost.errors import InvocationFailed
 
 GOOD = re.compile(r"(?!fn(/|$))[a-z0-9_-]{1,64}(/[a-z0-9_-]{1,64})*")
@@ -68,7 +68,7 @@ def test_ids_are_exactly_what_the_rules_say(skill_id: str) -> None:
         assert is_good
 
 
-@pytest.mark.parametrize("body", ["a" * LARGEST_BODY, "é" * (LARGEST_BODY // 2), " ", "\n"])
+@pytest.mark.parametrize("body", ["a" * MAX_BODY_BYTES, "é" * (MAX_BODY_BYTES // 2), " ", "\n"])
 def test_a_body_of_up_to_262144_bytes_is_accepted(body: str) -> None:
     check_body(body)
 

@@ -16,7 +16,7 @@ from waypost.documents.uris import (
     Target,
     check_id,
     check_readable,
-    links,
+    list_links,
     parse,
     section_uri,
     skill_uri,
@@ -151,7 +151,7 @@ def test_links_are_found_in_markdown_once_each_without_what_surrounds_them() -> 
         "Patterns: iii://{id} iii://fn/... iii:// http://y"
     )
 
-    assert links(body) == ["iii://a", "iii://b/c", "iii://d", "iii://e", "iii://x/w::f"]
+    assert list_links(body) == ["iii://a", "iii://b/c", "iii://d", "iii://e", "iii://x/w::f"]
 
 
 @pytest.mark.parametrize(

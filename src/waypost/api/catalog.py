@@ -167,7 +167,7 @@ async def show_document(hub: ManagedHub, query: DocumentQuery) -> Document:
     """Show the text of a document."""
     try:
         check_new_id(query.id)  # refuses the index, and a section, which would run a function
-        rendered = await _get_documents(hub).skills.rendered(skill_uri(query.id))
+        rendered = await _get_documents(hub).skills.render(skill_uri(query.id))
     except InvocationFailed as error:
         raise UnknownCapability(error.message) from None
     return Document(query.id, rendered.text)
@@ -246,8 +246,10 @@ async def _list_prompt_rows(hub: ManagedHub) -> list[PromptRow]:
         return [_prompt_row(prompt) for prompt in found]
     documents = hub.documents
     stale = {row["name"] for row in (await documents.prompts.list())["prompts"] if row["stale"]}
-    shown = [_prompt_row(one, one.id in stale and documents.stands("prompts", one.id)) for one in found]
-    left_out = [msgspec.convert({**row, "left_out": True}, PromptRow) for row in await documents.prompts.left_out()]
+    shown = [_prompt_row(one, one.id in stale and documents.is_visible("prompts", one.id)) for one in found]
+    left_out = [
+        msgspec.convert({**row, "left_out": True}, PromptRow) for row in await documents.prompts.list_left_out()
+    ]
     return sorted([*shown, *left_out], key=lambda row: row.name)
 
 

@@ -18,7 +18,7 @@ from waypost.capabilities.options import Metadata
 from waypost.capabilities.resources import MAX_URI_CHARACTERS, UriTemplate
 from waypost.documents.ports import Asker, Data, NotThere, Trigger, refused, size
 from waypost.documents.records import Argument, Prompt, Skill, now
-from waypost.documents.stores import Collection, ask
+from waypost.documents.stores import Collection, call_function
 from waypost.documents.uris import (
     INDEX,
     INDEX_URI,
@@ -32,7 +32,7 @@ from waypost.documents.uris import (
     check_name,
     check_new_id,
     check_readable,
-    dead_links,
+    find_dead_links,
     parse,
     skill_uri,
 )
@@ -43,7 +43,7 @@ from waypost.workers.functions import is_internal
 
 MARKDOWN: Final = "text/markdown"
 JSON: Final = "application/json"
-SHORT: Final = 140
+MAX_SUMMARY_CHARACTERS: Final = 140
 _HEAD: Final = "# Skills\n\n"
 _INTRODUCTION: Final = (
     "Read each skill's resource for orientation on when and why to call its functions. "
@@ -55,14 +55,14 @@ _LINE: Final = re.compile(r"[^\n]*\n?")
 
 
 class Rendered(NamedTuple):
-    """A text and what it is written in."""
+    """A text and its media type."""
 
     mime_type: str
     text: str
 
 
 def find_title(body: str) -> str | None:
-    """The first heading of the first level."""
+    """Return the first heading of the first level."""
     for line in _lines(body):
         if line.startswith("# ") and (found := line[2:].strip()):
             return found
@@ -70,7 +70,7 @@ def find_title(body: str) -> str | None:
 
 
 def find_description(body: str) -> str | None:
-    """The first paragraph, on one line."""
+    """Return the first paragraph, on one line."""
     paragraph: list[str] = []
     for line in _lines(body):
         if line and not line.startswith("#"):
@@ -81,35 +81,35 @@ def find_description(body: str) -> str | None:
 
 
 def _lines(body: str) -> Iterator[str]:
-    """The lines of a text, trimmed; a long text is not taken apart further than it is read."""
+    """Yield the trimmed lines of a text; lazily, because only the beginning of a long text is read."""
     return (found[0].strip() for found in _LINE.finditer(body))
 
 
-def truncate(text: str, most: int = SHORT) -> str:
-    """A text of so many characters at most, and dots where there was more."""
-    return text if len(text) <= most else f"{text[:most]}..."
+def truncate(text: str, max_characters: int = MAX_SUMMARY_CHARACTERS) -> str:
+    """Return the beginning of a text, with dots where it was cut."""
+    return text if len(text) <= max_characters else f"{text[:max_characters]}..."
 
 
 def render_index(skills: Iterable[tuple[str, str]]) -> str:
-    """The index of skills given as id and body."""
+    """Return the index of skills given as id and body."""
     rows = [_row(skill_id, body) for skill_id, body in sorted(skills)]
     return f"{_HEAD}{_INTRODUCTION}{''.join(rows) or _NONE}"
 
 
 def broken_index(problem: str) -> str:
-    """What stands in for the index where it cannot be made."""
+    """Return the text in place of an index that cannot be read."""
     return f"{_HEAD}_Error reading skills index: {problem}_\n"
 
 
 def _row(skill_id: str, body: str) -> str:
-    told = find_description(body)
-    about = "" if told is None else f" — {truncate(told)}"
+    found = find_description(body)
+    about = "" if found is None else f" — {truncate(found)}"
     indent = "  " * skill_id.count("/")
     return f"{indent}- [`{skill_id}`]({skill_uri(skill_id)}) — {find_title(body) or skill_id}{about}\n"
 
 
 def render_output(output: Any) -> Rendered:
-    """What a function answered, to be read."""
+    """Return a function's answer as text."""
     if isinstance(output, str):
         return Rendered(MARKDOWN, output)
     if isinstance(output, dict) and isinstance(output.get("content"), str):
@@ -137,118 +137,115 @@ TEMPLATES: Final[tuple[Data, ...]] = (
         "mimeType": MARKDOWN,
     },
 )
-_LOOKING: Final = 1.0
-"""Seconds to look for links that lead nowhere; whoever registers waits for it."""
+_LINK_CHECK_TIMEOUT_S: Final = 1.0
+"""How long a registration waits for the check of its links."""
 _log: Final = logging.getLogger(__name__)
 
 
 class Skills:
-    """Every skill, and what reading a URI comes to."""
+    """Registers, lists and reads Markdown skills."""
 
-    def __init__(self, kept: Collection[Skill], trigger: Trigger, within: float) -> None:
-        self._kept = kept
+    def __init__(self, collection: Collection[Skill], trigger: Trigger, within: float) -> None:
+        self.collection = collection
         self._trigger = trigger
         self._within = within
 
     async def register(self, skill_id: str, body: str, owner: str = "") -> Data:
-        """Publish a text, in the place of what was there; links in it that lead nowhere are told."""
+        """Publish a skill over any earlier one; dead links are returned as warnings."""
         check_new_id(skill_id)
         check_body(body)
         skill = Skill(skill_id, body, now(), owner or None)
-        await self._kept.put(skill, owner)
+        await self.collection.put(skill, owner)
         answer: Data = {"id": skill_id, "registered_at": skill.registered_at}
-        if warnings := await self._warnings(skill):
-            _log.info("links of the skill %s that lead nowhere: %s", skill_id, "; ".join(warnings))
+        if warnings := await self._check_links(skill):
+            _log.info("the skill %s has dead links: %s", skill_id, "; ".join(warnings))
             answer["warnings"] = warnings
         return answer
 
-    async def _warnings(self, skill: Skill) -> list[str]:
+    async def _check_links(self, skill: Skill) -> list[str]:
         try:
-            async with asyncio.timeout(_LOOKING):
-                return await dead_links(skill.id, skill.skill, self._is_known)
+            async with asyncio.timeout(_LINK_CHECK_TIMEOUT_S):
+                return await find_dead_links(skill.id, skill.skill, self.collection.exists)
         except (WaypostError, TimeoutError):
-            return []  # it is registered all the same
-
-    async def _is_known(self, skill_id: str) -> bool:
-        return await self._kept.find(skill_id) is not None
+            return []  # the registration succeeded without the check
 
     async def unregister(self, skill_id: str, owner: str = "") -> Data:
-        """Publish a skill no more."""
+        """Remove a skill."""
         check_id(skill_id)
-        return {"id": skill_id, "removed": await self._kept.remove(skill_id, owner)}
+        return {"id": skill_id, "removed": await self.collection.remove(skill_id, owner)}
 
     async def list(self, by: Asker = None) -> Data:
-        """What there is, without the texts."""
-        return {"skills": [self._row(skill) for skill in await self._kept.shown(by)]}
+        """Return all skills without their bodies."""
+        return {"skills": [self._row(skill) for skill in await self.collection.list_visible(by)]}
 
     def _row(self, skill: Skill) -> Data:
         row = {"id": skill.id, "bytes": size(skill.skill), "registered_at": skill.registered_at}
-        return {**row, **self._kept.owners.told(skill)}
+        return {**row, **self.collection.owners.describe(skill)}
 
     async def resources(self, by: Asker = None) -> Data:
-        """What `resources/list` shows; only the index where the shelf cannot be read."""
+        """Return the envelope of `resources/list`; only the index where the store cannot be read."""
         try:
-            skills = await self._kept.shown(by)
+            skills = await self.collection.list_visible(by)
         except WaypostError as error:
             _log.warning("skills cannot be listed: %s", error.message)
             skills = []
-        index = [INDEX_ENTRY] if self._kept.access.shows_all([INDEX_URI], by) else []
-        standing = (skill for skill in skills if skill.id != INDEX and self._kept.stands(skill.id))
-        return {"resources": [*index, *map(to_resource_entry, standing)]}
+        index = [INDEX_ENTRY] if self.collection.access.shows_all([INDEX_URI], by) else []
+        visible = (skill for skill in skills if skill.id != INDEX and self.collection.is_visible(skill.id))
+        return {"resources": [*index, *map(to_resource_entry, visible)]}
 
     def templates(self, by: Asker = None) -> Data:
-        """What `resources/templates/list` shows."""
-        shows = self._kept.access.shows_all
+        """Return the envelope of `resources/templates/list`."""
+        shows = self.collection.access.shows_all
         return {"resourceTemplates": [one for one in TEMPLATES if shows([one["uriTemplate"]], by)]}
 
     async def read(self, uri: str, by: Asker = None) -> Data:
-        """What `resources/read` answers for a URI."""
-        mime_type, text = await self.rendered(uri, by)
+        """Return the envelope of `resources/read`."""
+        mime_type, text = await self.render(uri, by)
         return {"contents": [{"uri": uri, "mimeType": mime_type, "text": text}]}
 
-    async def rendered(self, uri: str, by: Asker = None) -> Rendered:
-        """What is read at a URI."""
+    async def render(self, uri: str, by: Asker = None) -> Rendered:
+        """Return the text at a URI."""
         target = parse(uri)
         if isinstance(target, Index):
             return Rendered(MARKDOWN, await self.index(by))
         if isinstance(target, Section):
             return render_output(await self._section(target.function_id, by))
         check_readable(target.id)
-        skill = await self._kept.find(target.id)
+        skill = await self.collection.find(target.id)
         if skill is None:
-            raise NotThere(f"Skill not found: {target.id}{await self._kept.hint(target.id, by)}")
-        if skill.home:
-            self._kept.access.admit("skills", skill.home, by)
+            raise NotThere(f"Skill not found: {target.id}{await self.collection.hint(target.id, by)}")
+        if skill.source_uri:
+            self.collection.access.admit("skills", skill.source_uri, by)
         return Rendered(MARKDOWN, skill.skill)
 
     async def index(self, by: Asker = None) -> str:
-        """The list of all skills that somebody finds, as a page."""
+        """Return the index of all skills that the caller may see."""
         try:
-            return render_index((skill.id, skill.skill) for skill in await self._kept.shown(by))
+            return render_index((skill.id, skill.skill) for skill in await self.collection.list_visible(by))
         except WaypostError as error:
             return broken_index(error.message)
 
     async def _section(self, function_id: str, by: Asker) -> Any:
         if is_internal(function_id):
             raise refused(f"Function '{function_id}' is in an internal namespace and cannot back a skill resource")
-        return await ask(self._trigger, function_id, {}, self._within, by)
+        return await call_function(self._trigger, function_id, {}, self._within, by)
 
 
 def to_resource_entry(skill: Skill) -> Data:
-    """A skill as `resources/list` shows it."""
+    """Return a skill as an entry of `resources/list`."""
     return {"uri": skill_uri(skill.id), "name": find_title(skill.skill) or skill.id, "mimeType": MARKDOWN}
 
 
-_BETWEEN: Final = "\n\n---\n\n"
+_SEPARATOR: Final = "\n\n---\n\n"
 
 
 async def fetch(skills: Skills, uris: list[str], by: Asker = None) -> str:
-    """All texts under headings that say where they are from; one that cannot be read fails the whole."""
-    return _BETWEEN.join([f"# {uri}\n\n{(await skills.rendered(uri, by)).text.rstrip()}" for uri in uris])
+    """Return all texts, each under its URI; one that cannot be read fails the whole."""
+    return _SEPARATOR.join([f"# {uri}\n\n{(await skills.render(uri, by)).text.rstrip()}" for uri in uris])
 
 
-def wanted_uris(uri: str | None, uris: list[str] | None) -> list[str]:
-    """Which URIs are asked for: several, or else one."""
+def list_wanted_uris(uri: str | None, uris: list[str] | None) -> list[str]:
+    """Return the requested URIs: `uris`, or else `uri`."""
     given = uris or ([] if uri is None else [uri])
     wanted = [one for one in map(str.strip, given) if one]
     if not wanted:
@@ -260,10 +257,10 @@ def wanted_uris(uri: str | None, uris: list[str] | None) -> list[str]:
 
 
 class Prompts:
-    """Every prompt, and what writing one comes to."""
+    """Registers, lists and renders prompts."""
 
-    def __init__(self, kept: Collection[Prompt], trigger: Trigger, within: float) -> None:
-        self._kept = kept
+    def __init__(self, collection: Collection[Prompt], trigger: Trigger, within: float) -> None:
+        self.collection = collection
         self._trigger = trigger
         self._within = within
 
@@ -276,7 +273,7 @@ class Prompts:
         owner: str = "",
         namespace: str | None = None,
     ) -> Data:
-        """Offer a prompt, in the place of what was there; whether its function exists is seen when it is used."""
+        """Publish a prompt over any earlier one; whether its function exists shows only when it is used."""
         check_name(name)
         if not description.strip():
             raise refused("description must be non-empty")
@@ -284,17 +281,17 @@ class Prompts:
             raise refused("function_id must be non-empty")
         check_arguments(argument.name for argument in arguments)
         prompt = Prompt(name, description, list(arguments), function_id, now(), owner or None, namespace=namespace)
-        await self._kept.put(prompt, owner)
+        await self.collection.put(prompt, owner)
         return {"name": name, "registered_at": prompt.registered_at}
 
     async def unregister(self, name: str, owner: str = "") -> Data:
-        """Offer a prompt no more."""
+        """Remove a prompt."""
         check_name(name)
-        return {"name": name, "removed": await self._kept.remove(name, owner)}
+        return {"name": name, "removed": await self.collection.remove(name, owner)}
 
     async def list(self, by: Asker = None) -> Data:
-        """What there is, in short."""
-        return {"prompts": [self._row(prompt) for prompt in await self._kept.shown(by)]}
+        """Return all prompts in short form."""
+        return {"prompts": [self._row(prompt) for prompt in await self.collection.list_visible(by)]}
 
     def _row(self, prompt: Prompt) -> Data:
         return {
@@ -302,36 +299,36 @@ class Prompts:
             "function_id": prompt.function_id,
             "arguments": len(prompt.arguments),
             "registered_at": prompt.registered_at,
-            **self._kept.owners.told(prompt),
+            **self.collection.owners.describe(prompt),
         }
 
-    async def offered(self, by: Asker = None) -> Data:
-        """What `prompts/list` shows."""
-        shown = await self._kept.shown(by)
-        return {"prompts": [_entry(prompt) for prompt in shown if self._kept.stands(prompt.name)]}
+    async def list_entries(self, by: Asker = None) -> Data:
+        """Return the envelope of `prompts/list`."""
+        shown = await self.collection.list_visible(by)
+        return {"prompts": [_entry(prompt) for prompt in shown if self.collection.is_visible(prompt.name)]}
 
-    async def left_out(self) -> Sequence[Data]:
-        """What clients do not find, because the hub itself has others of the same names."""
-        kept = [prompt for prompt in await self._kept.all() if not self._kept.stands(prompt.name)]
-        return [{**_entry(prompt), **self._kept.owners.told(prompt)} for prompt in kept]
+    async def list_left_out(self) -> Sequence[Data]:
+        """Return the prompts that clients do not see, because the hub has others of the same names."""
+        hidden = [prompt for prompt in await self.collection.all() if not self.collection.is_visible(prompt.name)]
+        return [{**_entry(prompt), **self.collection.owners.describe(prompt)} for prompt in hidden]
 
     async def get(self, name: str, arguments: Any = None, by: Asker = None) -> Data:
-        """What `prompts/get` answers: the prompt, written with arguments that only its function checks."""
-        prompt = await self._kept.find(name)
+        """Return the answer of `prompts/get`; only the prompt's function checks the arguments."""
+        prompt = await self.collection.find(name)
         if prompt is None:
-            raise NotThere(f"Prompt not found: {shorten(name)}{await self._kept.hint(name, by)}")
-        if not self._kept.stands(name):
+            raise NotThere(f"Prompt not found: {shorten(name)}{await self.collection.hint(name, by)}")
+        if not self.collection.is_visible(name):
             raise NotThere(f"Prompt not found: {name}; the hub itself has another of this name")
         function_id = prompt.function_id
         if is_internal(function_id):
             raise refused(f"Prompt handler '{function_id}' is in an internal namespace and cannot back a prompt")
         given = {} if arguments is None else arguments
-        output = await ask(self._trigger, function_id, given, self._within, by, prompt.namespace)
-        return {"description": prompt.description, "messages": messages(output)}
+        output = await call_function(self._trigger, function_id, given, self._within, by, prompt.namespace)
+        return {"description": prompt.description, "messages": to_messages(output)}
 
 
-def messages(output: Any) -> list[Any]:
-    """The messages of what a function answered."""
+def to_messages(output: Any) -> list[Any]:
+    """Return the messages in a function's answer."""
     if isinstance(output, str):
         return [_message(output)]
     if isinstance(output, dict):
@@ -352,29 +349,29 @@ def _entry(prompt: Prompt) -> Data:
 
 
 def _argument(argument: Argument) -> Data:
-    told: Data = {"name": argument.name, "required": argument.required}
-    return told if argument.description is None else {**told, "description": argument.description}
+    entry: Data = {"name": argument.name, "required": argument.required}
+    return entry if argument.description is None else {**entry, "description": argument.description}
 
 
 _SECTIONS: Final = f"{SCHEME}{SECTION}/"
-_FOUND_BY: Final = 500
-"""Characters of a skill's first paragraph that it is found by."""
+_MAX_SEARCHED_CHARACTERS: Final = 500
+"""How much of a skill's first paragraph is searched."""
 
 
-class Whole(UriTemplate):
-    """Matches URIs by how they begin and leaves them whole: these are neither encoded nor of one segment."""
+class PrefixTemplate(UriTemplate):
+    """Matches whole URIs, because those of documents are neither encoded nor of one segment."""
 
-    def __init__(self, template: str, fits: Callable[[str], bool]) -> None:
+    def __init__(self, template: str, matches: Callable[[str], bool]) -> None:
         super().__init__(template)
-        self._fits = fits
+        self._matches = matches
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """The URI itself."""
-        return {"uri": uri} if len(uri) <= MAX_URI_CHARACTERS and self._fits(uri) else None
+        """Return the URI itself."""
+        return {"uri": uri} if len(uri) <= MAX_URI_CHARACTERS and self._matches(uri) else None
 
 
-def standing_rows(skills: Skills) -> list[Capability]:
-    """What is there whatever is registered: the index and the two templates."""
+def build_fixed_rows(skills: Skills) -> list[Capability]:
+    """Return the index and the two templates, which always exist."""
     skill, section = TEMPLATES
     return [
         _resource(INDEX_ENTRY, skills),
@@ -383,15 +380,15 @@ def standing_rows(skills: Skills) -> list[Capability]:
     ]
 
 
-def skill_row(skill: Skill, skills: Skills) -> Capability:
-    """A skill as a resource."""
+def build_skill_row(skill: Skill, skills: Skills) -> Capability:
+    """Return a skill as a resource."""
     row = _resource(to_resource_entry(skill), skills, skill.owner)
-    about = truncate(find_description(skill.skill) or "", _FOUND_BY)
+    about = truncate(find_description(skill.skill) or "", _MAX_SEARCHED_CHARACTERS)
     return replace(row, metadata=Metadata(about=about))
 
 
-def prompt_row(prompt: Prompt, prompts: Prompts) -> Capability:
-    """A prompt as a prompt of the hub."""
+def build_prompt_row(prompt: Prompt, prompts: Prompts) -> Capability:
+    """Return a prompt as a prompt of the hub."""
 
     async def write(arguments: Data, context: Context) -> Any:
         try:
@@ -414,12 +411,12 @@ def prompt_row(prompt: Prompt, prompts: Prompts) -> Capability:
 
 
 def row_id(kind: str, name: str) -> tuple[Kind, str]:
-    """Where the row of a skill or prompt stands in the registry."""
+    """Return the key of a skill or prompt in the registry."""
     return (Kind.RESOURCE, skill_uri(name)) if kind == "skills" else (Kind.PROMPT, name)
 
 
-def _resource(told: Data, skills: Skills, owner: str | None = None) -> Capability:
-    uri = told["uri"]
+def _resource(entry: Data, skills: Skills, owner: str | None = None) -> Capability:
+    uri = entry["uri"]
 
     async def read(_: Data, context: Context) -> list[TextContents]:
         return await _contents(skills, uri, context)
@@ -427,7 +424,7 @@ def _resource(told: Data, skills: Skills, owner: str | None = None) -> Capabilit
     return Capability(
         kind=Kind.RESOURCE,
         id=uri,
-        definition=msgspec.convert(told, ResourceDefinition),
+        definition=msgspec.convert(entry, ResourceDefinition),
         handler=read,
         is_async=True,
         owner=owner,
@@ -435,23 +432,23 @@ def _resource(told: Data, skills: Skills, owner: str | None = None) -> Capabilit
     )
 
 
-def _template(told: Data, skills: Skills, fits: Callable[[str], bool]) -> Capability:
+def _template(entry: Data, skills: Skills, matches: Callable[[str], bool]) -> Capability:
     async def read(given: Data, context: Context) -> list[TextContents]:
         return await _contents(skills, given["uri"], context)
 
     return Capability(
         kind=Kind.TEMPLATE,
-        id=told["uriTemplate"],
-        definition=msgspec.convert(told, TemplateDefinition),
+        id=entry["uriTemplate"],
+        definition=msgspec.convert(entry, TemplateDefinition),
         handler=read,
         is_async=True,
-        mcp=McpFeatures(template=Whole(told["uriTemplate"], fits), subscribable=True),
+        mcp=McpFeatures(template=PrefixTemplate(entry["uriTemplate"], matches), subscribable=True),
     )
 
 
 async def _contents(skills: Skills, uri: str, context: Context) -> list[TextContents]:
     try:
-        mime_type, text = await skills.rendered(uri, context)
+        mime_type, text = await skills.render(uri, context)
     except NotThere as error:
         raise UnknownResource(uri, error.message) from None
     return [TextContents(uri, text, mime_type)]

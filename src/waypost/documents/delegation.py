@@ -1,4 +1,4 @@
-"""Documents of a registry that is a worker, shown as long as that worker is connected."""
+"""Documents of a registry that runs as a worker, shown while that worker is connected."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from msgspec import Struct
 from waypost.capabilities.capability import Capability, Kind, McpFeatures, Priority
 from waypost.capabilities.context import Caller, Context
 from waypost.capabilities.registry import Registry
-from waypost.documents.content import Whole
+from waypost.documents.content import PrefixTemplate
 from waypost.documents.documents import HUB
 from waypost.documents.functions import TRIGGER_TYPES
 from waypost.documents.ports import Data
@@ -39,32 +39,32 @@ LISTS: Final = {
     "skills::resources-templates": "resourceTemplates",
     "prompts::mcp-list": "prompts",
 }
-"""The functions that list something, and where in their answers it is."""
+"""The functions that list documents, and the key of the list in their answers."""
 _READ: Final = "skills::resources-read"
 _GET: Final = "prompts::mcp-get"
 _NOT_FOUND: Final = "not found"
-"""How a registry says that there is no such thing; functions of workers have no code for it."""
+"""The text of an unknown id; the protocol has no error code for it, so this is the one text that is compared."""
 _log: Final = logging.getLogger(__name__)
 
 Ask: TypeAlias = Callable[[str, Data, Caller], Awaitable[Any]]
-"""Calls a function of the registry on somebody's behalf."""
+"""Calls a function of the registry as a caller."""
 
 
-def rows_of(function_id: str, answer: Any, ask: Ask) -> Iterator[Capability]:
-    """The rows for what a function listed; what makes no sense is told and left out."""
+def build_rows(function_id: str, answer: Any, ask: Ask) -> Iterator[Capability]:
+    """Yield the rows of a list; an invalid entry is logged and left out."""
     listed = answer.get(LISTS[function_id]) if isinstance(answer, dict) else None
-    for told in listed if isinstance(listed, list) else ():
+    for entry in listed if isinstance(listed, list) else ():
         try:
-            yield _MAKERS[function_id](told, ask)
+            yield _MAKERS[function_id](entry, ask)
         except msgspec.ValidationError as error:
             _log.warning("%s lists something that is left out: %s", function_id, error)
 
 
-def _resource(told: Any, ask: Ask) -> Capability:
-    definition = msgspec.convert(told, ResourceDefinition)
+def _resource(entry: Any, ask: Ask) -> Capability:
+    definition = msgspec.convert(entry, ResourceDefinition)
 
     async def read(_: Data, context: Context) -> list[Contents]:
-        return await _contents(definition.uri, ask, context.caller)
+        return await _read(definition.uri, ask, context.caller)
 
     return Capability(
         kind=Kind.RESOURCE,
@@ -76,13 +76,13 @@ def _resource(told: Any, ask: Ask) -> Capability:
     )
 
 
-def _template(told: Any, ask: Ask) -> Capability:
-    definition = msgspec.convert(told, TemplateDefinition)
+def _template(entry: Any, ask: Ask) -> Capability:
+    definition = msgspec.convert(entry, TemplateDefinition)
     template = definition.uri_template
-    beginning = template.partition("{")[0]
+    prefix = template.partition("{")[0]
 
     async def read(given: Data, context: Context) -> list[Contents]:
-        return await _contents(given["uri"], ask, context.caller)
+        return await _read(given["uri"], ask, context.caller)
 
     return Capability(
         kind=Kind.TEMPLATE,
@@ -90,12 +90,12 @@ def _template(told: Any, ask: Ask) -> Capability:
         definition=definition,
         handler=read,
         is_async=True,
-        mcp=McpFeatures(template=Whole(template, lambda uri: uri.startswith(beginning)), subscribable=True),
+        mcp=McpFeatures(template=PrefixTemplate(template, lambda uri: uri.startswith(prefix)), subscribable=True),
     )
 
 
-def _prompt(told: Any, ask: Ask) -> Capability:
-    definition = msgspec.convert(told, PromptDefinition)
+def _prompt(entry: Any, ask: Ask) -> Capability:
+    definition = msgspec.convert(entry, PromptDefinition)
 
     async def write(arguments: Data, context: Context) -> Any:
         try:
@@ -107,38 +107,37 @@ def _prompt(told: Any, ask: Ask) -> Capability:
     return Capability(kind=Kind.PROMPT, id=definition.name, definition=definition, handler=write, is_async=True)
 
 
-async def _contents(uri: str, ask: Ask, caller: Caller) -> list[Contents]:
+async def _read(uri: str, ask: Ask, caller: Caller) -> list[Contents]:
     try:
         answer = await ask(_READ, {"uri": uri}, caller)
     except InvocationFailed as error:
         raise UnknownResource(uri, error.message) if _NOT_FOUND in error.message else error from None
     parts = answer.get("contents") if isinstance(answer, dict) else None
     if not isinstance(parts, list):
-        raise InvocationFailed(f"{_READ} answered something that has no contents.")
+        raise InvocationFailed(f"{_READ} answered without contents.")
     try:
-        return [_part(one) for one in parts]
+        return [
+            msgspec.convert(one, BlobContents)
+            if isinstance(one, dict) and "blob" in one
+            else msgspec.convert(one, TextContents)
+            for one in parts
+        ]
     except msgspec.ValidationError as error:
         raise InvocationFailed(f"{_READ} answered contents that cannot be used: {error}.") from None
-
-
-def _part(told: Any) -> Contents:
-    if isinstance(told, dict) and "blob" in told:
-        return msgspec.convert(told, BlobContents)
-    return msgspec.convert(told, TextContents)
 
 
 _MAKERS: Final = dict(zip(LISTS, (_resource, _template, _prompt), strict=True))
 
 
-_HEARS: Final = "mcp::content-changed"
-_PAUSE: Final = 5.0
-"""Seconds after which a registry that did not answer is asked again."""
-_MORE: Final = 1.0
-"""Seconds that a registry has beyond those that it gives a function, so that it can tell which did not answer."""
+_ON_CHANGE: Final = "mcp::content-changed"
+_RETRY_DELAY_S: Final = 5.0
+"""How long to wait before a registry that did not answer is asked again."""
+_EXTRA_TIMEOUT_S: Final = 1.0
+"""Time beyond the registry's own timeout, so that its error, which names the function, arrives first."""
 
 
 class Delegation(Component):
-    """Shows what the registry of a worker has, as long as there is one."""
+    """Shows the documents of a worker's registry while one is connected."""
 
     name = "delegation"
 
@@ -147,90 +146,90 @@ class Delegation(Component):
         self._workers = workers
         self._updated = updated
         self._lists: dict[str, Function] = {}
-        self._stirred = asyncio.Event()
-        self._asking: asyncio.Task[None] | None = None
+        self._wakeup = asyncio.Event()
+        self._reading: asyncio.Task[None] | None = None
         self._problem = ""
-        self._ear = HubListener("waypost", HUB, _refused)
-        workers.host([hosted(_HEARS, self._heard, metadata={"internal": True})])
+        self._listener = HubListener("waypost", HUB, _log_refusal)
+        workers.host([hosted(_ON_CHANGE, self._on_change, metadata={"internal": True})])
 
     async def start(self, core: Core) -> None:
-        """Look for a registry from now on."""
-        self._workers.on_change = self._look
+        """Watch for a registry."""
+        self._workers.on_change = self._find_lists
         for kind in TRIGGER_TYPES.values():
-            self._workers.bind(self._ear, RegisterTrigger(f"waypost:{kind.id}", kind.id, _HEARS))
+            self._workers.bind(self._listener, RegisterTrigger(f"waypost:{kind.id}", kind.id, _ON_CHANGE))
 
     async def stop(self) -> None:
-        """Show nothing any more."""
+        """Remove everything that was shown."""
         self._workers.on_change = lambda: None
-        self._workers.triggers.unbind_all(self._ear)
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.wait({self._asking})
+        self._workers.triggers.unbind_all(self._listener)
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait({self._reading})
         for function_id in LISTS:
             self._show(function_id, [])
         self._lists = {}
 
-    def _look(self) -> None:
-        """Ask for the lists if they are another worker's than before."""
+    def _find_lists(self) -> None:
+        """Read the lists if another worker has them now."""
         offered = ((one, self._workers.functions.get(DEFAULT, one)) for one in LISTS)
         lists = {function_id: function for function_id, function in offered if function is not None}
         if lists != self._lists:
             self._lists = lists
-            self._ask()
+            self._request_lists()
 
-    async def _heard(self, payload: Any, _call: Call) -> None:
-        """The registry says that something changed."""
-        self._ask()
+    async def _on_change(self, payload: Any, _call: Call) -> None:
+        """Read the lists again after a change."""
+        self._request_lists()
         skill_id = payload.get("id") if isinstance(payload, dict) else None
         if isinstance(skill_id, str):
             self._updated(skill_uri(skill_id))
             self._updated(INDEX_URI)
 
-    def _ask(self) -> None:
-        self._stirred.set()
-        if self._asking is None or self._asking.done():
-            self._asking = running_loop().create_task(self._asked())
+    def _request_lists(self) -> None:
+        self._wakeup.set()
+        if self._reading is None or self._reading.done():
+            self._reading = running_loop().create_task(self._read_lists())
 
-    async def _asked(self) -> None:
-        while self._stirred.is_set():
-            self._stirred.clear()
+    async def _read_lists(self) -> None:
+        while self._wakeup.is_set():
+            self._wakeup.clear()
             try:
                 for function_id in LISTS:
-                    self._show(function_id, await self._listed(function_id))
+                    self._show(function_id, await self._read_list(function_id))
                 self._problem = ""
             except WaypostError as error:
                 await self._pause(error.message)
 
     async def _pause(self, problem: str) -> None:
-        """Wait a while before lists are asked for again, unless there is news already; say once what is wrong."""
-        if not self._stirred.is_set():
+        """Wait before the lists are read again, unless a change is waiting already; log a problem once."""
+        if not self._wakeup.is_set():
             if problem != self._problem:
-                _log.warning("the skills and prompts of a worker are not known: %s", problem)
+                _log.warning("the skills and prompts of a worker cannot be listed: %s", problem)
             self._problem = problem
             with suppress(TimeoutError):
-                async with asyncio.timeout(_PAUSE):
-                    await self._stirred.wait()
-        self._stirred.set()
+                async with asyncio.timeout(_RETRY_DELAY_S):
+                    await self._wakeup.wait()
+        self._wakeup.set()
 
-    async def _listed(self, function_id: str) -> list[Capability]:
+    async def _read_list(self, function_id: str) -> list[Capability]:
         function = self._lists.get(function_id)
         if function is None:
             return []
         answer = await self._call(function_id, {}, HUB)
         owner = None if function.owner is None else function.owner.owner
-        rows = {(row.kind, row.id): row for row in rows_of(function_id, answer, self._call)}
+        rows = {(row.kind, row.id): row for row in build_rows(function_id, answer, self._call)}
         return [replace(row, owner=owner, priority=Priority.WORKER) for row in rows.values()]
 
     async def _call(self, function_id: str, payload: Data, caller: Caller) -> Any:
-        within = self._workers.settings.state_timeout + _MORE
+        within = self._workers.settings.state_timeout + _EXTRA_TIMEOUT_S
         return await self._workers.trigger(function_id, payload, caller, within)
 
     def _show(self, function_id: str, rows: list[Capability]) -> None:
-        """Publish the rows of a list in place of those before; one whose name the hub has itself is left out."""
+        """Replace the rows of a list; one whose name the hub has itself is left out."""
         self._registry.offer(f"delegated/{function_id}", rows, Priority.WORKER)
 
 
-def _refused(message: Struct) -> None:
-    """Tell in the log that a registry does not say when something changes."""
+def _log_refusal(message: Struct) -> None:
+    """Log that a registry does not report its changes."""
     if isinstance(message, TriggerRegistrationResult) and (failure := read_failure(message.error)) is not None:
-        _log.warning("changes of %s are not heard of: %s", message.trigger_type, failure.message)
+        _log.warning("changes of %s are not reported: %s", message.trigger_type, failure.message)

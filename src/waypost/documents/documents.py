@@ -1,4 +1,4 @@
-"""The component for documents: records as resources and prompts of the hub, offered to its workers as functions."""
+"""The component for documents: stored skills and prompts, shown to clients and offered to workers as functions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from waypost.capabilities.capability import Kind as Of
 from waypost.capabilities.context import Caller, DetachedCaller
 from waypost.capabilities.principals import FROM_OUTSIDE, Chain, Principal
 from waypost.capabilities.registry import Offer, Registry
-from waypost.documents.content import Prompts, Skills, prompt_row, row_id, skill_row, standing_rows
-from waypost.documents.functions import TRIGGER_TYPES, document_functions, told_on_change
+from waypost.documents.content import Prompts, Skills, build_fixed_rows, build_prompt_row, build_skill_row, row_id
+from waypost.documents.functions import TRIGGER_TYPES, document_functions, make_change_payload
 from waypost.documents.ports import Access, Asker, Changed, DocumentStore, Kind, Op, Owners, Source, Trigger, Updated
 from waypost.documents.records import Prompt, Record, Skill
 from waypost.documents.stores import Collection, HubDocumentStore, LayeredDocumentStore
@@ -35,32 +35,32 @@ if TYPE_CHECKING:
     from waypost.runtime.core import Core
 
 
-STATE_TIMEOUT: Final = 10.0
+STATE_TIMEOUT_S: Final = 10.0
 _log: Final = logging.getLogger(__name__)
 
 Name = tuple[Kind, str]
 
 
-class _Seen(NamedTuple):
-    """What is remembered of something that is there."""
+class _Known(NamedTuple):
+    """What the component remembers of a published document."""
 
     registered_at: str
     names: tuple[str, ...]
-    """What rules know it by."""
+    """The names that rules match."""
 
 
 class Documents(Component):
-    """Everything that workers, folders and people published.
+    """The skills and prompts that workers, folders and operators published.
 
-    Without a registry it only serves functions, as it does where it is a worker itself. Skills of sources are read,
-    listed and fetched like all others; as resources of the hub they are whatever their source makes of them.
+    Without a registry it only serves functions, as in the stand-alone worker. Skills of sources are read, listed and
+    fetched like all others; their resources are registered by the source itself.
     """
 
     name = "documents"
 
     def __init__(
         self,
-        shelf: DocumentStore,
+        store: DocumentStore,
         trigger: Trigger,
         *,
         registry: Registry | None = None,
@@ -69,85 +69,85 @@ class Documents(Component):
         owners: Owners | None = None,
         sources: Sequence[Source] = (),
         access: Access | None = None,
-        within: float = STATE_TIMEOUT,
+        within: float = STATE_TIMEOUT_S,
     ) -> None:
-        kept = shelf
-        shelf = LayeredDocumentStore(kept, sources) if sources else kept
+        layered = LayeredDocumentStore(store, sources) if sources else store
         self.owners, self._access = owners or Owners(), access or Access()
         rights = (self.owners, self._access)
-        self._shelf = shelf
-        self._skills = Collection("skills", Skill, shelf, kept, *rights, self._written, self._is_free)
-        self._prompts = Collection("prompts", Prompt, shelf, kept, *rights, self._written, self._is_free)
-        self.skills = Skills(self._skills, trigger, within)
-        self.prompts = Prompts(self._prompts, trigger, within)
+        self._store = layered
+        rest = (layered, store, *rights, self._publish, self.is_visible)
+        self.skills = Skills(Collection("skills", Skill, *rest), trigger, within)
+        self.prompts = Prompts(Collection("prompts", Prompt, *rest), trigger, within)
         self._registry = registry
         self._changed = changed
         self._updated = updated
         self._is_open = False
         self._loading = asyncio.Lock()
-        self._standing: list[Capability] = []
+        self._fixed_rows: list[Capability] = []
         self._offers: dict[Name, Offer] = {}
-        self._records: dict[Name, _Seen] = {}
-        self._mark: object = None
-        """What the shelf was like when it was read."""
-        self._meanwhile: set[Name] | None = None
-        """What changed here while the shelf is read."""
+        self._records: dict[Name, _Known] = {}
+        self._revision: object = None
+        """The revision of the store when it was last read."""
+        self._changed_meanwhile: set[Name] | None = None
+        """While the store is read: the documents that were changed here since."""
 
     def functions(self) -> list[Function]:
-        """The thirteen functions."""
+        """Return the thirteen functions."""
         return document_functions(self.skills, self.prompts, self.owners, self._access)
 
-    def stands(self, kind: Kind, name: str) -> bool:
-        """Whether clients find what is published under a name, and not something else that the hub has there."""
-        return self._is_free(kind, name)
-
     async def open(self) -> None:
-        """Have what is on the shelf, unless that was done before."""
+        """Load the store, unless that was done before."""
         if not self._is_open:
             await self.load()
 
     async def load(self) -> None:
-        """Have what is on the shelf; what others put there or took away since the last time is told.
+        """Load the store, and announce what other replicas changed since the last time.
 
-        Nothing is read again where nothing can have changed, so that it may be called often.
+        It may be called often: an unchanged store is not read again.
         """
         async with self._loading:
             first, self._is_open = not self._is_open, True
             try:
-                mark = await self._shelf.mark()  # before it is read: what changes meanwhile is read the next time
-                if mark is not None and mark == self._mark:
+                # Before the documents are read: a change in between is then seen by the next call.
+                revision = await self._store.revision()
+                if revision is not None and revision == self._revision:
                     return
-                found, news = await self._seen()
+                found, news = await self._read_changes()
             except BaseException:
                 if first:
-                    self._stand()
+                    self._add_fixed_rows()
                 raise
-            known_by = {name: self._known_by(name, found.get(name)) for name in news}
+            names = {name: self._list_names(name, found.get(name)) for name in news}
             with nullcontext() if self._registry is None else self._registry.as_one_change():
                 if first:
-                    self._stand()
-                self._have({name: found.get(name) for name in news})
-            self._mark = mark
+                    self._add_fixed_rows()
+                self._update_rows({name: found.get(name) for name in news})
+            self._revision = revision
             if not first:
-                self._tell(known_by, found)
+                self._announce_all(names, found)
 
-    def _stand(self) -> None:
-        """Have what is there whatever is published."""
-        self._standing = standing_rows(self.skills)
+    def _add_fixed_rows(self) -> None:
+        """Register the index and the templates."""
+        self._fixed_rows = build_fixed_rows(self.skills)
         if self._registry is not None:
-            self._registry.add(self._standing)
+            self._registry.add(self._fixed_rows)
 
-    async def _seen(self) -> tuple[dict[Name, Record], list[Name]]:
-        """What is on the shelf, and what of it was not so before; what changes here meanwhile is known better here."""
-        self._meanwhile = set()
+    async def _read_changes(self) -> tuple[dict[Name, Record], list[Name]]:
+        """Return the stored documents and the names of changed ones.
+
+        Documents that were changed here while the store was read are left out: the rows read may be older.
+        """
+        self._changed_meanwhile = set()
         try:
-            found: dict[Name, Record] = {("skills", one.id): one for one in await self._skills.all()}
-            found |= {("prompts", one.name): one for one in await self._prompts.all()}
-            for name in self._meanwhile:
+            found: dict[Name, Record] = {("skills", one.id): one for one in await self.skills.collection.all()}
+            found |= {("prompts", one.name): one for one in await self.prompts.collection.all()}
+            for name in self._changed_meanwhile:
                 found.pop(name, None)
-            return found, [name for name in self._differences(found) if name not in self._meanwhile]
+            changed = [name for name in self._records if name not in found]
+            changed += [name for name, one in found.items() if self._records.get(name) != _to_known(one)]
+            return found, [name for name in changed if name not in self._changed_meanwhile]
         finally:
-            self._meanwhile = None
+            self._changed_meanwhile = None
 
     async def start(self, core: Core) -> None:
         """Serve what was published."""
@@ -165,68 +165,69 @@ class Documents(Component):
         """Take all rows out of the registry."""
         if self._registry is not None:
             with self._registry.as_one_change():
-                self._registry.remove(self._standing)
+                self._registry.remove(self._fixed_rows)
                 for name in self._offers:
                     self._registry.offer(_source(*name), (), Priority.WORKER)
         self._is_open = False
-        self._standing = []
+        self._fixed_rows = []
         self._offers.clear()
         self._records.clear()
-        self._mark = None
+        self._revision = None
 
-    def _differences(self, found: dict[Name, Record]) -> list[Name]:
-        gone = [name for name in self._records if name not in found]
-        return [*gone, *(name for name, one in found.items() if self._records.get(name) != _seen(one))]
-
-    def _known_by(self, name: Name, record: Record | None) -> tuple[str, ...]:
-        """What rules know something by that is there now, or was until now."""
+    def _list_names(self, name: Name, record: Record | None) -> tuple[str, ...]:
+        """Return the names that rules match, of a document that exists or was just removed."""
         if record is not None:
             return record.names
         before = self._records.get(name)
         return (row_id(*name)[1],) if before is None else before.names
 
-    def _tell(self, news: dict[Name, tuple[str, ...]], found: dict[Name, Record]) -> None:
-        for (kind, name), known_by in news.items():
-            self._announce(kind, "register" if (kind, name) in found else "unregister", name, known_by)
+    def _announce_all(self, news: dict[Name, tuple[str, ...]], found: dict[Name, Record]) -> None:
+        for (kind, name), names in news.items():
+            self._announce(kind, "register" if (kind, name) in found else "unregister", name, names)
         if any(kind == "skills" for kind, _ in news):
             self._updated(INDEX_URI)
 
-    def _written(self, kind: Kind, op: Op, name: str, record: Record | None) -> None:
-        if self._meanwhile is not None:
-            self._meanwhile.add((kind, name))
-        known_by = self._known_by((kind, name), record)
-        self._have({(kind, name): record})
-        self._announce(kind, op, name, known_by)
+    def _publish(self, kind: Kind, op: Op, name: str, record: Record | None) -> None:
+        if self._changed_meanwhile is not None:
+            self._changed_meanwhile.add((kind, name))
+        names = self._list_names((kind, name), record)
+        self._update_rows({(kind, name): record})
+        self._announce(kind, op, name, names)
         if kind == "skills":
             self._updated(INDEX_URI)
 
-    def _announce(self, kind: Kind, op: Op, name: str, known_by: tuple[str, ...]) -> None:
-        self._changed(kind, op, name, known_by)
+    def _announce(self, kind: Kind, op: Op, name: str, names: tuple[str, ...]) -> None:
+        self._changed(kind, op, name, names)
         if kind == "skills":
-            self._updated(skill_uri(name), known_by)
+            self._updated(skill_uri(name), names)
 
-    def _have(self, news: dict[Name, Record | None]) -> None:
-        """Have the rows of these from now on; nothing in the place of a record takes its row out."""
+    def _update_rows(self, news: dict[Name, Record | None]) -> None:
+        """Register the rows of records; None in place of a record removes its row."""
         if not self._is_open:
             return
         for name, record in news.items():
             if record is None:
                 self._records.pop(name, None)
             else:
-                self._records[name] = _seen(record)
+                self._records[name] = _to_known(record)
         if self._registry is None:
             return
         with self._registry.as_one_change():
             for name, record in news.items():
-                if record is not None and not record.borrowed:
+                if record is not None and not record.from_source:
                     (self._offers[name],) = self._registry.offer(_source(*name), [self._row(record)], Priority.WORKER)
                 elif self._offers.pop(name, None) is not None:
                     self._registry.offer(_source(*name), (), Priority.WORKER)
 
     def _row(self, record: Record) -> Capability:
-        return skill_row(record, self.skills) if isinstance(record, Skill) else prompt_row(record, self.prompts)
+        return (
+            build_skill_row(record, self.skills)
+            if isinstance(record, Skill)
+            else build_prompt_row(record, self.prompts)
+        )
 
-    def _is_free(self, kind: Kind, name: str) -> bool:
+    def is_visible(self, kind: Kind, name: str) -> bool:
+        """Return whether clients see the document of a name, and nothing else of the hub in its place."""
         if self._registry is None:
             return True
         table, key = row_id(kind, name)
@@ -238,12 +239,12 @@ def _source(kind: Kind, name: str) -> str:
     return f"documents/{kind}/{name}"
 
 
-def _seen(record: Record) -> _Seen:
-    return _Seen(record.registered_at, record.names)
+def _to_known(record: Record) -> _Known:
+    return _Known(record.registered_at, record.names)
 
 
 HUB: Final = DetachedCaller(Principal("hub"), Chain("hub", "core", 1))
-"""On whose behalf the hub asks where nobody else does."""
+"""The caller of the hub's own requests."""
 
 
 def build_documents(
@@ -255,25 +256,24 @@ def build_documents(
     updated: Updated,
     sources: Sequence[Source] = (),
 ) -> Documents:
-    """The registry of a hub: kept in its store, shown to its clients, offered to its workers."""
+    """Return the documents of a hub: kept in its store, shown to its clients, offered to its workers."""
+    access = _make_access(registry, pipeline, policy)
 
-    access = _access(registry, pipeline, policy)
-
-    def changed(kind: Kind, op: Op, name: str, known_by: Sequence[str]) -> None:
-        def may_hear(binding: Binding) -> bool:
+    def changed(kind: Kind, op: Op, name: str, names: Sequence[str]) -> None:
+        def may_see(binding: Binding) -> bool:
             caller = caller_of(binding.maker)
-            return not any(_is_hidden(policy, one, caller) for one in known_by)
+            return not any(_is_hidden(policy, one, caller) for one in names)
 
-        workers.triggers.fire(TRIGGER_TYPES[kind].id, told_on_change(kind, op, name), may_hear)
+        workers.triggers.fire(TRIGGER_TYPES[kind].id, make_change_payload(kind, op, name), may_see)
 
     settings = workers.settings
     documents = Documents(
         HubDocumentStore(store),
-        _Reach(workers, policy),
+        _WorkerTrigger(workers, policy),
         registry=registry,
         changed=changed,
         updated=updated,
-        owners=Owners(workers.owner_of, workers.has, settings.share, partial(_namespace, workers)),
+        owners=Owners(workers.owner_of, workers.has, settings.share, partial(_find_namespace, workers)),
         sources=sources,
         access=access,
         within=settings.state_timeout,
@@ -283,8 +283,8 @@ def build_documents(
     return documents
 
 
-class _Reach:
-    """Runs functions of workers: those of a namespace first, then those of the default one."""
+class _WorkerTrigger:
+    """Runs functions of workers; a given namespace is searched first, then the default one."""
 
     def __init__(self, workers: Workers, policy: Policy) -> None:
         self._workers = workers
@@ -293,8 +293,8 @@ class _Reach:
     async def __call__(
         self, function_id: str, payload: Any, within: float, by: Asker = None, namespace: str | None = None
     ) -> Any:
-        """What a function answers; where it is looked for in vain, the one other place that has it is told."""
-        caller, functions = _caller(by), self._workers.functions
+        """Return a function's answer; if it is unknown, the error names the one other namespace that has it."""
+        caller, functions = _to_caller(by), self._workers.functions
         if namespace is None or functions.find(function_id, namespace) is None:
             namespace = DEFAULT
         try:
@@ -302,52 +302,52 @@ class _Reach:
         except InvocationFailed as error:
             if error.code != UNKNOWN or functions.find(function_id, namespace) is not None:
                 raise
-            raise InvocationFailed(error.message + self._elsewhere(function_id, caller), UNKNOWN) from None
+            raise InvocationFailed(error.message + self._suggest_namespace(function_id, caller), UNKNOWN) from None
 
-    def _elsewhere(self, function_id: str, caller: Caller) -> str:
-        shown = [
+    def _suggest_namespace(self, function_id: str, caller: Caller) -> str:
+        visible = [
             one.namespace
             for one in self._workers.functions
             if one.id == function_id and one.capability and not _is_hidden(self._policy, one.capability.id, caller)
         ]
-        return f" The namespace {shown[0]} has one." if len(shown) == 1 else ""
+        return f" The namespace {visible[0]} has one." if len(visible) == 1 else ""
 
 
-def _namespace(workers: Workers, call: Call) -> str | None:
+def _find_namespace(workers: Workers, call: Call) -> str | None:
     worker = workers.find(call.sender)
     return None if worker is None or worker.namespace == DEFAULT else worker.namespace
 
 
-def _access(registry: Registry, pipeline: Pipeline, policy: Policy) -> Access:
-    """What the rules of a hub come to for its skills and prompts."""
+def _make_access(registry: Registry, pipeline: Pipeline, policy: Policy) -> Access:
+    """Return the access to documents under the policy of a hub."""
 
     def shows(name: str, by: Asker) -> bool:
-        return not _is_hidden(policy, name, _caller(by))
+        return not _is_hidden(policy, name, _to_caller(by))
 
     def admit(kind: Kind, name: str, by: Asker) -> None:
         if by is None:
             return
-        row = _row(registry, kind, name)
+        row = _find_row(registry, kind, name)
         if row is not None:
-            pipeline.check(row, name, _caller(by), "read" if kind == "skills" else "prompt")
+            pipeline.check(row, name, _to_caller(by), "read" if kind == "skills" else "prompt")
 
     return Access(shows, admit)
 
 
 def _is_hidden(policy: Policy, name: str, caller: Caller) -> bool:
-    """Whether somebody does not find a name: clients as in all lists, workers by the rules that are about workers."""
+    """Return whether a name is hidden: from clients as in all lists, from workers by the rules about workers."""
     chain = caller.chain if caller.chain.type == "worker" else FROM_OUTSIDE
     return policy.hides and policy.is_hidden(caller.principal, name, chain)
 
 
-def _row(registry: Registry, kind: Kind, name: str) -> Capability | None:
-    """What stands for a URI or a prompt in the pipeline."""
+def _find_row(registry: Registry, kind: Kind, name: str) -> Capability | None:
+    """Return the capability of a URI or a prompt."""
     if kind == "prompts":
         return registry[Of.PROMPT].get(name)
     return next((row for row, _ in registry.resources(name)), None)
 
 
-def _caller(by: Asker) -> Caller:
-    """On whose behalf a section or the handler of a prompt runs: whoever reads it, who may do no more by reading."""
+def _to_caller(by: Asker) -> Caller:
+    """Return the caller that a section or prompt function runs as: the reader, who gains no rights by reading."""
     caller: Caller | None = None if by is None else by.caller
     return HUB if caller is None else caller

@@ -20,11 +20,11 @@ _ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\
 
 
 class NotThere(InvocationFailed):
-    """There is no such document."""
+    """The document does not exist."""
 
 
 def refused(text: str) -> InvocationFailed:
-    """A call that is wrong, as its caller is told."""
+    """Return the error for an invalid call."""
     return InvocationFailed(text)
 
 
@@ -35,18 +35,18 @@ def quoted(text: str) -> str:
 
 
 def size(text: str) -> int:
-    """The bytes of a text."""
+    """Return the length of a text in bytes."""
     return len(text.encode(errors="surrogatepass"))
 
 
-class Turns:
-    """A lock for each key that somebody holds or waits for."""
+class KeyLocks:
+    """A lock for each key that a task holds or waits for."""
 
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def __call__(self, key: str) -> asyncio.Lock:
-        """The lock of a key, to be held by `async with`."""
+        """Return the lock of a key."""
         lock = self._locks.get(key)
         if lock is None:
             lock = self._locks[key] = asyncio.Lock()
@@ -57,39 +57,39 @@ Data: TypeAlias = dict[str, Any]
 Kind: TypeAlias = Literal["skills", "prompts"]
 Op: TypeAlias = Literal["register", "unregister"]
 Asker: TypeAlias = Call | Context | None
-"""On whose behalf a function is run: a call of a worker, a request of a client, or nobody's."""
+"""The origin of a request: a call of a worker, a request of a client, or None for the hub itself."""
 
 
 class DocumentStore(Protocol):
-    """Where skills and prompts are kept; whatever goes wrong is a `WaypostError`."""
+    """Stores skills and prompts; every failure is a WaypostError."""
 
     async def get(self, kind: Kind, key: str) -> Data | None:
-        """What is kept under a key."""
+        """Return the value of a key."""
 
     async def put(self, kind: Kind, key: str, value: Data) -> None:
-        """Keep something, whatever was there before."""
+        """Write a value over any earlier one."""
 
     async def remove(self, kind: Kind, key: str) -> bool:
-        """Keep it no more; whether there was anything."""
+        """Remove a key; return whether it existed."""
 
     async def all(self, kind: Kind) -> list[Data]:
-        """Everything that is kept, in any order."""
+        """Return all values, in any order."""
 
-    async def mark(self) -> object:
-        """Equal to the one before as long as nobody changed anything; nothing where that cannot be told."""
+    async def revision(self) -> object:
+        """Return a value that differs after any change; None where the store cannot say."""
 
 
 class Trigger(Protocol):
-    """Runs a function of whoever offers it; one that fails is an `InvocationFailed`."""
+    """Runs a function of a worker; raises InvocationFailed if it fails."""
 
     async def __call__(
         self, function_id: str, payload: Any, within: float, by: Asker = None, namespace: str | None = None
     ) -> Any:
-        """What the function answers in so many seconds; it is looked for in a namespace first, if there is one."""
+        """Return the function's answer; a given namespace is searched first, then the default one."""
 
 
 class SourceDocument(Protocol):
-    """A skill that stands elsewhere."""
+    """A skill that a source has."""
 
     @property
     def id(self) -> str: ...
@@ -99,70 +99,69 @@ class SourceDocument(Protocol):
     def owner(self) -> str: ...
     @property
     def uri(self) -> str:
-        """Where it stands; what rules say about that holds for the skill too."""
+        """Its URI in the source; rules about that URI apply to the skill too."""
 
 
 class Source(Protocol):
-    """Somewhere skills come from that can only be read, such as folders."""
+    """A read-only origin of skills, such as folders."""
 
     def documents(self) -> Iterable[SourceDocument]:
-        """What is there now."""
+        """Return the current documents."""
 
 
 Changed: TypeAlias = Callable[[Kind, Op, str, Sequence[str]], None]
-"""Hears of every change after it was written and before it is answered, with what rules know by which; it must not wait
-for anybody."""
+"""Called after every change was written and before it is answered, with the names that rules match; must not block."""
 
 
 class Updated(Protocol):
-    """Tells whoever subscribed to a URI that what is read there changed."""
+    """Notifies the subscribers of a URI that its content changed."""
 
     def __call__(self, uri: str, also: Sequence[str] = (), /) -> None:
-        """It is for those who may see it under all of its URIs."""
+        """Notify subscribers that may see the document under all of its URIs."""
 
 
 OwnerOf: TypeAlias = Callable[[Call], str]
-"""Who makes a call: `worker:<name>`, `operator`, or nothing where nobody knows."""
+"""Returns the owner that a call acts as: `worker:<name>`, `operator`, or an empty text if unknown."""
 NamespaceOf: TypeAlias = Callable[[Call], str | None]
-"""The namespace that functions of whoever makes a call are in; nothing for the default one."""
-IsThere: TypeAlias = Callable[[str], bool]
-"""Whether an owner is still there: the worker connected, the folder configured."""
+"""Returns the namespace of the calling worker's functions; None for the default one."""
+IsConnected: TypeAlias = Callable[[str], bool]
+"""Returns whether an owner is connected."""
 
 
 Shows: TypeAlias = Callable[[str, Asker], bool]
-"""Whether somebody finds a name in lists."""
+"""Returns whether a caller sees a name in lists."""
 Admit: TypeAlias = Callable[[Kind, str, Asker], None]
-"""Refuses somebody to read a URI, or to get a prompt; whoever comes as a client of the hub was asked before."""
+"""Raises if a caller may not read a URI or get a prompt; requests of clients were checked before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Knows the rules; without any, everybody finds and reads everything."""
+    """The rules of access; by default every caller sees and reads everything."""
 
     shows: Shows = lambda name, by: True
     admit: Admit = lambda kind, name, by: None
 
     def shows_all(self, names: Iterable[str], by: Asker) -> bool:
-        """Whether somebody finds what has all of these names; whoever looks after the hub finds everything."""
+        """Return whether a caller sees a document with these names; the hub itself sees everything."""
         return by is None or all(self.shows(name, by) for name in names)
 
 
 OPERATOR: Final = "operator"
-"""A person who looks after the hub, and may change everything."""
+"""The owner of what operators publish; an operator may change every document."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """Knows who calls and who is there; without that, nothing belongs to anybody."""
+    """The owners of documents; by default documents have none."""
 
     owner_of: OwnerOf = lambda call: ""
-    is_there: IsThere = lambda owner: False
+    is_connected: IsConnected = lambda owner: False
     share: bool = False
-    """Whether everybody may change what belongs to others."""
+    """Whether workers may change documents of other workers."""
     namespace_of: NamespaceOf = lambda call: None
 
     def check(self, noun: str, record: Record | None, owner: str) -> None:
-        """Refuse to change what belongs to somebody else who is there."""
+        """Refuse a change of a document that belongs to another connected worker."""
         if self.share or record is None or not record.owner or owner in (record.owner, OPERATOR):
             return
         if not self._is_stale(record):
@@ -171,11 +170,11 @@ class Owners:
                 f"only its owner or an operator may change or remove it"
             )
 
-    def told(self, record: Record) -> Data:
-        """What a listing adds to a record."""
+    def describe(self, record: Record) -> Data:
+        """Return what a listing shows of the owner of a record."""
         return {"owner": record.owner, "stale": self._is_stale(record)}
 
     def _is_stale(self, record: Record) -> bool:
-        if not record.owner or record.owner == OPERATOR or record.borrowed:
+        if not record.owner or record.owner == OPERATOR or record.from_source:
             return False
-        return not self.is_there(record.owner)
+        return not self.is_connected(record.owner)

@@ -19,21 +19,21 @@ class Skill(msgspec.Struct, frozen=True):
     skill: str
     registered_at: str
     owner: str | None = None
-    borrowed: bool = False
-    """Whether it stands elsewhere and is only shown here too."""
-    home: str = ""
-    """The URI where it stands, if that is elsewhere."""
+    from_source: bool = False
+    """Whether it comes from a source and is not stored."""
+    source_uri: str = ""
+    """Its URI in that source."""
 
     @property
     def key(self) -> str:
-        """What it is kept under."""
+        """The key in the store."""
         return self.id
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What rules know it by."""
-        here = skill_uri(self.id)
-        return (here, self.home) if self.home else (here,)
+        """The names that rules match."""
+        uri = skill_uri(self.id)
+        return (uri, self.source_uri) if self.source_uri else (uri,)
 
 
 class Argument(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class Argument(msgspec.Struct, frozen=True):
 
 
 class Prompt(msgspec.Struct, frozen=True):
-    """A slash command, and the function that writes it."""
+    """A slash command, and the function that renders it."""
 
     name: str
     description: str
@@ -53,18 +53,18 @@ class Prompt(msgspec.Struct, frozen=True):
     function_id: str
     registered_at: str
     owner: str | None = None
-    borrowed: bool = False
+    from_source: bool = False
     namespace: str | None = None
-    """Where the worker that registered it offers its functions, if that is not the default."""
+    """The namespace of the worker that registered it, if it is not the default one."""
 
     @property
     def key(self) -> str:
-        """What it is kept under."""
+        """The key in the store."""
         return self.name
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What rules know it by."""
+        """The names that rules match."""
         return (self.name,)
 
 
@@ -73,7 +73,7 @@ R = TypeVar("R", Skill, Prompt)
 
 
 def from_stored(data: object, kind: type[R]) -> R | None:
-    """A record from what was kept; nothing where it is none."""
+    """Return the record in a stored value; None if it is not valid."""
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError:
@@ -81,21 +81,21 @@ def from_stored(data: object, kind: type[R]) -> R | None:
 
 
 def list_stored(rows: Iterable[object], kind: type[R]) -> list[R]:
-    """Every record among what was kept, by id or name."""
+    """Return the valid records among stored values, sorted by id or name."""
     found = (from_stored(row, kind) for row in rows)
     return sorted((record for record in found if record is not None), key=lambda record: record.key)
 
 
 def to_stored(record: Record) -> Data:
-    """A record as it is kept."""
+    """Return the stored form of a record."""
     written: Data = msgspec.to_builtins(record)
-    for elsewhere in ("borrowed", "home"):
-        written.pop(elsewhere, None)
+    for name in ("from_source", "source_uri"):
+        written.pop(name, None)
     return {name: value for name, value in written.items() if value is not None}
 
 
 def now() -> str:
-    """This moment, in UTC."""
+    """Return the current time in UTC."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
@@ -104,14 +104,14 @@ Read: TypeAlias = Callable[[Any], Any]
 
 
 class Field(NamedTuple):
-    """One field of a request: how it is read, and what it is where it is missing."""
+    """One field of a request: its reader, and its default."""
 
     read: Read
     default: Any = REQUIRED
 
 
 def fields(payload: Any, title: str, known: Mapping[str, Field]) -> Data:
-    """The fields of a request; others are left alone."""
+    """Return the known fields of a request; others are ignored."""
     if not isinstance(payload, dict):
         raise _unexpected(payload, f"struct {title}")
     given = {name: known[name].read(value) for name, value in payload.items() if name in known}
@@ -124,33 +124,33 @@ def fields(payload: Any, title: str, known: Mapping[str, Field]) -> Data:
 
 
 def text(value: Any) -> str:
-    """A string."""
+    """Read a string."""
     if not isinstance(value, str):
         raise _unexpected(value, "a string")
     return value
 
 
 def optional(read: Read) -> Read:
-    """The same, or null."""
+    """Return a reader that also accepts null."""
     return lambda value: None if value is None else read(value)
 
 
 def texts(value: Any) -> list[str]:
-    """A list of strings."""
+    """Read a list of strings."""
     return [text(item) for item in _sequence(value)]
 
 
 def anything(value: Any) -> Any:
-    """Whatever comes."""
+    """Read any value."""
     return value
 
 
 def arguments(value: Any) -> list[Argument]:
-    """The arguments of a prompt."""
+    """Read the arguments of a prompt."""
     return [Argument(**fields(item, "PromptArgument", _ARGUMENT)) for item in _sequence(value)]
 
 
-def _truth(value: Any) -> bool:
+def _boolean(value: Any) -> bool:
     if not isinstance(value, bool):
         raise _unexpected(value, "a boolean")
     return value
@@ -162,14 +162,15 @@ def _sequence(value: Any) -> list[Any]:
     return value
 
 
-_ARGUMENT: Final = {"name": Field(text), "description": Field(optional(text), None), "required": Field(_truth, False)}
+_ARGUMENT: Final = {"name": Field(text), "description": Field(optional(text), None), "required": Field(_boolean, False)}
 
 
 def _unexpected(value: Any, expected: str) -> Exception:
-    return refused(f"invalid type: {_describe_request(value)}, expected {expected}")
+    # The words are those of the serde errors that the original registry answers.
+    return refused(f"invalid type: {_describe_value(value)}, expected {expected}")
 
 
-def _describe_request(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     match value:
         case None:
             return "null"
@@ -192,7 +193,7 @@ _TEXT: Final = {"type": "string"}
 _COUNT: Final = {"format": "uint", "minimum": 0, "type": "integer"}
 
 
-def _told(text: str, **schema: Any) -> Data:
+def _describe(text: str, **schema: Any) -> Data:
     return {"description": text, **(schema or _TEXT)}
 
 
@@ -217,8 +218,8 @@ ANY: Final[Data] = {**_DRAFT, "title": "AnyValue"}
 REGISTER_SKILL: Final = _object(
     "RegisterSkillInput",
     {
-        "id": _told("Unique skill id (lowercase ASCII, kebab/underscore, max 64 chars)."),
-        "skill": _told("Markdown body served at iii://{id}."),
+        "id": _describe("Unique skill id (lowercase ASCII, kebab/underscore, max 64 chars)."),
+        "skill": _describe("Markdown body served at iii://{id}."),
     },
     ("id", "skill"),
 )
@@ -235,8 +236,10 @@ READ: Final = _object("ReadResourceInput", {"uri": _TEXT}, ("uri",))
 FETCH: Final = _object(
     "FetchSkillInput",
     {
-        "uri": _told('A single iii:// URI to read. Must start with "iii://".', default=None, type=["string", "null"]),
-        "uris": _told(
+        "uri": _describe(
+            'A single iii:// URI to read. Must start with "iii://".', default=None, type=["string", "null"]
+        ),
+        "uris": _describe(
             "Multiple iii:// URIs to read and concatenate into one response.",
             default=None,
             items=_TEXT,
@@ -250,9 +253,9 @@ REGISTER_PROMPT: Final = _object(
     "RegisterPromptInput",
     {
         "arguments": {"default": [], "items": {"$ref": "#/definitions/PromptArgument"}, "type": "array"},
-        "description": _told("Free-text description shown in the client's prompt picker."),
-        "function_id": _told("Handler function called on prompts/get with the supplied arguments."),
-        "name": _told("Unique prompt name (lowercase ASCII, kebab/underscore, max 64 chars)."),
+        "description": _describe("Free-text description shown in the client's prompt picker."),
+        "function_id": _describe("Handler function called on prompts/get with the supplied arguments."),
+        "name": _describe("Unique prompt name (lowercase ASCII, kebab/underscore, max 64 chars)."),
     },
     ("description", "function_id", "name"),
     definitions={

@@ -1,4 +1,4 @@
-"""The registry of skills and prompts as a worker of its own, for any engine that has `state::*` and none of these."""
+"""The registry of skills and prompts as a stand-alone worker, for any engine that has `state::*`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import yaml
 from msgspec import Raw
 
 from waypost.documents.documents import Documents
-from waypost.documents.functions import TRIGGER_TYPES, told_on_change
+from waypost.documents.functions import TRIGGER_TYPES, make_change_payload
 from waypost.documents.ports import Asker, Data, Kind, Op
 from waypost.documents.stores import Scopes, StateDocumentStore
 from waypost.version import __version__
@@ -33,44 +33,44 @@ _TARGETS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where the registry keeps things in the engine's state, and how long it waits for others."""
+    """The scopes in the engine's state, and the timeout of calls."""
 
     scopes: Scopes = field(default_factory=Scopes)
     state_timeout_ms: int = 10_000
 
-    def told(self) -> Data:
-        """As it stands in a file."""
+    def to_data(self) -> Data:
+        """Return the settings as in a configuration file."""
         scopes = {"skills": self.scopes.skills, "prompts": self.scopes.prompts}
         return {"scopes": scopes, "state_timeout_ms": self.state_timeout_ms}
 
 
 def read_settings(file: Path) -> Settings:
-    """The settings of a file; what is missing or makes no sense is as if it were not set, and told in the log."""
+    """Return the settings of a file; missing and invalid ones are logged and get their defaults."""
     try:
         given = yaml.safe_load(file.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        _log.warning("the configuration %s cannot be read, so the defaults hold: %s", file, _in_short(error))
+        _log.warning("the configuration %s cannot be read, so the defaults hold: %s", file, _shorten_error(error))
         return Settings()
     if not isinstance(given, Mapping):
         if given is not None:
             _log.warning("the configuration %s is not a map, so the defaults hold", file)
         return Settings()
-    return _settings(given)
+    return _convert(given)
 
 
 def manifest() -> Data:
-    """What this worker is, for those who install workers."""
+    """Return the description of this worker for installers."""
     return {
         "name": NAME,
         "version": __version__,
         "description": _DESCRIPTION,
-        "default_config": Settings().told(),
+        "default_config": Settings().to_data(),
         "supported_targets": list(_TARGETS),
     }
 
 
 def host_documents(worker: Worker, settings: Settings) -> Documents:
-    """Offer the thirteen functions and the two kinds of trigger as a worker's own."""
+    """Register the thirteen functions and the two kinds of trigger at a worker."""
     within = settings.state_timeout_ms / 1000
 
     async def trigger(
@@ -78,19 +78,19 @@ def host_documents(worker: Worker, settings: Settings) -> Documents:
     ) -> Any:
         return await worker.trigger(function_id, payload, timeout_ms=int(within * 1000), namespace=namespace)
 
-    kinds = {kind: worker.register_trigger_type(told.id, told.description) for kind, told in TRIGGER_TYPES.items()}
+    kinds = {kind: worker.register_trigger_type(one.id, one.description) for kind, one in TRIGGER_TYPES.items()}
 
     def changed(kind: Kind, op: Op, name: str, _: Sequence[str]) -> None:
-        kinds[kind].fire(told_on_change(kind, op, name))
+        kinds[kind].fire(make_change_payload(kind, op, name))
 
-    shelf = StateDocumentStore(trigger, settings.scopes, within)
-    documents = Documents(shelf, trigger, changed=changed, within=within)
+    store = StateDocumentStore(trigger, settings.scopes, within)
+    documents = Documents(store, trigger, changed=changed, within=within)
     for function in documents.functions():
-        _offer(worker, function)
+        _register(worker, function)
     return documents
 
 
-def _offer(worker: Worker, function: Function) -> None:
+def _register(worker: Worker, function: Function) -> None:
     async def run(payload: Any) -> Raw:
         return await function.run(Call(function.id, Raw(encode(payload))))
 
@@ -104,7 +104,7 @@ def _offer(worker: Worker, function: Function) -> None:
     )
 
 
-def _settings(given: Mapping[Any, Any]) -> Settings:
+def _convert(given: Mapping[Any, Any]) -> Settings:
     scopes = given.get("scopes")
     if scopes is None:
         scopes = {}
@@ -113,12 +113,14 @@ def _settings(given: Mapping[Any, Any]) -> Settings:
         scopes = {}
     default = Settings()
     return Settings(
-        Scopes(_text(scopes, "skills", default.scopes.skills), _text(scopes, "prompts", default.scopes.prompts)),
-        _milliseconds(given, default.state_timeout_ms),
+        Scopes(
+            _read_text(scopes, "skills", default.scopes.skills), _read_text(scopes, "prompts", default.scopes.prompts)
+        ),
+        _read_milliseconds(given, default.state_timeout_ms),
     )
 
 
-def _text(given: Mapping[Any, Any], key: str, default: str) -> str:
+def _read_text(given: Mapping[Any, Any], key: str, default: str) -> str:
     value = given.get(key, default)
     if isinstance(value, str) and value.strip():
         return value
@@ -126,7 +128,7 @@ def _text(given: Mapping[Any, Any], key: str, default: str) -> str:
     return default
 
 
-def _milliseconds(given: Mapping[Any, Any], default: int) -> int:
+def _read_milliseconds(given: Mapping[Any, Any], default: int) -> int:
     value = given.get("state_timeout_ms", default)
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
@@ -134,7 +136,7 @@ def _milliseconds(given: Mapping[Any, Any], default: int) -> int:
     return default
 
 
-def _in_short(error: Exception) -> str:
+def _shorten_error(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error)
     return " ".join(str(error).split())

@@ -14,6 +14,7 @@ from waypost.documents.ports import (
     Asker,
     Data,
     DocumentStore,
+    KeyLocks,
     Kind,
     NotThere,
     Op,
@@ -21,7 +22,6 @@ from waypost.documents.ports import (
     Source,
     SourceDocument,
     Trigger,
-    Turns,
     quoted,
     refused,
 )
@@ -33,53 +33,53 @@ from waypost.stores.store import Store
 from waypost.suggestions import preselect
 from waypost.workers.frames import UNKNOWN
 
-_PAGE: Final = 500
+_PAGE_SIZE: Final = 500
 _KINDS: Final[tuple[Kind, ...]] = ("skills", "prompts")
 
 
 class HubDocumentStore:
-    """A shelf over the documents of a store; the last who writes wins, on whichever hub."""
+    """Documents in the hub's store; the last write wins, whichever replica makes it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def get(self, kind: Kind, key: str) -> Data | None:
-        """What is kept under a key."""
+        """Return the value of a key."""
         found = await self._documents(kind).get(shorten_key(key))
         return None if found is None else _value(found)
 
     async def put(self, kind: Kind, key: str, value: Data) -> None:
-        """Keep something, whatever was there before."""
-        documents, place = self._documents(kind), shorten_key(key)
+        """Write a value over any earlier one."""
+        documents, row = self._documents(kind), shorten_key(key)
         while True:
-            found = await documents.get(place)
+            found = await documents.get(row)
             try:
-                await documents.put(place, value, 0 if found is None else found.version)
+                await documents.put(row, value, 0 if found is None else found.version)
             except StaleVersion:
-                continue  # another hub was first
+                continue  # another replica was first
             return
 
     async def remove(self, kind: Kind, key: str) -> bool:
-        """Keep it no more; whether there was anything."""
-        documents, place = self._documents(kind), shorten_key(key)
-        while (found := await documents.get(place)) is not None:
+        """Remove a key; return whether it existed."""
+        documents, row = self._documents(kind), shorten_key(key)
+        while (found := await documents.get(row)) is not None:
             try:
-                await documents.remove(place, found.version)
+                await documents.remove(row, found.version)
             except StaleVersion:
-                continue  # another hub was first
+                continue  # another replica was first
             return True
         return False
 
     async def all(self, kind: Kind) -> list[Data]:
-        """Everything that is kept."""
+        """Return all values."""
         documents, rows, after = self._documents(kind), [], ""
-        while page := await documents.page(after, _PAGE):
+        while page := await documents.page(after, _PAGE_SIZE):
             rows += [value for value in map(_value, page) if value is not None]
             after = page[-1].id
         return rows
 
-    async def mark(self) -> object:
-        """How often hubs on this store have changed any."""
+    async def revision(self) -> object:
+        """Return how often replicas have changed any."""
         revisions = await self._store.revisions()
         return [revisions.get(kind, 0) for kind in _KINDS]
 
@@ -94,14 +94,14 @@ def _value(document: Document) -> Data | None:
 
 @dataclass(frozen=True, slots=True)
 class Scopes:
-    """Where in the state each kind is kept."""
+    """The scope of each kind in the state."""
 
     skills: str = "skills"
     prompts: str = "prompts"
 
 
 class StateDocumentStore:
-    """A shelf over `state::get`, `set`, `delete` and `list`."""
+    """Documents in the state of an engine: `state::get`, `set`, `delete` and `list`."""
 
     def __init__(self, trigger: Trigger, scopes: Scopes | None = None, within: float = 10.0) -> None:
         self._trigger = trigger
@@ -109,27 +109,27 @@ class StateDocumentStore:
         self._within = within
 
     async def get(self, kind: Kind, key: str) -> Data | None:
-        """What is kept under a key."""
+        """Return the value of a key."""
         found = await self._state("get", kind, key=key)
         return found if isinstance(found, dict) else None
 
     async def put(self, kind: Kind, key: str, value: Data) -> None:
-        """Keep something, whatever was there before."""
+        """Write a value over any earlier one."""
         await self._state("set", kind, key=key, value=value)
 
     async def remove(self, kind: Kind, key: str) -> bool:
-        """Keep it no more; whether there was anything."""
+        """Remove a key; return whether it existed."""
         if await self._state("get", kind, key=key) is None:
             return False
         await self._state("delete", kind, key=key)
         return True
 
     async def all(self, kind: Kind) -> list[Data]:
-        """Everything that is kept."""
+        """Return all values."""
         return [row for row in _rows(await self._state("list", kind)) if isinstance(row, dict)]
 
-    async def mark(self) -> object:
-        """The state has no number that moves with it."""
+    async def revision(self) -> object:
+        """Return None: the state has no revision."""
         return None
 
     async def _state(self, verb: str, kind: Kind, **rest: Any) -> Any:
@@ -137,7 +137,7 @@ class StateDocumentStore:
 
 
 def _rows(answer: Any) -> list[Any]:
-    """The values of a list, in each of the three shapes that engines answer in."""
+    """Return the values of a list, in each of the three shapes that engines answer."""
     if isinstance(answer, list):
         return answer
     if not isinstance(answer, dict):
@@ -151,56 +151,57 @@ _log: Final = logging.getLogger(__name__)
 
 
 class LayeredDocumentStore:
-    """What is kept on a shelf, and what sources have.
+    """A store, and the skills of read-only sources.
 
-    Of two under one id the source's is shown, unless an operator put the other there.
+    Of two skills with one id the source's is shown, unless an operator published the stored one.
     """
 
-    def __init__(self, shelf: DocumentStore, sources: Sequence[Source]) -> None:
-        self._shelf = shelf
+    def __init__(self, store: DocumentStore, sources: Sequence[Source]) -> None:
+        self._store = store
         self._sources = sources
         self._seen: dict[str, Data] | None = None
-        """What sources had last, and since when."""
+        """The rows of the sources when they were last read; `registered_at` is when a document was first seen."""
         self._left_out: set[str] = set()
 
     async def get(self, kind: Kind, key: str) -> Data | None:
-        """What a source has under a key, or what is kept."""
-        found = await self._shelf.get(kind, key)
-        if kind != "skills" or _is_operators(found) or not self._has(key):
+        """Return the skill of a source, or the stored value."""
+        found = await self._store.get(kind, key)
+        if (
+            kind != "skills"
+            or _is_from_operator(found)
+            or not any(document.id == key for source in self._sources for document in source.documents())
+        ):
             return found
-        return self._borrowed().get(key, found)
+        return self._read_sources().get(key, found)
 
     async def put(self, kind: Kind, key: str, value: Data) -> None:
-        """Keep something, whatever was there before."""
-        await self._shelf.put(kind, key, value)
+        """Write a value over any earlier one."""
+        await self._store.put(kind, key, value)
 
     async def remove(self, kind: Kind, key: str) -> bool:
-        """Keep it no more; whether there was anything."""
-        return await self._shelf.remove(kind, key)
+        """Remove a key; return whether it existed."""
+        return await self._store.remove(kind, key)
 
     async def all(self, kind: Kind) -> list[Data]:
-        """Everything that sources have, and everything else that is kept."""
-        kept = await self._shelf.all(kind)
+        """Return the skills of the sources, and all other stored values."""
+        stored = await self._store.all(kind)
         if kind != "skills":
-            return kept
-        borrowed = self._borrowed()
-        left_out = {key for row in kept if (key := row.get("id")) in borrowed and not _is_operators(row)}
+            return stored
+        from_sources = self._read_sources()
+        left_out = {key for row in stored if (key := row.get("id")) in from_sources and not _is_from_operator(row)}
         for key in sorted(left_out - self._left_out):
-            _log.warning("skills: %s is left out as long as the hub itself has another of that name", key)
+            _log.warning("skills: %s is left out while a folder of the hub has another of that name", key)
         self._left_out = left_out
-        kept = [row for row in kept if row.get("id") not in left_out]
-        known = {row.get("id") for row in kept}
-        return kept + [row for key, row in borrowed.items() if key not in known]
+        stored = [row for row in stored if row.get("id") not in left_out]
+        known = {row.get("id") for row in stored}
+        return stored + [row for key, row in from_sources.items() if key not in known]
 
-    async def mark(self) -> object:
-        """That of what is kept, and what sources have."""
-        kept = await self._shelf.mark()
-        return None if kept is None else (kept, [tuple(source.documents()) for source in self._sources])
+    async def revision(self) -> object:
+        """Return the revision of the store and the documents of the sources."""
+        stored = await self._store.revision()
+        return None if stored is None else (stored, [tuple(source.documents()) for source in self._sources])
 
-    def _has(self, key: str) -> bool:
-        return any(document.id == key for source in self._sources for document in source.documents())
-
-    def _borrowed(self) -> dict[str, Data]:
+    def _read_sources(self) -> dict[str, Data]:
         seen: dict[str, Data] = {}
         for source in self._sources:
             for document in source.documents():
@@ -211,27 +212,27 @@ class LayeredDocumentStore:
 
     def _row(self, document: SourceDocument) -> Data:
         before = (self._seen or {}).get(document.id)
-        now_there = (document.body, document.owner, document.uri)
-        if before is not None and (before["skill"], before["owner"], before["home"]) == now_there:
+        current = (document.body, document.owner, document.uri)
+        if before is not None and (before["skill"], before["owner"], before["source_uri"]) == current:
             return before
         return {
             "id": document.id,
             "skill": document.body,
             "registered_at": now(),
             "owner": document.owner,
-            "borrowed": True,
-            "home": document.uri,
+            "from_source": True,
+            "source_uri": document.uri,
         }
 
 
-def _is_operators(row: Data | None) -> bool:
+def _is_from_operator(row: Data | None) -> bool:
     return row is not None and row.get("owner") == OPERATOR
 
 
-async def ask(
+async def call_function(
     trigger: Trigger, function_id: str, payload: Any, within: float, by: Asker, namespace: str | None = None
 ) -> Any:
-    """What a function answers; that the caller may not, or cannot, is the caller's own affair and told as it is."""
+    """Return a function's answer; policy and protocol errors are about the caller and pass unchanged."""
     shown = shorten(function_id)
     try:
         async with asyncio.timeout(within):
@@ -248,22 +249,22 @@ async def ask(
 
 
 Written: TypeAlias = Callable[[Kind, Op, str, Record | None], None]
-"""Hears of every change after it was written, with what is there now."""
+"""Called after every change was written, with the new record."""
 IsFree: TypeAlias = Callable[[Kind, str], bool]
-"""Whether an id or name is not taken by something that stands elsewhere."""
+"""Returns whether no other resource or prompt of the hub has an id or name."""
 
 _NOUNS: Final[dict[Kind, str]] = {"skills": "skill", "prompts": "prompt"}
 
 
 class Collection(Generic[R]):
-    """Records of one kind."""
+    """The records of one kind."""
 
     def __init__(
         self,
         kind: Kind,
         record: type[R],
-        shelf: DocumentStore,
-        kept: DocumentStore,
+        store: DocumentStore,
+        own: DocumentStore,
         owners: Owners,
         access: Access,
         written: Written,
@@ -273,52 +274,56 @@ class Collection(Generic[R]):
         self.owners = owners
         self.access = access
         self._record: type[R] = record
-        self._shelf = shelf
-        self._kept = kept
-        """The same without what stands elsewhere."""
+        self._store = store
+        self._own = own
+        """The same without the skills of sources."""
         self._written = written
         self._is_free = is_free
-        self._turns = Turns()
+        self._locks = KeyLocks()
         self._changes: set[asyncio.Future[Any]] = set()
         self._known: dict[str, tuple[str, ...]] | None = None
-        """The keys that were seen last, with what rules know them by; only hints are made of them."""
+        """The keys that were last read, with the names that rules match; used only for suggestions."""
 
     async def find(self, key: str) -> R | None:
-        """The record under a key."""
-        return from_stored(await self._shelf.get(self.kind, key), self._record)
+        """Return the record of a key."""
+        return from_stored(await self._store.get(self.kind, key), self._record)
+
+    async def exists(self, key: str) -> bool:
+        """Return whether a key has a record."""
+        return await self.find(key) is not None
 
     async def all(self) -> list[R]:
-        """Every record by its key; what cannot be read is left out."""
-        records = list_stored(await self._shelf.all(self.kind), self._record)
+        """Return all valid records, sorted by key."""
+        records = list_stored(await self._store.all(self.kind), self._record)
         self._known = {record.key: record.names for record in records}
         return records
 
-    async def shown(self, by: Asker) -> list[R]:
-        """Every record that somebody finds in lists, by its key."""
+    async def list_visible(self, by: Asker) -> list[R]:
+        """Return all records that a caller may see, sorted by key."""
         return [record for record in await self.all() if self.access.shows_all(record.names, by)]
 
-    def stands(self, key: str) -> bool:
-        """Whether what is kept under a key is what everybody finds there."""
+    def is_visible(self, key: str) -> bool:
+        """Return whether clients see the record of a key, and nothing else in its place."""
         return self._is_free(self.kind, key)
 
     async def put(self, record: R, owner: str) -> None:
-        """Add a record, or put it in the place of another of its owner."""
+        """Write a record, over one of the same owner if there is any."""
         key = record.key
-        async with self._turns(key):
-            await self._check(key, owner)
-            if not self.stands(key):
+        async with self._locks(key):
+            self.owners.check(_NOUNS[self.kind], await self.find(key), owner)
+            if not self.is_visible(key):
                 raise refused(
-                    f"There is a {_NOUNS[self.kind]} {quoted(key)} already that stands elsewhere; choose another name"
+                    f"There is a {_NOUNS[self.kind]} {quoted(key)} already in the hub itself; choose another name"
                 )
-            await self._finished(self._put(record))
+            await self._complete(self._put(record))
 
     async def remove(self, key: str, owner: str) -> bool:
-        """Take a record out; whether there was one. It may be one that nobody finds, as another stands there."""
-        async with self._turns(key):
+        """Remove a record, also one that a skill of a source hides; return whether it existed."""
+        async with self._locks(key):
             shown = await self.find(key)
-            kept = from_stored(await self._kept.get(self.kind, key), self._record)
-            self.owners.check(_NOUNS[self.kind], kept or shown, owner)
-            return await self._finished(self._remove(key, is_shown=shown is not None and not shown.borrowed))
+            stored = from_stored(await self._own.get(self.kind, key), self._record)
+            self.owners.check(_NOUNS[self.kind], stored or shown, owner)
+            return await self._complete(self._remove(key, is_shown=shown is not None and not shown.from_source))
 
     async def hint(self, key: str, by: Asker) -> str:
         """Return a question that suggests keys similar to an unknown one, of those that the caller may see."""
@@ -326,29 +331,26 @@ class Collection(Generic[R]):
             known = {one.key: one.names for one in await self.all()} if self._known is None else self._known
         except WaypostError:
             return ""
-        # Asking the rules costs too much to be done for every key.
+        # Evaluating the rules for every key would be too slow.
         return did_you_mean(key, [one for one in preselect(key, known) if self.access.shows_all(known[one], by)])
 
-    async def _check(self, key: str, owner: str) -> None:
-        self.owners.check(_NOUNS[self.kind], await self.find(key), owner)
-
     async def _put(self, record: R) -> bool:
-        await self._shelf.put(self.kind, record.key, to_stored(record))
+        await self._store.put(self.kind, record.key, to_stored(record))
         if self._known is not None:
             self._known[record.key] = record.names
         self._written(self.kind, "register", record.key, record)
         return True
 
     async def _remove(self, key: str, *, is_shown: bool) -> bool:
-        removed = await self._shelf.remove(self.kind, key)
-        self._known = None  # what stands elsewhere under this key may be seen again
+        removed = await self._store.remove(self.kind, key)
+        self._known = None  # a skill of a source under this key may be visible again
         if removed and is_shown:
             self._written(self.kind, "unregister", key, None)
         return removed
 
-    async def _finished(self, change: Awaitable[bool]) -> bool:
-        """Go on to the end with a change, so that what is written is told even if nobody waits for the answer."""
-        going = asyncio.ensure_future(change)
-        self._changes.add(going)
-        going.add_done_callback(self._changes.discard)
-        return await asyncio.shield(going)
+    async def _complete(self, change: Awaitable[bool]) -> bool:
+        """Complete a change even if its caller is cancelled: what was written must also be announced."""
+        task = asyncio.ensure_future(change)
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+        return await asyncio.shield(task)

@@ -12,25 +12,25 @@ from waypost.errors import InvocationFailed, shorten
 from waypost.suggestions import MAX_COMPARED_CHARACTERS, find_nearest, preselect
 from waypost.workers.functions import is_internal
 
-LONGEST_ID: Final = 1024
-LONGEST_SEGMENT: Final = 64
-LARGEST_BODY: Final = 256 * 1024
+MAX_ID_CHARACTERS: Final = 1024
+MAX_SEGMENT_CHARACTERS: Final = 64
+MAX_BODY_BYTES: Final = 256 * 1024
 SECTION: Final = "fn"
-"""The first segment of URIs that run a function."""
+"""The first segment of the URIs that run a function."""
 INDEX: Final = "skills"
-"""The id that the index of all skills is read at."""
+"""The id of the index of all skills."""
 _ALLOWED: Final = re.compile(r"[a-z0-9_-]+")
 _RULE: Final = "may only contain lowercase ASCII letters, digits, '-' and '_'"
 
 
 def check_id(skill_id: str) -> None:
-    """Refuse what cannot be the id of a skill."""
+    """Refuse an invalid id of a skill."""
     if not skill_id:
         raise refused("id must be non-empty")
     if skill_id.startswith("/") or skill_id.endswith("/"):
         raise refused(f"id may not have a leading or trailing '/': {quoted(skill_id)}")
-    if size(skill_id) > LONGEST_ID:
-        raise refused(f"id too long ({size(skill_id)} chars; max {LONGEST_ID}): {quoted(skill_id)}")
+    if size(skill_id) > MAX_ID_CHARACTERS:
+        raise refused(f"id too long ({size(skill_id)} chars; max {MAX_ID_CHARACTERS}): {quoted(skill_id)}")
     segments = skill_id.split("/")
     for place, segment in enumerate(segments, 1):
         if problem := segment_problem(segment):
@@ -43,43 +43,43 @@ def check_id(skill_id: str) -> None:
 
 
 def check_new_id(skill_id: str) -> None:
-    """Refuse what cannot be the id of a skill, or could never be read."""
+    """Refuse an id that is invalid or could never be read."""
     check_id(skill_id)
     if skill_id == INDEX:
         raise refused('id may not be "skills", because iii://skills is the index of all skills')
 
 
 def segment_problem(segment: str) -> str:
-    """What is wrong with a segment, if anything is."""
+    """Return what is wrong with a segment, or an empty text."""
     if not segment:
         return "segment must be non-empty"
-    if size(segment) > LONGEST_SEGMENT:
-        return f"segment too long ({size(segment)} chars; max {LONGEST_SEGMENT}): {quoted(segment)}"
+    if size(segment) > MAX_SEGMENT_CHARACTERS:
+        return f"segment too long ({size(segment)} chars; max {MAX_SEGMENT_CHARACTERS}): {quoted(segment)}"
     if not _ALLOWED.fullmatch(segment):
         return f"segment {_RULE}: {quoted(segment)}"
     return ""
 
 
 def check_body(body: str) -> None:
-    """Refuse what cannot be the text of a skill."""
+    """Refuse an invalid body of a skill."""
     if not body:
         raise refused("skill must be non-empty")
-    if size(body) > LARGEST_BODY:
-        raise refused(f"skill body too large ({size(body)} bytes; max {LARGEST_BODY})")
+    if size(body) > MAX_BODY_BYTES:
+        raise refused(f"skill body too large ({size(body)} bytes; max {MAX_BODY_BYTES})")
 
 
 def check_name(name: str) -> None:
-    """Refuse what cannot be the name of a prompt."""
+    """Refuse an invalid name of a prompt."""
     if not name:
         raise refused("name must be non-empty")
-    if size(name) > LONGEST_SEGMENT:
-        raise refused(f"name too long ({size(name)} chars; max {LONGEST_SEGMENT})")
+    if size(name) > MAX_SEGMENT_CHARACTERS:
+        raise refused(f"name too long ({size(name)} chars; max {MAX_SEGMENT_CHARACTERS})")
     if not _ALLOWED.fullmatch(name):
         raise refused(f"name {_RULE}: {quoted(name)}")
 
 
 def check_arguments(names: Iterable[str]) -> None:
-    """Refuse arguments without a name, or two with one."""
+    """Refuse arguments with an empty or repeated name."""
     seen: set[str] = set()
     for name in names:
         if not name.strip():
@@ -95,17 +95,17 @@ _SECTIONS: Final = f"{SCHEME}{SECTION}/"
 
 
 class Index(NamedTuple):
-    """The list of all skills."""
+    """The index of all skills."""
 
 
 class Skill(NamedTuple):
-    """A skill by its id, which need not be one."""
+    """A skill by its id, which is not checked yet."""
 
     id: str
 
 
 class Section(NamedTuple):
-    """What a function answers."""
+    """The answer of a function."""
 
     function_id: str
 
@@ -137,37 +137,37 @@ def _section(uri: str, segments: list[str]) -> Section:
         raise NotThere(f"Section URI 'iii://fn' is missing a function path: expected iii://fn/{{a}}/{{b}}/...: {uri}")
     for segment in segments:
         if problem := segment_problem(segment):
-            raise NotThere(f"invalid section URI segment {quoted(segment)}: {problem}{_today(segments)}")
+            raise NotThere(f"invalid section URI segment {quoted(segment)}: {problem}{_suggest_section(segments)}")
     return Section("::".join(segments))
 
 
-def _today(segments: list[str]) -> str:
-    meant = section_uri("::".join(segments))
-    return f"; did you mean {meant}?" if meant else ""
+def _suggest_section(segments: list[str]) -> str:
+    uri = section_uri("::".join(segments))
+    return f"; did you mean {uri}?" if uri else ""
 
 
 def section_uri(function_id: str) -> str:
-    """Where the answer of a function is read; nothing where it cannot be."""
+    """Return the URI of a function's answer; empty if it can have none."""
     segments = function_id.split("::")
     return "" if any(map(segment_problem, segments)) else _SECTIONS + "/".join(segments)
 
 
 def skill_uri(skill_id: str) -> str:
-    """Where a skill is read."""
+    """Return the URI of a skill."""
     return SCHEME + skill_id
 
 
 def check_readable(skill_id: str) -> None:
-    """Refuse an id that no skill has; the form that functions were read at long ago gets the one of today."""
+    """Refuse an id that no skill can have; the old form of section URIs is answered with the new one."""
     try:
         check_id(skill_id)
     except InvocationFailed as error:
         if "::" not in skill_id:
             raise NotThere(error.message) from None
-        raise NotThere(f"Skill not found: {shorten(skill_id)}{_successor(skill_id)}; {error.message}") from None
+        raise NotThere(f"Skill not found: {shorten(skill_id)}{_suggest_new_form(skill_id)}; {error.message}") from None
 
 
-def _successor(skill_id: str) -> str:
+def _suggest_new_form(skill_id: str) -> str:
     function_id = skill_id.rpartition("/")[2]
     uri = section_uri(function_id)
     if not uri:
@@ -180,24 +180,25 @@ def _successor(skill_id: str) -> str:
 _LINK: Final = re.compile(r"iii://[^\s()\[\]<>\"'`|\\]+")
 _PLACEHOLDER: Final = re.compile(r"[{}*…]|\.\.\.")
 _PUNCTUATION: Final = ".,;:!?"
-_MOST: Final = 50
-"""Links of one text that are looked at."""
+_MAX_CHECKED_LINKS: Final = 50
 
 
-def links(body: str) -> list[str]:
-    """The `iii://` URIs of a text, each once; patterns such as `iii://{id}` are none."""
+def list_links(body: str) -> list[str]:
+    """Return the `iii://` URIs of a text, each once, without patterns such as `iii://{id}`."""
     found = (link.rstrip(_PUNCTUATION) for link in _LINK.findall(body) if not _PLACEHOLDER.search(link))
     return list(dict.fromkeys(found))
 
 
-async def dead_links(skill_id: str, body: str, is_known: Callable[[str], Awaitable[bool]]) -> list[str]:
-    """One sentence for each link that leads nowhere."""
+async def find_dead_links(skill_id: str, body: str, is_known: Callable[[str], Awaitable[bool]]) -> list[str]:
+    """Return one sentence for each link whose target does not exist."""
     return [
-        f"{link}: {problem}" for link in links(body)[:_MOST] if (problem := await _problem(link, skill_id, is_known))
+        f"{link}: {problem}"
+        for link in list_links(body)[:_MAX_CHECKED_LINKS]
+        if (problem := await _find_problem(link, skill_id, is_known))
     ]
 
 
-async def _problem(link: str, own: str, is_known: Callable[[str], Awaitable[bool]]) -> str:
+async def _find_problem(link: str, own: str, is_known: Callable[[str], Awaitable[bool]]) -> str:
     try:
         target = parse(link)
         if isinstance(target, Skill):

@@ -399,7 +399,7 @@ class Runtime:
     def _read_at(self, uri: str) -> str | None:
         """The URI under which a file of a skill folder is a document too."""
         folders = self._components.get("folders")
-        return None if folders is None else self.folders.read_at(uri)
+        return None if folders is None else self.folders.document_uri(uri)
 
     @property
     def workers(self) -> Workers:

@@ -10,7 +10,7 @@ from tests.contract.conftest import asynchronous
 from tests.documents.folders.library import BODY, put, skill, text
 from waypost import Hub
 from waypost.documents.ports import Source
-from waypost.documents.uris import LARGEST_BODY
+from waypost.documents.uris import MAX_BODY_BYTES
 from waypost.runtime.assembly import check
 from waypost.testing import connect
 from waypost.wire.versions import V2025_11_25
@@ -46,8 +46,8 @@ def test_names_are_read_in_small_letters_whatever_the_case_of_their_ending(tmp_p
         "office/word/nested": "skill://Office/word/nested/SKILL.md",
         "office/word/nested/a": "skill://Office/word/nested/a.Md",
     }
-    assert hub.folders.read_at("skill://Office/word/Notes.MD") == "iii://office/word/notes"
-    assert hub.folders.read_at("skill://Office/word/logo.png") is None
+    assert hub.folders.document_uri("skill://Office/word/Notes.MD") == "iii://office/word/notes"
+    assert hub.folders.document_uri("skill://Office/word/logo.png") is None
     assert hub.folders.problems == ()
 
 
@@ -56,9 +56,9 @@ def library_with_gaps(folder: Path) -> list[str]:
     skill(folder, "fn", {"a.md": "x"})
     skill(folder, "skills")
     put(folder / "bare" / "SKILL.md", text("bare", body=""))
-    put(folder / "huge" / "SKILL.md", text("huge", body="x" * (LARGEST_BODY + 1)))
+    put(folder / "huge" / "SKILL.md", text("huge", body="x" * (MAX_BODY_BYTES + 1)))
     files: dict[str, str | bytes] = {"a b.md": "x", "bytes.md": b"\xff", "A.md": "upper", "a.md": "lower"}
-    skill(folder, "pdf", {**files, "most.md": "x" * LARGEST_BODY})
+    skill(folder, "pdf", {**files, "most.md": "x" * MAX_BODY_BYTES})
     reserved = 'id may not have "fn" as its first segment (reserved as the iii://fn/ section-URI marker)'
     said = {
         "bare/SKILL.md": "iii://bare: skill must be non-empty",

@@ -6,7 +6,7 @@ import pytest
 
 from tests.documents.folders.library import text
 from waypost.documents.folders.files import Unfit
-from waypost.documents.folders.front_matter import LONGEST, check_skill, split
+from waypost.documents.folders.front_matter import MAX_FRONT_MATTER_CHARACTERS, check_skill, split
 
 
 def refusal(source: str | bytes, directory: str = "pdf") -> str:
@@ -76,7 +76,7 @@ def test_what_the_format_allows_is_let_through(source: str) -> None:
         (text("pdf", more='a: "\\ud800"\n'), "a"),
         (text("pdf", more="a: [\n"), "the YAML is not valid"),
         (text("pdf", more="a: 1\n... \n--- {}\nb: 2\n"), ""),
-        (text("pdf", more=f"a: {'x' * LONGEST}\n"), "more than 65,536 characters"),
+        (text("pdf", more=f"a: {'x' * MAX_FRONT_MATTER_CHARACTERS}\n"), "more than 65,536 characters"),
         (text("PDF"), "needs a `name`"),
         (text("-pdf"), "needs a `name`"),
         (text("pdf-"), "needs a `name`"),

@@ -9,7 +9,7 @@ import pytest
 from tests.contract.conftest import asynchronous
 from tests.documents.folders.library import put, text
 from waypost import Hub, RemoteError
-from waypost.documents.folders.prompts import LARGEST
+from waypost.documents.folders.prompts import MAX_PROMPT_BYTES
 from waypost.testing import connect
 
 MAIL = """\
@@ -66,7 +66,7 @@ async def test_a_file_is_a_prompt_with_its_arguments(tmp_path: Path) -> None:
             "cannot be rendered: it uses `__mro__`, which prompts cannot",
         ),
         (text("mail", body="{% for i in range(100001) %}x{% endfor %}"), "a range of more than 100,000 numbers"),
-        (text("mail", body="x" * LARGEST), "is larger than 256 KiB"),
+        (text("mail", body="x" * MAX_PROMPT_BYTES), "is larger than 256 KiB"),
     ],
 )
 def test_a_file_that_is_no_prompt_is_told_by_name(tmp_path: Path, source: str, said: str) -> None:

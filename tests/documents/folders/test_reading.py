@@ -11,15 +11,15 @@ import pytest
 from tests.documents.folders.library import put, skill, text
 from waypost.documents.folders import files, skills
 from waypost.documents.folders.files import Problem
-from waypost.documents.folders.skills import Snapshot, mime_type, snapshot, text_of
+from waypost.documents.folders.skills import SkillFolder, mime_type, read_skill_folder, text_of
 
 
-def told(seen: Snapshot, folder: Path) -> dict[str, str]:
+def told(seen: SkillFolder, folder: Path) -> dict[str, str]:
     """What is wrong, by what it is wrong with."""
     return {os.path.relpath(one.path, folder): one.message for one in seen.problems}
 
 
-def uris(seen: Snapshot) -> list[str]:
+def uris(seen: SkillFolder) -> list[str]:
     return [one.uri for one in seen.skills.values()]
 
 
@@ -28,7 +28,7 @@ def test_every_directory_with_a_skill_file_is_a_skill(tmp_path: Path) -> None:
     skill(tmp_path, "office/word")
     skill(tmp_path, "office/word/deep/mail-merge")
     put(tmp_path / "README.md", "no skill")
-    seen = snapshot(tmp_path)
+    seen = read_skill_folder(tmp_path)
     assert uris(seen) == [
         "skill://office/word/SKILL.md",
         "skill://office/word/deep/mail-merge/SKILL.md",
@@ -40,7 +40,7 @@ def test_every_directory_with_a_skill_file_is_a_skill(tmp_path: Path) -> None:
 def test_the_manifest_has_every_file_with_the_digest_and_size_of_its_bytes(tmp_path: Path) -> None:
     blob = b"\x00\xff" * 10
     skill(tmp_path, "pdf", {"a b.bin": blob, "nested/SKILL.md": text("nested"), "empty.txt": ""})
-    entry = snapshot(tmp_path).skills[("pdf",)].entry()
+    entry = read_skill_folder(tmp_path).skills[("pdf",)].entry()
     main = (tmp_path / "pdf" / "SKILL.md").read_bytes()
     assert [(one.uri, one.size) for one in entry.resources] == [
         ("skill://pdf/SKILL.md", len(main)),
@@ -54,7 +54,7 @@ def test_the_manifest_has_every_file_with_the_digest_and_size_of_its_bytes(tmp_p
 
 def test_a_folder_that_is_a_skill_itself_is_served_under_its_name(tmp_path: Path) -> None:
     skill(tmp_path, "pdf", {"nested/SKILL.md": text("nested")})
-    assert uris(snapshot(tmp_path / "pdf")) == ["skill://pdf/SKILL.md", "skill://pdf/nested/SKILL.md"]
+    assert uris(read_skill_folder(tmp_path / "pdf")) == ["skill://pdf/SKILL.md", "skill://pdf/nested/SKILL.md"]
 
 
 def test_links_are_refused_by_name_wherever_they_lead(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_links_are_refused_by_name_wherever_they_lead(tmp_path: Path) -> None:
     (folder / "linked").symlink_to(home)
     put(folder / "other" / "real.md", text("other"))
     (folder / "other" / "SKILL.md").symlink_to("real.md")
-    seen = snapshot(folder)
+    seen = read_skill_folder(folder)
     reason = "is a link and not served; put the file itself there"
     assert told(seen, folder) == dict.fromkeys(("linked", "other/SKILL.md", "pdf/in.txt", "pdf/out.txt"), reason)
     assert sorted(seen.skills[("pdf",)].files) == [("SKILL.md",), ("real.txt",)]
@@ -77,14 +77,14 @@ def test_a_file_that_becomes_a_link_before_it_is_read_is_not_followed(tmp_path: 
     put(tmp_path / "secret.txt", "secret")
     folder = tmp_path / "knowledge"
     home = skill(folder, "pdf", {"a.txt": "x", "inner/b.txt": "y"})
-    found = files.walk(folder)
+    found = files.list_folder(folder)
     (home / "a.txt").unlink()
     (home / "a.txt").symlink_to(tmp_path / "secret.txt")
     (home / "inner").rename(home / "moved")
     (home / "inner").symlink_to(tmp_path)
     put(tmp_path / "b.txt", "secret")
     problems: list[Problem] = []
-    contents = files.read(folder, found, sorted(found.files), {}, problems)
+    contents = files.read_files(folder, found, sorted(found.files), {}, problems)
     assert list(contents) == [("pdf", "SKILL.md")]
     assert [one.message for one in problems] == ["is a link and not served; put the file itself there"] * 2
 
@@ -92,7 +92,7 @@ def test_a_file_that_becomes_a_link_before_it_is_read_is_not_followed(tmp_path: 
 def test_hidden_and_special_files_and_bad_names_are_refused_by_name(tmp_path: Path) -> None:
     home = skill(tmp_path, "pdf", {".env": "x", ".git/config": "x", "back\\slash": "x", "new\nline": "x"})
     os.mkfifo(home / "pipe")
-    seen = snapshot(tmp_path)
+    seen = read_skill_folder(tmp_path)
     assert told(seen, tmp_path) == {
         "pdf/.env": "is hidden and not served",
         "pdf/.git": "is hidden and not served",
@@ -107,21 +107,21 @@ def test_a_skill_with_bad_front_matter_is_refused_and_the_others_are_served(tmp_
     skill(tmp_path, "good")
     put(tmp_path / "good" / "broken" / "SKILL.md", "nothing")
     put(tmp_path / "renamed" / "SKILL.md", text("original"))
-    seen = snapshot(tmp_path)
+    seen = read_skill_folder(tmp_path)
     assert uris(seen) == ["skill://good/SKILL.md"]
     assert list(told(seen, tmp_path)) == ["good/broken/SKILL.md", "renamed/SKILL.md"]
     assert ("broken", "SKILL.md") in seen.skills[("good",)].files
 
 
 def test_limits_hold_for_files_and_for_skills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skills, "MOST_FILES", 3)
-    monkeypatch.setattr(skills, "LARGEST", 1000)
-    monkeypatch.setattr(files, "LARGEST", 900)
+    monkeypatch.setattr(skills, "MAX_SKILL_FILES", 3)
+    monkeypatch.setattr(skills, "MAX_FILE_BYTES", 1000)
+    monkeypatch.setattr(files, "MAX_FILE_BYTES", 900)
     skill(tmp_path, "many", {str(number): "" for number in range(3)})
     skill(tmp_path, "most", {str(number): "" for number in range(2)})
     skill(tmp_path, "heavy", {"a": "x" * 600, "b": "x" * 600})
     skill(tmp_path, "huge", {"a": "x" * 901, "b": "x" * 10})
-    seen = snapshot(tmp_path)
+    seen = read_skill_folder(tmp_path)
     assert uris(seen) == ["skill://huge/SKILL.md", "skill://most/SKILL.md"]
     assert told(seen, tmp_path) == {
         "heavy": "is larger than 0 MiB, the most a skill may have",
@@ -132,12 +132,12 @@ def test_limits_hold_for_files_and_for_skills(tmp_path: Path, monkeypatch: pytes
 
 
 def test_the_skills_of_a_folder_have_a_limit_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skills, "LARGEST_FOLDER", 1000)
+    monkeypatch.setattr(skills, "MAX_FOLDER_BYTES", 1000)
     skill(tmp_path, "a", {"file": "x" * 500})
     skill(tmp_path, "a/nested")
     skill(tmp_path, "b", {"file": "x" * 500})
     skill(tmp_path, "c")
-    seen = snapshot(tmp_path)
+    seen = read_skill_folder(tmp_path)
     assert uris(seen) == ["skill://a/SKILL.md", "skill://a/nested/SKILL.md", "skill://c/SKILL.md"]
     assert told(seen, tmp_path) == {"b": "is left out, as the skills of a folder may have 0 MiB together"}
 
@@ -145,17 +145,17 @@ def test_the_skills_of_a_folder_have_a_limit_together(tmp_path: Path, monkeypatc
 def test_a_folder_with_too_many_files_is_not_looked_through_to_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "MOST_ENTRIES", 10)
+    monkeypatch.setattr(files, "MAX_ENTRIES", 10)
     for number in range(20):
         put(tmp_path / str(number) / "file", "x")
-    assert told(snapshot(tmp_path), tmp_path) == {".": "holds more than 10 files; not all of them are served"}
+    assert told(read_skill_folder(tmp_path), tmp_path) == {".": "holds more than 10 files; not all of them are served"}
 
 
 def test_a_folder_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
-    assert told(snapshot(missing), tmp_path) == {"missing": "cannot be looked through: No such file or directory"}
+    assert told(read_skill_folder(missing), tmp_path) == {"missing": "cannot be listed: No such file or directory"}
     put(tmp_path / "file", "x")
-    assert told(snapshot(tmp_path / "file"), tmp_path) == {"file": "cannot be looked through: Not a directory"}
+    assert told(read_skill_folder(tmp_path / "file"), tmp_path) == {"file": "cannot be listed: Not a directory"}
 
 
 def test_only_what_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,20 +163,20 @@ def test_only_what_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.Mon
     home = skill(tmp_path, "two", {"b.txt": "b"})
     for path in tmp_path.rglob("*.*"):
         os.utime(path, ns=(0, 0))
-    first = snapshot(tmp_path)
+    first = read_skill_folder(tmp_path)
     opened: list[tuple[str, ...]] = []
-    really = files._data
+    really = files._read_data
 
     def noted(root: Path, place: files.Place) -> tuple[str, bytes | None]:
         opened.append(place)
         return really(root, place)
 
-    monkeypatch.setattr(files, "_data", noted)
-    again = snapshot(tmp_path, first)
+    monkeypatch.setattr(files, "_read_data", noted)
+    again = read_skill_folder(tmp_path, first)
     assert opened == []
-    assert again.is_like(first)
+    assert again.equals(first)
     put(home / "b.txt", "c")
-    second = snapshot(tmp_path, first)
+    second = read_skill_folder(tmp_path, first)
     assert set(opened) == {("two", "b.txt")}
     assert second.skills[("one",)] is first.skills[("one",)]
     assert second.skills[("two",)].files[("b.txt",)].data == b"c"
@@ -184,12 +184,12 @@ def test_only_what_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_file_that_changes_right_after_it_was_read_is_read_again(tmp_path: Path) -> None:
     home = skill(tmp_path, "pdf", {"a.txt": "a"})
-    first = snapshot(tmp_path)
+    first = read_skill_folder(tmp_path)
     before = os.stat(home / "a.txt")
     with (home / "a.txt").open("r+b") as file:
         file.write(b"b")
     os.utime(home / "a.txt", ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert snapshot(tmp_path, first).skills[("pdf",)].files[("a.txt",)].data == b"b"
+    assert read_skill_folder(tmp_path, first).skills[("pdf",)].files[("a.txt",)].data == b"b"
 
 
 @pytest.mark.parametrize(

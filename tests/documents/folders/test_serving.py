@@ -188,7 +188,7 @@ def test_a_check_of_a_configuration_tells_what_would_not_be_served(tmp_path: Pat
     assert [str(one) for one in check(tmp_path / "waypost.yaml")] == [
         f"{tmp_path}/waypost.yaml:2: skills.folders[0]: {tmp_path}/knowledge/pdf/.env "
         "is hidden and not served [CFG080]",
-        f"{tmp_path}/waypost.yaml:2: skills.folders[1]: {tmp_path}/missing cannot be looked through: "
+        f"{tmp_path}/waypost.yaml:2: skills.folders[1]: {tmp_path}/missing cannot be listed: "
         "No such file or directory [CFG080]",
         f"{tmp_path}/waypost.yaml:3: skills.prompts[0]: {tmp_path}/prompts/mail.md does not begin with front matter: "
         "a line `---`, YAML, and another line `---` [CFG080]",

@@ -12,13 +12,12 @@ from waypost.config.findings import Finding, KeyPath
 from waypost.config.nodes import Composer, Node, Refused, events
 from waypost.documents.folders.files import Unfit
 
-LONGEST: Final = 65_536
-"""How many characters a front matter may have."""
-LONGEST_NAME: Final = 64
-LONGEST_DESCRIPTION: Final = 1024
-LONGEST_COMPATIBILITY: Final = 500
+MAX_FRONT_MATTER_CHARACTERS: Final = 65_536
+MAX_NAME_CHARACTERS: Final = 64
+MAX_DESCRIPTION_CHARACTERS: Final = 1024
+MAX_COMPATIBILITY_CHARACTERS: Final = 500
 RESERVED: Final = "io.modelcontextprotocol/"
-_LARGEST_NUMBER: Final = 2**53
+_MAX_INTEGER: Final = 2**53
 _BLOCK: Final = re.compile(
     r"\ufeff?---[ \t]*\r?\n(?P<yaml>.*?)^---[ \t]*(?:\r?\n|\Z)(?P<body>.*)", re.DOTALL | re.MULTILINE
 )
@@ -26,21 +25,21 @@ _NAME: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
 class Parts(NamedTuple):
-    """A Markdown file: its front matter as data, and the text behind it."""
+    """A Markdown file: its front matter as data, and the text after it."""
 
     fields: dict[str, Any]
     body: str
 
 
 class _Strict(Composer):
-    """Builds nodes of a document that says everything once and where it stands."""
+    """Builds nodes of YAML without aliases."""
 
     def alias(self, event: yaml.AliasEvent, path: KeyPath, depth: int) -> Node:
         raise self.refusal(event, path, "an alias cannot be used in front matter; write the value out", "CFG009")
 
 
 def split(data: bytes) -> Parts:
-    """A Markdown file in its two parts."""
+    """Split a Markdown file into its two parts."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -48,16 +47,16 @@ def split(data: bytes) -> Parts:
     found = _BLOCK.fullmatch(text)
     if found is None:
         raise Unfit("does not begin with front matter: a line `---`, YAML, and another line `---`")
-    if len(found["yaml"]) > LONGEST:
-        raise Unfit(f"has a front matter of more than {LONGEST:,} characters")
+    if len(found["yaml"]) > MAX_FRONT_MATTER_CHARACTERS:
+        raise Unfit(f"has a front matter of more than {MAX_FRONT_MATTER_CHARACTERS:,} characters")
     # The line of the opening `---` is kept, so that lines are counted as an editor counts them.
-    root = _parsed("\n" + found["yaml"])
+    root = _parse("\n" + found["yaml"])
     if not isinstance(root.value, dict):
         raise Unfit("has a front matter that is not a mapping; give it at least `name` and `description`")
-    return Parts({key: _plain(child, key) for key, child in root.value.items()}, found["body"])
+    return Parts({key: _to_data(child, key) for key, child in root.value.items()}, found["body"])
 
 
-def _parsed(text: str) -> Node:
+def _parse(text: str) -> Node:
     findings: list[Finding] = []
     try:
         root = _Strict("", findings).document(events(text, ""))
@@ -68,16 +67,16 @@ def _parsed(text: str) -> Node:
     return root
 
 
-def _plain(node: Node, place: str) -> Any:
-    """A node as data that JSON can carry without loss."""
+def _to_data(node: Node, place: str) -> Any:
+    """Return a node as data that JSON can carry without loss."""
     value = node.value
     if isinstance(value, dict):
-        return {key: _plain(child, f"{place}.{key}") for key, child in value.items()}
+        return {key: _to_data(child, f"{place}.{key}") for key, child in value.items()}
     if isinstance(value, list):
-        return [_plain(child, place) for child in value]
+        return [_to_data(child, place) for child in value]
     if isinstance(value, float) and not math.isfinite(value):
         raise Unfit(f"has a number in its front matter that is not finite: `{place}`")
-    if isinstance(value, int) and abs(value) > _LARGEST_NUMBER:
+    if isinstance(value, int) and abs(value) > _MAX_INTEGER:
         raise Unfit(f"has a number in its front matter that is too large: `{place}`; put it in quotes")
     if isinstance(value, str):
         _check_text(value, place)
@@ -92,33 +91,33 @@ def _check_text(text: str, place: str) -> None:
 
 
 def check_name(fields: dict[str, Any], expected: str) -> str:
-    """The name, if it may be one and is the one that is expected."""
+    """Return the name; refuse one that is invalid or not the expected one."""
     name = fields.get("name")
-    if not isinstance(name, str) or len(name) > LONGEST_NAME or not _NAME.fullmatch(name):
-        raise Unfit(f"needs a `name` of 1 to {LONGEST_NAME} letters a-z, digits and single hyphens between them")
+    if not isinstance(name, str) or len(name) > MAX_NAME_CHARACTERS or not _NAME.fullmatch(name):
+        raise Unfit(f"needs a `name` of 1 to {MAX_NAME_CHARACTERS} letters a-z, digits and single hyphens between them")
     if name != expected:
         raise Unfit(f"has the name `{name}`, which must be `{expected}`, as the folder or file is called")
     return name
 
 
 def check_description(fields: dict[str, Any]) -> str:
-    """The description, if there is one that is not too long."""
+    """Return the description; refuse a missing or too long one."""
     description = fields.get("description")
-    if not isinstance(description, str) or not description.strip() or len(description) > LONGEST_DESCRIPTION:
-        raise Unfit(f"needs a `description` of 1 to {LONGEST_DESCRIPTION} characters")
+    if not isinstance(description, str) or not description.strip() or len(description) > MAX_DESCRIPTION_CHARACTERS:
+        raise Unfit(f"needs a `description` of 1 to {MAX_DESCRIPTION_CHARACTERS} characters")
     return description
 
 
 def check_skill(fields: dict[str, Any], directory: str) -> None:
-    """Refuse what the Agent Skills format does not allow; fields that it does not know are let through."""
+    """Refuse what the Agent Skills format does not allow; unknown fields are allowed."""
     check_name(fields, directory)
     check_description(fields)
     for field in ("license", "allowed-tools"):
         if field in fields and not isinstance(fields[field], str):
             raise Unfit(f"has a `{field}` that is not text")
     compatibility = fields.get("compatibility", "any")
-    if not isinstance(compatibility, str) or not 1 <= len(compatibility) <= LONGEST_COMPATIBILITY:
-        raise Unfit(f"has a `compatibility` that is not text of 1 to {LONGEST_COMPATIBILITY} characters")
+    if not isinstance(compatibility, str) or not 1 <= len(compatibility) <= MAX_COMPATIBILITY_CHARACTERS:
+        raise Unfit(f"has a `compatibility` that is not text of 1 to {MAX_COMPATIBILITY_CHARACTERS} characters")
     metadata = fields.get("metadata", {})
     if not isinstance(metadata, dict):
         raise Unfit("has a `metadata` that is not a mapping")

@@ -14,18 +14,27 @@ from waypost.capabilities.prompts import prompt_from_template
 from waypost.config.findings import Finding
 from waypost.config.nodes import Node
 from waypost.config.rules import check_prompts
-from waypost.documents.folders.files import Look, Place, Problem, Unfit, is_markdown, problem, read, stem, walk
+from waypost.documents.folders.files import (
+    FolderContents,
+    Place,
+    Problem,
+    Unfit,
+    is_markdown,
+    list_folder,
+    problem,
+    read_files,
+    stem,
+)
 from waypost.documents.folders.front_matter import check_description, check_name, split
 from waypost.errors import DefinitionError
 from waypost.settings import PromptArgument
 
-MOST_PROMPTS: Final = 512
-"""How many prompts a folder may have."""
-LARGEST: Final = 262_144
+MAX_PROMPTS: Final = 512
+MAX_PROMPT_BYTES: Final = 262_144
 
 
 class _Argument(PromptArgument, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An argument that has no other fields than those that are known."""
+    """An argument without unknown fields."""
 
 
 class _Fields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,21 +44,21 @@ class _Fields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     arguments: list[_Argument] = []
 
 
-class Prompts(Look, frozen=True, eq=False, kw_only=True):
+class PromptFolder(FolderContents, frozen=True, eq=False, kw_only=True):
     """A folder of prompts as it was read."""
 
     capabilities: dict[Place, Capability] = msgspec.field(default_factory=dict)
 
 
-def prompts(folder: Path, before: Prompts | None = None) -> Prompts:
-    """The prompts in a folder; one whose file has not changed is what it was before."""
-    before = Prompts() if before is None else before
-    found = walk(folder)
+def read_prompt_folder(folder: Path, before: PromptFolder | None = None) -> PromptFolder:
+    """Read the prompts of a folder; one whose file is unchanged is the same object as before."""
+    before = PromptFolder() if before is None else before
+    found = list_folder(folder)
     problems = list(found.problems)
     wanted = sorted(place for place in found.files if is_markdown(place[-1]))
-    if len(wanted) > MOST_PROMPTS:
-        problems.append(problem(folder, f"holds more than {MOST_PROMPTS} prompts; the rest is not served"))
-    files = read(folder, found, wanted[:MOST_PROMPTS], before.files, problems)
+    if len(wanted) > MAX_PROMPTS:
+        problems.append(problem(folder, f"holds more than {MAX_PROMPTS} prompts; the rest is not served"))
+    files = read_files(folder, found, wanted[:MAX_PROMPTS], before.files, problems)
     made: dict[Place, Capability] = {}
     for place, file in files.items():
         known = before.files.get(place)
@@ -57,20 +66,20 @@ def prompts(folder: Path, before: Prompts | None = None) -> Prompts:
             if known is not None and known.data is file.data and place in before.capabilities:
                 made[place] = before.capabilities[place]
             else:
-                made[place] = replace(_prompt(stem(place[-1]), file.data), owner=f"folder:{folder}")
+                made[place] = replace(_build_prompt(stem(place[-1]), file.data), owner=f"folder:{folder}")
         except Unfit as unfit:
             problems.append(problem(folder.joinpath(*place), unfit.message))
     directories = frozenset(found.directories)
-    return Prompts(capabilities=made, files=files, directories=directories, problems=tuple(sorted(problems)))
+    return PromptFolder(capabilities=made, files=files, directories=directories, problems=tuple(sorted(problems)))
 
 
-def unambiguous(
-    folders: Mapping[Path, Prompts], is_taken: Callable[[str], bool], problems: list[Problem]
+def merge_prompts(
+    folders: Mapping[Path, PromptFolder], is_taken: Callable[[str], bool], problems: list[Problem]
 ) -> dict[str, Capability]:
-    """The prompts of folders by name; one whose name is somebody else's is a problem."""
+    """Return the prompts of folders by name; one whose name is taken is a problem."""
     found: dict[str, Capability] = {}
-    for folder, read_there in folders.items():
-        for place, row in read_there.capabilities.items():
+    for folder, contents in folders.items():
+        for place, row in contents.capabilities.items():
             if row.id in found or is_taken(row.id):
                 problems.append(problem(folder.joinpath(*place), f"is a second prompt `{row.id}`; rename one"))
             else:
@@ -78,14 +87,14 @@ def unambiguous(
     return found
 
 
-def _prompt(name: str, data: bytes) -> Capability:
-    """The prompt that a file describes."""
-    if len(data) > LARGEST:
-        raise Unfit(f"is larger than {LARGEST // 1024} KiB, the most a prompt may have")
+def _build_prompt(name: str, data: bytes) -> Capability:
+    """Return the prompt in a file."""
+    if len(data) > MAX_PROMPT_BYTES:
+        raise Unfit(f"is larger than {MAX_PROMPT_BYTES // 1024} KiB, the most a prompt may have")
     fields, body = split(data)
     check_name(fields, name)
     check_description(fields)
-    given = _converted(fields)
+    given = _convert(fields)
     _check_template(given, body)
     try:
         return prompt_from_template(
@@ -99,7 +108,7 @@ def _prompt(name: str, data: bytes) -> Capability:
         raise Unfit(f"cannot be a prompt: {error.message}") from None
 
 
-def _converted(fields: dict[str, Any]) -> _Fields:
+def _convert(fields: dict[str, Any]) -> _Fields:
     try:
         return msgspec.convert(fields, _Fields)
     except msgspec.ValidationError as error:

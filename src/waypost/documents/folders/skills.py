@@ -16,20 +16,20 @@ from waypost.capabilities.context import Context
 from waypost.capabilities.options import Metadata
 from waypost.documents.content import find_title
 from waypost.documents.folders.files import (
-    LARGEST,
+    MAX_FILE_BYTES,
     MIB,
     File,
-    Found,
-    Look,
+    FolderContents,
+    Listing,
     Place,
     Problem,
     Unfit,
     is_markdown,
+    list_folder,
     problem,
-    read,
+    read_files,
     size_in,
     stem,
-    walk,
 )
 from waypost.documents.folders.front_matter import check_skill, split
 from waypost.documents.uris import check_body, check_new_id, skill_uri
@@ -38,22 +38,21 @@ from waypost.wire.definitions import DIRECTORY, ResourceDefinition, SkillEntry, 
 
 SKILL_FILE: Final = "SKILL.md"
 SCHEME: Final = "skill://"
-MOST_FILES: Final = 512
-"""How many files a skill may have."""
-LARGEST_FOLDER: Final = 256 * MIB
-"""How many bytes all skills of a folder may have together, as they are kept in memory."""
-_PASSES: Final = 3
+MAX_SKILL_FILES: Final = 512
+MAX_FOLDER_BYTES: Final = 256 * MIB
+"""The limit of all skills of a folder together: they are kept in memory."""
+_MAX_READS: Final = 3
 _TYPES: Final = mimetypes.MimeTypes()  # without the files of this machine, so that it is the same everywhere
 _TYPES.add_type("text/markdown", ".md")
-_NO_TEXT: Final = ("image/", "audio/", "video/", "font/", "application/pdf")
+_BINARY_TYPES: Final = ("image/", "audio/", "video/", "font/", "application/pdf")
 
 
 class Skill(msgspec.Struct, frozen=True, eq=False):
-    """One skill as it was read, its files by where they lie in its directory."""
+    """A skill as it was read, with its files by their path in its directory."""
 
     folder: Path
     home: Path
-    """Where it lies in the folder."""
+    """Its directory."""
     path: Place
     """The steps of its URI."""
     frontmatter: dict[str, Any]
@@ -63,12 +62,12 @@ class Skill(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Its name."""
         return str(self.frontmatter["name"])
 
     @property
     def description(self) -> str:
-        """What it is for."""
+        """Its description."""
         return str(self.frontmatter["description"])
 
     @property
@@ -77,11 +76,11 @@ class Skill(msgspec.Struct, frozen=True, eq=False):
         return uri_of((*self.path, SKILL_FILE))
 
     def holds(self, files: Mapping[Place, File]) -> bool:
-        """Whether its files are these."""
+        """Return whether its files are these."""
         return files.keys() == self.files.keys() and all(files[one].data is self.files[one].data for one in files)
 
     def entry(self) -> SkillEntry:
-        """As clients see it."""
+        """Return the entry that clients see."""
         listed = [
             SkillFile(uri_of((*self.path, *place)), f"sha256:{file.digest}", len(file.data))
             for place, file in sorted(self.files.items())
@@ -89,7 +88,7 @@ class Skill(msgspec.Struct, frozen=True, eq=False):
         return SkillEntry(self.uri, self.frontmatter, listed)
 
 
-class Snapshot(Look, frozen=True, eq=False, kw_only=True):
+class SkillFolder(FolderContents, frozen=True, eq=False, kw_only=True):
     """A folder of skills as it was read."""
 
     skills: dict[Place, Skill] = msgspec.field(default_factory=dict)
@@ -97,12 +96,12 @@ class Snapshot(Look, frozen=True, eq=False, kw_only=True):
 
 
 def uri_of(path: Place) -> str:
-    """The URI of a file or directory of a skill."""
+    """Return the URI of a file or directory of a skill."""
     return SCHEME + "/".join(quote(step, safe="") for step in path)
 
 
 def mime_type(name: str, data: bytes) -> str:
-    """What kind of data a file holds, by its name, else by whether it is text."""
+    """Return the media type of a file by its name, else by its content."""
     guessed, encoding = _TYPES.guess_type(f"file:/{quote(name)}")
     if guessed is not None and encoding is None:
         return guessed
@@ -110,8 +109,8 @@ def mime_type(name: str, data: bytes) -> str:
 
 
 def text_of(data: bytes, kind: str = "") -> str | None:
-    """The text that a file holds, if it is text; encoded again it is the same bytes."""
-    if b"\0" in data or (kind.startswith(_NO_TEXT) and not kind.endswith("+xml")):
+    """Return the text of a file, None if it is not text; encoded again it is the same bytes."""
+    if b"\0" in data or (kind.startswith(_BINARY_TYPES) and not kind.endswith("+xml")):
         return None
     try:
         return data.decode()
@@ -119,34 +118,34 @@ def text_of(data: bytes, kind: str = "") -> str | None:
         return None
 
 
-def snapshot(folder: Path, before: Snapshot | None = None) -> Snapshot:
-    """A folder as it is now, read again until two looks at it agree."""
-    current = Snapshot() if before is None else before
-    for _ in range(_PASSES):
-        again = _look(folder, current)
-        if again.is_like(current):
+def read_skill_folder(folder: Path, before: SkillFolder | None = None) -> SkillFolder:
+    """Read a folder until two readings agree, so that no half-written skill is served."""
+    current = SkillFolder() if before is None else before
+    for _ in range(_MAX_READS):
+        again = _read_once(folder, current)
+        if again.equals(current):
             return again
         current = again
     return current
 
 
-def _look(folder: Path, before: Snapshot) -> Snapshot:
-    found = walk(folder)
+def _read_once(folder: Path, before: SkillFolder) -> SkillFolder:
+    found = list_folder(folder)
     problems = list(found.problems)
-    members = _members(found)
+    members = _group_by_skill(found)
     is_skill = () in members
     wanted: set[Place] = set()
     total = 0
     for home, places in list(members.items()):
-        together = total + _size((place for place in places if place not in wanted), found)
-        reason = _excess(places, together, found)
+        together = total + _total_size((place for place in places if place not in wanted), found)
+        reason = _find_exceeded_limit(places, together, found)
         if reason is None:
             wanted.update(places)
             total = together
         else:
             del members[home]
             problems.append(problem(folder.joinpath(*home), reason))
-    files = read(folder, found, sorted(wanted), before.files, problems)
+    files = read_files(folder, found, sorted(wanted), before.files, problems)
     skills = {}
     for home, places in members.items():
         steps = len(home)
@@ -154,15 +153,15 @@ def _look(folder: Path, before: Snapshot) -> Snapshot:
         inside = frozenset(one[steps:] for one in found.directories if one[:steps] == home)
         path = (folder.name, *home) if is_skill else home
         try:
-            skills[home] = _skill(folder, home, path, held, inside, before.skills.get(home))
+            skills[home] = _build_skill(folder, home, path, held, inside, before.skills.get(home))
         except Unfit as unfit:
             problems.append(problem(folder.joinpath(*home, SKILL_FILE), unfit.message))
     directories = frozenset(found.directories)
-    return Snapshot(skills=skills, files=files, directories=directories, problems=tuple(sorted(problems)))
+    return SkillFolder(skills=skills, files=files, directories=directories, problems=tuple(sorted(problems)))
 
 
-def _members(found: Found) -> dict[Place, list[Place]]:
-    """The files of each skill, by its directory; those of a nested skill belong to the outer one too."""
+def _group_by_skill(found: Listing) -> dict[Place, list[Place]]:
+    """Return the files of each skill by its directory; those of a nested skill belong to the outer one too."""
     homes = {place[:-1]: list[Place]() for place in found.files if place[-1] == SKILL_FILE}
     for place in found.files:
         for depth in range(len(place)):
@@ -171,22 +170,22 @@ def _members(found: Found) -> dict[Place, list[Place]]:
     return dict(sorted(homes.items()))
 
 
-def _excess(places: list[Place], together: int, found: Found) -> str | None:
-    """Which limit a skill exceeds, by itself or together with those before it, if any."""
-    if len(places) > MOST_FILES:
-        return f"holds {len(places)} files, and a skill may have {MOST_FILES}"
-    if _size(places, found) > LARGEST:
-        return f"is larger than {LARGEST // MIB} MiB, the most a skill may have"
-    if together > LARGEST_FOLDER:
-        return f"is left out, as the skills of a folder may have {LARGEST_FOLDER // MIB} MiB together"
+def _find_exceeded_limit(places: list[Place], together: int, found: Listing) -> str | None:
+    """Return which limit a skill exceeds, alone or together with those before it, or None."""
+    if len(places) > MAX_SKILL_FILES:
+        return f"holds {len(places)} files, and a skill may have {MAX_SKILL_FILES}"
+    if _total_size(places, found) > MAX_FILE_BYTES:
+        return f"is larger than {MAX_FILE_BYTES // MIB} MiB, the most a skill may have"
+    if together > MAX_FOLDER_BYTES:
+        return f"is left out, as the skills of a folder may have {MAX_FOLDER_BYTES // MIB} MiB together"
     return None
 
 
-def _size(places: Iterable[Place], found: Found) -> int:
+def _total_size(places: Iterable[Place], found: Listing) -> int:
     return sum(size_in(found.files[place]) for place in places)
 
 
-def _skill(
+def _build_skill(
     folder: Path,
     home: Place,
     path: Place,
@@ -194,7 +193,7 @@ def _skill(
     directories: frozenset[Place],
     before: Skill | None,
 ) -> Skill:
-    """A skill, if its files are there and its front matter is right; one that has not changed is what it was."""
+    """Return a skill; an unchanged one is the same object as before. Raises Unfit for invalid front matter."""
     main = files.get((SKILL_FILE,))
     if main is None:
         raise Unfit("was gone when it was to be read")
@@ -206,7 +205,7 @@ def _skill(
 
 
 class ServedSkills(msgspec.Struct, eq=False):
-    """Everything that is served of the skills."""
+    """The served skills with their entries, rows and directories, by URI."""
 
     skills: dict[str, Skill] = msgspec.field(default_factory=dict)
     entries: dict[str, SkillEntry] = msgspec.field(default_factory=dict)
@@ -216,7 +215,7 @@ class ServedSkills(msgspec.Struct, eq=False):
     directories: dict[str, dict[str, ResourceDefinition]] = msgspec.field(default_factory=dict)
 
     def children(self, uri: str) -> list[ResourceDefinition] | None:
-        """What lies in a directory, in the order of the URIs."""
+        """Return the content of a directory, sorted by URI."""
         held = self.directories.get(uri)
         return None if held is None else [held[one] for one in sorted(held)]
 
@@ -224,28 +223,28 @@ class ServedSkills(msgspec.Struct, eq=False):
 def arrange_skills(
     skills: Iterable[Skill], before: ServedSkills, is_taken: Callable[[str], bool], problems: list[Problem]
 ) -> ServedSkills:
-    """The skills that are not in each other's way; a row whose file has not changed is the one of before."""
-    shelf = ServedSkills()
+    """Return the skills that do not conflict; the row of an unchanged file is the same object as before."""
+    served = ServedSkills()
     for skill in skills:
-        reason = _hindrance(skill, shelf, is_taken)
+        reason = _find_conflict(skill, served, is_taken)
         if reason is None:
-            shelf.skills[skill.uri] = skill
-            _put(skill, shelf)
+            served.skills[skill.uri] = skill
+            _add_skill(skill, served)
         else:
             problems.append(problem(skill.folder, f"holds {skill.uri}, {reason}"))
-    for uri in sorted(shelf.skills):
-        shelf.entries[uri] = shelf.skills[uri].entry()
-        shelf.rows[uri] = _main_row(shelf.skills[uri])
-    for uri, row in shelf.rows.items():
+    for uri in sorted(served.skills):
+        served.entries[uri] = served.skills[uri].entry()
+        served.rows[uri] = _row(_to_definition(served.skills[uri]), served.data[uri], hidden=False)
+    for uri, row in served.rows.items():
         old = before.rows.get(uri)
-        if old is not None and before.data[uri] is shelf.data[uri] and old.definition == row.definition:
-            shelf.rows[uri] = old
-    return shelf
+        if old is not None and before.data[uri] is served.data[uri] and old.definition == row.definition:
+            served.rows[uri] = old
+    return served
 
 
-def _hindrance(skill: Skill, shelf: ServedSkills, is_taken: Callable[[str], bool]) -> str | None:
-    """Why a skill cannot be served beside the others, if it cannot."""
-    for other in shelf.skills.values():
+def _find_conflict(skill: Skill, served: ServedSkills, is_taken: Callable[[str], bool]) -> str | None:
+    """Return why a skill conflicts with others, or None."""
+    for other in served.skills.values():
         shorter = min(len(skill.path), len(other.path))
         if other.folder != skill.folder and other.path[:shorter] == skill.path[:shorter]:
             return f"which is in the way of {other.uri} in {other.folder}"
@@ -254,34 +253,34 @@ def _hindrance(skill: Skill, shelf: ServedSkills, is_taken: Callable[[str], bool
     return None
 
 
-def _put(skill: Skill, shelf: ServedSkills) -> None:
+def _add_skill(skill: Skill, served: ServedSkills) -> None:
     for place in skill.directories:
-        _put_directory((*skill.path, *place), shelf)
+        _add_directory((*skill.path, *place), served)
     for place, file in skill.files.items():
         path = (*skill.path, *place)
         uri, kind = uri_of(path), mime_type(path[-1], file.data)
-        shelf.data[uri] = file.data
-        shelf.rows.setdefault(uri, _row(ResourceDefinition(uri, path[-1], mime_type=kind), file.data, hidden=True))
+        served.data[uri] = file.data
+        served.rows.setdefault(uri, _row(ResourceDefinition(uri, path[-1], mime_type=kind), file.data, hidden=True))
         shown = ResourceDefinition(uri, path[-1], mime_type=kind, size=len(file.data))
         if path[-1] == SKILL_FILE and len(path) == len(skill.path) + 1:
-            shown = _described(skill)
-            shelf.directories[uri_of(skill.path)][uri] = shown
+            shown = _to_definition(skill)
+            served.directories[uri_of(skill.path)][uri] = shown
         else:
-            shelf.directories[uri_of(path[:-1])].setdefault(uri, shown)
+            served.directories[uri_of(path[:-1])].setdefault(uri, shown)
 
 
-def _put_directory(path: Place, shelf: ServedSkills) -> None:
-    """Have a directory, and those it lies in."""
+def _add_directory(path: Place, served: ServedSkills) -> None:
+    """Add a directory and its parents."""
     for depth in range(1, len(path) + 1):
         uri = uri_of(path[:depth])
-        shelf.directories.setdefault(uri, {})
+        served.directories.setdefault(uri, {})
         if depth > 1:
-            parent = shelf.directories[uri_of(path[: depth - 1])]
+            parent = served.directories[uri_of(path[: depth - 1])]
             parent.setdefault(uri, ResourceDefinition(uri, path[depth - 1], mime_type=DIRECTORY))
 
 
-def _described(skill: Skill) -> ResourceDefinition:
-    """A SKILL.md as lists show it."""
+def _to_definition(skill: Skill) -> ResourceDefinition:
+    """Return the definition of a SKILL.md."""
     return ResourceDefinition(
         skill.uri,
         skill.name,
@@ -292,12 +291,8 @@ def _described(skill: Skill) -> ResourceDefinition:
     )
 
 
-def _main_row(skill: Skill) -> Capability:
-    return _row(_described(skill), skill.files[(SKILL_FILE,)].data, hidden=False)
-
-
 def _row(definition: ResourceDefinition, data: bytes, *, hidden: bool) -> Capability:
-    """A file as a resource: text where it is text, and always the bytes whose digest is told."""
+    """Return a file as a resource; its bytes are those of the published digest."""
 
     async def read(_arguments: object, _context: Context) -> str | bytes:
         text = text_of(data, definition.mime_type or "")
@@ -323,16 +318,16 @@ class Document(msgspec.Struct, frozen=True):
     description: str
     body: str
     owner: str
-    """Where it comes from: `folder:` and the path of its folder."""
+    """`folder:` and the path of its folder."""
     uri: str
-    """That of its file."""
+    """The URI of its file."""
 
 
-def documents(skills: Iterable[Skill], problems: list[Problem]) -> list[Document]:
-    """The Markdown files of skills, each under an id of its own; one that cannot have any is among the problems."""
+def list_documents(skills: Iterable[Skill], problems: list[Problem]) -> list[Document]:
+    """Return the Markdown files of skills, each under its own id; one without a valid id is among the problems."""
     found: dict[str, Document] = {}
     for skill in skills:
-        for place in sorted(filter(_is_one, skill.files), key=lambda place: (place != (SKILL_FILE,), place)):
+        for place in sorted(filter(_is_document, skill.files), key=lambda place: (place != (SKILL_FILE,), place)):
             document_id = _id(skill, place)
             try:
                 made = _document(skill, place, document_id)
@@ -345,8 +340,8 @@ def documents(skills: Iterable[Skill], problems: list[Problem]) -> list[Document
     return list(found.values())
 
 
-def _is_one(place: Place) -> bool:
-    """Whether a file may be a document; the SKILL.md of a nested skill is left to that skill."""
+def _is_document(place: Place) -> bool:
+    """Return whether a file may be a document; the SKILL.md of a nested skill belongs to that skill."""
     return place == (SKILL_FILE,) or (place[-1] != SKILL_FILE and is_markdown(place[-1]))
 
 
@@ -356,7 +351,7 @@ def _id(skill: Skill, place: Place) -> str:
 
 
 def _document(skill: Skill, place: Place, document_id: str) -> Document:
-    """A file as a document, if it can be one."""
+    """Return a file as a document; raises if it has no valid id or body."""
     check_new_id(document_id)
     if place == (SKILL_FILE,):
         name, description, body = skill.name, skill.description, skill.body
@@ -368,7 +363,7 @@ def _document(skill: Skill, place: Place, document_id: str) -> Document:
 
 
 def _body(data: bytes) -> str:
-    """A Markdown file without its front matter, if it has any."""
+    """Return a Markdown file without its front matter."""
     with suppress(Unfit):
         return split(data).body
     try:
