@@ -44,9 +44,9 @@ ToolkitReference = Annotated[
 class Server(Struct, frozen=True, kw_only=True, rename="camel"):
     """How the hub presents itself and serves."""
 
-    name: Annotated[Name, Meta(description="The name the hub tells its clients.")] = "waypost"
-    version: Annotated[Name, Meta(description="The version the hub tells its clients.")] = "0.0.0"
-    instructions: Annotated[str | None, Meta(description="What a client is told about using this hub.")] = None
+    name: Annotated[Name, Meta(description="The name of the server that clients see.")] = "waypost"
+    version: Annotated[Name, Meta(description="The version of the server that clients see.")] = "0.0.0"
+    instructions: Annotated[str | None, Meta(description="How to use this hub, for clients.")] = None
     host: Annotated[Name, Meta(description="The address to listen on.")] = DEFAULT_HOST
     port: Annotated[int, Meta(ge=0, le=65535, description="The port to listen on; 0 takes a free one.")] = DEFAULT_PORT
     surface: Annotated[
@@ -61,7 +61,7 @@ class Server(Struct, frozen=True, kw_only=True, rename="camel"):
         int, Meta(ge=1, le=DAY_MS, description="How long a tool may run unless it sets its own timeout.")
     ] = 30_000
     task_after_ms: Annotated[
-        int, Meta(ge=0, le=DAY_MS, description="How long an optional task runs before it is answered as a task.")
+        int, Meta(ge=0, le=DAY_MS, description="After how long a call that may become a task is answered as one.")
     ] = 1_000
     page_size: Annotated[int, Meta(ge=1, le=100_000, description="How many items a page of a list holds.")] = 1_000
     session_idle_ms: Annotated[
@@ -72,7 +72,11 @@ class Server(Struct, frozen=True, kw_only=True, rename="camel"):
     ] = 4_194_304
     max_result_bytes: Annotated[
         int,
-        Meta(ge=1_024, le=1_073_741_824, description="The largest result of a tool that is sent; more becomes a link."),
+        Meta(
+            ge=1_024,
+            le=1_073_741_824,
+            description="The largest result of a tool that is sent; a larger one is replaced by a link.",
+        ),
     ] = 10_485_760
     max_sessions: Annotated[
         int, Meta(ge=1, le=10_000_000, description="How many sessions may be open at the same time.")
@@ -133,11 +137,14 @@ class Store(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Bus(Struct, frozen=True, kw_only=True, rename="camel"):
-    """How hubs hear of each other."""
+    """How replicas reach each other."""
 
-    url: Annotated[Name, Meta(description="The bus; `local://` stays in this process.", examples=[DEFAULT_BUS])] = (
-        DEFAULT_BUS
-    )
+    url: Annotated[
+        Name,
+        Meta(
+            description="The bus; `local://` stays in this process, and is the only one so far.", examples=[DEFAULT_BUS]
+        ),
+    ] = DEFAULT_BUS
 
 
 class ToolkitUse(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -170,15 +177,16 @@ class PromptTemplate(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Mcp(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Settings that also have a place in `server`."""
+    """Settings that are in `server` too."""
 
     tool_timeout_ms: Annotated[
-        Annotated[int, Meta(ge=1, le=DAY_MS)] | None, Meta(description="The same as `server.toolTimeoutMs`.")
+        Annotated[int, Meta(ge=1, le=DAY_MS)] | None,
+        Meta(description="The same as `server.toolTimeoutMs`; two different values are an error."),
     ] = None
 
 
 class Anonymous(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What callers who show nothing are."""
+    """The rights of anonymous callers."""
 
     roles: Annotated[list[str], Meta(description="Their roles.")] = []
     permissions: Annotated[list[str], Meta(description="Their permissions.")] = []
@@ -186,9 +194,9 @@ class Anonymous(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AuthKey(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A key somebody may show."""
+    """A key that callers may present."""
 
-    id: Annotated[Name, Meta(description="Who shows it.")]
+    id: Annotated[Name, Meta(description="The id of the principal that presents it.")]
     hash: Annotated[
         str,
         Meta(
@@ -218,16 +226,21 @@ class Auth(Struct, frozen=True, kw_only=True, rename="camel"):
 
     anonymous: Annotated[
         Anonymous | bool | None,
-        Meta(description="What callers without a key or token are; false lets none in. Default: only without keys."),
+        Meta(
+            description="The rights of callers without a key or token; `false` refuses them. "
+            "By default they are accepted only where there are neither keys nor OAuth."
+        ),
     ] = None
-    keys: Annotated[list[AuthKey], Meta(description="Keys, shown as `Authorization: Bearer`.")] = []
+    keys: Annotated[list[AuthKey], Meta(description="Keys, sent as `Authorization: Bearer`.")] = []
     oauth: Annotated[OAuth | None, Meta(description="The authorization server whose tokens are accepted.")] = None
 
 
 class SkillLimits(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the processes of dynamic skills may take."""
+    """The limits of the processes of dynamic skills."""
 
-    processes: Annotated[int, Meta(ge=1, le=1_000, description="How many processes run at once; more calls wait.")] = 16
+    processes: Annotated[
+        int, Meta(ge=1, le=1_000, description="How many processes run at the same time; more calls wait.")
+    ] = 16
     waiting: Annotated[
         int, Meta(ge=0, le=1_000_000, description="How many calls wait for a process; more are refused.")
     ] = 10_000
@@ -247,7 +260,7 @@ class SkillLimits(Struct, frozen=True, kw_only=True, rename="camel"):
         int, Meta(ge=1_024, le=1_024 * MIB, description="How large the result of a call may be, as JSON.")
     ] = 64 * MIB
     output_bytes: Annotated[
-        int, Meta(ge=0, le=1_024 * MIB, description="How much of what a call prints goes to the log.")
+        int, Meta(ge=0, le=1_024 * MIB, description="How much of the output of a call is logged.")
     ] = 65_536
 
 
@@ -256,7 +269,7 @@ class Skills(Struct, frozen=True, kw_only=True, rename="camel"):
 
     core: Annotated[
         list[CoreSkillName] | None,
-        Meta(description="Which of the skills that ship with Waypost there are; left out, all but `shell`."),
+        Meta(description="The skills that ship with Waypost to offer; by default all but `shell`."),
     ] = None
     dynamic: Annotated[Directory | None, Meta(description="The directory of skills that are loaded at run time.")] = (
         None
@@ -271,49 +284,55 @@ class Skills(Struct, frozen=True, kw_only=True, rename="camel"):
     ] = []
     timeout_ms: Annotated[
         Annotated[int, Meta(ge=1, le=DAY_MS)] | None,
-        Meta(description="How long a skill may run; left out, as long as any other tool."),
+        Meta(description="How long a skill may run; by default as long as any other tool."),
     ] = None
-    limits: Annotated[SkillLimits, Meta(description="What the processes of dynamic skills may take.")] = msgspec.field(
+    limits: Annotated[SkillLimits, Meta(description="The limits of the processes of dynamic skills.")] = msgspec.field(
         default_factory=SkillLimits
     )
-    permissions: Annotated[list[Name], Meta(description="Permissions that skills may declare beside the usual.")] = []
+    permissions: Annotated[
+        list[Name], Meta(description="Permissions that skills may declare besides the standard ones.")
+    ] = []
     allow_private: Annotated[bool, Meta(description="Whether core skills may reach private addresses.")] = False
     sanitize: Annotated[
-        bool, Meta(description="Whether results of external skills are cleaned of what nobody sees.")
+        bool, Meta(description="Whether invisible characters are removed from the results of external skills.")
     ] = False
-    searxng: Annotated[str | None, Meta(description="The SearXNG that `web_search` asks; left out, DuckDuckGo.")] = None
+    searxng: Annotated[
+        str | None, Meta(description="The SearXNG server that `web_search` uses; by default DuckDuckGo.")
+    ] = None
     shell: Annotated[
         list[Annotated[list[Name], Meta(min_length=1)]],
-        Meta(description="What `shell` may run: beginnings of commands, word by word."),
+        Meta(description="The commands that `shell` may run: the words they begin with."),
     ] = []
 
 
 class Policy(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A rule about who may do what."""
+    """A rule about what callers may do."""
 
-    name: Annotated[Name, Meta(description="What it is called in reasons and on record.")]
+    name: Annotated[Name, Meta(description="Its name in reasons and in the audit; unique.")]
     type: Annotated[
         Literal[
             "rate_limit", "time_window", "chain_restriction", "permission_override", "mcp_restriction", "allow_list"
         ],
-        Meta(description="What kind of rule it is."),
+        Meta(description="The type of the rule."),
     ]
-    config: Annotated[dict[str, Any], Meta(description="What the rule says; the keys depend on its type.")] = {}
+    config: Annotated[dict[str, Any], Meta(description="The parameters of its type.")] = {}
     description: Annotated[str, Meta(description="Why it is there.")] = ""
-    priority: Annotated[int, Meta(description="Rules with a higher one are looked at first.")] = 0
-    enabled: Annotated[bool, Meta(description="Whether it counts.")] = True
-    principals: Annotated[list[str], Meta(description="Whom it is about; left out, everybody.")] = []
-    roles: Annotated[list[str], Meta(description="Which roles it is about; left out, all.")] = []
+    priority: Annotated[int, Meta(description="Rules with a higher priority are checked first.")] = 0
+    enabled: Annotated[bool, Meta(description="Whether it applies.")] = True
+    principals: Annotated[list[str], Meta(description="The ids of the principals it applies to; by default all.")] = []
+    roles: Annotated[list[str], Meta(description="The roles it applies to; by default all.")] = []
     callers: Annotated[
         list[Literal["mcp", "core", "dynamic", "worker", "workflow", "console"]],
-        Meta(description="Which kinds of callers it is about; left out, all."),
+        Meta(description="The kinds of callers it applies to; by default all."),
     ] = []
-    capabilities: Annotated[list[str], Meta(description="What it is about, `*` for anything; left out, all.")] = []
-    hide: Annotated[bool, Meta(description="Whether what it denies is not listed either.")] = False
+    capabilities: Annotated[
+        list[str], Meta(description="The capabilities it applies to, with `*` as wildcard; by default all.")
+    ] = []
+    hide: Annotated[bool, Meta(description="Whether capabilities that it denies are hidden from lists too.")] = False
 
 
 class Audit(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Where decisions and executions go on record."""
+    """Where decisions and executions are recorded."""
 
     sink: Annotated[
         Literal["store", "file", "stderr", "none"],
@@ -324,24 +343,22 @@ class Audit(Struct, frozen=True, kw_only=True, rename="camel"):
 class Workers(Struct, frozen=True, kw_only=True, rename="camel"):
     """The port that workers connect to."""
 
-    host: Annotated[Name, Meta(description="The address to listen on; any but this machine's own needs a token.")] = (
-        DEFAULT_HOST
-    )
+    host: Annotated[
+        Name, Meta(description="The address to listen on; one that other machines can reach needs a token.")
+    ] = DEFAULT_HOST
     port: Annotated[int, Meta(ge=0, le=65535, description="The port; 0 takes any that is free.")] = DEFAULT_WORKER_PORT
-    token: Annotated[str, Meta(description="What workers show as a bearer token; left out, nothing.")] = ""
+    token: Annotated[str, Meta(description="The bearer token that workers send; by default none is needed.")] = ""
     state_timeout_ms: Annotated[
-        int, Meta(ge=1, le=DAY_MS, description="How long `state::*`, `iii://fn` and handlers of prompts may take.")
+        int, Meta(ge=1, le=DAY_MS, description="How long `state::*`, `iii://fn` and prompt handlers may take.")
     ] = 10_000
-    registry: Annotated[bool, Meta(description="Whether the hub keeps the skills and prompts of workers itself.")] = (
-        True
-    )
+    registry: Annotated[
+        bool, Meta(description="Whether the hub is the registry of the skills and prompts of workers.")
+    ] = True
     share: Annotated[bool, Meta(description="Whether a worker may change what another one registered.")] = False
     observe: Annotated[bool, Meta(description="Whether workers may observe the calls of functions.")] = True
-    allow_private: Annotated[
-        bool, Meta(description="Whether functions that are called over HTTP may be at private addresses.")
-    ] = False
+    allow_private: Annotated[bool, Meta(description="Whether functions at a URL may be at private addresses.")] = False
     secrets: Annotated[
-        list[Name], Meta(description="Environment variables that functions which are called over HTTP may be shown.")
+        list[Name], Meta(description="The environment variables of the hub that functions at a URL may receive.")
     ] = []
 
     @property
@@ -367,16 +384,14 @@ class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
     store: Annotated[Store, Meta(description="Where the hub keeps what outlives a request.")] = msgspec.field(
         default_factory=Store
     )
-    bus: Annotated[Bus, Meta(description="How hubs hear of each other.")] = msgspec.field(default_factory=Bus)
+    bus: Annotated[Bus, Meta(description="How replicas reach each other.")] = msgspec.field(default_factory=Bus)
     toolkits: Annotated[
         list[ToolkitReference | ToolkitUse], Meta(description="Toolkits whose functions become tools.")
     ] = []
     prompts: Annotated[dict[Name, PromptTemplate], Meta(description="Prompts by name.")] = {}
-    auth: Annotated[
-        Auth | None, Meta(description="Who may use the hub over HTTP; left out, anybody who reaches it.")
-    ] = None
+    auth: Annotated[Auth | None, Meta(description="Who may use the hub over HTTP; by default every caller.")] = None
     skills: Annotated[
-        Skills | None, Meta(description="Skills that run and skills to read; left out, there are none.")
+        Skills | None, Meta(description="Executable skills, and folders of documents; by default none.")
     ] = None
     connections: Annotated[
         dict[Name, Connection], Meta(description="Servers, APIs and programs that executors use, by name.")
@@ -384,15 +399,13 @@ class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
     capabilities: Annotated[dict[Name, Capability], Meta(description="Building blocks for transitions, by name.")] = {}
     workflows: Annotated[dict[Name, Workflow], Meta(description="Workflows, by name.")] = {}
     proxy: Annotated[Proxy, Meta(description="What agents may use directly.")] = msgspec.field(default_factory=Proxy)
-    workers: Annotated[Workers | None, Meta(description="The port for workers; left out, there is none.")] = None
+    workers: Annotated[Workers | None, Meta(description="The port for workers; by default none.")] = None
     search: Annotated[Search, Meta(description="How `gateway.search` ranks.")] = msgspec.field(default_factory=Search)
-    policies: Annotated[list[Policy], Meta(description="Rules about who may do what.")] = []
-    audit: Annotated[Audit, Meta(description="Where decisions and executions go on record.")] = msgspec.field(
+    policies: Annotated[list[Policy], Meta(description="Rules about what callers may do.")] = []
+    audit: Annotated[Audit, Meta(description="Where decisions and executions are recorded.")] = msgspec.field(
         default_factory=Audit
     )
-    mcp: Annotated[Mcp, Meta(description="Settings that also have a place in `server`.")] = msgspec.field(
-        default_factory=Mcp
-    )
+    mcp: Annotated[Mcp, Meta(description="Settings that are in `server` too.")] = msgspec.field(default_factory=Mcp)
 
     @property
     def tool_timeout(self) -> float:

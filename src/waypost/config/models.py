@@ -141,7 +141,7 @@ class Transition(Struct, frozen=True, kw_only=True, rename="camel"):
         Meta(description="Who may take it; a deterministic one is taken by itself."),
     ] = "agent"
     input_schema: Annotated[Schema | None, Meta(description="The JSON Schema of its arguments.")] = None
-    guards: Annotated[list[GuardModel], Meta(description="What has to hold, all of it.")] = []
+    guards: Annotated[list[GuardModel], Meta(description="Conditions, all of which must hold.")] = []
     executor: Annotated[ExecutorModel | None, Meta(description="What it runs; left out, it only moves on.")] = None
     output: Annotated[dict[Name, Any], Meta(description="What is written into the context.")] = {}
     prefill: Annotated[dict[Name, Any], Meta(description="Arguments that its link already carries.")] = {}
@@ -247,7 +247,7 @@ class Capability(Struct, frozen=True, kw_only=True, rename="camel"):
     wraps: Annotated[Name | None, Meta(description="The capability it is made from.")] = None
     input_schema: Annotated[Schema | None, Meta(description="The JSON Schema of its arguments.")] = None
     executor: Annotated[ExecutorModel | None, Meta(description="What it runs.")] = None
-    guards: Annotated[list[GuardModel], Meta(description="What has to hold, all of it.")] = []
+    guards: Annotated[list[GuardModel], Meta(description="Conditions, all of which must hold.")] = []
     reliability: Annotated[Reliability | None, Meta(description="What is done about failures.")] = None
 
 
@@ -267,7 +267,7 @@ class Expose(Struct, frozen=True, kw_only=True, rename="camel"):
 
     name: Annotated[ItemName | None, Meta(description="Its name, where it is written here.")] = None
     capability: Annotated[Name | None, Meta(description="An entry of `capabilities`.")] = None
-    as_: Annotated[ItemName | None, Meta(description="The name the entry gets; left out, its own.")] = field(
+    as_: Annotated[ItemName | None, Meta(description="The name the entry gets; by default its own.")] = field(
         name="as", default=None
     )
     title: Annotated[str | None, Meta(description="The name shown to people and agents.")] = None
@@ -277,7 +277,7 @@ class Expose(Struct, frozen=True, kw_only=True, rename="camel"):
     examples: Annotated[list[Any], Meta(description="Examples of its arguments.")] = []
     category: Annotated[str | None, Meta(description="The category it is counted under.")] = None
     input_schema: Annotated[Schema | None, Meta(description="The JSON Schema of its arguments.")] = None
-    guards: Annotated[list[GuardModel], Meta(description="What has to hold, all of it.")] = []
+    guards: Annotated[list[GuardModel], Meta(description="Conditions, all of which must hold.")] = []
     executor: Annotated[ExecutorModel | None, Meta(description="What it runs.")] = None
     reliability: Annotated[Reliability | None, Meta(description="What is done about failures.")] = None
 
@@ -286,17 +286,17 @@ class Import(Struct, frozen=True, kw_only=True, rename="camel"):
     """What a connection offers, taken over under a prefix."""
 
     connection: Annotated[Name, Meta(description="A connection of the kind `mcp` or `rest`.")]
-    prefix: Annotated[ItemName | None, Meta(description="What their names begin with; left out, the connection's.")] = (
-        None
-    )
+    prefix: Annotated[
+        ItemName | None, Meta(description="What their names begin with; by default the connection's name.")
+    ] = None
     include: Annotated[
-        list[Name], Meta(description="Only these tools and prompts, by their exact names; left out, all.")
+        list[Name], Meta(description="Only these tools and prompts, by their exact names; by default all.")
     ] = []
     exclude: Annotated[list[Name], Meta(description="Not these.")] = []
     tags: Annotated[list[str], Meta(description="Labels for all of them.")] = []
     trust: Annotated[
         Literal["quarantine", "flag", "off"],
-        Meta(description="What becomes of a definition that changed: held back, only marked, or nothing."),
+        Meta(description="What happens to a definition that changed: it is held back, marked, or used."),
     ] = "quarantine"
 
 
