@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.protocol.conftest import asynchronous, idle
 from waypost.errors import Busy, CallError
-from waypost.execution.bulkheads import MAX_RUNNING, MAX_WAITING, Bulkheads
+from waypost.execution.bulkheads import Bulkheads
 
 
 class Work:
@@ -54,7 +54,8 @@ def is_empty(bulkheads: Bulkheads) -> bool:
 
 
 def test_the_limits_are_those_that_are_promised() -> None:
-    assert (MAX_RUNNING, MAX_WAITING) == (64, 10_000)
+    bulkheads = Bulkheads()
+    assert (bulkheads._max_running, bulkheads._max_waiting) == (64, 10_000)
     assert issubclass(Busy, CallError)
 
 

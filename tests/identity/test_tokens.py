@@ -34,8 +34,12 @@ from tests.policy.issuer import (
 )
 from waypost.errors import DefinitionError
 from waypost.identity import Grants
-from waypost.identity.claims import InsufficientScope, InvalidToken
+from waypost.identity.claims import InsufficientScope, InvalidToken, Terms, audiences
 from waypost.identity.tokens import JwtVerifier
+
+
+def terms(issuer: str = ISSUER, audience: str | list[str] = RESOURCE, required_scopes: tuple[str, ...] = ()) -> Terms:
+    return Terms(issuer=issuer, audiences=audiences(audience), required_scopes=required_scopes)
 
 
 def part(value: Any) -> str:
@@ -266,7 +270,7 @@ def test_the_client_is_kept(claim: str) -> None:
 
 
 def test_a_missing_scope_is_told_from_a_bad_token() -> None:
-    verifier = JwtVerifier(ISSUER, RESOURCE, key_set("rsa"), required_scopes=["read", "admin"], clock=Clock())
+    verifier = JwtVerifier(terms(required_scopes=("read", "admin")), key_set("rsa"), clock=Clock())
 
     with pytest.raises(InsufficientScope):
         asyncio.run(verifier.verify(token()))
@@ -277,15 +281,15 @@ def test_a_token_without_kid_is_checked_with_the_only_key_that_fits() -> None:
     clock = Clock()
 
     async def scenario() -> None:
-        await JwtVerifier(ISSUER, RESOURCE, key_set("rsa", "ec"), clock=clock).verify(nameless)
+        await JwtVerifier(terms(), key_set("rsa", "ec"), clock=clock).verify(nameless)
         with pytest.raises(InvalidToken):
-            await JwtVerifier(ISSUER, RESOURCE, key_set("rsa", "rsa-other"), clock=clock).verify(nameless)
+            await JwtVerifier(terms(), key_set("rsa", "rsa-other"), clock=clock).verify(nameless)
 
     asyncio.run(scenario())
 
 
 def test_only_the_allowed_algorithms_are_accepted() -> None:
-    verifier = JwtVerifier(ISSUER, RESOURCE, key_set("rsa", "ec"), algorithms=["ES256"], clock=Clock())
+    verifier = JwtVerifier(terms(), key_set("rsa", "ec"), algorithms=["ES256"], clock=Clock())
 
     async def scenario() -> None:
         await verifier.verify(token("ec"))
@@ -298,13 +302,13 @@ def test_only_the_allowed_algorithms_are_accepted() -> None:
 @pytest.mark.parametrize("name", ["none", "HS256", "HS512", "RS1", ""])
 def test_an_algorithm_without_a_public_key_cannot_be_allowed(name: str) -> None:
     with pytest.raises(DefinitionError):
-        JwtVerifier(ISSUER, RESOURCE, key_set("rsa"), algorithms=["RS256", name])
+        JwtVerifier(terms(), key_set("rsa"), algorithms=["RS256", name])
 
 
 @pytest.mark.parametrize(("issuer", "audience"), [("", RESOURCE), (ISSUER, ""), (ISSUER, []), (ISSUER, [RESOURCE, ""])])
 def test_issuer_and_audience_must_be_given(issuer: str, audience: str | list[str]) -> None:
     with pytest.raises(DefinitionError):
-        JwtVerifier(issuer, audience, key_set("rsa"))
+        terms(issuer, audience)
 
 
 @pytest.mark.parametrize("resource", ["https://hub.example.com", "https://hub.example.com/"])
@@ -337,7 +341,7 @@ def test_further_audiences_can_be_accepted() -> None:
     ids=["use", "key_ops", "alg", "hmac", "short", "number", "secret", "curve", "other curve"],
 )
 def test_a_key_is_used_only_for_what_it_is_meant_for(key: dict[str, Any]) -> None:
-    verifier = JwtVerifier(ISSUER, RESOURCE, {"keys": [key, jwk("ed")]}, clock=Clock())
+    verifier = JwtVerifier(terms(), {"keys": [key, jwk("ed")]}, clock=Clock())
 
     with pytest.raises(InvalidToken):
         asyncio.run(verifier.verify(token("rsa")))
@@ -347,7 +351,7 @@ def test_a_private_key_that_was_published_is_not_used() -> None:
     key = private_key("rsa")
     assert isinstance(key, rsa.RSAPrivateKey)
     published = {**RSAAlgorithm.to_jwk(key, as_dict=True), "kid": "rsa", "key_ops": ["sign", "verify"]}
-    verifier = JwtVerifier(ISSUER, RESOURCE, {"keys": [published, jwk("ed")]}, clock=Clock())
+    verifier = JwtVerifier(terms(), {"keys": [published, jwk("ed")]}, clock=Clock())
 
     with pytest.raises(InvalidToken, match="unknown key"):
         asyncio.run(verifier.verify(token()))
@@ -359,4 +363,4 @@ def test_a_small_rsa_key_is_not_used() -> None:
         weak = token("small")
 
     with pytest.raises(InvalidToken):
-        asyncio.run(JwtVerifier(ISSUER, RESOURCE, key_set("small"), clock=Clock()).verify(weak))
+        asyncio.run(JwtVerifier(terms(), key_set("small"), clock=Clock()).verify(weak))

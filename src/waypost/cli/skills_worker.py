@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from waypost.cli.command import Argument, Command
 from waypost.cli.logs import log_to_stderr
 from waypost.cli.output import Output
+from waypost.settings import DEFAULT_HOST, DEFAULT_WORKER_PORT
 
 if TYPE_CHECKING:
     from waypost.worker import Worker
@@ -73,6 +74,7 @@ async def _is_refused(worker: Worker) -> bool:
     return bool(worker.refused)
 
 
+_URL: Final = f"ws://{DEFAULT_HOST}:{DEFAULT_WORKER_PORT}"
 COMMAND: Final = Command(
     run,
     "Keep skills and prompts for an engine that has no registry of its own, in its state.",
@@ -80,6 +82,6 @@ COMMAND: Final = Command(
     Argument(
         "--config", type=Path, default=Path("./config.yaml"), metavar="PATH", help="settings (default: ./config.yaml)"
     ),
-    Argument("--url", default="ws://127.0.0.1:49134", help="the engine (default: ws://127.0.0.1:49134)"),
+    Argument("--url", default=_URL, help=f"the engine (default: {_URL})"),
     Argument("--manifest", action="store_true", help="print the manifest of this worker as JSON, and exit"),
 )

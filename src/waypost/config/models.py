@@ -211,15 +211,20 @@ class Step(Struct, frozen=True, kw_only=True):
     idempotent: Idempotent = False
 
 
-class Workflow(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A workflow: states with transitions, or steps."""
+class Described(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What people, agents and search read about something."""
 
-    title: Annotated[str | None, Meta(description="The name shown to people; left out, its id.")] = None
-    version: Annotated[Name, Meta(description="The version of the definition.")] = "1.0.0"
+    title: Annotated[str | None, Meta(description="The name shown to people and agents; by default its id.")] = None
     description: Annotated[str | None, Meta(description="What it is for.")] = None
     tags: Annotated[list[str], Meta(description="Labels.")] = []
-    aliases: Annotated[list[str], Meta(description="Other words to find it by.")] = []
+    aliases: Annotated[list[str], Meta(description="Additional words for search.")] = []
     examples: Annotated[list[Any], Meta(description="Examples of its input.")] = []
+
+
+class Workflow(Described, frozen=True, kw_only=True):
+    """A workflow: states with transitions, or steps."""
+
+    version: Annotated[Name, Meta(description="The version of the definition.")] = "1.0.0"
     enabled: Annotated[bool, Meta(description="Whether it can be started.")] = True
     input_schema: Annotated[Schema | None, Meta(description="The JSON Schema of its input.")] = None
     initial_state: Annotated[Name | None, Meta(description="The state it begins in.")] = None
@@ -236,14 +241,9 @@ class Workflow(Struct, frozen=True, kw_only=True, rename="camel"):
     steps: Annotated[list[Step], Meta(description="The steps, in order, instead of states.")] = []
 
 
-class Capability(Struct, frozen=True, kw_only=True, rename="camel"):
+class Capability(Described, frozen=True, kw_only=True):
     """A building block: an executor with a schema, guards and reliability, to be named elsewhere."""
 
-    title: Annotated[str | None, Meta(description="The name shown to people.")] = None
-    description: Annotated[str | None, Meta(description="What it does.")] = None
-    tags: Annotated[list[str], Meta(description="Labels.")] = []
-    aliases: Annotated[list[str], Meta(description="Other words to find it by.")] = []
-    examples: Annotated[list[Any], Meta(description="Examples of its arguments.")] = []
     wraps: Annotated[Name | None, Meta(description="The capability it is made from.")] = None
     input_schema: Annotated[Schema | None, Meta(description="The JSON Schema of its arguments.")] = None
     executor: Annotated[ExecutorModel | None, Meta(description="What it runs.")] = None
@@ -262,7 +262,7 @@ ItemName = Annotated[
 ]
 
 
-class Expose(Struct, frozen=True, kw_only=True, rename="camel"):
+class Expose(Described, frozen=True, kw_only=True):
     """A capability that agents may use: written here, or one of `capabilities` under a name."""
 
     name: Annotated[ItemName | None, Meta(description="Its name, where it is written here.")] = None
@@ -270,11 +270,6 @@ class Expose(Struct, frozen=True, kw_only=True, rename="camel"):
     as_: Annotated[ItemName | None, Meta(description="The name the entry gets; by default its own.")] = field(
         name="as", default=None
     )
-    title: Annotated[str | None, Meta(description="The name shown to people and agents.")] = None
-    description: Annotated[str | None, Meta(description="What it does.")] = None
-    tags: Annotated[list[str], Meta(description="Labels.")] = []
-    aliases: Annotated[list[str], Meta(description="Other words to find it by.")] = []
-    examples: Annotated[list[Any], Meta(description="Examples of its arguments.")] = []
     category: Annotated[str | None, Meta(description="The category it is counted under.")] = None
     input_schema: Annotated[Schema | None, Meta(description="The JSON Schema of its arguments.")] = None
     guards: Annotated[list[GuardModel], Meta(description="Conditions, all of which must hold.")] = []

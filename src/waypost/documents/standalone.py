@@ -15,6 +15,7 @@ from waypost.documents.documents import Documents
 from waypost.documents.functions import TRIGGER_TYPES, make_change_payload
 from waypost.documents.ports import Asker, Data, Kind, Op
 from waypost.documents.stores import Scopes, StateDocumentStore
+from waypost.settings import Workers
 from waypost.version import __version__
 from waypost.worker import Worker
 from waypost.workers.frames import encode
@@ -36,7 +37,7 @@ class Settings:
     """The scopes in the engine's state, and the timeout of calls."""
 
     scopes: Scopes = field(default_factory=Scopes)
-    state_timeout_ms: int = 10_000
+    state_timeout_ms: int = Workers().state_timeout_ms
 
     def to_data(self) -> Data:
         """Return the settings as in a configuration file."""

@@ -8,15 +8,15 @@ from typing import Final
 
 from waypost.errors import Busy
 from waypost.loops import running_loop
+from waypost.settings import Server
 
-MAX_RUNNING: Final = 64
-MAX_WAITING: Final = 10_000
+_DEFAULTS: Final = Server()
 
 
 class Bulkheads:
     """The slots of all principals; executions without a free one wait in a queue per principal."""
 
-    def __init__(self, max_running: int = MAX_RUNNING, max_waiting: int = MAX_WAITING) -> None:
+    def __init__(self, max_running: int = _DEFAULTS.max_running, max_waiting: int = _DEFAULTS.max_waiting) -> None:
         self._max_running = max_running
         self._max_waiting = max_waiting
         self._running: dict[str, int] = {}

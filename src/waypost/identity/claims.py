@@ -11,8 +11,11 @@ import msgspec
 from waypost.capabilities.principals import Principal
 from waypost.errors import DefinitionError, WaypostError
 
-_LATEST: Final = 253_402_300_799
-_LONGEST_SUBJECT: Final = 255
+DEFAULT_LEEWAY_S: Final = 30.0
+"""How far the clocks of an issuer and of this server may differ."""
+_MAX_TIME: Final = 253_402_300_799
+"""The end of the year 9999."""
+_MAX_SUBJECT_CHARACTERS: Final = 255
 
 
 class InvalidToken(WaypostError):
@@ -82,7 +85,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     issuer: str
     audiences: frozenset[str]
     required_scopes: tuple[str, ...] = ()
-    leeway: float = 30.0
+    leeway: float = DEFAULT_LEEWAY_S
     needs_expiry: bool = True
     grants: Grants = Grants()
 
@@ -103,7 +106,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidToken("The token is for another audience.")
         expires = self._check_times(claims, now)
         subject = claims.get("sub")
-        if not isinstance(subject, str) or not 0 < len(subject) <= _LONGEST_SUBJECT:
+        if not isinstance(subject, str) or not 0 < len(subject) <= _MAX_SUBJECT_CHARACTERS:
             raise InvalidToken("The token names no subject.")
         principal = self.grants.principal(self.issuer, claims)
         if not set(self.required_scopes) <= set(principal.scopes):
@@ -114,7 +117,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
         expires = _instant(claims, "exp")
         if expires is None and self.needs_expiry:
             raise InvalidToken("The token never expires.")
-        expires = _LATEST if expires is None else expires
+        expires = _MAX_TIME if expires is None else expires
         if expires + self.leeway <= now:
             raise InvalidToken("The token has expired.")
         for name in ("nbf", "iat"):
@@ -143,7 +146,7 @@ def _instant(claims: Mapping[str, Any], name: str) -> float | None:
     value = claims.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _LATEST:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _MAX_TIME:
         raise InvalidToken(f"The token's {name} is not a time.")
     return float(value)
 

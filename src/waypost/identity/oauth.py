@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote_plus, urlsplit
 
 from waypost.errors import DefinitionError
-from waypost.identity.claims import Grants, InvalidToken, Terms, Verified, Verifier, audiences
+from waypost.identity.claims import DEFAULT_LEEWAY_S, Grants, InvalidToken, Terms, Verified, Verifier, audiences
 from waypost.identity.tokens import ALGORITHMS, JwtVerifier, checked_url, fetch, new_session
 
 if TYPE_CHECKING:
@@ -39,27 +39,10 @@ class Introspection:
 
 
 class IntrospectionVerifier:
-    """Checks tokens by asking their issuer whether they are active, and meant for `audience`."""
+    """Checks tokens by asking their issuer whether they are active."""
 
-    def __init__(
-        self,
-        issuer: str,
-        audience: str | Iterable[str],
-        introspection: Introspection,
-        *,
-        leeway: float = 30.0,
-        required_scopes: Iterable[str] = (),
-        grants: Grants | None = None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._terms = Terms(
-            issuer=issuer,
-            audiences=audiences(audience),
-            required_scopes=tuple(required_scopes),
-            leeway=leeway,
-            needs_expiry=False,
-            grants=grants or Grants(),
-        )
+    def __init__(self, terms: Terms, introspection: Introspection, *, clock: Callable[[], float] = time.time) -> None:
+        self._terms = terms
         self._asked = introspection
         self._clock = clock
         self._session: aiohttp.ClientSession | None = None
@@ -109,7 +92,7 @@ class OAuthSettings:
     required_scopes: tuple[str, ...] = ()
     audiences: tuple[str, ...] = ()
     algorithms: tuple[str, ...] = ALGORITHMS
-    leeway: float = 30.0
+    leeway: float = DEFAULT_LEEWAY_S
     grants: Grants = field(default_factory=Grants)
 
     def __post_init__(self) -> None:
@@ -152,28 +135,18 @@ class OAuthSettings:
 
     def verifier(self, clock: Callable[[], float] = time.time) -> Verifier:
         """What checks the tokens."""
-        audience = {self.resource, self.canonical, *self.audiences}
-        if self.introspection is not None:
-            return IntrospectionVerifier(
-                self.issuer,
-                audience,
-                self.introspection,
-                leeway=self.leeway,
-                required_scopes=self.required_scopes,
-                grants=self.grants,
-                clock=clock,
-            )
-        assert self.jwks is not None
-        return JwtVerifier(
-            self.issuer,
-            audience,
-            self.jwks,
-            algorithms=self.algorithms,
-            leeway=self.leeway,
+        terms = Terms(
+            issuer=self.issuer,
+            audiences=audiences({self.resource, self.canonical, *self.audiences}),
             required_scopes=self.required_scopes,
+            leeway=self.leeway,
+            needs_expiry=self.introspection is None,
             grants=self.grants,
-            clock=clock,
         )
+        if self.introspection is not None:
+            return IntrospectionVerifier(terms, self.introspection, clock=clock)
+        assert self.jwks is not None
+        return JwtVerifier(terms, self.jwks, algorithms=self.algorithms, clock=clock)
 
 
 def challenge(settings: OAuthSettings | None, scopes: Iterable[str] = (), error: str | None = None) -> str:

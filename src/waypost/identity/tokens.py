@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from waypost.errors import DefinitionError
-from waypost.identity.claims import Grants, InvalidToken, Terms, Verified, VerifierUnavailable, audiences
+from waypost.identity.claims import InvalidToken, Terms, Verified, VerifierUnavailable
 from waypost.wire.hosts import is_loopback
 
 if TYPE_CHECKING:
@@ -304,31 +304,17 @@ _REMEMBER: Final = 60.0
 
 
 class JwtVerifier:
-    """Checks tokens against the public keys of their issuer.
-
-    `audience` is what tokens for this server are issued for, its resource URI; `jwks` is the key set itself, its file
-    or its URL.
-    """
+    """Checks tokens against the public keys of their issuer; `jwks` is the key set itself, its file or its URL."""
 
     def __init__(
         self,
-        issuer: str,
-        audience: str | Iterable[str],
+        terms: Terms,
         jwks: str | Path | Mapping[str, Any],
         *,
         algorithms: Iterable[str] = ALGORITHMS,
-        leeway: float = 30.0,
-        required_scopes: Iterable[str] = (),
-        grants: Grants | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._terms = Terms(
-            issuer=issuer,
-            audiences=audiences(audience),
-            required_scopes=tuple(required_scopes),
-            leeway=leeway,
-            grants=grants or Grants(),
-        )
+        self._terms = terms
         self._algorithms = tuple(algorithms)
         unknown = sorted(set(self._algorithms) - set(ALGORITHMS))
         if unknown or not self._algorithms:

@@ -51,8 +51,12 @@ class Record(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The SHA-256 of the arguments, never the arguments."""
     duration_ms: float = 0.0
     outcome: str = ""
+
+
+class ChainedRecord(Record, frozen=True):
+    """A record with the digest and the time of the entry before it, which is kept for the retention time."""
+
     previous: str = ""
-    """The digest of the entry before, and when that was made: what may be gone only after its time."""
     previous_at: float = 0.0
 
 
@@ -113,7 +117,7 @@ def _behind(last: AuditEntry | None, entries: list[AuditEntry]) -> list[AuditEnt
 
 def chained(chain: str, number: int, record: Record, before: str, before_at: float = 0.0) -> AuditEntry:
     """A record as the next entry of a chain."""
-    text = _encode(msgspec.structs.replace(record, previous=before, previous_at=before_at))
+    text = _encode(ChainedRecord(**msgspec.structs.asdict(record), previous=before, previous_at=before_at))
     return AuditEntry(
         chain=chain,
         number=number,

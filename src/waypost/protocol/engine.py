@@ -40,16 +40,16 @@ _IN_FLIGHT_AFTER_S: Final = 0.25
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of the protocol."""
 
-    page_size: int = 1000
-    portable_names: bool = False
-    only_tools: frozenset[str] | None = None
+    page_size: int
+    portable_names: bool
+    only_tools: frozenset[str] | None
     """The tools to list, where not all are."""
-    session_idle: float = 1800.0
-    max_sessions: int = 10_000
-    max_tasks: int = 1_000
-    secret: bytes | None = None
-    task_after: float = 1.0
-    max_result: int = 10 * 1024 * 1024
+    session_idle: float
+    max_sessions: int
+    max_tasks: int
+    secret: bytes | None
+    task_after: float
+    max_result: int
 
 
 class Engine:

@@ -14,7 +14,7 @@ from waypost.documents.folders.folders import FolderPaths, FolderSnapshots, Skil
 from waypost.execution.pipeline import Pipeline
 from waypost.protocol.profile import SkillSource
 from waypost.runtime.component import Change, Component
-from waypost.settings import Settings
+from waypost.settings import Server, Settings
 from waypost.settings import Skills as SkillsSettings
 from waypost.skills.core import CORE
 from waypost.skills.core.inputs import CoreSettings
@@ -27,7 +27,7 @@ from waypost.upstreams.egress import Egress
 if TYPE_CHECKING:
     from waypost.runtime.core import Core
 
-DEFAULT_TIMEOUT_S: Final = 30.0
+DEFAULT_TIMEOUT_S: Final = Server().tool_timeout_ms / 1000
 
 
 class SkillSection:

@@ -20,6 +20,7 @@ from msgspec import UNSET, Raw, Struct
 from waypost.capabilities.results import encode_json
 from waypost.errors import InvocationFailed
 from waypost.loops import running_loop
+from waypost.settings import DEFAULT_HOST, DEFAULT_WORKER_PORT
 from waypost.version import __version__
 from waypost.worker.channels import CREATE_CHANNEL, Channel, Channels
 from waypost.worker.connection import (
@@ -335,7 +336,7 @@ def _start(work: Coroutine[Any, Any, Any], tasks: set[asyncio.Task[Any]]) -> Non
     task.add_done_callback(tasks.discard)
 
 
-DEFAULT_URL: Final = "ws://127.0.0.1:49134"
+DEFAULT_URL: Final = f"ws://{DEFAULT_HOST}:{DEFAULT_WORKER_PORT}"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
