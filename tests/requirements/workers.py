@@ -42,14 +42,14 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         "A function that nobody offers is function_not_found.",
         (
             "interop/test_iii_workers.py::test_errors_reach_the_caller_with_their_codes",
-            "workers/test_calls.py::test_a_function_that_nobody_offers_is_told_by_its_name",
+            "workers/test_calls.py::test_the_error_for_an_unknown_function_names_it",
         ),
     ),
     "P7": (
         "A call that nobody waits for is never answered, not even when there is no such function.",
         (
             "interop/test_iii_workers.py::test_calls_without_an_answer_and_calls_for_later_arrive",
-            "workers/test_calls.py::test_calls_that_nobody_waits_for_are_never_answered",
+            "workers/test_calls.py::test_void_calls_are_never_answered",
         ),
     ),
     "P8": (
@@ -58,14 +58,14 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
             "interop/test_iii_workers.py::test_calls_without_an_answer_and_calls_for_later_arrive",
             "workers/test_queued_calls.py::test_a_call_for_later_has_a_receipt_at_once_and_is_made",
             "workers/test_queued_calls.py::test_a_call_waits_for_its_function_and_counts_nothing_meanwhile",
-            "workers/test_queued_calls.py::test_what_nobody_could_do_is_done_after_a_restart",
+            "workers/test_queued_calls.py::test_a_queued_call_without_a_worker_is_made_after_a_restart",
         ),
     ),
     "P9": (
         "A caller gives up by its own clock; a late result is dropped and nothing is left of the call.",
         (
             "interop/test_iii_workers.py::test_a_caller_gives_up_by_itself_and_nothing_is_left",
-            "workers/test_calls.py::test_an_answer_that_comes_too_late_or_from_somebody_else_is_dropped",
+            "workers/test_calls.py::test_an_answer_that_is_late_or_from_another_worker_is_dropped",
             "workers/test_floods.py::test_what_workers_leave_behind_is_nothing_however_often_they_come",
         ),
     ),
@@ -87,7 +87,7 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         "A worker that leaves takes its functions, kinds of triggers and bindings with it.",
         (
             "workers/test_workers.py::test_everything_of_a_worker_goes_with_it",
-            "workers/test_sockets.py::test_who_sends_no_more_is_gone",
+            "workers/test_sockets.py::test_a_worker_that_half_closes_its_connection_is_removed",
         ),
     ),
     "P13": (
@@ -98,23 +98,23 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         "A worker that comes back with its token retires its old connection; a wrong token does nothing.",
         (
             "workers/test_workers.py::test_a_worker_that_comes_back_with_its_token_retires_its_old_connection",
-            "workers/test_workers.py::test_a_wrong_token_retires_nobody",
-            "workers/test_workers.py::test_what_a_retired_connection_still_says_counts_no_more",
+            "workers/test_workers.py::test_a_wrong_reattach_token_disconnects_no_worker",
+            "workers/test_workers.py::test_messages_of_a_replaced_connection_are_ignored",
         ),
     ),
     "P15": (
         "A binding that is made before there is a provider reaches it later.",
         (
             "interop/test_iii_workers.py::test_a_worker_provides_triggers_for_another",
-            "workers/test_providers.py::test_who_waited_longest_has_the_bindings_when_the_provider",
-            "workers/test_triggers.py::test_a_binding_reaches_its_provider_whoever_comes_first",
+            "workers/test_providers.py::test_the_longest_waiting_provider_gets_the_bindings_when_the_provider",
+            "workers/test_triggers.py::test_a_binding_reaches_its_provider_in_either_order",
         ),
     ),
     "P16": (
         "A provider hears when a binding ends, and when its maker dies.",
         (
             "interop/test_iii_workers.py::test_a_worker_provides_triggers_for_another",
-            "workers/test_triggers.py::test_a_provider_hears_when_a_binding_ends_and_when_its_maker_dies",
+            "workers/test_triggers.py::test_a_provider_is_notified_when_a_binding_ends_and_when_its_maker_disconnects",
         ),
     ),
     "P17": (
@@ -122,15 +122,15 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         (
             "interop/test_iii_workers.py::test_a_worker_provides_triggers_for_another",
             "workers/test_triggers.py::test_what_a_provider_says_against_a_binding_reaches_its_maker_only",
-            "workers/test_triggers.py::test_nobody_unbinds_or_replaces_the_binding_of_another",
+            "workers/test_triggers.py::test_a_worker_cannot_unbind_or_replace_the_binding_of_another",
         ),
     ),
     "P18": (
         "What is no message closes nothing.",
         (
-            "workers/test_sockets.py::test_garbage_closes_nothing_and_is_told_a_few_times",
+            "workers/test_sockets.py::test_garbage_closes_nothing_and_is_logged_a_few_times",
             "workers/test_fairness.py::test_a_flood_of_calls_shares_the_event_loop_with_other_clients",
-            "workers/test_floods.py::test_a_flood_of_garbage_keeps_nobody_else_waiting",
+            "workers/test_floods.py::test_a_flood_of_garbage_delays_no_other_worker",
             "workers/test_misread.py::test_a_call_whose_answer_cannot_be_read_fails_at_once",
         ),
     ),
@@ -140,7 +140,7 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
             "interop/test_iii_python.py::test_a_second_owner_of_a_function_is_told_and_keeps_serving_its_others",
             "interop/test_iii_node.py::test_a_second_owner_of_a_function_stays_connected_though_nobody_tells_it",
             "interop/test_iii_succession.py::test_the_second_owner_of_a_function_serves_when_the_first_is_gone",
-            "workers/test_claims.py::test_who_waited_longest_takes_over_when_the_owner_leaves",
+            "workers/test_claims.py::test_the_longest_waiting_worker_takes_over_when_the_owner_disconnects",
             "workers/test_workers.py::test_a_function_that_another_worker_offers_is_refused_and_the_first_keeps_serving",
         ),
     ),
@@ -155,7 +155,7 @@ REQUIREMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
         "Channels carry 200 kB; a second reader and a wrong key are refused.",
         (
             "interop/test_iii_workers.py::test_bytes_go_through_a_channel_across_languages",
-            "workers/test_channels.py::test_what_is_written_is_read_whoever_comes_first",
+            "workers/test_channels.py::test_what_is_written_is_read_whichever_end_is_opened_first",
             "workers/test_channels.py::test_a_wrong_key_and_a_second_taker_are_refused",
         ),
     ),

@@ -19,7 +19,7 @@ AT_ONCE = Reconnecting(first=0.01, longest=0.02)
 
 @asynccontextmanager
 async def working(hub: Hub, name: str = "one", **options: Any) -> AsyncIterator[Worker]:
-    """A worker of a hub, which is let go at the end."""
+    """A worker of a hub, which is shut down at the end."""
     async with register_worker(address(hub), name=name, **{"reconnecting": AT_ONCE, **options}) as worker:
         yield worker
 
@@ -33,7 +33,7 @@ async def owner_and_seer(**options: Any) -> AsyncIterator[tuple[Hub, Worker, Wor
 
 
 async def settled(worker: Worker) -> None:
-    """Wait until the engine has taken everything that the worker told it."""
+    """Wait until the engine has handled everything that the worker sent."""
     await worker.trigger("engine::functions::list")
 
 
@@ -61,7 +61,7 @@ class Scripted:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Let everybody go."""
+        """Close all connections."""
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()

@@ -39,7 +39,7 @@ class Sdk:
         await self.trigger("engine::functions::list")
 
     async def hear(self, trigger_type: str) -> None:
-        """Keep everything that a trigger tells from now on."""
+        """Keep every payload of a trigger from now on."""
 
         async def hear(data: Any) -> None:
             self.heard.append(data)
@@ -52,14 +52,14 @@ class Sdk:
         await self.trigger("engine::functions::list")
 
     async def until_heard(self, *expected: Any) -> None:
-        """Wait until exactly this was told, in any order."""
+        """Wait until exactly these payloads came, in any order."""
         await until(lambda: len(self.heard) >= len(expected), f"heard only {self.heard}")
         assert sorted(self.heard, key=str) == sorted(expected, key=str)
 
 
 @asynccontextmanager
 async def sdk(url: str, name: str = "sdk") -> AsyncIterator[Sdk]:
-    """The worker, let go at the end."""
+    """The worker, shut down at the end."""
     # Its telemetry would take the place of what other tests of this process set up.
     options = iii.InitOptions(worker_name=name, otel={"enabled": False})
     worker = await asyncio.to_thread(iii.register_worker, url, options)

@@ -123,14 +123,14 @@ async def test_a_channel_goes_from_ours_to_theirs_and_back() -> None:
 
         await theirs.offer("theirs::upper", upper)
         there, back = await ours.create_channel(), await ours.create_channel()
-        heard: list[str] = []
-        back.reader.on_message(heard.append)
+        received: list[str] = []
+        back.reader.on_message(received.append)
         answer = ours.trigger("theirs::upper", {"from": there.reader_ref, "to": back.writer_ref})
         await there.writer.send_message("go")
         await there.writer.write(b"abc" * 100_000)
         await there.writer.close()
         assert await back.reader.read_all() == b"ABC" * 100_000
-        assert (texts, heard) == (["go"], ["done"])
+        assert (texts, received) == (["go"], ["done"])
         assert await answer == 300_000
 
 
@@ -176,7 +176,7 @@ async def test_ours_observes_theirs_and_theirs_ours() -> None:
 
 
 def clock(sdk: Any) -> Any:
-    """A program with hooks, written against one of the two packages; it tells observers what they asked for."""
+    """A program with hooks, written against one of the two packages; it emits the events that observers asked for."""
 
     class Hooks(sdk.ObserveHooks):  # type: ignore[misc]
         delivery = "owner"
@@ -190,11 +190,11 @@ def clock(sdk: Any) -> Any:
 
 
 def tell(ref: Any, sdk: Any) -> Any:
-    """A handler that tells observers of its payload; whom, and on whose behalf."""
+    """A handler that emits its payload to observers; returns which, and the caller."""
 
     def tick(payload: Any) -> Any:
-        told = [[one.id, one.args, one.target] for one in ref[0].observers() if one.emit(payload)]
-        return {"told": told, "by": sdk.current_invocation().caller["worker_name"]}
+        received = [[one.id, one.args, one.target] for one in ref[0].observers() if one.emit(payload)]
+        return {"told": received, "by": sdk.current_invocation().caller["worker_name"]}
 
     return tick
 
@@ -218,8 +218,8 @@ async def test_a_program_with_hooks_is_the_same_on_both(package: Any) -> None:
         assert (await failure(seer.observe(source, "seer::see").ready())).code == "INVALID_ARGS"
         handle = seer.observe({**source, "args": {"every": 5}}, "seer::see", {"id": "o"})
         await handle.ready()
-        told = [await seer.trigger("clock::tick", {"n": n}) for n in (1, 3)]
-        assert told == [{"told": [["o", {"every": 5}, "seer::see"]], "by": "seer"}, {"told": [], "by": "seer"}]
+        received = [await seer.trigger("clock::tick", {"n": n}) for n in (1, 3)]
+        assert received == [{"told": [["o", {"every": 5}, "seer::see"]], "by": "seer"}, {"told": [], "by": "seer"}]
         await until(lambda: seen == [{"n": 1}])
         handle.dispose()
         await until(lambda: not ref[0].is_observed())
@@ -228,7 +228,7 @@ async def test_a_program_with_hooks_is_the_same_on_both(package: Any) -> None:
 
 
 def keep(seen: list[Any]) -> Any:
-    """A function of theirs that keeps what it hears."""
+    """A function of theirs that keeps what it is called with."""
 
     async def see(event: Any) -> None:
         seen.append(("theirs", event["function_id"], event["input"]))

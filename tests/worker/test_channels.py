@@ -175,7 +175,7 @@ async def test_a_writer_that_is_too_fast_waits_and_nothing_is_lost() -> None:
 
 
 @asynchronous
-async def test_a_writer_hears_that_nobody_reads_and_that_it_was_closed() -> None:
+async def test_a_writer_fails_when_its_reader_is_gone_or_it_was_closed() -> None:
     async with two() as (_, one, _other):
         channel = await one.create_channel()
         await channel.writer.write(b"1")
@@ -195,7 +195,7 @@ async def test_a_writer_hears_that_nobody_reads_and_that_it_was_closed() -> None
 
 
 @asynchronous
-async def test_the_other_side_hears_of_an_end_that_was_closed_before_it_was_used() -> None:
+async def test_closing_an_unused_end_closes_the_channel_for_the_other_side() -> None:
     hub = hub_for_workers()
     async with at_work(hub), working(hub) as one:
         nothing = await one.create_channel()
@@ -236,7 +236,7 @@ async def test_an_end_that_is_taken_or_gone_cannot_be_opened() -> None:
 
 
 @asynchronous
-async def test_a_reader_hears_that_the_hub_went_before_the_end() -> None:
+async def test_a_reader_fails_when_the_hub_stops_before_the_end() -> None:
     hub = hub_for_workers()
     async with working_at(hub) as worker:
         channel = await worker.create_channel()
@@ -290,7 +290,7 @@ async def worker_at(url: str, **options: Any) -> AsyncIterator[Worker]:
 
 
 @asynchronous
-async def test_an_engine_without_channels_is_told_of() -> None:
+async def test_an_engine_without_channels_is_an_error() -> None:
     async with scripted() as engine, worker_at(engine.url) as worker:
         visit = await engine.visits.get()
         await visit.greeted()

@@ -142,11 +142,11 @@ async def test_type_hints_become_formats_and_the_payload_arrives_as_its_type(kin
     async with at_work(hub), working(hub) as owner:
         owner.register_function("post::write", write)
 
-        told = await described(owner, "post::write")
-        assert told["description"] == "Write a letter."
-        assert told["request_format"]["properties"]["to"] == {"type": "string"}
-        assert told["request_format"]["required"] == ["to"]
-        assert told["response_format"]["properties"] == {"content": {"type": "string"}}
+        received = await described(owner, "post::write")
+        assert received["description"] == "Write a letter."
+        assert received["request_format"]["properties"]["to"] == {"type": "string"}
+        assert received["request_format"]["required"] == ["to"]
+        assert received["response_format"]["properties"] == {"content": {"type": "string"}}
         assert await owner.trigger("post::write", {"to": "Ada"}) == {"content": "Ada"}
         assert "to" in (await failure(owner.trigger("post::write", {"from": "Ada"}))).message
 
@@ -172,8 +172,8 @@ async def test_formats_that_are_given_beat_type_hints() -> None:
         def read(letter: Letter) -> str:
             return letter.to
 
-        told = await described(owner, "a::b")
-        assert (told["request_format"]["title"], told["response_format"]) == ("Mine", {})
+        received = await described(owner, "a::b")
+        assert (received["request_format"]["title"], received["response_format"]) == ("Mine", {})
 
 
 def raising(error: Exception) -> Callable[[Any], Any]:
@@ -220,7 +220,7 @@ async def test_a_call_that_takes_too_long_is_given_up_by_the_caller() -> None:
 
 
 @asynchronous
-async def test_nobody_waits_for_a_void_call_and_an_enqueued_one_gives_a_receipt() -> None:
+async def test_a_void_call_has_no_answer_and_an_enqueued_one_a_receipt() -> None:
     hub = hub_for_workers()
     seen: list[Any] = []
     async with at_work(hub), working(hub) as owner:

@@ -1,4 +1,4 @@
-"""Workers hear who observes their functions, may refuse it, and tell observers of events themselves."""
+"""Observers of a worker's own functions: hooks, refusals, and events that the worker emits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from waypost.worker import (
 
 
 class Clock(ObserveHooks):
-    """Hooks of a function whose worker tells observers of events, and what they saw."""
+    """Hooks of a function whose worker emits events, and what the hooks were called with."""
 
     delivery = "owner"
 
@@ -101,7 +101,7 @@ async def bench() -> AsyncIterator[Bench]:
 
 
 @asynchronous
-async def test_a_worker_hears_who_observes_its_function_and_who_does_no_longer() -> None:
+async def test_hooks_are_called_when_observers_are_added_and_removed() -> None:
     async with bench() as b:
         assert not b.tick.is_observed()
         handle = b.seer.observe(
@@ -138,7 +138,7 @@ async def test_a_worker_refuses_an_observer_with_a_code_of_its_own_or_by_any_err
 
 
 @asynchronous
-async def test_observers_hear_of_the_events_that_their_filters_let_through() -> None:
+async def test_observers_get_the_events_that_match_their_filters() -> None:
     async with bench() as b:
         every = await b.observed("every")
         large = await b.observed("large", filters={"input.n": {"$gte": 2}}, deliver="envelope", capture=["input"])
@@ -147,8 +147,12 @@ async def test_observers_hear_of_the_events_that_their_filters_let_through() -> 
         assert [one.emit({"n": 2}) for one in (every, large)] == [True, True]
         await until(lambda: len(b.seen) == 3)
         assert [event for event in b.seen if "n" in event] == [{"n": 1}, {"n": 2}]
-        (told,) = [event for event in b.seen if "n" not in event]
-        assert (told["observer_id"], told["function_id"], told["input"]) == ("large", "clock::tick", {"n": 2})
+        (received,) = [event for event in b.seen if "n" not in event]
+        assert (received["observer_id"], received["function_id"], received["input"]) == (
+            "large",
+            "clock::tick",
+            {"n": 2},
+        )
 
 
 @asynchronous
@@ -165,7 +169,7 @@ async def test_an_observers_function_is_called_and_answers() -> None:
 
 
 @asynchronous
-async def test_who_caused_an_event_is_who_called_the_function_or_who_works_there() -> None:
+async def test_the_caller_of_an_event_is_that_of_the_function_or_the_worker_itself() -> None:
     async with bench() as b:
         seen: list[Any] = []
         b.seer.register_function("seer::who", lambda event: seen.append(event["caller"]))
@@ -205,7 +209,7 @@ async def test_an_observer_can_be_refused_after_all() -> None:
 
 
 @asynchronous
-async def test_what_happens_while_the_connection_is_lost_is_told_afterwards_and_no_hook_is_called_again() -> None:
+async def test_events_without_a_connection_are_sent_afterwards_and_no_hook_is_called_again() -> None:
     async with bench() as b:
         observer = await b.observed()
         await b.lose()
@@ -248,7 +252,7 @@ async def test_a_hook_that_takes_too_long_refuses_and_is_undone(monkeypatch: pyt
 
 
 @asynchronous
-async def test_a_function_that_tells_of_its_calls_by_itself_has_hooks_but_nothing_to_tell() -> None:
+async def test_a_function_with_automatic_delivery_has_hooks_but_cannot_emit() -> None:
     async with bench() as b:
         came: list[Observer] = []
         b.owner.register_function(
@@ -263,7 +267,7 @@ async def test_a_function_that_tells_of_its_calls_by_itself_has_hooks_but_nothin
 
 
 @asynchronous
-async def test_the_terms_of_a_function_reach_whoever_would_observe_it() -> None:
+async def test_the_terms_of_a_function_apply_to_its_observers() -> None:
     async with bench() as b:
         b.owner.register_function("closed::one", lambda: None, observe={"allow": False})
         schema = {"type": "object", "required": ["every"]}
@@ -287,7 +291,7 @@ async def test_hooks_that_make_no_sense_are_refused_at_once(observe: Any) -> Non
 
 
 @asynchronous
-async def test_an_engine_that_knows_nothing_of_observers_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+async def test_hooks_on_an_engine_without_observers_are_warned_about(caplog: pytest.LogCaptureFixture) -> None:
     async with scripted() as engine, register_worker(engine.url, reconnecting=AT_ONCE) as worker:
         visit = await engine.visits.get()
         await visit.greeted()
@@ -319,7 +323,7 @@ async def test_a_handler_knows_the_call_that_it_answers() -> None:
         assert current_invocation() is None
 
 
-def test_a_program_without_a_loop_tells_observers_too() -> None:
+def test_a_program_without_a_loop_emits_events_too() -> None:
     @asynchronous
     async def scenario() -> None:
         hub = hub_for_workers()

@@ -66,7 +66,7 @@ async def party(**options: Any) -> AsyncIterator[Party]:
 
 
 @asynchronous
-async def test_a_function_hears_of_the_calls_of_another() -> None:
+async def test_a_function_observes_the_calls_of_another() -> None:
     async with party() as p:
         handle = p.seer.observe(
             {"function_id": "shop::double", "on": "complete", "filters": {"input.amount": {"$ne": 0}}},
@@ -87,7 +87,7 @@ async def test_a_function_hears_of_the_calls_of_another() -> None:
 
 
 @asynchronous
-async def test_an_observer_tells_how_it_stands_and_ends_when_it_is_disposed() -> None:
+async def test_an_observer_reports_its_state_and_ends_when_it_is_disposed() -> None:
     async with party() as p:
         states: list[Any] = []
         handle = p.seer.observe({"function_id": "later::called"}, {"function_id": "seer::see"})
@@ -220,7 +220,7 @@ async def test_a_hub_that_may_not_observe_says_so() -> None:
 
 
 @asynchronous
-async def test_an_engine_that_knows_nothing_of_observers_hears_nothing_of_them() -> None:
+async def test_an_engine_without_observers_gets_no_messages_about_them() -> None:
     async with scripted() as engine, register_worker(engine.url, reconnecting=AT_ONCE) as worker:
         visit = await engine.visits.get()
         await visit.greeted()

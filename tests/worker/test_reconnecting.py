@@ -29,11 +29,11 @@ def worker_of(engine: Scripted, **options: Any) -> Worker:
 @asynchronous
 async def test_after_a_restart_everything_is_there_again_and_waiting_calls_are_made() -> None:
     hub = hub_for_workers()
-    heard: list[Any] = []
+    received: list[Any] = []
     async with at_work(hub):
         worker = register_worker(address(hub), name="one", reconnecting=AT_ONCE)
         worker.register_function("a::b", lambda payload: [payload])
-        worker.register_function("a::heard", heard.append)
+        worker.register_function("a::heard", received.append)
         worker.register_trigger_type("a::tick", "Ticks.")
         worker.register_trigger("state", "a::heard", {"scope": "s"})
         assert await worker.trigger("a::b", 1) == [1]
@@ -44,7 +44,7 @@ async def test_after_a_restart_everything_is_there_again_and_waiting_calls_are_m
         assert (await client.call_tool("a__b", {"n": 1}))["structuredContent"] == {"result": [{"n": 1}]}
         assert [kind.id for kind in other.workers.triggers.types if kind.worker] == ["a::tick"]
         await worker.trigger("state::set", {"scope": "s", "key": "k", "value": 1})
-        await until(lambda: heard)
+        await until(lambda: received)
         assert [one.name for one in other.workers.connected] == ["one"]
         await worker.shutdown()
         await until(lambda: other.workers.connected == [])
@@ -65,7 +65,7 @@ async def test_a_call_on_its_way_when_the_connection_is_lost_ends_at_once() -> N
 
 
 @asynchronous
-async def test_a_worker_tells_what_it_offers_before_its_name_and_who_it_was_before_that() -> None:
+async def test_a_worker_reattaches_then_registers_then_introduces_itself() -> None:
     async with scripted() as engine:
         worker = worker_of(engine, description="Says things.")
         worker.register_function("a::b", lambda: None)
@@ -144,7 +144,7 @@ async def test_a_worker_that_is_turned_away_stays_away_but_one_refused_function_
 
 
 @asynchronous
-async def test_what_nobody_understands_is_ignored() -> None:
+async def test_unknown_messages_are_ignored() -> None:
     async with scripted() as engine:
         worker = worker_of(engine)
         worker.register_function("a::b", lambda payload: payload)
@@ -163,7 +163,7 @@ async def test_what_nobody_understands_is_ignored() -> None:
 
 
 @asynchronous
-async def test_a_token_is_shown_and_a_wrong_one_is_told_in_the_log(
+async def test_a_token_is_sent_and_a_wrong_one_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     hub = hub_for_workers(workers={"port": 0, "token": "sesame"})

@@ -40,7 +40,7 @@ def test_a_worker_stands_by_until_the_other_is_gone(observe: bool) -> None:
 
 
 @asynchronous
-async def test_of_many_refusals_one_is_told_and_who_takes_back_what_it_offers_waits_no_longer(
+async def test_of_many_refusals_one_is_logged_and_a_withdrawn_function_is_not_waited_for(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     hub = hub_for_workers()
@@ -61,7 +61,7 @@ async def test_of_many_refusals_one_is_told_and_who_takes_back_what_it_offers_wa
 
 
 @asynchronous
-async def test_who_is_shut_down_stands_by_for_nothing() -> None:
+async def test_waiting_for_functions_ends_with_the_worker() -> None:
     hub = hub_for_workers()
     async with at_work(hub), working(hub, "first") as first, working(hub, "second") as second:
         for worker in (first, second):

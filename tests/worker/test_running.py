@@ -104,10 +104,10 @@ async def test_the_example_runs_with_one_import_changed(text: str, launcher: tup
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "received"),
     [([], 2, "usage:"), (["-h"], 0, "usage:"), (["nowhere.py"], 1, "nowhere.py cannot be read"), (["bad.py"], 1, "oh")],
 )
-def test_a_program_that_cannot_run_is_told(arguments: list[str], code: int, told: str, tmp_path: Path) -> None:
+def test_a_program_that_cannot_run_is_reported(arguments: list[str], code: int, received: str, tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text(
         "import asyncio\nawait asyncio.Event().wait() if 0 else None\nraise ValueError('oh')\n"
     )
@@ -115,7 +115,7 @@ def test_a_program_that_cannot_run_is_told(arguments: list[str], code: int, told
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=20, check=False)
 
     assert done.returncode == code
-    assert told in done.stderr
+    assert received in done.stderr
 
 
 @asynchronous

@@ -65,9 +65,9 @@ async def main():
             "known": {name: getattr(known[0], name) for name in ("traceparent", "baggage")},
         }
 
-told = asyncio.run(main())
+received = asyncio.run(main())
 if WITH_SDK:
-    told["spans"] = [
+    received["spans"] = [
         {
             "name": one.name,
             "trace": format(one.context.trace_id, "032x"),
@@ -79,15 +79,15 @@ if WITH_SDK:
         }
         for one in exporter.get_finished_spans()
     ]
-    told["runs"] = [one for one in told["spans"] if one["name"].startswith("run ")]
-    told["spans"] = [one for one in told["spans"] if one["name"].startswith("execute ")]
-told["imported"] = any(name.startswith("opentelemetry") for name in sys.modules)
-print(json.dumps(told))
+    received["runs"] = [one for one in received["spans"] if one["name"].startswith("run ")]
+    received["spans"] = [one for one in received["spans"] if one["name"].startswith("execute ")]
+received["imported"] = any(name.startswith("opentelemetry") for name in sys.modules)
+print(json.dumps(received))
 """
 
 
 def run(*, with_sdk: bool, said: dict[str, str]) -> Any:
-    """What the program tells."""
+    """What the program prints."""
     given = json.dumps([with_sdk, said])
     done = subprocess.run([sys.executable, "-c", PROGRAM, given], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -96,19 +96,19 @@ def run(*, with_sdk: bool, said: dict[str, str]) -> Any:
 
 @pytest.mark.parametrize("said", [SAID, {}], ids=["traced", "not traced"])
 def test_without_opentelemetry_the_trace_is_known_and_passed_on_and_nothing_is_imported(said: dict[str, str]) -> None:
-    told = run(with_sdk=False, said=said)
+    received = run(with_sdk=False, said=said)
     expected = {"traceparent": said.get("traceparent"), "baggage": said.get("baggage")}
-    assert told == {"call": expected, "known": expected, "of_agent": None, "imported": False}
+    assert received == {"call": expected, "known": expected, "of_agent": None, "imported": False}
 
 
 def test_with_opentelemetry_a_handler_is_a_span_of_the_trace_and_its_calls_belong_to_that() -> None:
-    told = run(with_sdk=True, said=SAID)
-    plain, fails = told["spans"]
+    received = run(with_sdk=True, said=SAID)
+    plain, fails = received["spans"]
     assert (plain["name"], plain["trace"], plain["ok"]) == ("execute middle::plain", TRACE, True)
     assert plain["parent"] == PARENT
     assert plain["attributes"] == {"waypost.function": "middle::plain"}
-    assert told["call"] == {"traceparent": f"00-{TRACE}-{plain['id']}-01", "baggage": "tenant=t1"}
-    assert told["known"] == SAID
+    assert received["call"] == {"traceparent": f"00-{TRACE}-{plain['id']}-01", "baggage": "tenant=t1"}
+    assert received["known"] == SAID
     assert (fails["name"], fails["trace"], fails["ok"], fails["events"]) == (
         "execute middle::fails",
         TRACE,
@@ -118,13 +118,13 @@ def test_with_opentelemetry_a_handler_is_a_span_of_the_trace_and_its_calls_belon
 
 
 def test_with_opentelemetry_the_trace_of_an_agent_reaches_the_worker() -> None:
-    told = run(with_sdk=True, said=SAID)
-    (agents,) = [one for one in told["runs"] if one["name"] == "run end__of" and one["trace"] == TRACE]
-    assert told["of_agent"] == f"00-{TRACE}-{agents['id']}-01"
+    received = run(with_sdk=True, said=SAID)
+    (agents,) = [one for one in received["runs"] if one["name"] == "run end__of" and one["trace"] == TRACE]
+    assert received["of_agent"] == f"00-{TRACE}-{agents['id']}-01"
 
 
 def test_with_opentelemetry_a_call_without_a_trace_begins_one() -> None:
-    told = run(with_sdk=True, said={})
-    plain = told["spans"][0]
+    received = run(with_sdk=True, said={})
+    plain = received["spans"][0]
     assert plain["parent"] is None
-    assert told["call"]["traceparent"].startswith(f"00-{plain['trace']}-{plain['id']}-")
+    assert received["call"]["traceparent"].startswith(f"00-{plain['trace']}-{plain['id']}-")

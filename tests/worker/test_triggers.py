@@ -17,10 +17,10 @@ from waypost.worker import Bound
 @asynchronous
 async def test_a_trigger_calls_every_function_that_is_bound_to_it_before_or_after_it_is_provided() -> None:
     hub = hub_for_workers()
-    heard: list[tuple[str, Any, Any]] = []
+    received: list[tuple[str, Any, Any]] = []
     async with at_work(hub), working(hub) as provider, working(hub, "two") as listener:
-        listener.register_function("l::one", lambda payload, metadata: heard.append(("one", payload, metadata)))
-        listener.register_function("l::two", lambda payload, metadata: heard.append(("two", payload, metadata)))
+        listener.register_function("l::one", lambda payload, metadata: received.append(("one", payload, metadata)))
+        listener.register_function("l::two", lambda payload, metadata: received.append(("two", payload, metadata)))
         listener.register_trigger("p::tick", "l::one", {"every": 1}, metadata={"m": 1})
         await settled(listener)
         kind = provider.register_trigger_type("p::tick", "Ticks.")
@@ -30,55 +30,55 @@ async def test_a_trigger_calls_every_function_that_is_bound_to_it_before_or_afte
         assert configs == {"l::one": {"every": 1}, "l::two": {}}
 
         kind.fire({"n": 1})
-        await until(lambda: len(heard) == 2)
-        assert sorted(heard, key=str) == [("one", {"n": 1}, {"m": 1}), ("two", {"n": 1}, None)]
+        await until(lambda: len(received) == 2)
+        assert sorted(received, key=str) == [("one", {"n": 1}, {"m": 1}), ("two", {"n": 1}, None)]
 
         listener.unregister_trigger(second)
         await until(lambda: len(kind.bound) == 1)
         kind.fire({"n": 2})
-        await until(lambda: len(heard) == 3)
+        await until(lambda: len(received) == 3)
         await listener.shutdown()
         await until(lambda: not kind.bound)
 
 
 @asynchronous
-async def test_a_provider_hears_of_bindings_and_may_refuse_one(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_provider_gets_bindings_and_may_refuse_one(caplog: pytest.LogCaptureFixture) -> None:
     hub = hub_for_workers()
-    heard: list[tuple[str, str]] = []
+    received: list[tuple[str, str]] = []
 
     def on_bind(one: Bound) -> None:
         if one.config.get("every") == 0:
             raise WaypostError("every must be more than 0")
-        heard.append(("bound", one.function_id))
+        received.append(("bound", one.function_id))
 
     async with at_work(hub), working(hub) as provider, working(hub, "two") as listener:
         kind = provider.register_trigger_type(
-            "p::tick", on_bind=on_bind, on_unbind=lambda one: heard.append(("unbound", one.function_id))
+            "p::tick", on_bind=on_bind, on_unbind=lambda one: received.append(("unbound", one.function_id))
         )
         await settled(provider)
         listener.register_trigger("p::tick", "l::wrong", {"every": 0})
         good = listener.register_trigger("p::tick", "l::right", {"every": 1})
         await until(lambda: "every must be more than 0" in caplog.text)
-        await until(lambda: heard == [("bound", "l::right")])
+        await until(lambda: received == [("bound", "l::right")])
         listener.unregister_trigger(good)
-        await until(lambda: heard == [("bound", "l::right"), ("unbound", "l::right")])
+        await until(lambda: received == [("bound", "l::right"), ("unbound", "l::right")])
         assert not kind.bound
 
 
 @asynchronous
-async def test_who_hears_of_bindings_may_be_asynchronous_and_of_each_in_turn(caplog: pytest.LogCaptureFixture) -> None:
+async def test_binding_hooks_may_be_asynchronous_and_run_in_order(caplog: pytest.LogCaptureFixture) -> None:
     hub = hub_for_workers()
-    heard: list[tuple[str, str]] = []
+    received: list[tuple[str, str]] = []
     go_on = asyncio.Event()
 
     async def on_bind(one: Bound) -> None:
         if one.config.get("every") == 0:
             raise WaypostError("every must be more than 0")
         await go_on.wait()
-        heard.append(("bound", one.function_id))
+        received.append(("bound", one.function_id))
 
     async def on_unbind(one: Bound) -> None:
-        heard.append(("unbound", one.function_id))
+        received.append(("unbound", one.function_id))
 
     async with at_work(hub), working(hub) as provider, working(hub, "two") as listener:
         kind = provider.register_trigger_type("p::tick", on_bind=on_bind, on_unbind=on_unbind)
@@ -90,15 +90,15 @@ async def test_who_hears_of_bindings_may_be_asynchronous_and_of_each_in_turn(cap
         listener.register_trigger("p::tick", "l::long")
         await settled(listener)
         await settled(provider)
-        assert not heard
+        assert not received
         go_on.set()
-        await until(lambda: len(heard) == 3)
-        assert heard.index(("bound", "l::short")) < heard.index(("unbound", "l::short"))
+        await until(lambda: len(received) == 3)
+        assert received.index(("bound", "l::short")) < received.index(("unbound", "l::short"))
         assert [one.function_id for one in kind.bound.values()] == ["l::long"]
 
 
 @asynchronous
-async def test_a_trigger_that_is_provided_no_more_waits_for_another_provider() -> None:
+async def test_bindings_of_a_withdrawn_trigger_type_wait_for_another_provider() -> None:
     hub = hub_for_workers()
     async with at_work(hub), working(hub) as provider, wired(hub) as listener:
         await listener.introduce()
@@ -114,7 +114,7 @@ async def test_a_trigger_that_is_provided_no_more_waits_for_another_provider() -
 
 
 @asynchronous
-async def test_a_trigger_whose_function_is_gone_harms_nobody() -> None:
+async def test_a_trigger_whose_function_is_gone_does_no_harm() -> None:
     hub = hub_for_workers()
     async with at_work(hub), working(hub) as provider:
         kind = provider.register_trigger_type("p::tick")

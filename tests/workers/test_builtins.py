@@ -68,8 +68,8 @@ async def test_workers_are_listed_with_what_they_say_of_themselves() -> None:
         await worker.send("registerfunction", id="a::b")
         await worker.introduce("mine", runtime="python", version="1", pid=7, features=["observe.v1"])
         (listed,) = (await worker.result("engine::workers::list", {}))["workers"]
-        told = {"runtime": "python", "version": "1", "pid": 7, "id": worker.id, "name": "mine", "function_count": 1}
-        assert told.items() <= listed.items()
+        received = {"runtime": "python", "version": "1", "pid": 7, "id": worker.id, "name": "mine", "function_count": 1}
+        assert received.items() <= listed.items()
         for sought in ({"worker_id": worker.id}, {"name": "mine"}):
             info = await worker.result("engine::workers::info", sought)
             assert info["worker"]["id"] == worker.id
@@ -124,7 +124,7 @@ def test_what_makes_no_sense_is_an_error_with_a_sentence(function: str, payload:
 
 
 @asynchronous
-async def test_one_function_is_told_with_what_is_bound_to_it() -> None:
+async def test_the_description_of_a_function_includes_its_bindings() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker:
         await worker.send("registertrigger", id="t", trigger_type="state", function_id="a::b", config={})

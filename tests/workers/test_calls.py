@@ -59,7 +59,7 @@ async def test_an_owner_that_answers_without_a_result_answered_null() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "received"),
     [
         ({"code": "invocation_failed", "message": "no", "stacktrace": "at 1"}, None),
         ({"code": "MINE", "message": "no"}, None),
@@ -68,7 +68,7 @@ async def test_an_owner_that_answers_without_a_result_answered_null() -> None:
         ({"code": 5, "message": "no"}, {"message": '{"code": 5, "message": "no"}'}),
     ],
 )
-def test_an_error_of_the_owner_reaches_the_caller(said: Json | str, told: Json | None) -> None:
+def test_an_error_of_the_owner_reaches_the_caller(said: Json | str, received: Json | None) -> None:
     @asynchronous
     async def scenario() -> None:
         hub = hub_for_workers()
@@ -79,14 +79,14 @@ def test_an_error_of_the_owner_reaches_the_caller(said: Json | str, told: Json |
             await owner.send("invocationresult", invocation_id=call["invocation_id"], function_id="a::b", error=said)
             answer = await caller.next("invocationresult", invocation_id=asked)
             error = {key: value for key, value in answer["error"].items() if key != "code" or value != "UNKNOWN"}
-            assert error == (said if told is None else told)
+            assert error == (said if received is None else received)
             assert "result" not in answer
 
     scenario()
 
 
 @asynchronous
-async def test_a_function_that_nobody_offers_is_told_by_its_name() -> None:
+async def test_the_error_for_an_unknown_function_names_it() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as caller:
         error = await caller.error("no::such")
@@ -94,7 +94,7 @@ async def test_a_function_that_nobody_offers_is_told_by_its_name() -> None:
 
 
 @asynchronous
-async def test_calls_that_nobody_waits_for_are_never_answered() -> None:
+async def test_void_calls_are_never_answered() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner, wired(hub) as caller:
         await owner.offer("a::b")
@@ -135,7 +135,7 @@ async def test_a_call_ends_at_once_when_its_owner_dies() -> None:
 
 
 @asynchronous
-async def test_an_answer_that_comes_too_late_or_from_somebody_else_is_dropped() -> None:
+async def test_an_answer_that_is_late_or_from_another_worker_is_dropped() -> None:
     hub = hub_for_workers(tool_timeout=0.05)
     async with at_work(hub) as client, wired(hub) as owner, wired(hub) as stranger:
         await owner.offer("a::b")
@@ -171,7 +171,7 @@ async def test_what_a_caller_waited_for_is_forgotten_when_it_goes() -> None:
 
 
 @asynchronous
-async def test_workers_call_the_tools_of_the_hub_and_hear_of_their_errors() -> None:
+async def test_workers_call_the_tools_of_the_hub_and_get_their_errors() -> None:
     hub = hub_for_workers()
 
     @hub.tool
@@ -199,8 +199,8 @@ async def test_a_rule_keeps_a_worker_from_calling_a_function() -> None:
 
     @hub.tool(name="secret__tool")
     async def secret() -> str:
-        """Kept from everybody."""
-        return "told"
+        """Denied to all callers."""
+        return "done"
 
     async with at_work(hub), wired(hub) as owner, wired(hub) as caller:
         await owner.offer("secret::plan", "open::plan")

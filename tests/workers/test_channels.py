@@ -38,7 +38,7 @@ async def rest(reader: ClientConnection) -> list[str | bytes]:
 
 
 @pytest.mark.parametrize("first", ["reader", "writer"])
-def test_what_is_written_is_read_whoever_comes_first(first: str) -> None:
+def test_what_is_written_is_read_whichever_end_is_opened_first(first: str) -> None:
     written: list[str | bytes] = [b"\x00" * 65_536, "text", b"", "ü", b"\xff" * 65_536, b"end" * 23_000]
 
     @asynchronous
@@ -88,7 +88,7 @@ async def test_a_wrong_key_and_a_second_taker_are_refused() -> None:
 
 
 @asynchronous
-async def test_a_writer_hears_when_nobody_reads_any_more() -> None:
+async def test_a_writer_is_closed_when_its_reader_is_gone() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker:
         ends = await made(worker)
@@ -100,7 +100,7 @@ async def test_a_writer_hears_when_nobody_reads_any_more() -> None:
 
 
 @asynchronous
-async def test_what_a_reader_says_is_for_nobody() -> None:
+async def test_what_a_reader_sends_is_discarded() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker:
         ends = await made(worker)
@@ -144,7 +144,7 @@ def test_a_writer_that_is_too_fast_waits_for_its_reader(size: int, monkeypatch: 
 
 
 @asynchronous
-async def test_a_channel_that_nobody_opens_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_channel_that_is_never_opened_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("waypost.workers.channels._UNUSED_TIMEOUT_S", 0.1)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker:
@@ -156,7 +156,7 @@ async def test_a_channel_that_nobody_opens_goes(monkeypatch: pytest.MonkeyPatch)
 
 
 @asynchronous
-async def test_channels_that_nobody_uses_go_with_the_worker_that_made_them() -> None:
+async def test_unused_channels_are_closed_with_the_worker_that_made_them() -> None:
     hub = hub_for_workers()
     async with at_work(hub):
         async with wired(hub) as worker:

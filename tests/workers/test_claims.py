@@ -29,7 +29,7 @@ class Queue:
         return None if found is None or found.owner is None else found.owner.name
 
     async def until_owned_by(self, name: str | None) -> None:
-        """Wait until it is somebody's."""
+        """Wait until it has an owner."""
         await until(lambda: self.owner() == name, f"it is {self.owner()}'s")
 
 
@@ -47,7 +47,7 @@ async def queue() -> AsyncIterator[Queue]:
 
 
 @asynchronous
-async def test_who_waited_longest_takes_over_when_the_owner_leaves() -> None:
+async def test_the_longest_waiting_worker_takes_over_when_the_owner_disconnects() -> None:
     async with queue() as q:
         await q.first.socket.close()
         await q.until_owned_by("second")
@@ -62,7 +62,7 @@ async def test_who_waited_longest_takes_over_when_the_owner_leaves() -> None:
 
 
 @asynchronous
-async def test_who_waited_longest_takes_over_when_the_owner_takes_it_back() -> None:
+async def test_the_longest_waiting_worker_takes_over_when_the_owner_withdraws_the_function() -> None:
     async with queue() as q:
         await q.first.send("unregisterfunction", id="a::b")
         await q.first.settled()
@@ -85,7 +85,7 @@ async def test_from_outside_it_is_one_change() -> None:
 
 
 @asynchronous
-async def test_who_took_it_back_or_left_takes_nothing_over() -> None:
+async def test_a_withdrawn_claim_takes_nothing_over() -> None:
     async with queue() as q:
         await q.second.send("unregisterfunction", id="a::b")
         await q.second.settled()
@@ -98,7 +98,7 @@ async def test_who_took_it_back_or_left_takes_nothing_over() -> None:
 
 
 @asynchronous
-async def test_who_says_it_again_keeps_its_place_and_what_it_said_last_counts() -> None:
+async def test_a_repeated_claim_keeps_its_place_and_its_latest_content() -> None:
     async with queue() as q:
         await q.second.send("registerfunction", id="a::b", description="newer")
         await q.second.settled()
@@ -109,7 +109,7 @@ async def test_who_says_it_again_keeps_its_place_and_what_it_said_last_counts() 
 
 
 @asynchronous
-async def test_who_took_over_and_took_it_back_does_not_have_it_again() -> None:
+async def test_an_heir_that_withdraws_a_function_does_not_get_it_again() -> None:
     async with queue() as q:
         await q.first.socket.close()
         await q.until_owned_by("second")
@@ -122,7 +122,7 @@ async def test_who_took_over_and_took_it_back_does_not_have_it_again() -> None:
 
 
 @asynchronous
-async def test_who_moves_to_another_namespace_waits_there() -> None:
+async def test_a_claim_moves_to_another_namespace_with_its_worker() -> None:
     async with queue() as q:
         await q.second.introduce("second", namespace="blue")
         await q.second.settled()
@@ -135,7 +135,7 @@ async def test_who_moves_to_another_namespace_waits_there() -> None:
 
 
 @asynchronous
-async def test_observers_see_who_took_over() -> None:
+async def test_observers_follow_a_function_to_its_next_owner() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as first, wired(hub) as second, wired(hub) as seer:
         await know(first, "a::b", name="first")
@@ -147,15 +147,15 @@ async def test_observers_see_who_took_over() -> None:
         await agree(first, "a::b")
         await seer.next("observerstatechanged", state="active")
         await first.socket.close()
-        told = await second.next("functionregistered", id="a::b")
-        assert [one["id"] for one in told["observers"]] == ["o"]
-        await second.send("observerack", function_id="a::b", id="o", revision=told["revision"])
+        received = await second.next("functionregistered", id="a::b")
+        assert [one["id"] for one in received["observers"]] == ["o"]
+        await second.send("observerack", function_id="a::b", id="o", revision=received["revision"])
         await seer.next("observerstatechanged", state="active")
         asked = await seer.ask("a::b", 1)
         await second.serve("a::b", 2)
         assert (await seer.next("invocationresult", invocation_id=asked))["result"] == 2
-        heard: Any = (await seer.next("invokefunction", function_id="s::see"))["data"]
-        assert (heard["input"], heard["output"]) == (1, 2)
+        seen: Any = (await seer.next("invokefunction", function_id="s::see"))["data"]
+        assert (seen["input"], seen["output"]) == (1, 2)
 
 
 @asynchronous

@@ -1,4 +1,4 @@
-"""Whether it makes sense to try a call of a worker again, as workflows hear of it."""
+"""The error classes of failed calls to workers, which decide whether workflows try again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What workers are told about errors of the hub."""
+"""Errors of the hub, as workers get them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def test_an_error_has_a_code_that_workers_know(error: WaypostError, code: str) -
     assert to_failure(error) == Failure(code, "m", "at 1" if code == "MINE" else None)
 
 
-def test_a_crash_is_told_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_crash_is_answered_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
         assert to_failure(ValueError("odd")) == Failure("invocation_error", "ValueError: odd")
     assert "crashed" in caplog.text
 
 
-def test_a_missing_function_is_told_with_its_namespace() -> None:
+def test_the_error_for_a_missing_function_names_its_namespace() -> None:
     failure = function_not_found("a::b", "blue")
     assert (failure.code, failure.message) == ("function_not_found", "Function a::b not found in namespace blue.")

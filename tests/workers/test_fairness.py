@@ -1,4 +1,4 @@
-"""Who sends much at once, or does not read, has its turns like everybody else, and no more."""
+"""A worker that sends a lot at once, or does not read, delays no other connection."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ async def at_rest(runs: list[int]) -> int:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_who_does_not_read_its_answers_is_not_read_from_until_it_does(
+def test_a_worker_that_does_not_read_its_answers_is_not_read_from_until_it_does(
     loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     async def scenario() -> None:
@@ -178,7 +178,7 @@ def test_who_does_not_read_its_answers_is_not_read_from_until_it_does(
 
 
 @asynchronous
-async def test_who_does_not_read_for_long_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_does_not_read_for_long_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("waypost.workers.sockets._CHECK_INTERVAL_S", 0.02)
     monkeypatch.setattr("waypost.workers.sockets._SILENCE_TIMEOUT_S", 0.5)
     hub, _ = with_a_long_answer()

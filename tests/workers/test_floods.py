@@ -41,7 +41,7 @@ async def serving(caller: Wire, flooding: asyncio.Task[None]) -> int:
 
 
 @pytest.mark.parametrize("function", ["no::such", "state::get", "deaf::one"])
-def test_a_flood_of_calls_keeps_nobody_else_waiting(function: str) -> None:
+def test_a_flood_of_calls_delays_no_other_worker(function: str) -> None:
     @asynchronous
     async def scenario() -> None:
         hub = hub_for_workers()
@@ -70,7 +70,7 @@ def test_a_flood_of_calls_keeps_nobody_else_waiting(function: str) -> None:
 
 
 @asynchronous
-async def test_a_flood_of_calls_without_an_answer_keeps_nobody_else_waiting() -> None:
+async def test_a_flood_of_void_calls_delays_no_other_worker() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as other, wired(hub) as wild, wired(hub) as target:
         await other.introduce("other")
@@ -86,7 +86,7 @@ async def test_a_flood_of_calls_without_an_answer_keeps_nobody_else_waiting() ->
 
 
 @asynchronous
-async def test_a_flood_of_garbage_keeps_nobody_else_waiting() -> None:
+async def test_a_flood_of_garbage_delays_no_other_worker() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as other, wired(hub) as wild:
         await other.introduce("other")
@@ -126,7 +126,7 @@ async def test_what_workers_leave_behind_is_nothing_however_often_they_come() ->
 
 
 @asynchronous
-async def test_a_worker_offers_no_more_functions_than_a_number(
+async def test_the_functions_of_a_worker_are_limited_in_number(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("waypost.workers.workers.MAX_FUNCTIONS_OF_WORKER", 10)

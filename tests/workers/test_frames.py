@@ -46,7 +46,7 @@ def test_every_message_is_read_in_any_order_of_its_fields(message: dict[str, Any
 @pytest.mark.parametrize(
     "data", [b"", b"{", b"[]", b"{}", b'{"type":"x"}', b'{"type":"ping"}x', b"\xff", b'"NaN', b"NaN"]
 )
-def test_what_is_no_message_is_told_as_such(data: bytes) -> None:
+def test_an_invalid_message_is_an_error(data: bytes) -> None:
     with pytest.raises(ProtocolError, match="not a message that the hub knows"):
         decode_message(data)
 

@@ -26,7 +26,7 @@ async def test_a_function_of_the_hub_gets_values_and_answers_values() -> None:
 
 
 @asynchronous
-async def test_a_payload_that_cannot_be_read_is_told() -> None:
+async def test_a_payload_that_cannot_be_decoded_is_an_error() -> None:
     with pytest.raises(InvocationFailed, match="The payload of a::b cannot be read"):
         await hosted("a::b", echo).run(Call("a::b", Raw(b"[" * 100_000 + b"]" * 100_000)))
 

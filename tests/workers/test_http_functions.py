@@ -186,7 +186,9 @@ def test_a_request_is_signed(method: str, monkeypatch: pytest.MonkeyPatch) -> No
         ({}, "is not valid"),
     ],
 )
-def test_who_cannot_show_a_key_asks_nobody(auth: Json, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_without_its_credentials_is_not_called(
+    auth: Json, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OUTSIDE_EMPTY", "")
     monkeypatch.delenv("OUTSIDE_UNSET", raising=False)
 
@@ -214,7 +216,7 @@ async def test_a_status_that_is_an_error_fails_with_the_beginning_of_the_answer(
 
 
 @asynchronous
-async def test_a_failure_tells_no_secrets() -> None:
+async def test_a_failure_contains_no_secrets() -> None:
     async def telling(request: web.BaseRequest) -> web.Response:
         return web.Response(status=403, text=f"{request.path_qs} {dict(request.headers)}")
 
@@ -310,7 +312,7 @@ async def test_a_rule_keeps_a_worker_from_calling_it() -> None:
 
 
 @asynchronous
-async def test_a_call_that_nobody_waits_for_is_made() -> None:
+async def test_a_void_call_is_made() -> None:
     asked: list[bytes] = []
 
     async def noting(request: web.BaseRequest) -> web.Response:

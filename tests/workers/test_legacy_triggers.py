@@ -24,7 +24,7 @@ async def state_of(wire: Wire, binding: str = "b") -> str:
 
 
 @asynchronous
-async def test_the_owner_hears_what_the_observer_was_and_the_target_only_what_happened() -> None:
+async def test_the_owner_sees_the_binding_of_an_observer_and_the_target_only_the_event() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner, wired(hub) as old:
         await know(owner, "clock::tick", name="owner", observe=CLOCK)
@@ -36,13 +36,13 @@ async def test_the_owner_hears_what_the_observer_was_and_the_target_only_what_ha
         assert observer["legacy"] == {"trigger_type": "clock", "config": {"every": 5}}
         await owner.settled()
         await tell(owner, "clock::tick", "b", input={"time": "noon"})
-        heard = await old.next("invokefunction", function_id="s::see")
-        assert (heard["data"], heard["metadata"]) == ({"time": "noon"}, {"m": 1})
+        received = await old.next("invokefunction", function_id="s::see")
+        assert (received["data"], received["metadata"]) == ({"time": "noon"}, {"m": 1})
         assert not any(message["type"].startswith("observe") for message in old.seen)
 
 
 @asynchronous
-async def test_calls_of_a_function_that_tells_nothing_itself_are_what_happens() -> None:
+async def test_calls_of_a_function_with_automatic_delivery_are_its_events() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner, wired(hub) as old:
         await owner.offer("orders::placed", name="owner", observe={"legacy_trigger_type": "clock"})
@@ -55,7 +55,7 @@ async def test_calls_of_a_function_that_tells_nothing_itself_are_what_happens() 
 
 
 @asynchronous
-async def test_whoever_provides_the_kind_comes_first_and_the_function_when_it_is_gone() -> None:
+async def test_a_provider_comes_before_the_substitute_function() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner, wired(hub) as old, wired(hub) as provider:
         await know(owner, "clock::tick", name="owner", observe=CLOCK)
@@ -90,7 +90,7 @@ async def test_of_several_functions_for_a_kind_the_first_has_it_and_then_the_nex
 
 
 @asynchronous
-async def test_a_function_that_is_offered_again_keeps_who_is_bound_to_it() -> None:
+async def test_a_function_that_is_registered_again_keeps_its_bindings() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner, wired(hub) as old:
         await know(owner, "clock::tick", name="owner", observe=CLOCK)
@@ -98,13 +98,13 @@ async def test_a_function_that_is_offered_again_keeps_who_is_bound_to_it() -> No
         await bind(old)
         await agree(owner, "clock::tick")
         await owner.send("registerfunction", id="clock::tick", description="newer", observe=CLOCK)
-        told = await owner.next("functionregistered", id="clock::tick")
-        assert [one["legacy"]["trigger_type"] for one in told["observers"]] == ["clock"]
+        received = await owner.next("functionregistered", id="clock::tick")
+        assert [one["legacy"]["trigger_type"] for one in received["observers"]] == ["clock"]
         assert not any(message["type"] == "observeradded" for message in owner.seen)
 
 
 @asynchronous
-async def test_who_takes_a_function_over_has_what_is_bound_to_it() -> None:
+async def test_the_next_owner_of_a_function_keeps_its_bindings() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as first, wired(hub) as second, wired(hub) as old:
         await know(first, "clock::tick", name="first", observe=CLOCK)
@@ -121,7 +121,7 @@ async def test_who_takes_a_function_over_has_what_is_bound_to_it() -> None:
 
 
 @asynchronous
-async def test_bindings_go_with_their_worker_and_a_refusal_is_told_as_that_of_a_provider() -> None:
+async def test_bindings_are_removed_with_their_worker_and_a_refusal_looks_like_that_of_a_provider() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner:
         await know(owner, "clock::tick", name="owner", observe=CLOCK)
@@ -129,8 +129,8 @@ async def test_bindings_go_with_their_worker_and_a_refusal_is_told_as_that_of_a_
             await old.offer("s::see", name="old")
             await bind(old)
             await agree(owner, "clock::tick", error={"code": "NEVER", "message": "not today"})
-            told = await old.next("triggerregistrationresult", id="b")
-            assert (told["function_id"], told["error"]["message"]) == ("s::see", "not today")
+            received = await old.next("triggerregistrationresult", id="b")
+            assert (received["function_id"], received["error"]["message"]) == ("s::see", "not today")
             assert await state_of(old) == "pending"
             await bind(old, "c")
             await agree(owner, "clock::tick")

@@ -1,4 +1,4 @@
-"""What a worker says and nobody can read: whoever waits for it hears so at once."""
+"""Messages that cannot be decoded: the calls they belong to fail at once."""
 
 from __future__ import annotations
 

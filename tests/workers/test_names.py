@@ -84,7 +84,7 @@ def test_of_functions_that_are_registered_together_the_plain_one_has_the_name(fu
 
 
 @asynchronous
-async def test_a_worker_that_reconnects_has_its_name_again_and_nobody_had_it_meanwhile() -> None:
+async def test_a_worker_that_reconnects_has_its_name_again_and_no_other_had_it_meanwhile() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as other:
         async with wired(hub) as plain:
@@ -139,11 +139,11 @@ def test_a_name_that_a_tool_of_the_hub_leaves_is_the_functions_that_had_it(order
                 """A tool of the hub."""
 
             assert "pay__send" not in named(hub).values()
-            heard = len(peer.told(CHANGED))
+            received = len(peer.told(CHANGED))
             hub.registry.remove([hub.registry.tool("pay__send")])
-            await peer.hears(CHANGED, heard + 1)
+            await peer.hears(CHANGED, received + 1)
             await idle()
-            assert len(peer.told(CHANGED)) == heard + 1
+            assert len(peer.told(CHANGED)) == received + 1
             first, *later = order
             assert named(hub)[first] == "pay__send"
             for other in later:

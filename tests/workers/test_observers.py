@@ -1,4 +1,4 @@
-"""Observers, as they are told of on the wire."""
+"""Observers, as messages on the wire."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ async def test_a_worker_that_knows_of_no_observers_sees_nothing_of_them() -> Non
 
 
 @asynchronous
-async def test_a_worker_that_says_late_what_it_knows_hears_who_observes_it() -> None:
+async def test_a_worker_that_introduces_itself_late_gets_its_observers() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner, wired(hub) as seer:
         await owner.offer("a::b", name="owner")
         await know(seer, "s::see", name="seer")
         await observe(seer, "a::b", "s::see", filters={"input.x": {"$eq": 1}})
         await owner.introduce("owner", features=["observe.v1"])
-        told = await owner.next("functionregistered", id="a::b")
-        assert told["local_dispatch"] is False
-        assert told["observers"] == [
+        received = await owner.next("functionregistered", id="a::b")
+        assert received["local_dispatch"] is False
+        assert received["observers"] == [
             {
                 "id": "o",
                 "args": {},
@@ -134,7 +134,7 @@ async def test_only_the_owner_and_only_its_latest_word_counts() -> None:
 
 
 @asynchronous
-async def test_only_the_owner_tells_observers_of_events_and_calls_them() -> None:
+async def test_only_the_owner_reports_events_to_observers_and_calls_them() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner, wired(hub) as seer, wired(hub) as liar:
         await know(owner, "a::b", name="owner", **OWNED)
@@ -167,7 +167,7 @@ async def test_only_the_owner_tells_observers_of_events_and_calls_them() -> None
 
 
 @asynchronous
-async def test_an_owner_that_is_deep_in_a_chain_of_observers_calls_no_more() -> None:
+async def test_an_owner_deep_in_a_chain_of_observers_may_not_call_further_ones() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner, wired(hub) as seer:
         await know(owner, "a::b", name="owner", **OWNED)
@@ -191,9 +191,9 @@ async def test_a_function_that_is_offered_again_is_observed_still() -> None:
         await active(owner, seer)
         await plain.offer("p::b", name="plain")
         await owner.send("registerfunction", id="a::b")
-        told = await owner.next("functionregistered", id="a::b")
+        received = await owner.next("functionregistered", id="a::b")
         assert (await seer.next("observerstatechanged"))["state"] == "suspended"
-        await owner.send("observerack", function_id="a::b", id="o", revision=told["revision"])
+        await owner.send("observerack", function_id="a::b", id="o", revision=received["revision"])
         assert (await seer.next("observerstatechanged"))["state"] == "active"
         await owner.settled()
         assert {function.id for function in hub.workers.functions if function.watch is not None} == {"a::b", "p::b"}
@@ -204,7 +204,7 @@ async def test_a_function_that_is_offered_again_is_observed_still() -> None:
 
 
 @asynchronous
-async def test_an_owner_hears_of_observers_that_are_gone() -> None:
+async def test_an_owner_is_notified_of_removed_observers() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner:
         await know(owner, "a::b", name="owner")
@@ -223,7 +223,7 @@ async def test_an_owner_hears_of_observers_that_are_gone() -> None:
 
 
 @asynchronous
-async def test_who_may_not_call_a_function_may_not_observe_it() -> None:
+async def test_a_worker_that_may_not_call_a_function_may_not_observe_it() -> None:
     rule = Rule(name="few", type="allow_list", config={"allow": ["a__c", "s__see"]}, principals=("worker:seer",))
     hub = hub_for_workers(policies=[rule])
     async with at_work(hub), wired(hub) as owner, wired(hub) as seer:
@@ -235,7 +235,7 @@ async def test_who_may_not_call_a_function_may_not_observe_it() -> None:
 
 
 @asynchronous
-async def test_an_observer_hears_that_nobody_waits_for_a_call_any_more() -> None:
+async def test_an_observer_gets_a_call_whose_caller_is_gone_as_stopped() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner, wired(hub) as seer:
         await owner.offer("a::b", name="owner")
@@ -249,7 +249,7 @@ async def test_an_observer_hears_that_nobody_waits_for_a_call_any_more() -> None
 
 
 @asynchronous
-async def test_events_that_nobody_takes_are_dropped_at_some_point(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_events_beyond_the_limit_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observers, "MAX_WAITING", 3)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as owner, wired(hub) as seer:
@@ -260,8 +260,8 @@ async def test_events_that_nobody_takes_are_dropped_at_some_point(monkeypatch: p
             await tell(owner, "a::b", "o", input=number)
         await owner.settled()
         assert hub.workers.observers.running == 5
-        heard = [(await seer.serve("s::see", None))["data"]["input"] for _ in range(5)]
-        assert heard == [0, 1, 2, 3, 4]
+        received = [(await seer.serve("s::see", None))["data"]["input"] for _ in range(5)]
+        assert received == [0, 1, 2, 3, 4]
         await until(lambda: hub.workers.observers.running == 0)
         await tell(owner, "a::b", "o", input=10)
         assert (await seer.serve("s::see", None))["data"]["input"] == 10
@@ -284,7 +284,7 @@ async def test_calls_without_an_answer_are_followed_up_to_a_number(monkeypatch: 
 
 
 @asynchronous
-async def test_an_observer_hears_that_the_owner_left_before_it_answered() -> None:
+async def test_an_observer_gets_a_call_whose_worker_disconnected_as_an_error() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as seer:
         await know(seer, "s::see", name="seer")

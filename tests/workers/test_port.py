@@ -1,4 +1,4 @@
-"""Who is let in at the port for workers, and where it may be."""
+"""Which connections the port for workers accepts, and at which addresses it may be."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_the_key_of_a_channel_is_enough_for_it() -> None:
 
 
 @asynchronous
-async def test_pages_from_elsewhere_are_not_let_in() -> None:
+async def test_web_pages_of_other_hosts_are_refused() -> None:
     hub = hub_for_workers()
     async with at_work(hub):
         assert await status(hub, origin="https://evil.example") == 403
@@ -89,7 +89,7 @@ async def test_what_workers_measure_is_taken_and_forgotten() -> None:
 
 
 @asynchronous
-async def test_a_port_that_is_taken_is_told_in_one_sentence() -> None:
+async def test_a_port_that_is_taken_is_an_error_in_one_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         hub = hub_for_workers(workers={"port": port})
@@ -125,7 +125,7 @@ async def test_without_workers_there_is_no_port() -> None:
 
 
 @asynchronous
-async def test_workers_are_told_when_the_hub_stops_and_the_port_is_free_again() -> None:
+async def test_a_stopping_hub_closes_the_connections_of_workers_and_frees_the_port() -> None:
     hub = hub_for_workers()
     async with at_work(hub):
         where = address(hub)

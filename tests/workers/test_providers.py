@@ -44,7 +44,9 @@ async def bench() -> AsyncIterator[Bench]:
 
 
 @asynchronous
-async def test_a_kind_that_another_provides_is_refused_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_trigger_type_that_another_provides_is_refused_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with caplog.at_level(logging.WARNING):
         async with bench() as b:
             assert b.provider == "first"
@@ -55,8 +57,8 @@ async def test_a_kind_that_another_provides_is_refused_and_told_once(caplog: pyt
                 assert refusal["error"]["code"] == "trigger_registration_failed"
                 assert "tick was not taken: it is provided by first, and will be by" in refusal["error"]["message"]
                 assert wire.seen == []
-            told = [record.getMessage() for record in caplog.records]
-            assert [line.split(" was ")[0] for line in told] == [
+            received = [record.getMessage() for record in caplog.records]
+            assert [line.split(" was ")[0] for line in received] == [
                 "the kind of trigger tick of the worker second",
                 "the kind of trigger tick of the worker third",
             ]
@@ -65,7 +67,7 @@ async def test_a_kind_that_another_provides_is_refused_and_told_once(caplog: pyt
 
 
 @pytest.mark.parametrize("is_withdrawn", [True, False], ids=["takes it back", "leaves"])
-def test_who_waited_longest_has_the_bindings_when_the_provider(is_withdrawn: bool) -> None:
+def test_the_longest_waiting_provider_gets_the_bindings_when_the_provider(is_withdrawn: bool) -> None:
     @asynchronous
     async def scenario() -> None:
         async with bench() as b:
@@ -86,7 +88,7 @@ def test_who_waited_longest_has_the_bindings_when_the_provider(is_withdrawn: boo
 
 
 @asynchronous
-async def test_who_took_it_back_or_left_takes_no_kind_over() -> None:
+async def test_a_withdrawn_claim_takes_no_trigger_type_over() -> None:
     async with bench() as b:
         await b.second.send("unregistertriggertype", id="tick")
         await b.second.settled()
@@ -99,7 +101,7 @@ async def test_who_took_it_back_or_left_takes_no_kind_over() -> None:
 
 
 @asynchronous
-async def test_who_provides_a_kind_again_keeps_it() -> None:
+async def test_a_provider_that_registers_its_trigger_type_again_keeps_it() -> None:
     async with bench() as b:
         await b.first.send("registertriggertype", id="tick", description="newer")
         assert (await b.first.next("registertrigger"))["id"] == "b"
@@ -121,7 +123,7 @@ async def test_what_is_waited_for_counts_as_what_is_provided(monkeypatch: pytest
 
 
 @asynchronous
-async def test_a_provider_that_thinks_long_about_a_binding_hears_of_it_once() -> None:
+async def test_a_slow_provider_gets_a_binding_once() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as provider, wired(hub) as binder:
         await bind(binder)
@@ -132,7 +134,7 @@ async def test_a_provider_that_thinks_long_about_a_binding_hears_of_it_once() ->
 
 
 @asynchronous
-async def test_what_ends_before_a_new_provider_on_the_python_sdk_hears_of_it_is_not_told() -> None:
+async def test_a_binding_that_ends_before_a_provider_on_the_python_sdk_is_ready_is_never_sent() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as provider, wired(hub) as binder:
         await provider.introduce("provider", runtime="python")

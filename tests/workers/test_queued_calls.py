@@ -25,7 +25,7 @@ async def put_back(hub: Hub) -> None:
 
 
 async def looked_for(hub: Hub, receipt: str, times: int) -> None:
-    """Wait until somebody was looked for so often for a call, and was not there."""
+    """Wait until a call was tried so often without a worker for it."""
     job = await hub.store.jobs.get("workers", receipt)
     assert job is not None
     until_then = job.version + 2 * times
@@ -138,7 +138,9 @@ async def test_a_function_that_never_comes_is_waited_for_no_longer_than_a_day(
 
 
 @asynchronous
-async def test_what_nobody_could_do_is_done_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_queued_call_without_a_worker_is_made_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("waypost.workers.calls._MIN_POSTPONE_S", 0.3)
     store = f"sqlite:///{tmp_path}/kept.db"
     hub = hub_for_workers(store=store)

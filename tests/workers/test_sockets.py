@@ -1,4 +1,4 @@
-"""What comes on a socket that no worker should send: it hurts nobody else."""
+"""Invalid data on a socket, which must not affect other connections."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def raw_socket(hub: Hub) -> socket.socket:
 
 
 @asynchronous
-async def test_garbage_closes_nothing_and_is_told_a_few_times(caplog: pytest.LogCaptureFixture) -> None:
+async def test_garbage_closes_nothing_and_is_logged_a_few_times(caplog: pytest.LogCaptureFixture) -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker:
         await worker.introduce("garbled")
@@ -63,9 +63,9 @@ async def test_garbage_closes_nothing_and_is_told_a_few_times(caplog: pytest.Log
                 await worker.raw(garbage)
             await worker.settled()
         assert await worker.result("engine::workers::list")
-        told = [record.getMessage() for record in caplog.records]
-        assert len(told) == 3
-        assert all("garbled was ignored" in line for line in told)
+        received = [record.getMessage() for record in caplog.records]
+        assert len(received) == 3
+        assert all("garbled was ignored" in line for line in received)
 
 
 @asynchronous
@@ -131,7 +131,7 @@ async def test_an_answer_that_is_too_long_for_its_caller_is_an_error() -> None:
 
 
 @asynchronous
-async def test_half_a_handshake_and_half_a_frame_keep_nobody_waiting() -> None:
+async def test_half_a_handshake_and_half_a_frame_delay_no_other_connection() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker:
         await worker.introduce()
@@ -162,7 +162,7 @@ async def test_a_frame_against_the_rules_ends_only_its_own_connection() -> None:
 
 
 @asynchronous
-async def test_who_sends_no_more_is_gone() -> None:
+async def test_a_worker_that_half_closes_its_connection_is_removed() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker:
         await worker.offer("a::b")
@@ -172,7 +172,7 @@ async def test_who_sends_no_more_is_gone() -> None:
 
 
 @asynchronous
-async def test_who_does_not_read_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_with_too_much_unread_data_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("waypost.workers.sockets._MAX_UNSENT_BYTES", 1024 * 1024)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as caller:
@@ -193,7 +193,7 @@ async def test_who_does_not_read_is_let_go(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @asynchronous
-async def test_who_says_nothing_is_asked_and_then_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_worker_is_pinged_and_then_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("waypost.workers.sockets._CHECK_INTERVAL_S", 0.02)
     monkeypatch.setattr("waypost.workers.sockets._PING_AFTER_S", 0.05)
     monkeypatch.setattr("waypost.workers.sockets._SILENCE_TIMEOUT_S", 0.5)

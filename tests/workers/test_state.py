@@ -72,7 +72,7 @@ async def test_changes_in_one_step_do_not_get_lost() -> None:
 
 
 @asynchronous
-async def test_changes_are_told_to_whoever_bound_a_function_to_them() -> None:
+async def test_changes_call_the_functions_that_are_bound_to_them() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker:
         for binding, config in (("all", {}), ("scope", {"scope": "s"}), ("key", PLACE), ("none", {"scope": "x"})):
@@ -117,7 +117,7 @@ async def test_odd_names_are_names_too() -> None:
 
 
 @asynchronous
-async def test_a_store_that_does_not_answer_keeps_nobody_waiting_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_does_not_answer_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     hub = hub_for_workers(workers={"port": 0, "state_timeout": 0.05})
 
     async def silent(*_: object) -> None:

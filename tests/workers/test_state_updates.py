@@ -63,9 +63,7 @@ def test_an_operation_changes_the_value(old: Any, operation: Any, new: Any) -> N
         (None, {"type": "set", "path": [1], "value": 1}, "set.path.invalid"),
     ],
 )
-def test_an_operation_that_cannot_be_applied_is_told_and_the_others_are_applied(
-    old: Any, operation: Any, code: str
-) -> None:
+def test_an_invalid_operation_is_reported_and_the_others_are_applied(old: Any, operation: Any, code: str) -> None:
     value, errors = apply_updates(old, [operation, {"type": "set", "path": "done", "value": True}])
     assert [(error["op_index"], error["code"]) for error in errors] == [(0, code)]
     assert value["done"] is True

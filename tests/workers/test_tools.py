@@ -77,7 +77,7 @@ def test_whatever_a_function_answers_reaches_the_agent(result: Any) -> None:
 
 
 @asynchronous
-async def test_arguments_that_do_not_fit_and_errors_are_told_to_the_agent() -> None:
+async def test_invalid_arguments_and_errors_reach_the_agent() -> None:
     hub = hub_for_workers()
     async with at_work(hub) as client, wired(hub) as worker:
         await worker.offer("a::b", request_format=SCHEMA)
@@ -150,7 +150,7 @@ async def test_plumbing_is_neither_listed_nor_callable_by_agents_but_by_workers(
 
 
 @asynchronous
-async def test_names_that_clash_are_told_apart_and_lead_to_their_own_functions() -> None:
+async def test_names_that_clash_get_suffixes_and_lead_to_their_own_functions() -> None:
     hub = hub_for_workers()
 
     @hub.tool(name="c__d")
@@ -228,7 +228,7 @@ async def test_a_workflow_calls_a_function_by_its_id_whatever_its_tool_is_called
 @pytest.mark.parametrize(
     "schema", [{"type": "object", "properties": "none"}, {"type": "nonsense"}, {"$ref": "#/nowhere"}, [], 5, True]
 )
-def test_a_schema_that_cannot_be_used_keeps_nobody_from_calling(schema: Any) -> None:
+def test_a_function_with_an_unusable_schema_can_be_called(schema: Any) -> None:
     @asynchronous
     async def scenario() -> None:
         hub = hub_for_workers()

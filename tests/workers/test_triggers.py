@@ -22,7 +22,7 @@ async def bind(wire: Wire, binding: str = "b", **more: object) -> None:
 
 
 @pytest.mark.parametrize("provider_first", [True, False])
-def test_a_binding_reaches_its_provider_whoever_comes_first(provider_first: bool) -> None:
+def test_a_binding_reaches_its_provider_in_either_order(provider_first: bool) -> None:
     @asynchronous
     async def scenario() -> None:
         hub = hub_for_workers()
@@ -54,7 +54,7 @@ async def test_a_binding_without_a_configuration_has_none() -> None:
 
 
 @asynchronous
-async def test_a_provider_hears_when_a_binding_ends_and_when_its_maker_dies() -> None:
+async def test_a_provider_is_notified_when_a_binding_ends_and_when_its_maker_disconnects() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as provider:
         await provide(provider)
@@ -103,8 +103,8 @@ async def test_what_a_provider_says_against_a_binding_reaches_its_maker_only() -
         await other.settled()
         await provider.send("triggerregistrationresult", **said)
         await provider.send("triggerregistrationresult", **said, error=error)
-        told = await binder.next("triggerregistrationresult")
-        assert told == {"type": "triggerregistrationresult", **said, "error": error}
+        received = await binder.next("triggerregistrationresult")
+        assert received == {"type": "triggerregistrationresult", **said, "error": error}
         await binder.settled()
         assert not any(message["type"] == "triggerregistrationresult" for message in binder.seen + other.seen)
         async with wired(hub) as second:
@@ -114,7 +114,7 @@ async def test_what_a_provider_says_against_a_binding_reaches_its_maker_only() -
 
 
 @asynchronous
-async def test_nobody_unbinds_or_replaces_the_binding_of_another() -> None:
+async def test_a_worker_cannot_unbind_or_replace_the_binding_of_another() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as provider, wired(hub) as binder, wired(hub) as thief:
         await provide(provider)

@@ -113,10 +113,10 @@ def test_a_function_with_such_a_schema_takes_any_object_and_keeps_its_words(sche
 
 
 @asynchronous
-async def test_schemas_that_cannot_be_used_are_told_a_few_times(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unusable_schemas_are_logged_a_few_times(caplog: pytest.LogCaptureFixture) -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker:
         await worker.offer(*(f"a::f{number}" for number in range(10)), request_format=BAD["pattern"])
-        told = [record.getMessage() for record in caplog.records if "cannot be used" in record.getMessage()]
-        assert len(told) == 3
-        assert "a::f0" in told[0]
+        received = [record.getMessage() for record in caplog.records if "cannot be used" in record.getMessage()]
+        assert len(received) == 3
+        assert "a::f0" in received[0]

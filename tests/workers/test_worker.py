@@ -50,7 +50,7 @@ async def test_what_is_offered_and_taken_back_at_once_is_not_offered(monkeypatch
 
 
 @asynchronous
-async def test_no_more_is_held_than_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_held_messages_are_limited_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("waypost.workers.worker.INTRODUCTION_TIMEOUT_S", 60)
     monkeypatch.setattr("waypost.workers.worker.MAX_HELD_MESSAGES", 10)
     hub = hub_for_workers()
@@ -61,7 +61,7 @@ async def test_no_more_is_held_than_a_number(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @asynchronous
-async def test_who_leaves_before_it_says_its_name_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_leaves_before_its_introduction_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("waypost.workers.worker.INTRODUCTION_TIMEOUT_S", 0.05)
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as other:

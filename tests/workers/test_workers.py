@@ -79,7 +79,7 @@ async def test_a_function_that_another_worker_offers_is_refused_and_the_first_ke
 
 
 @asynchronous
-async def test_nobody_takes_the_place_of_a_function_of_the_hub() -> None:
+async def test_a_function_of_the_hub_cannot_be_replaced() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker:
         await worker.send("registerfunction", id="state::get")
@@ -96,8 +96,8 @@ async def test_a_function_that_is_offered_again_is_the_newer_one() -> None:
         await worker.offer("a::b", description="old")
         await worker.send("registerfunction", id="a::b", description="new")
         await worker.settled()
-        told = {tool["name"]: tool.get("description") for tool in await client.list_tools()}
-        assert told["a__b"] == "new"
+        received = {tool["name"]: tool.get("description") for tool in await client.list_tools()}
+        assert received["a__b"] == "new"
         assert rows(hub)["functions"] == rows(hub)["tools"] == 1
 
 
@@ -120,7 +120,7 @@ async def test_a_worker_that_comes_back_with_its_token_retires_its_old_connectio
 
 
 @asynchronous
-async def test_a_wrong_token_retires_nobody() -> None:
+async def test_a_wrong_reattach_token_disconnects_no_worker() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as old, wired(hub) as thief:
         await old.offer("a::b")
@@ -141,7 +141,7 @@ async def test_a_wrong_token_retires_nobody() -> None:
 
 
 @asynchronous
-async def test_what_a_retired_connection_still_says_counts_no_more() -> None:
+async def test_messages_of_a_replaced_connection_are_ignored() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as new:
         await new.introduce("new")
@@ -160,7 +160,7 @@ async def test_what_a_retired_connection_still_says_counts_no_more() -> None:
 
 
 @asynchronous
-async def test_who_says_its_name_late_is_known_by_it_from_then_on() -> None:
+async def test_a_worker_that_introduces_itself_late_has_its_name_from_then_on() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as worker:
         await worker.send("registerfunction", id="a::b")
@@ -213,7 +213,7 @@ async def test_functions_of_one_namespace_are_not_found_from_another() -> None:
 
 
 @asynchronous
-async def test_who_wants_to_hears_of_workers_and_functions_that_come_and_go() -> None:
+async def test_triggers_fire_when_workers_and_functions_come_and_go() -> None:
     hub = hub_for_workers()
     async with at_work(hub), wired(hub) as watcher:
         await watcher.send(
@@ -230,7 +230,7 @@ async def test_who_wants_to_hears_of_workers_and_functions_that_come_and_go() ->
                 if "a::b" in [function["function_id"] for function in seen["functions"]]:
                     break
         while True:
-            heard = (await watcher.next("invokefunction", function_id="see::workers"))["data"]
-            if heard["event"] == "worker_disconnected":
+            received = (await watcher.next("invokefunction", function_id="see::workers"))["data"]
+            if received["event"] == "worker_disconnected":
                 break
-        assert heard == {"event": "worker_disconnected", "worker_id": other.id, "worker_name": "other"}
+        assert received == {"event": "worker_disconnected", "worker_id": other.id, "worker_name": "other"}

@@ -26,7 +26,7 @@ async def observe(wire: Wire, source: str, target: str, observer: str = "o", **m
 
 
 async def agree(wire: Wire, function: str, **more: Any) -> Json:
-    """Hear of an observer and have nothing against it, or something; what was heard."""
+    """Accept or refuse the next observer, as the owner of a function; the message about it."""
     added = await wire.next("observeradded", function_id=function)
     fields = {"id": added["observer"]["id"], "revision": added["revision"], "namespace": added["namespace"]}
     await wire.send("observerack", function_id=function, **{**fields, **more})
