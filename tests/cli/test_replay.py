@@ -47,7 +47,8 @@ def test_a_run_from_a_file_needs_no_hub(desk: Desk, config: Path, capsys: Captur
 
 
 @pytest.mark.parametrize(
-    ("text", "part"), [(None, "cannot be read"), ("{", "is not JSON"), ("[]", "That is no history of a run")]
+    ("text", "part"),
+    [(None, "cannot be read"), ("{", "is not JSON"), ("[]", "This is not the history of a workflow instance")],
 )
 def test_what_is_no_history_is_one_sentence(text: str | None, part: str, config: Path, capsys: Captured) -> None:
     file = config.with_name("history.json")

@@ -39,7 +39,7 @@ from waypost.workflows.executors.kind import fill_required
 from waypost.workflows.graph import mermaid
 from waypost.workflows.guards import GUARDS, CompiledGuard, GuardKind, compile_guard, register_guard, unregister_guard
 from waypost.workflows.guards.kind import Compiler, Fact, Lack, Opaque
-from waypost.workflows.replay import recorded, replay
+from waypost.workflows.replay import parse_recording, replay
 from waypost.workflows.scope import Scope, compile_template
 from waypost.workflows.simulation import ISOLATED
 
@@ -215,7 +215,7 @@ def test_a_kind_from_outside_decides_in_a_replay_whether_it_holds(slot: str, ver
         {"version": 1, "transition": "$start", "from": None, "to": "a", "by": "ann", "delta": {"said": "x"}},
         {"version": 2, "transition": "end", "from": "a", "to": "b", "by": "ann"},
     ]
-    replayed = replay(Definition("flow", definition, ISOLATED), recorded({"history": rows}))
+    replayed = replay(Definition("flow", definition, ISOLATED), parse_recording({"history": rows}))
     assert [commit.verdict for commit in replayed.commits] == ["allowed", verdict]
 
 

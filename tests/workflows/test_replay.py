@@ -12,7 +12,7 @@ from tests.workflows.conftest import ANN, OPERATOR, Bench, Json, bench, flow, mo
 from waypost.errors import WaypostError
 from waypost.workflows.definitions import Definition
 from waypost.workflows.instance import detached_caller
-from waypost.workflows.replay import Replay, recorded, replay
+from waypost.workflows.replay import Replay, parse_recording, replay
 from waypost.workflows.resources import Runs
 from waypost.workflows.simulation import ISOLATED
 
@@ -62,7 +62,7 @@ async def history(found: Bench, size: int = 12) -> Json:
 
 
 def against(data: Json, definition: Json) -> Replay:
-    return replay(Definition("flow", model(definition), ISOLATED), recorded(data))
+    return replay(Definition("flow", model(definition), ISOLATED), parse_recording(data))
 
 
 def verdicts(data: Json, definition: Json) -> dict[str, str]:
@@ -100,8 +100,13 @@ async def test_what_happened_could_happen_again_where_nothing_changed() -> None:
 
 
 CHANGES: list[tuple[str, Json, str, str]] = [
-    ("a first state", changed(initialState="small"), "$start", "It begins in small now, not in draft."),
-    ("a schema of the input", changed("inputSchema", required=["colour"]), "$start", "The input does not fit any more"),
+    ("a first state", changed(initialState="small"), "$start", "The initial state is small now, not draft."),
+    (
+        "a schema of the input",
+        changed("inputSchema", required=["colour"]),
+        "$start",
+        "The input does not match the schema any more",
+    ),
     (
         "a transition that is gone",
         changed("states", "draft", transitions={"weigh": {"target": "sized"}}),
@@ -112,13 +117,13 @@ CHANGES: list[tuple[str, Json, str, str]] = [
         "a target",
         changed("states", "draft", "transitions", "measure", target="small"),
         "measure",
-        "measure does not lead to sized any more, but to small.",
+        "measure leads to small now, not to sized.",
     ),
     (
         "an actor",
         changed("states", "sized", "transitions", "sort", actor="agent"),
         "sort",
-        "sort is not taken by itself any more.",
+        "sort is not taken automatically any more.",
     ),
     (
         "a branch",
@@ -147,7 +152,7 @@ CHANGES: list[tuple[str, Json, str, str]] = [
             },
         ),
         "sort",
-        "skip can be taken by itself now.",
+        "skip can be taken automatically now.",
     ),
     (
         "a guard",
@@ -171,7 +176,7 @@ CHANGES: list[tuple[str, Json, str, str]] = [
         "arguments",
         changed("states", "large", "transitions", "ask", inputSchema={"type": "object", "required": ["why"]}),
         "ask",
-        "The arguments do not fit any more",
+        "The arguments do not match the schema any more",
     ),
 ]
 
@@ -211,7 +216,7 @@ async def test_a_state_that_is_gone_refuses_what_led_there_and_what_led_away() -
             "sort": "refused",
             "ask": "refused",
         }
-        assert reasons(data, definition, "ask") == [{"message": "There is no state large any more."}]
+        assert reasons(data, definition, "ask") == [{"message": "The state large does not exist any more."}]
 
 
 @pytest.mark.parametrize(
@@ -272,5 +277,5 @@ async def test_the_end_by_somebody_and_by_time_are_held_against_the_definition_t
 
 @pytest.mark.parametrize("data", [None, [], {}, {"history": 1}, {"history": ["x"]}, {"history": [{"delta": 1}]}])
 def test_what_is_no_history_is_refused_in_a_sentence(data: Any) -> None:
-    with pytest.raises(WaypostError, match="That is no history of a run"):
-        recorded(data)
+    with pytest.raises(WaypostError, match="This is not the history of a workflow instance"):
+        parse_recording(data)

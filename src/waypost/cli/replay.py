@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 def run(args: Namespace) -> Output:
     """Judge every commit of the history; one that would be refused fails the command."""
-    from waypost.workflows.replay import recorded, replay
+    from waypost.workflows.replay import parse_recording, replay
 
     history = _read(args.file) if args.file is not None else _fetch(find_hub(args), args.id)
-    instance = recorded(history)
-    judged = replay(load_definition(args.config, instance.definition_id), instance)
+    recording = parse_recording(history)
+    judged = replay(load_definition(args.config, recording.definition_id), recording)
     return Output(msgspec.to_builtins(judged), "\n".join(_format(judged)), status=0 if judged.ok else 1)
 
 

@@ -1,14 +1,13 @@
-"""Whether what happened could happen again: a recorded history, commit by commit, against a definition of today.
+"""Replay: whether a recorded history could happen again, commit by commit, under another definition.
 
-What was recorded is what `runs show --json` tells. Arguments are recorded by their digest only, so a guard that looks
-at them is judged where they can be told from it, and is not known elsewhere; so is what is hidden as a secret, and the
-roles of whoever is not the one who started the run.
+The input is the output of `runs show --json`. It has only the digest of arguments, masked secrets, and the roles of the
+owner alone. Where a guard or a schema depends on anything else, the verdict is `not_known`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 import msgspec
 
@@ -22,6 +21,7 @@ from waypost.workflows.definitions import (
     START,
     TIMEOUT,
     Definition,
+    StatePlan,
     TransitionPlan,
     digest,
     with_defaults,
@@ -31,9 +31,6 @@ from waypost.workflows.guards.kind import Knowledge
 from waypost.workflows.scope import MISSING, Path, Proof, Scope
 
 Data = dict[str, Any]
-Verdict = Literal["allowed", "refused", "not_known"]
-_UNKNOWN: Final = "not known"
-
 
 Row = TypedDict(
     "Row",
@@ -50,11 +47,11 @@ Row = TypedDict(
     },
     total=False,
 )
-"""As much of a row of a history as is needed; what has an outcome of its own is no commit."""
+"""The fields of a history row that a replay reads; a row with an outcome is not a commit."""
 
 
-class Recorded(msgspec.Struct, frozen=True, rename="camel"):
-    """As much of a recorded run as is needed."""
+class Recording(msgspec.Struct, frozen=True, rename="camel"):
+    """The fields of a recorded instance that a replay reads."""
 
     history: list[Row]
     workflow_id: str = ""
@@ -65,17 +62,17 @@ class Recorded(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """What would become of a commit now."""
+    """The verdict about one commit."""
 
     version: int
     transition: str
-    verdict: Verdict
+    verdict: Literal["allowed", "refused", "not_known"]
     reasons: list[Data] = []
-    """Why not, or what is not known: `{message, guard?, operands?}` each."""
+    """Why it is refused, or what is not known: `{message, guard?, operands?}` each."""
 
 
 class Replay(msgspec.Struct, frozen=True, rename="camel"):
-    """What would become of a run now."""
+    """The verdicts about a recorded instance."""
 
     workflow_id: str
     definition_id: str
@@ -83,93 +80,63 @@ class Replay(msgspec.Struct, frozen=True, rename="camel"):
     commits: list[Commit]
 
 
-def recorded(data: Any) -> Recorded:
-    """A run as `runs show --json` tells it."""
+def parse_recording(data: Any) -> Recording:
+    """A recorded instance from the output of `runs show --json`."""
     try:
-        return msgspec.convert(data, Recorded)
+        return msgspec.convert(data, Recording)
     except msgspec.ValidationError as error:
-        raise WaypostError(f"That is no history of a run: {error}.") from None
+        raise WaypostError(f"This is not the history of a workflow instance: {error}.") from None
 
 
-def replay(definition: Definition, run: Recorded) -> Replay:
-    """Walk through a history, and say of every commit whether it could be made now."""
-    walk = _Walk(definition, run)
-    commits = [walk.step(row) for row in run.history if "outcome" not in row]
+def replay(definition: Definition, recording: Recording) -> Replay:
+    """Check every commit of a history against a definition."""
+    context: Data = {}
+    commits = []
+    for row in recording.history:
+        if "outcome" not in row:
+            commits.append(_Check(definition, recording, row, context).run())
+            context = {**context, **(row.get("delta") or {})}
     ok = all(commit.verdict != "refused" for commit in commits)
-    return Replay(run.workflow_id, definition.id, ok, commits)
+    return Replay(recording.workflow_id, definition.id, ok, commits)
 
 
-class _Walk:
-    """A run on its way through its history."""
+class _Check:
+    """Checks one commit; `context` is the context before it."""
 
-    def __init__(self, definition: Definition, run: Recorded) -> None:
+    def __init__(self, definition: Definition, recording: Recording, row: Row, context: Data) -> None:
         self._definition = definition
-        self._run = run
-        self._context: Data = {}
-
-    def step(self, row: Row) -> Commit:
-        """Judge a commit, and go on to what it left."""
-        version, move = row.get("version", 0), row.get("transition", "")
-        refusals, doubts = _Judge(self, row, version, move).judged()
-        self._context = {**self._context, **(row.get("delta") or {})}
-        if refusals:
-            return Commit(version, move, "refused", refusals)
-        return Commit(version, move, "not_known", doubts) if doubts else Commit(version, move, "allowed")
-
-    @property
-    def definition(self) -> Definition:
-        """What it is held against."""
-        return self._definition
-
-    @property
-    def given(self) -> Data:
-        """The input of the run."""
-        return self._run.input
-
-    def scope(self, row: Row, version: int, arguments: Data | None) -> Scope:
-        """What a commit could look at before it was made."""
-        return Scope(
-            self._context,
-            arguments or {},
-            self.given,
-            id=self._run.workflow_id,
-            state=str(row.get("from")),
-            version=version - 1,
-            principal=self._run.owner if self._run.owner and self.knows(row) else Principal(str(row.get("by"))),
-            evidence=[proof for proof in self._run.evidence if proof.version < version],
-        )
-
-    def knows(self, row: Row) -> bool:
-        """Whether the roles of whoever acted are known."""
-        return self._run.owner is not None and row.get("by") == self._run.owner.id
-
-
-class _Judge:
-    """One commit."""
-
-    def __init__(self, walk: _Walk, row: Row, version: int, move: str) -> None:
-        self._walk = walk
+        self._recording = recording
         self._row = row
-        self._version = version
-        self._move = move
+        self._by = str(row.get("by"))
+        self._knows_caller = recording.owner is not None and self._by == recording.owner.id
+        self._scope = Scope(
+            context,
+            {},
+            recording.input,
+            id=recording.workflow_id,
+            state=str(row.get("from")),
+            version=row.get("version", 0) - 1,
+            principal=recording.owner if recording.owner and self._knows_caller else Principal(self._by),
+            evidence=[proof for proof in recording.evidence if proof.version < row.get("version", 0)],
+        )
         self._refusals: list[Data] = []
         self._doubts: list[Data] = []
 
-    def judged(self) -> tuple[list[Data], list[Data]]:
-        """What is against the commit, and what is not known about it."""
-        source, target = self._row.get("from"), str(self._row.get("to"))
-        match self._move:
-            case name if name == START:
-                self._judge_start(target)
-            case name if name == CANCEL:
-                pass
-            case name if name == TIMEOUT:
-                self._judge_timeout(target)
-            case name if self._has_state(str(source)):
-                self._judge_move(name, str(source), target)
-        if self._move != CANCEL:
+    def run(self) -> Commit:
+        """The verdict; a refusal counts more than a doubt."""
+        move, source, target = self._row.get("transition", ""), str(self._row.get("from")), str(self._row.get("to"))
+        if move == START:
+            self._check_start(target)
+        elif move == TIMEOUT:
+            self._check_timeout(source, target)
+        elif move != CANCEL and self._has_state(source):
+            self._check_move(move, self._definition.state(source), target)
+        if move != CANCEL:
             self._has_state(target)
-        return self._refusals, self._doubts
+        version = self._row.get("version", 0)
+        if self._refusals:
+            return Commit(version, move, "refused", self._refusals)
+        return Commit(version, move, "not_known" if self._doubts else "allowed", self._doubts)
 
     def _refuse(self, message: str, **more: Any) -> None:
         if all(known["message"] != message for known in self._refusals):
@@ -179,140 +146,131 @@ class _Judge:
         self._doubts.append({"message": message, **more})
 
     def _has_state(self, name: str) -> bool:
-        found = name in self._walk.definition.names
+        found = name in self._definition.names
         if not found:
-            self._refuse(f"There is no state {name} any more.")
+            self._refuse(f"The state {name} does not exist any more.")
         return found
 
-    def _judge_start(self, target: str) -> None:
-        definition, given = self._walk.definition, self._walk.given
+    def _check_start(self, target: str) -> None:
+        definition, given = self._definition, self._recording.input
         if target != definition.initial:
-            self._refuse(f"It begins in {definition.initial} now, not in {target}.")
+            self._refuse(f"The initial state is {definition.initial} now, not {target}.")
         if definition.schema is None:
             return
         if digest(given) != self._row.get("argumentsDigest"):
-            self._doubt("The input is hidden in part, so that nobody knows whether it fits.")
+            self._doubt("The input is partly masked, so it is not known whether it matches the schema.")
         elif problems := definition.schema.problems(with_defaults(definition.input_schema, given)):
-            self._refuse(f"The input does not fit any more: {'; '.join(problems)}.")
+            self._refuse(f"The input does not match the schema any more: {'; '.join(problems)}.")
 
-    def _judge_timeout(self, target: str) -> None:
-        model = self._walk.definition.model
-        leads = model.on_timeout
+    def _check_timeout(self, source: str, target: str) -> None:
+        model = self._definition.model
         if model.timeout_ms is None:
             self._refuse("There is no timeout any more.")
-        elif (leads.target if leads is not None else str(self._row.get("from"))) != target:
+        elif (model.on_timeout.target if model.on_timeout is not None else source) != target:
             self._refuse(f"The timeout does not lead to {target} any more.")
 
-    def _judge_move(self, move: str, source: str, target: str) -> None:
-        state = self._walk.definition.state(source)
+    def _check_move(self, move: str, state: StatePlan, target: str) -> None:
         if move == ENTER:
             if state.enter is None:
-                self._refuse(f"Nothing runs any more when {source} is entered.")
+                self._refuse(f"{state.name} has no entry action any more.")
             return
         plan = state.transitions.get(move)
         if state.model.terminal or plan is None:
-            self._refuse(f"{source} has no transition {move} any more.")
+            self._refuse(f"{state.name} has no transition {move} any more.")
             return
-        arguments = self._arguments(plan)
-        self._judge_actor(plan, bool(self._row.get("chained")), chains=bool(state.chained))
-        self._judge_arguments(plan, arguments)
+        arguments = self._find_arguments(plan)
+        self._scope = self._scope.within(arguments=arguments or {})
+        chained = bool(self._row.get("chained"))
+        self._check_actor(plan, chained, chains=bool(state.chained))
+        self._check_arguments(plan, arguments)
         for guard in plan.guard_models:
-            self._judge_guard(guard, arguments)
-        if self._row.get("chained"):
-            self._judge_others([other for other in state.chained if other is not plan and other.guard_texts])
-        self._judge_target(plan, target, arguments)
+            self._check_guard(guard, arguments)
+        if chained:
+            self._check_others([other for other in state.chained if other is not plan and other.guard_texts])
+        self._check_target(plan, target, arguments)
 
-    def _judge_others(self, others: list[TransitionPlan]) -> None:
-        """Whether another transition would be taken by itself now, or could be as well, which stops a chain."""
-        scope = self._walk.scope(self._row, self._version, {})
-        for other in others:
-            truth = self._truth(other.guard_models, scope, {})
-            if truth:
-                self._refuse(f"{other.name} can be taken by itself now.")
-            elif truth is None:
-                self._doubt(f"Whether {other.name} would be taken by itself is not known.")
-
-    def _arguments(self, plan: TransitionPlan) -> Data | None:
-        """The arguments, where the digest gives them away: none at all, or those of the link as it was."""
-        scope = self._walk.scope(self._row, self._version, {})
-        prefilled = None if plan.prefill is None else plan.prefill.fill(scope)
-        schema = plan.model.input_schema
+    def _find_arguments(self, plan: TransitionPlan) -> Data | None:
+        """The arguments, if their digest shows them: none at all, or those that the link prefilled."""
+        prefilled = None if plan.prefill is None else plan.prefill.fill(self._scope)
         possible: list[Data] = [{}, *([prefilled] if isinstance(prefilled, dict) else [])]
-        for candidate in (*possible, *(with_defaults(schema, given) for given in possible)):
-            if digest(candidate) == self._row.get("argumentsDigest"):
-                return dict(candidate)
-        return None
+        possible += [with_defaults(plan.model.input_schema, given) for given in possible]
+        recorded = self._row.get("argumentsDigest")
+        return next((dict(candidate) for candidate in possible if digest(candidate) == recorded), None)
 
-    def _judge_actor(self, plan: TransitionPlan, chained: bool, *, chains: bool) -> None:
+    def _check_actor(self, plan: TransitionPlan, chained: bool, *, chains: bool) -> None:
         actor = plan.model.actor
         if chained and not chains:
-            self._refuse(f"{plan.name} is not taken by itself any more.")
-        elif not chained and chains:
-            self._refuse(f"{plan.name} is taken by itself now, not by somebody.")
+            self._refuse(f"{plan.name} is not taken automatically any more.")
+        elif chains and not chained:
+            self._refuse(f"{plan.name} is taken automatically now, not by a caller.")
         elif actor in ("human", "system") and not chained:
-            roles = self._walk.scope(self._row, self._version, {}).principal.roles
             allowed = {"human"} if actor == "human" else {"system", "admin"}
-            if not self._walk.knows(self._row):
-                self._doubt(f"{plan.name} takes the role {actor}; the roles of {self._row.get('by')} are {_UNKNOWN}.")
-            elif not allowed.intersection(roles):
-                self._refuse(f"{plan.name} takes the role {actor} now; {self._row.get('by')} does not have it.")
+            if not self._knows_caller:
+                self._doubt(f"{plan.name} requires the role {actor}; the roles of {self._by} are not known.")
+            elif not allowed.intersection(self._scope.principal.roles):
+                self._refuse(f"{plan.name} requires the role {actor} now; {self._by} lacks it.")
 
-    def _judge_arguments(self, plan: TransitionPlan, arguments: Data | None) -> None:
+    def _check_arguments(self, plan: TransitionPlan, arguments: Data | None) -> None:
         if plan.schema is None:
             return
         if arguments is None:
-            self._doubt("The arguments are known by their digest only, so that nobody knows whether they fit.")
+            self._doubt("Only the digest of the arguments is recorded; whether they match the schema is not known.")
         elif problems := plan.schema.problems(with_defaults(plan.model.input_schema, arguments)):
-            self._refuse(f"The arguments do not fit any more: {'; '.join(problems)}.")
+            self._refuse(f"The arguments do not match the schema any more: {'; '.join(problems)}.")
 
-    def _judge_guard(self, model: GuardModel, arguments: Data | None) -> None:
-        guard = compile_guard(model)
-        scope = self._walk.scope(self._row, self._version, arguments)
-        truth = self._truth([model], scope, arguments)
+    def _check_guard(self, model: GuardModel, arguments: Data | None) -> None:
+        guard, truth = compile_guard(model), self._truth([model], self._scope, arguments)
         if truth is False:
-            for reason in guard.failures(scope):
+            for reason in guard.failures(self._scope):
                 self._refuse(reason["message"], guard=reason["guard"], operands=reason["operands"])
         elif truth is None:
             self._doubt("Whether a guard holds is not known.", guard=guard.data)
 
+    def _check_others(self, others: list[TransitionPlan]) -> None:
+        """Check that no other transition of the chain could be taken: it would be taken instead, or stop the chain."""
+        scope = self._scope.within(arguments={})
+        for other in others:
+            truth = self._truth(other.guard_models, scope, {})
+            if truth:
+                self._refuse(f"{other.name} can be taken automatically now.")
+            elif truth is None:
+                self._doubt(f"Whether {other.name} would be taken automatically is not known.")
+
     def _truth(self, guards: Iterable[GuardModel], scope: Scope, arguments: Data | None) -> bool | None:
         """Whether all guards hold; None where that depends on something that is not known."""
-        knows_caller = self._walk.knows(self._row)
-        return Knowledge(scope, knows_caller, lambda path: _is_hidden(path, scope, arguments)).all_true(guards)
 
-    def _judge_target(self, plan: TransitionPlan, target: str, arguments: Data | None) -> None:
-        """Whether the transition leads where it led, of what is in the context behind it."""
+        def is_hidden(path: Path) -> bool:
+            if path.root == "arguments" and arguments is None:
+                return True
+            value = path.get(scope)
+            return value is not MISSING and _has_masked(value)
+
+        return Knowledge(scope, self._knows_caller, is_hidden).all_true(guards)
+
+    def _check_target(self, plan: TransitionPlan, target: str, arguments: Data | None) -> None:
+        """Check that the transition still leads to the recorded state, given the context after it."""
         targets = {plan.model.target, *(other for _, other in plan.branches)}
         if target not in targets:
-            self._refuse(f"{plan.name} does not lead to {target} any more, but to {' or '.join(sorted(targets))}.")
+            self._refuse(f"{plan.name} leads to {' or '.join(sorted(targets))} now, not to {target}.")
             return
-        if self._walk.definition.model.steps:
+        if self._definition.model.steps:
             return
-        scope = self._walk.scope(self._row, self._version, arguments)
-        scope.context = {**scope.context, **(self._row.get("delta") or {})}
+        scope = self._scope.within(context={**self._scope.context, **(self._row.get("delta") or {})})
+        expected = plan.model.target
         for branch in plan.model.branches:
             truth = self._truth([branch.when], scope, arguments)
             if truth is None:
                 self._doubt(f"Whether {plan.name} would lead to {branch.target} is not known.")
                 return
             if truth:
-                if branch.target != target:
-                    self._refuse(f"{plan.name} leads to {branch.target} now, not to {target}.")
-                return
-        if plan.model.target != target:
-            self._refuse(f"{plan.name} leads to {plan.model.target} now, not to {target}.")
+                expected = branch.target
+                break
+        if expected != target:
+            self._refuse(f"{plan.name} leads to {expected} now, not to {target}.")
 
 
-def _is_hidden(path: Path, scope: Scope, arguments: Data | None) -> bool:
-    if path.root == "arguments" and arguments is None:
-        return True
-    value = path.get(scope)
-    return value is not MISSING and _holds_hidden(value)
-
-
-def _holds_hidden(value: Any) -> bool:
-    if isinstance(value, dict):
-        return any(map(_holds_hidden, value.values()))
-    if isinstance(value, list):
-        return any(map(_holds_hidden, value))
+def _has_masked(value: Any) -> bool:
+    """Whether a value contains a masked secret."""
+    if isinstance(value, dict | list):
+        return any(map(_has_masked, value.values() if isinstance(value, dict) else value))
     return bool(value == HIDDEN)
