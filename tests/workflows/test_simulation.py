@@ -12,7 +12,7 @@ import pytest
 from tests.workflows.conftest import flow, model
 from waypost.capabilities.schemas.validators import Validator
 from waypost.workflows.definitions import Definition
-from waypost.workflows.samples import Interests, Maker, sampled
+from waypost.workflows.samples import Interests, SchemaSampler, sample_pattern
 from waypost.workflows.simulation import ISOLATED, Report, simulate
 
 END = {"terminal": True}
@@ -134,7 +134,7 @@ def test_a_dead_end_is_told_with_the_shortest_way_there() -> None:
 
 def test_a_state_without_ways_out_is_a_dead_end() -> None:
     report = walked({"a": {"transitions": {"go": {"target": "b"}}}, "b": {}})
-    assert report.dead_ends[0].reasons == ["No transition leads out of b that anybody could take."]
+    assert report.dead_ends[0].reasons == ["No transition out of b can be taken by a caller."]
 
 
 def test_a_timeout_leads_out_of_a_dead_end() -> None:
@@ -292,7 +292,7 @@ SCHEMAS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("schema", SCHEMAS, ids=str)
 def test_arguments_fit_their_schema(schema: dict[str, Any]) -> None:
     validator = Validator(schema)
-    made = [Maker(schema, Random(seed)).value(schema, (), 0) for seed in range(50)]
+    made = [SchemaSampler(schema, Random(seed)).value(schema, (), 0) for seed in range(50)]
     assert sum(map(validator.is_valid, made)) == 50
 
 
@@ -303,7 +303,7 @@ def test_a_schema_that_nothing_fits_is_told() -> None:
         "required": ["a"],
     }
     report = walked({"a": {"transitions": {"go": {"target": "b", "inputSchema": nothing}}}, "b": END}, walks=3)
-    assert report.dead_ends[0].reasons == ["go: No arguments could be made up that fit the schema of go."]
+    assert report.dead_ends[0].reasons == ["go: No arguments were found that match the schema of go."]
 
 
 def test_what_matters_is_handed_on_from_guards_to_where_values_come_from() -> None:
@@ -323,5 +323,5 @@ def test_what_matters_is_handed_on_from_guards_to_where_values_come_from() -> No
 @pytest.mark.parametrize("pattern", ["^ab?c*$", "[^a-z]x", "(one|two){2}", "\\w\\s\\d", ".+", "("])
 def test_a_sample_of_a_pattern_fits_it(pattern: str) -> None:
     for seed in range(10):
-        text = sampled(pattern, Random(seed))
+        text = sample_pattern(pattern, Random(seed))
         assert text == "" if pattern == "(" else re.search(pattern, text)

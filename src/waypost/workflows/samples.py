@@ -1,7 +1,7 @@
-"""Made-up values for simulations: JSON that fits a schema and makes a difference to guards and mappings.
+"""Sample values for simulations: JSON that matches a schema and makes a difference to guards and mappings.
 
-`Interests` reads off a definition which places its guards look at and what they compare them with. Through the output
-mappings that leads back to the arguments, the input and the outputs of executors, from which everything is made.
+`Interests` finds out which paths the guards of a definition read and what they compare them with. Following the output
+mappings backwards, these values are sampled for the arguments, the input and the outputs of executors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _JUNK: Final[tuple[Any, ...]] = (None, True, False, 0, 1, -1, 0.5, "", "text", [
 _MAX_TRIES: Final = 20
 _MAX_DEPTH: Final = 6
 _MAPPING_ROUNDS: Final = 4
-"""How often values are handed on through mappings: so many moves lie between an input and a guard."""
+"""How often values are propagated through mappings: the number of moves between an input and a guard."""
 _FORMATS: Final = {
     "date": "2030-01-01",
     "date-time": "2030-01-01T00:00:00Z",
@@ -47,16 +47,16 @@ _CATEGORIES: Final = {
     "CATEGORY_NOT_SPACE": "aA0_-~z",
     "CATEGORY_NOT_WORD": "-~ ",
 }
-"""Some characters of each kind, of those that are made up."""
+"""Some characters of each category."""
 
 
 def own_root(root: str, state: str, move: str) -> str:
-    """The name of a root that is another one for each move."""
+    """The name of a root; arguments and outputs have one for each move."""
     return f"{root} of {state}.{move}" if root in ("arguments", "output") else root
 
 
 class Interests:
-    """Which values make a difference, and where."""
+    """The values that make a difference to guards, by the path where they do."""
 
     def __init__(self, definition: Definition) -> None:
         self._found: dict[Place, list[Any]] = defaultdict(list)
@@ -81,7 +81,7 @@ class Interests:
                     self._add((own_root(path.root, state, move), path.keys), values)
 
     def _propagate(self, slot: Place, source: Place) -> None:
-        """What matters in a slot matters where it comes from, and the other way round."""
+        """Copy the interesting values of a slot to its source, and the other way round."""
         for one, other in ((slot, source), (source, slot)):
             for (root, keys), values in list(self._found.items()):
                 if root == one[0] and keys[: len(one[1])] == one[1]:
@@ -89,66 +89,77 @@ class Interests:
 
     def _add(self, place: Place, values: list[Any]) -> None:
         known = self._found[place]
-        known += [value for value in values if not any(_is_same(value, other) for other in known)]
+        # By type and value: to Python `True == 1`.
+        seen = [(type(value), value) for value in known]
+        known += [value for value in values if (type(value), value) not in seen]
 
     def of(self, root: str) -> dict[Keys, list[Any]]:
-        """What matters below a root, also where nothing is known of it but that it is looked at."""
+        """The interesting values below a root; an empty list for a path that is only read."""
         found: dict[Keys, list[Any]] = {keys: [] for place, keys in self._mapped if place == root}
         return {**found, **{keys: values for (place, keys), values in self._found.items() if place == root}}
 
-    def made(self, root: str, chance: Random) -> Any:
-        """A value for a root, made of nothing but what matters there."""
-        return _build_value(self.of(root), chance)
+    def sample(self, root: str, random: Random) -> Any:
+        """A value for a root with something at each interesting path."""
+        places = self.of(root)
+        built: Any = {}
+        for keys in sorted(places, key=len):
+            wanted = places[keys]
+            if random.random() >= 0.05:
+                value = random.choice(wanted if wanted and random.random() < 0.85 else _JUNK)
+                built = _put(built, keys, value)
+        return built
 
-    def fitting(self, schema: Data | None, root: str, chance: Random) -> Data | None:
-        """An object for a root that fits a schema; none when none was found."""
+    def sample_object(self, schema: Data | None, root: str, random: Random) -> Data | None:
+        """An object for a root that matches a schema; None if none was found."""
         if schema is None:
-            made = self.made(root, chance)
-            return made if isinstance(made, dict) else {}
+            sampled = self.sample(root, random)
+            return sampled if isinstance(sampled, dict) else {}
         validator, places = Validator(schema), self.of(root)
         for _ in range(_MAX_TRIES):
-            made = Maker(schema, chance, places).value(schema, (), 0)
-            if isinstance(made, dict) and validator.is_valid(made):
-                return made
+            sampled = SchemaSampler(schema, random, places).value(schema, (), 0)
+            if isinstance(sampled, dict) and validator.is_valid(sampled):
+                return sampled
         return None
 
 
-class Maker:
-    """Makes values that mostly fit a schema."""
+class SchemaSampler:
+    """Samples values that mostly match a schema; the caller validates them."""
 
-    def __init__(self, root: Data, chance: Random, places: dict[Keys, list[Any]] | None = None) -> None:
+    def __init__(self, root: Data, random: Random, places: dict[Keys, list[Any]] | None = None) -> None:
         self._root = root
-        self._chance = chance
+        self._random = random
         self._places = places or {}
 
     def value(self, schema: Any, keys: Keys, depth: int) -> Any:
         """A value for a part of the schema."""
-        chance = self._chance
+        random = self._random
         if not isinstance(schema, dict):
-            return chance.choice(_JUNK)
+            return random.choice(_JUNK)
         wanted = self._places.get(keys)
-        if wanted and chance.random() < 0.75 and (fitting := _select_valid(schema, wanted)):
-            return chance.choice(fitting)
+        if wanted and random.random() < 0.75:
+            validator = Validator({key: part for key, part in schema.items() if key != "$ref"})
+            if valid := [value for value in wanted if validator.is_valid(value)]:
+                return random.choice(valid)
         schema = self._flatten(schema, depth)
         if "const" in schema:
             return schema["const"]
         if schema.get("enum"):
-            return chance.choice(schema["enum"])
-        if "default" in schema and chance.random() < 0.3:
+            return random.choice(schema["enum"])
+        if "default" in schema and random.random() < 0.3:
             return schema["default"]
         kind = schema.get("type", "object" if "properties" in schema else None)
         if isinstance(kind, list):
-            kind = chance.choice(kind)
+            kind = random.choice(kind)
         return self._of_kind(kind, schema, keys, depth)
 
     def _flatten(self, schema: Data, depth: int) -> Data:
-        """A schema with what it refers to and what it is put together from, one way of several."""
+        """A schema merged with what it refers to and with its parts: all of `allOf`, one of `oneOf` and `anyOf`."""
         if depth > _MAX_DEPTH:
             return schema
         parts = [schema]
         if isinstance(reference := schema.get("$ref"), str):
             parts.append(self._flatten(self._resolve_reference(reference), depth + 1))
-        chosen = [self._chance.choice(schema[word]) for word in ("oneOf", "anyOf") if schema.get(word)]
+        chosen = [self._random.choice(schema[word]) for word in ("oneOf", "anyOf") if schema.get(word)]
         parts += [self._flatten(part, depth + 1) for part in chosen if isinstance(part, dict)]
         parts += [self._flatten(part, depth + 1) for part in schema.get("allOf", ()) if isinstance(part, dict)]
         return _merge_schemas(parts) if parts[1:] else schema
@@ -166,14 +177,14 @@ class Maker:
             case "array":
                 return self._array(schema, keys, depth)
             case "string":
-                return text_for(schema, self._chance)
+                return _sample_text(schema, self._random)
             case "integer" | "number":
-                return _sample_number(schema, self._chance, whole=kind == "integer")
+                return _sample_number(schema, self._random, whole=kind == "integer")
             case "boolean":
-                return self._chance.random() < 0.5
+                return self._random.random() < 0.5
             case "null":
                 return None
-        return self._chance.choice(_JUNK)
+        return self._random.choice(_JUNK)
 
     def _object(self, schema: Data, keys: Keys, depth: int) -> Data:
         required = schema.get("required", ())
@@ -181,38 +192,38 @@ class Maker:
         return {
             name: self.value(part, (*keys, name), depth + 1)
             for name, part in properties.items()
-            if name in required or (depth < _MAX_DEPTH and self._chance.random() < 0.6)
+            if name in required or (depth < _MAX_DEPTH and self._random.random() < 0.6)
         }
 
     def _array(self, schema: Data, keys: Keys, depth: int) -> list[Any]:
         least = schema.get("minItems", 0)
         most = schema.get("maxItems", least + 2) if depth < _MAX_DEPTH else least
-        size = self._chance.randint(least, max(least, min(most, least + 2)))
+        size = self._random.randint(least, max(least, min(most, least + 2)))
         return [self.value(schema.get("items", {}), (*keys, place), depth + 1) for place in range(size)]
 
 
-def text_for(schema: Data, chance: Random) -> str:
-    """A text that fits what a schema says about texts."""
+def _sample_text(schema: Data, random: Random) -> str:
+    """A text that matches the format, the pattern or the lengths of a schema."""
     known = _FORMATS.get(schema.get("format", ""))
     if known is not None:
         return known
     if "pattern" in schema:
-        return sampled(schema["pattern"], chance)
+        return sample_pattern(schema["pattern"], random)
     least, most = int(schema.get("minLength", 0)), int(schema.get("maxLength", 1000))
-    text: str = chance.choice(("text", "another", "x"))
+    text: str = random.choice(("text", "another", "x"))
     return (text * (least // len(text) + 1))[: min(max(least, len(text)), most)]
 
 
-def sampled(pattern: str, chance: Random | None = None) -> str:
-    """A text that fits a regular expression, as far as Python reads it."""
+def sample_pattern(pattern: str, random: Random | None = None) -> str:
+    """A text that matches a regular expression; empty if Python cannot parse it."""
     try:
         tree = importlib.import_module("re._parser").parse(pattern)
     except (re.error, RecursionError):
         return ""
-    return "".join(_sample_tokens(tree, chance or Random(0)))  # noqa: S311  # it is about chance, not about secrets
+    return "".join(_sample_tokens(tree, random or Random(0)))  # noqa: S311  # nothing secret depends on it
 
 
-def _sample_tokens(tree: Any, chance: Random) -> Iterator[str]:
+def _sample_tokens(tree: Any, random: Random) -> Iterator[str]:
     for code, argument in tree:
         match str(code):
             case "LITERAL":
@@ -222,26 +233,26 @@ def _sample_tokens(tree: Any, chance: Random) -> Iterator[str]:
             case "ANY":
                 yield "a"
             case "IN":
-                yield _sample_class(argument, chance)
+                yield _sample_class(argument, random)
             case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
                 least, most, inner = argument
-                for _ in range(chance.randint(least, min(int(most), least + 2))):
-                    yield from _sample_tokens(inner, chance)
+                for _ in range(random.randint(least, min(int(most), least + 2))):
+                    yield from _sample_tokens(inner, random)
             case "SUBPATTERN":
-                yield from _sample_tokens(argument[-1], chance)
+                yield from _sample_tokens(argument[-1], random)
             case "BRANCH":
-                yield from _sample_tokens(chance.choice(argument[1]), chance)
+                yield from _sample_tokens(random.choice(argument[1]), random)
 
 
-def _sample_class(members: Any, chance: Random) -> str:
+def _sample_class(members: Any, random: Random) -> str:
     """A character of a class."""
     if str(members[0][0]) == "NEGATE":
         others = [letter for letter in _LETTERS if not any(_is_in(letter, *member) for member in members[1:])]
-        return chance.choice(others) if others else ""
-    code, argument = chance.choice(members)
+        return random.choice(others) if others else ""
+    code, argument = random.choice(members)
     match str(code):
         case "RANGE":
-            return chr(chance.randint(*argument))
+            return chr(random.randint(*argument))
         case "CATEGORY":
             return _CATEGORIES.get(str(argument), "a")[0]
         case _:
@@ -258,31 +269,19 @@ def _is_in(letter: str, code: Any, argument: Any) -> bool:
             return bool(ord(letter) == argument)
 
 
-def _sample_number(schema: Data, chance: Random, *, whole: bool) -> float:
+def _sample_number(schema: Data, random: Random, *, whole: bool) -> float:
     least = schema.get("minimum", schema.get("exclusiveMinimum", -1) + ("exclusiveMinimum" in schema))
     most = schema.get("maximum", schema.get("exclusiveMaximum", least + 101) - ("exclusiveMaximum" in schema))
     step = schema.get("multipleOf")
     if step:
-        return step * chance.randint(-(-least // step), max(-(-least // step), most // step))  # type: ignore[no-any-return]
-    if whole or chance.random() < 0.5:
-        return chance.randint(int(-(-least // 1)), int(max(least, most // 1)))
-    return round(chance.uniform(least, max(least, most)), 3)
-
-
-def _build_value(places: dict[Keys, list[Any]], chance: Random) -> Any:
-    """A value in which there is something at each of the places."""
-    built: Any = {}
-    for keys in sorted(places, key=len):
-        wanted = places[keys]
-        if chance.random() < 0.05:
-            continue
-        value = chance.choice(wanted if wanted and chance.random() < 0.85 else _JUNK)
-        built = _put(built, keys, value)
-    return built
+        return step * random.randint(-(-least // step), max(-(-least // step), most // step))  # type: ignore[no-any-return]
+    if whole or random.random() < 0.5:
+        return random.randint(int(-(-least // 1)), int(max(least, most // 1)))
+    return round(random.uniform(least, max(least, most)), 3)
 
 
 def _put(holder: Any, keys: Keys, value: Any) -> Any:
-    """The holder with a value at a place; what is in the way makes room."""
+    """The holder with a value at a path; what is in the way is replaced."""
     if not keys:
         return value
     key, *rest = keys
@@ -297,7 +296,7 @@ def _put(holder: Any, keys: Keys, value: Any) -> Any:
 
 
 def _mappings(output: Data, state: str, move: str) -> Iterator[tuple[Place, Place]]:
-    """Which slot of the context comes from where."""
+    """The slots of the context, each with a path that it is computed from."""
     for slot, value in output.items():
         for text in _paths_in(value):
             path = parse_path(text)
@@ -313,7 +312,7 @@ def _paths_in(value: Any) -> Iterator[str]:
 
 
 def _find_operands(node: Node) -> Iterator[tuple[Path, list[Any]]]:
-    """The places an expression looks at, with values that make a difference there."""
+    """The paths that an expression reads, with values that make a difference there."""
     match node:
         case Path():
             yield node, [True, False]
@@ -335,7 +334,7 @@ _VALUES_AROUND: Final[dict[str, Callable[[Any], list[Any]]]] = {
     "contains": lambda value: [[value], [], value if isinstance(value, str) else [value, value]],
     "in": lambda value: [*value, "another"] if isinstance(value, list) else [value, ""],
     "starts_with": lambda value: [value, f"{value}x", "another"],
-    "matches": lambda value: [sampled(str(value)), f"{sampled(str(value))}!", "!"],
+    "matches": lambda value: [sample_pattern(str(value)), f"{sample_pattern(str(value))}!", "!"],
 }
 
 
@@ -349,11 +348,6 @@ def _values_around(op: str, value: Any) -> list[Any]:
     return [value, f"{value}~", ""] if isinstance(value, str) else [value, "another"]
 
 
-def _select_valid(schema: Data, values: list[Any]) -> list[Any]:
-    validator = Validator({key: part for key, part in schema.items() if key != "$ref"})
-    return [value for value in values if validator.is_valid(value)]
-
-
 def _merge_schemas(parts: list[Data]) -> Data:
     merged: Data = {}
     for part in parts:
@@ -365,7 +359,3 @@ def _merge_schemas(parts: list[Data]) -> Data:
         if required:
             merged["required"] = required
     return merged
-
-
-def _is_same(left: Any, right: Any) -> bool:
-    return type(left) is type(right) and bool(left == right)

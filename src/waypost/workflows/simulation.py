@@ -1,7 +1,8 @@
-"""Walking through a workflow at random, with nothing outside touched, to see where it leads and where it ends.
+"""Simulation: random walks through a workflow, to find the states that are never reached and those that cannot be left.
 
-Guards, branches, schemas, chains and mappings are the real ones. What executors would give is made up, people approve
-or reject by chance, and whoever acts has some of the roles that the definition knows. A seed makes it the same again.
+Guards, branches, schemas, chains and mappings are the real ones. Nothing outside is called: the outputs of executors
+are sampled (`samples`), approvers decide at random, and callers have random roles of those that the definition names.
+The same seed gives the same walks.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ from waypost.workflows.transitions import choose_chained
 
 WALKS: Final = 200
 STEPS: Final = 50
-_TRIES: Final = 12
-"""How often a transition is tried with other arguments before another one is."""
-_PERSISTENT: Final = 300
-"""How often each is tried before a state counts as a dead end."""
-_REJECTS: Final = 0.25
-_TIMES_OUT: Final = 0.03
+_MAX_TRIES: Final = 12
+"""How often a transition is tried with other arguments before the next transition is tried."""
+_MAX_LAST_TRIES: Final = 300
+"""How often each transition is tried before a state counts as a dead end."""
+_REJECTION_RATE: Final = 0.25
+_TIMEOUT_RATE: Final = 0.03
 _PEOPLE: Final = ("ann", "bob", "cid", "dot")
 
 Data = dict[str, Any]
 
 
 class Trouble(msgspec.Struct, frozen=True, rename="camel"):
-    """A place where a walk came to a stop, why, and how it got there."""
+    """A state in which a walk stopped, the reasons, and the moves that led there."""
 
     state: str
     reasons: list[str]
@@ -53,7 +54,7 @@ class Trouble(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Untaken(msgspec.Struct, frozen=True, rename="camel"):
-    """A transition that no walk took, and why not where it was tried."""
+    """A transition that no walk took, and the last reason for a refusal if it was tried."""
 
     state: str
     transition: str
@@ -61,7 +62,7 @@ class Untaken(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the walks found."""
+    """The result of all walks."""
 
     workflow: str
     walks: int
@@ -69,31 +70,29 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     seed: int
     ok: bool
     states: dict[str, int]
-    """How often each state was come to."""
+    """How often each state was entered."""
     endings: dict[str, int]
-    """How many walks ended in which way; `open` are those that could have gone on."""
+    """The number of walks by how they ended; `open` walks reached the limit of decisions."""
     never_reached: list[str]
     unreachable: list[str]
-    """States that no transition leads to, whatever the guards say."""
+    """States that no transition leads to, even if all guards held."""
     never_taken: list[Untaken]
     dead_ends: list[Trouble]
     chain_failures: list[Trouble]
 
 
-async def _nothing(*given: Any, **more: Any) -> Any:
-    raise ExecutorFailed("Nothing outside is touched here.")
+def _refuse_call(*given: Any, **more: Any) -> Any:
+    raise ExecutorFailed("A simulation does not call anything outside.")
 
 
-def _nowhere(*given: Any) -> Any:
-    raise ExecutorFailed("Nothing outside is touched here.")
-
-
-ISOLATED: Final = ExecutorContext(connections=dict, egress=_nowhere, invoke=_nothing, call_upstream=_nothing)
-"""Surroundings in which a definition can be made ready, and nothing can be reached."""
+ISOLATED: Final = ExecutorContext(
+    connections=dict, egress=_refuse_call, invoke=_refuse_call, call_upstream=_refuse_call
+)
+"""The context to compile a definition in that is not going to run."""
 
 
 def simulate(definition: Definition, *, walks: int = WALKS, steps: int = STEPS, seed: int = 0) -> Report:
-    """Walk through a definition so many times, so many decisions each."""
+    """Walk through a definition `walks` times, with at most `steps` decisions each."""
     simulation = Simulation(definition, seed)
     for number in range(1, walks + 1):
         simulation.walk(number, steps)
@@ -101,12 +100,12 @@ def simulate(definition: Definition, *, walks: int = WALKS, steps: int = STEPS, 
 
 
 class Simulation:
-    """All walks through one definition."""
+    """The walks through one definition, and what they found so far."""
 
     def __init__(self, definition: Definition, seed: int = 0) -> None:
         self._definition = definition
         self._seed = seed
-        self._chance = Random(seed)  # noqa: S311  # it is about chance, not about secrets
+        self._random = Random(seed)  # noqa: S311  # nothing secret depends on it
         self._interests = Interests(definition)
         self._cast = _Cast(definition)
         self._states: Counter[str] = Counter()
@@ -116,166 +115,145 @@ class Simulation:
         self._dead_ends: dict[str, Trouble] = {}
         self._failures: dict[str, Trouble] = {}
         self._trail: list[Data] = []
-        self._halted: Instance
-        """The instance whose chain did not go on."""
 
     def walk(self, number: int, steps: int) -> None:
         """Walk once, from the start."""
         self._trail = []
-        given = self._interests.fitting(self._definition.input_schema, "input", self._chance)
-        instance, _ = transitions.create_instance(
-            self._definition, given or {}, self._cast.anybody(self._chance), "wf_simulated"
-        )
+        given = self._interests.sample_object(self._definition.input_schema, "input", self._random)
+        owner = self._cast.sample(self._random)
+        instance, _ = transitions.create_instance(self._definition, given or {}, owner, "wf_simulated")
         self._states[instance.state.name] += 1
         for _ in range(steps):
-            settled = self._settled(instance)
-            if isinstance(settled, str):
-                self._note(self._failures, self._halted, number, [settled])
+            instance, reason = self._follow_chain(instance)
+            if reason:
+                self._note(self._failures, instance, number, [reason])
                 self._endings["chain_failed"] += 1
                 return
-            instance = settled
             if instance.is_over:
                 self._endings[instance.body.outcome] += 1
                 return
+            # A shorter way to a known dead end is worth many more tries, a longer one is not.
+            known = self._dead_ends.get(instance.state.name)
+            last_tries = _MAX_LAST_TRIES if known is None or len(self._trail) < len(known.steps) else 0
             moved = (
-                self._timed_out(instance)
-                or self._decided(instance)
-                or self._timed_out(instance, surely=True)
-                or self._decided(instance, self._patience(instance))
+                self._time_out(instance, _TIMEOUT_RATE)
+                or self._decide(instance, _MAX_TRIES)
+                or self._time_out(instance, 1.0)
+                or self._decide(instance, last_tries)
             )
             if moved is None:
-                self._note(self._dead_ends, instance, number, self._reasons(instance))
+                name = instance.state.name
+                moves = [plan.name for plan in _open_transitions(instance)]
+                reasons = [f"{move}: {self._refused.get((name, move), 'it cannot be taken')}" for move in moves]
+                reasons = reasons or [f"No transition out of {name} can be taken by a caller."]
+                self._note(self._dead_ends, instance, number, reasons)
                 self._endings["dead_end"] += 1
                 return
             instance = moved
         self._endings["open"] += 1
 
-    def _patience(self, instance: Instance) -> int:
-        """How often to try once more before a walk counts as stuck: often, where that would be news."""
-        known = self._dead_ends.get(instance.state.name)
-        return _PERSISTENT if known is None or len(self._trail) < len(known.steps) else 0
-
     def _note(self, where: dict[str, Trouble], instance: Instance, number: int, reasons: list[str]) -> None:
-        """Remember the shortest way to a trouble."""
-        known = where.get(instance.state.name)
+        """Keep the shortest way to a trouble."""
+        name, body = instance.state.name, instance.body
+        known = where.get(name)
         if known is None or len(self._trail) < len(known.steps):
-            body = instance.body
-            where[instance.state.name] = Trouble(
-                instance.state.name, reasons, body.context, number, body.input, list(self._trail)
-            )
+            where[name] = Trouble(name, reasons, body.context, number, body.input, list(self._trail))
 
-    def _reasons(self, instance: Instance) -> list[str]:
-        name = instance.state.name
-        open_to = [plan.name for plan in instance.state.transitions.values() if plan.model.actor != "deterministic"]
-        if not open_to:
-            return [f"No transition leads out of {name} that anybody could take."]
-        return [f"{move}: {self._refused.get((name, move), 'it cannot be taken')}" for move in open_to]
-
-    def _settled(self, instance: Instance) -> Instance | str:
-        """The instance where somebody has to decide; or why its chain does not go on."""
+    def _follow_chain(self, instance: Instance) -> tuple[Instance, str]:
+        """Follow the chain until a caller has to decide; the text is why it stopped earlier, or empty."""
         hops = 0
         while instance.body.pending and not instance.is_over:
-            by = self._cast.everybody
+            by = self._cast.complete
             if instance.body.pending == "enter":
-                instance = self._taken_by(instance, ENTER, {}, by, chained=True)
+                instance = self._take(instance, ENTER, {}, by, chained=True)
                 continue
-            self._halted = instance
             if hops >= self._definition.max_chain_depth:
-                return f"The chain stopped after {hops} transitions, the limit that maxChainDepth sets."
+                return instance, f"The chain stopped after {hops} transitions, the limit that maxChainDepth sets."
             move = choose_chained(instance, by)
             if isinstance(move, dict):
-                return str(move["message"])
-            instance = self._taken_by(instance, move, {}, by, chained=True)
+                return instance, str(move["message"])
+            instance = self._take(instance, move, {}, by, chained=True)
             hops += 1
-        return instance
+        return instance, ""
 
-    def _timed_out(self, instance: Instance, *, surely: bool = False) -> Instance | None:
+    def _time_out(self, instance: Instance, rate: float) -> Instance | None:
         leads = self._definition.model.on_timeout
-        if leads is None or not (surely or self._chance.random() < _TIMES_OUT):
+        if leads is None or (rate < 1 and self._random.random() >= rate):
             return None
-        self._arrived(instance, TIMEOUT, leads.target)
+        self._record_move(instance, TIMEOUT, leads.target)
         return transitions.interrupt(instance, leads.target, TIMEOUT, "", "timed_out", 0.0).instance
 
-    def _decided(self, instance: Instance, tries: int = _TRIES) -> Instance | None:
-        """The instance after somebody took a transition; none when no transition can be taken."""
-        for plan in self._in_some_order(instance):
+    def _decide(self, instance: Instance, tries: int) -> Instance | None:
+        """The instance after a caller took a transition; None if no transition could be taken."""
+        plans = _open_transitions(instance)
+        self._random.shuffle(plans)
+        if self._random.random() < 0.5:  # prefer what was taken least, without repeating the same order each time
+            plans.sort(key=lambda plan: self._taken[instance.state.name, plan.name])
+        for plan in plans:
             for attempt in range(tries):
-                by = self._cast.everybody if attempt == 0 else self._cast.anybody(self._chance)
+                by = self._cast.complete if attempt == 0 else self._cast.sample(self._random)
                 try:
-                    arguments = self._allowed(instance, plan, by)
+                    arguments = self._sample_arguments(instance, plan, by)
                 except WorkflowRefused as refused:
                     self._refused[instance.state.name, plan.name] = refused.message
                     continue
-                return self._taken_by(instance, plan.name, arguments, by)
+                return self._take(instance, plan.name, arguments, by)
         return None
 
-    def _in_some_order(self, instance: Instance) -> list[TransitionPlan]:
-        """The transitions that somebody could take, mostly with those in front that nobody took yet."""
-        plans = [plan for plan in instance.state.transitions.values() if plan.model.actor != "deterministic"]
-        self._chance.shuffle(plans)
-        if self._chance.random() < 0.5:
-            plans.sort(key=lambda plan: self._taken[instance.state.name, plan.name])
-        return plans
-
-    def _allowed(self, instance: Instance, plan: TransitionPlan, by: Principal) -> Data:
+    def _sample_arguments(self, instance: Instance, plan: TransitionPlan, by: Principal) -> Data:
+        """Arguments with which a caller may take a transition; raises `WorkflowRefused` if it may not."""
         transitions.find_legal_transition(instance, instance.version, plan.name, by)
         root = own_root("arguments", instance.state.name, plan.name)
-        made = self._interests.fitting(plan.model.input_schema, root, self._chance)
-        if made is None:
-            raise WorkflowRefused(f"No arguments could be made up that fit the schema of {plan.name}.")
-        return transitions.check_arguments(instance, plan, by, made)
+        sampled = self._interests.sample_object(plan.model.input_schema, root, self._random)
+        if sampled is None:
+            raise WorkflowRefused(f"No arguments were found that match the schema of {plan.name}.")
+        return transitions.check_arguments(instance, plan, by, sampled)
 
-    def _taken_by(
+    def _take(
         self, instance: Instance, move: str, arguments: Data, by: Principal, *, chained: bool = False
     ) -> Instance:
-        """The instance after a move, with what it runs made up; the same one where people reject it."""
+        """The instance after a move with a sampled output; unchanged if the approvers reject the move."""
         action = instance.state.actions[move]
         pending_move = PendingMove(kind="executing", move=move, by=by, key="", arguments=arguments, chained=chained)
         if action.human is not None:
-            if self._chance.random() < _REJECTS:
+            if self._random.random() < _REJECTION_RATE:
                 self._trail.append({"transition": move, "from": instance.state.name, "outcome": "rejected"})
                 return instance
-            pending_move = msgspec.structs.replace(pending_move, approval=_approved(action.human))
-        output = self._output(instance, move, action)
-        proof = None if action.runs is None else self._cast.proof(instance, move)
+            pending_move = msgspec.structs.replace(pending_move, approval=_approve(action.human))
+        output = self._sample_output(instance, move, action)
+        proof = None if action.runs is None else self._cast.find_proof(instance, move)
         after = transitions.apply_transition(instance, pending_move, output, 0.0, proof).instance
-        self._arrived(instance, move, after.state.name, arguments)
+        self._record_move(instance, move, after.state.name, arguments)
         return after
 
-    def _arrived(self, instance: Instance, move: str, target: str, arguments: Data | None = None) -> None:
+    def _record_move(self, instance: Instance, move: str, target: str, arguments: Data | None = None) -> None:
         step: Data = {"transition": move, "from": instance.state.name, "to": target}
         self._trail.append({**step, "arguments": arguments} if arguments else step)
         self._taken[instance.state.name, move] += 1
         if move != ENTER:
             self._states[target] += 1
 
-    def _output(self, instance: Instance, move: str, action: Action) -> Any:
-        """What an executor could give."""
+    def _sample_output(self, instance: Instance, move: str, action: Action) -> Any:
+        """An output that the executor could have."""
         if action.is_pure:
             return {} if action.kind == "noop" else None
-        made = self._interests.made(own_root("output", instance.state.name, move), self._chance)
+        sampled = self._interests.sample(own_root("output", instance.state.name, move), self._random)
         if action.kind == "step":
-            return self._step_output(instance, made)
+            return self._sample_step(instance, sampled)
         fixed: Data = {}
         if action.human is not None:
             fixed = {"requestId": "ap_simulated", "queue": action.human.queue, "status": "approved", "approved": True}
         elif action.child is not None:
             fixed = {"workflowId": "wf_child", "outcome": "succeeded"}
-        return {**made, **fixed} if isinstance(made, dict) else fixed or made
+        return {**sampled, **fixed} if isinstance(sampled, dict) else fixed or sampled
 
-    def _step_output(self, instance: Instance, made: Any) -> Done:
-        step = next(
-            one
-            for name, one in zip(self._definition.names, self._definition.model.steps, strict=False)
-            if name == instance.state.name
-        )
-        branch = self._chance.choice([ON_SUCCESS, ON_ERROR, *(route.branch for route in step.routes)])
-        if branch == ON_ERROR:
-            return Done("failed", None, ON_ERROR, "made up")
-        return Done("succeeded", made, branch)
+    def _sample_step(self, instance: Instance, output: Any) -> Done:
+        step = self._definition.model.steps[self._definition.names.index(instance.state.name)]
+        branch = self._random.choice([ON_SUCCESS, ON_ERROR, *(route.branch for route in step.routes)])
+        return Done("failed", None, ON_ERROR, "simulated") if branch == ON_ERROR else Done("succeeded", output, branch)
 
     def report(self, walks: int, steps: int) -> Report:
-        """What the walks so far found."""
+        """The result of the walks so far."""
         definition = self._definition
         reachable = _reachable(definition)
         never_reached = [name for name in definition.names if name in reachable and not self._states[name]]
@@ -301,7 +279,7 @@ class Simulation:
 
 
 class _Cast:
-    """Who acts, and what their acts are evidence of."""
+    """The callers of a simulation, and the evidence that their moves leave."""
 
     def __init__(self, definition: Definition) -> None:
         roles, permissions = {HUMAN, SYSTEM}, set[str]()
@@ -312,16 +290,16 @@ class _Cast:
                     roles |= {one.name for one in found if one.what == "role"}
                     permissions |= {one.name for one in found if one.what == "permission"}
         self._roles, self._permissions = sorted(roles), sorted(permissions)
-        self.everybody = Principal("ann", tuple(self._roles), tuple(self._permissions))
+        self.complete = Principal("ann", tuple(self._roles), tuple(self._permissions))
         self._proofs: dict[tuple[str, str], str | None] = {}
 
-    def anybody(self, chance: Random) -> Principal:
-        """Somebody with some of the roles and permissions there are."""
-        roles = tuple(role for role in self._roles if chance.random() < 0.6)
-        permissions = tuple(one for one in self._permissions if chance.random() < 0.6)
-        return Principal(chance.choice(_PEOPLE), roles, permissions)
+    def sample(self, random: Random) -> Principal:
+        """A caller with some of the roles and permissions that the definition names."""
+        roles = tuple(role for role in self._roles if random.random() < 0.6)
+        permissions = tuple(one for one in self._permissions if random.random() < 0.6)
+        return Principal(random.choice(_PEOPLE), roles, permissions)
 
-    def proof(self, instance: Instance, move: str) -> str | None:
+    def find_proof(self, instance: Instance, move: str) -> str | None:
         """The kind of evidence that the executor of a move leaves."""
         place = (instance.state.name, move)
         if place not in self._proofs:
@@ -340,8 +318,13 @@ def _possessions(guard: GuardModel) -> Iterator[Has]:
         yield from (fact.atom for way in ways_of(guard, True) for fact in way if isinstance(fact.atom, Has))
 
 
-def _approved(human: Human) -> Approval:
-    """What people were asked, with as many of them as it takes."""
+def _open_transitions(instance: Instance) -> list[TransitionPlan]:
+    """The transitions that a caller could take."""
+    return [plan for plan in instance.state.transitions.values() if plan.model.actor != "deterministic"]
+
+
+def _approve(human: Human) -> Approval:
+    """An approval by as many people as it needs."""
     people = [f"{_PEOPLE[place % len(_PEOPLE)]}{place // len(_PEOPLE) or ''}" for place in range(human.approvals)]
     return Approval(
         id="ap_simulated",
@@ -358,7 +341,7 @@ def _approved(human: Human) -> Approval:
 
 
 def _reachable(definition: Definition) -> set[str]:
-    """The states that some transition, branch or timeout leads to, from the first on."""
+    """The states that a path of transitions, branches and the timeout leads to."""
     leads = definition.model.on_timeout
     waiting = [definition.initial, *([leads.target] if leads is not None else [])]
     found: set[str] = set()
