@@ -69,7 +69,7 @@ async def test_a_hub_that_had_neither_workflows_nor_documents_notices_the_first_
     async with both(tmp_path, postgres_url) as (one, other):
         assert not other.runtime.has_workflows
         model = Workflow(initial_state="s", states={"s": State(terminal=True)})
-        await one.workflows.creating.create("release", model)
+        await one.workflows.stored.create("release", model)
         await one.documents.skills.register("team/x", "# X\n\nText.", OPERATOR)
         await until(has(other, Kind.TOOL, "workflow:release"))
         await until(has(other, Kind.RESOURCE, "iii://team/x"))

@@ -46,7 +46,7 @@ async def leave(path: Path, *, workflow: bool = False, skill: bool = False) -> N
     async with connect(hub):
         await hub.store.open()
         if workflow:
-            await hub.workflows.creating.create("kept", FLOW)
+            await hub.workflows.stored.create("kept", FLOW)
         if skill:
             await hub.documents.skills.register("mail", "# Mail")
     await hub.stop()

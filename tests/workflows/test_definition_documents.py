@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.workflows.conftest import flow, model
 from waypost.config.models import Workflow
 from waypost.errors import WorkflowRefused
-from waypost.workflows.stored_definitions import duplicated, exported, imported
+from waypost.workflows.stored_definitions import copy_definition, from_document, to_document
 
 NO_DOCUMENTS: list[Any] = [{}, [], None, "x", 1]
 STEPS = {
@@ -63,9 +63,9 @@ STATES = flow(
 def test_what_is_written_out_and_read_in_is_the_same(written: Any) -> None:
     workflow = model(written)
 
-    document = json.loads(json.dumps(exported("Tech News", workflow)))
+    document = json.loads(json.dumps(to_document("Tech News", workflow)))
 
-    assert imported(document) == ("Tech News", workflow)
+    assert from_document(document) == ("Tech News", workflow)
 
 
 @given(
@@ -80,17 +80,17 @@ def test_what_is_written_out_and_read_in_is_the_same(written: Any) -> None:
     )
 )
 def test_any_workflow_survives_the_way_out_and_in(workflow: Workflow) -> None:
-    assert imported(msgspec.json.decode(msgspec.json.encode(exported("x", workflow)))) == ("x", workflow)
+    assert from_document(msgspec.json.decode(msgspec.json.encode(to_document("x", workflow)))) == ("x", workflow)
 
 
 def test_a_document_has_a_version_the_workflow_and_its_steps() -> None:
-    document = exported("Tech News", model(STEPS))
+    document = to_document("Tech News", model(STEPS))
 
     assert set(document) == {"version", "workflow", "steps"}
     assert document["version"] == 1
     assert document["workflow"]["name"] == "Tech News"
     assert [step["skill"] for step in document["steps"]] == ["rss_collector", "llm_transform", None]
-    assert exported("x", model(STATES))["workflow"]["states"].keys() == {"draft", "sent"}
+    assert to_document("x", model(STATES))["workflow"]["states"].keys() == {"draft", "sent"}
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_document_has_a_version_the_workflow_and_its_steps() -> None:
 )
 def test_what_cannot_be_read_in_is_refused_in_a_sentence(data: Any, sentence: str) -> None:
     with pytest.raises(WorkflowRefused) as refused:
-        imported(data)
+        from_document(data)
 
     assert refused.value.message.startswith(sentence)
     assert refused.value.code == "INVALID_DEFINITION"
@@ -130,7 +130,7 @@ def test_what_cannot_be_read_in_is_refused_in_a_sentence(data: Any, sentence: st
 def test_any_json_is_read_in_or_refused(data: Any) -> None:
     for given_data in (data, {"version": 1, "workflow": {"name": "x", "states": data}, "steps": data}):
         with suppress(WorkflowRefused):
-            imported(given_data)
+            from_document(given_data)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_any_json_is_read_in_or_refused(data: Any) -> None:
     ],
 )
 def test_a_name_that_is_taken_gets_a_number(taken: list[str], name: str) -> None:
-    assert imported(exported("News", model(STEPS)), taken)[0] == name
+    assert from_document(to_document("News", model(STEPS)), taken)[0] == name
 
 
 def test_a_document_of_another_hub_is_read_in() -> None:
@@ -163,7 +163,7 @@ def test_a_document_of_another_hub_is_read_in() -> None:
         "resources": [],
     }
 
-    (found,) = imported(document)[1].steps
+    (found,) = from_document(document)[1].steps
 
     assert (found.on_circuit_open, found.on_missing_skill, found.timeout_ms) == ("skip", "skip", 900)
     assert found.config == {"url": "x"}
@@ -172,8 +172,8 @@ def test_a_document_of_another_hub_is_read_in() -> None:
 def test_a_copy_has_a_name_of_its_own_and_cannot_be_started() -> None:
     workflow = model({**STEPS, "enabled": True})
 
-    name, copy = duplicated("News", workflow)
+    name, copy = copy_definition("News", workflow)
 
     assert name == "News (copy)"
     assert copy == msgspec.structs.replace(workflow, enabled=False)
-    assert duplicated("News", workflow, ["News", "News (copy)"])[0] == "News (copy 2)"
+    assert copy_definition("News", workflow, ["News", "News (copy)"])[0] == "News (copy 2)"

@@ -30,11 +30,11 @@ async def test_what_did_not_change_stays_the_same_object() -> None:
 async def test_a_digest_tells_definitions_apart() -> None:
     async with bench(ONE) as b:
         library = b.engine.library
-        same = [library.compiled("flow", model(ONE)).digest for _ in range(2)]
+        same = [library.compile("flow", model(ONE)).digest for _ in range(2)]
         assert same[0] == same[1]
         others = {
-            library.compiled("other", model(ONE)).digest,
-            library.compiled("flow", model({**ONE, "title": "T"})).digest,
+            library.compile("other", model(ONE)).digest,
+            library.compile("flow", model({**ONE, "title": "T"})).digest,
             same[0],
         }
         assert len(others) == 3
@@ -48,9 +48,9 @@ async def test_a_pinned_definition_is_found_again_by_another_library(store: str)
         await b.engine.library.pin(definition)
         await b.engine.library.pin(definition)
         fresh = Library(b.hub.store, definition.context)
-        found = await fresh.pinned(definition.digest)
+        found = await fresh.load_pinned(definition.digest)
         assert (found.id, found.model, found.digest) == ("flow", definition.model, definition.digest)
-        assert await fresh.pinned(definition.digest) is found
+        assert await fresh.load_pinned(definition.digest) is found
 
 
 @pytest.mark.parametrize(
@@ -78,10 +78,10 @@ async def test_every_executor_survives_the_store(given: Json) -> None:
     )
     async with bench(ONE) as b:
         library = b.engine.library
-        made = library.compiled("flow", model(definition))
+        made = library.compile("flow", model(definition))
         await library.pin(made)
         fresh = Library(b.hub.store, made.context)
-        found = await fresh.pinned(made.digest)
+        found = await fresh.load_pinned(made.digest)
         assert found.model == made.model
         assert found.digest == made.digest
         found.compile()
@@ -99,7 +99,7 @@ async def test_mistakes_are_told_where_they_stand() -> None:
     async with bench(ONE) as b:
         bad = flow({"a": {"transitions": {"go": {"target": "done", "executor": {"kind": "cli"}}}}, "done": DONE})
         with pytest.raises(DefinitionError, match=r"flow, a\.go"):
-            b.engine.library.compiled("flow", model(bad))
+            b.engine.library.compile("flow", model(bad))
 
 
 def test_the_name_of_the_workflow_of_single_capabilities_is_taken() -> None:

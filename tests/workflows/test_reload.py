@@ -105,7 +105,7 @@ async def test_two_workflows_do_not_share_a_name() -> None:
 async def test_a_definition_that_is_not_in_the_store_is_said_so() -> None:
     async with bench(version(1)) as b:
         with pytest.raises(StoreDamaged):
-            await b.engine.library.pinned("0" * 64)
+            await b.engine.library.load_pinned("0" * 64)
 
 
 def written(folder: Path, number: int, target: str = "done") -> Path:

@@ -72,7 +72,7 @@ def test_a_hub_without_workflows_has_none_of_them() -> None:
 async def test_workflows_are_read_in_short_and_by_name(tmp_path: Path) -> None:
     steps = [play("one", adds="1", routes={"default": 2}), play("two")]
     async with stepping(tmp_path, steps, description="Walks.") as desk:
-        await desk.hub.workflows.creating.duplicate("walk")
+        await desk.hub.workflows.stored.duplicate("walk")
         listed = await read(desk, "waypost://workflows/list")
         whole = await read(desk, "waypost://workflows/walk")
         spaced = await read(desk, "waypost://workflows/walk%20%28copy%29")

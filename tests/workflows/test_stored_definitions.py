@@ -17,7 +17,7 @@ from waypost.config.models import Workflow
 from waypost.errors import RemoteError, WorkflowRefused
 from waypost.stores.store import Store
 from waypost.testing import connect
-from waypost.workflows.stored_definitions import Creating
+from waypost.workflows.stored_definitions import StoredDefinitions
 
 FLOW = flow({"open": {"transitions": {"close": {"target": "done"}}}, "done": {"terminal": True}})
 
@@ -26,8 +26,8 @@ def walk(*steps: Any, **more: Any) -> Workflow:
     return model({"steps": list(steps) or [play("one", adds="1")], **more})
 
 
-def creating(desk: Stepping) -> Creating:
-    return desk.hub.workflows.creating
+def creating(desk: Stepping) -> StoredDefinitions:
+    return desk.hub.workflows.stored
 
 
 async def tools(desk: Stepping) -> dict[str, str]:
@@ -116,7 +116,7 @@ async def test_a_hub_in_python_has_them_again_too(tmp_path: Path) -> None:
     where = f"sqlite:///{tmp_path}/hub.db"
     first = Hub("first", version="1", store=where)
     async with connect(first):
-        await first.workflows.creating.create("flow", model(FLOW))
+        await first.workflows.stored.create("flow", model(FLOW))
     await first.stop()
     second = Hub("second", version="1", store=where)
     async with connect(second) as client:
@@ -148,7 +148,7 @@ async def test_what_the_configuration_has_by_now_wins_over_what_was_made(
         assert (await desk.run("", "news"))["result"] == "written"
         assert [one.name for one in creating(desk).list()] == ["other"]
 
-    assert "stored workflow skipped: news: There is a workflow news already" in caplog.text
+    assert "stored workflow skipped: news: There is already a workflow news" in caplog.text
 
 
 @asynchronous
@@ -171,10 +171,10 @@ async def test_a_document_in_the_store_that_makes_no_sense_is_left_out(
 @pytest.mark.parametrize(
     ("name", "workflow", "sentence"),
     [
-        ("walk", walk(), "There is a workflow walk already; take another name."),
-        ("", walk(), "A workflow is named with 1 to 128 characters that can be printed, without space around them."),
-        (" x", walk(), "A workflow is named with 1 to 128 characters that can be printed, without space around them."),
-        ("x\n", walk(), "A workflow is named with 1 to 128 characters that can be printed, without space around them."),
+        ("walk", walk(), "There is already a workflow walk; choose another name."),
+        ("", walk(), "The name of a workflow has 1 to 128 printable characters, without space around them."),
+        (" x", walk(), "The name of a workflow has 1 to 128 printable characters, without space around them."),
+        ("x\n", walk(), "The name of a workflow has 1 to 128 printable characters, without space around them."),
         ("proxy_default", walk(), "Workflow proxy_default cannot be used: `proxy_default` is what single capabilities"),
         ("x", model({}), "Workflow x cannot be used: the workflow has neither `states` nor `steps`"),
         ("x", walk({"name": "idle"}), "Workflow x cannot be used: steps[0]: the step runs nothing; add `skill` or"),
@@ -232,8 +232,8 @@ async def test_a_change_of_an_older_version_is_refused(tmp_path: Path) -> None:
 async def test_workflows_are_written_out_read_in_and_copied(tmp_path: Path) -> None:
     async with stepping(tmp_path, [play("one", adds="1")]) as desk:
         document = creating(desk).export("walk")
-        taken_in = await creating(desk).take_in(document)
-        again = await creating(desk).take_in(document)
+        taken_in = await creating(desk).import_document(document)
+        again = await creating(desk).import_document(document)
         copy = await creating(desk).duplicate("walk")
         results = [(await desk.run("in", one.name))["result"] for one in (taken_in, again)]
         with pytest.raises(WorkflowRefused, match="workflow not found: nobody"):
@@ -293,19 +293,19 @@ async def test_what_nobody_has_is_unknown_even_where_a_rule_would_deny_it(
 @asynchronous
 async def test_hubs_that_share_a_store_share_what_is_made(tmp_path: Path) -> None:
     hubs = [Hub(name, version="1", store=f"sqlite:///{tmp_path}/hub.db") for name in ("one", "two")]
-    one, two = (hub.workflows.creating for hub in hubs)
+    one, two = (hub.workflows.stored for hub in hubs)
     made = await one.create("flow", model(FLOW))
-    with pytest.raises(WorkflowRefused, match="There is a workflow flow already"):
+    with pytest.raises(WorkflowRefused, match="There is already a workflow flow"):
         await two.create("flow", model(FLOW))
     assert two.get("flow") == made
     await two.disable("flow")
-    with pytest.raises(WorkflowRefused, match="changed by somebody else"):
+    with pytest.raises(WorkflowRefused, match="has changed since it was read"):
         await one.change("flow", model({**FLOW, "title": "Mine"}))
     changed = await one.change("flow", model({**FLOW, "title": "Mine"}))
     await two.load()
     assert two.get("flow") == changed
     await two.remove("flow")
-    with pytest.raises(WorkflowRefused, match="changed by somebody else"):
+    with pytest.raises(WorkflowRefused, match="has changed since it was read"):
         await one.remove("flow")
     assert one.list() == []
     for hub in hubs:
@@ -317,14 +317,14 @@ async def test_what_was_made_is_read_again_only_when_another_hub_changed_any(tmp
     database = CountedSqlite(tmp_path / "hub.db")
     here = Hub("here", version="1", store=Store(database))
     there = Hub("there", version="1", store=f"sqlite:///{tmp_path}/hub.db")
-    await there.workflows.creating.create("flow", model(FLOW))
-    mine = here.workflows.creating
+    await there.workflows.stored.create("flow", model(FLOW))
+    mine = here.workflows.stored
     await mine.load()
     database.reads.clear()
     for _ in range(5):
         await mine.load()
     assert database.reads == {"revisions": 5}
-    await there.workflows.creating.remove("flow")
+    await there.workflows.stored.remove("flow")
     await mine.load()
     assert mine.list() == []
     assert database.reads["definitions"] == 1

@@ -151,43 +151,43 @@ async def draw_workflow(hub: ManagedHub, id: str, query: GraphQuery) -> Drawing:
 
 async def create_workflow(hub: ManagedHub, body: NewWorkflow) -> WorkflowChange:
     """Create a workflow."""
-    return _added(hub, await hub.workflows.creating.create(body.name, _parse_workflow(body.workflow)))
+    return _added(hub, await hub.workflows.stored.create(body.name, _parse_workflow(body.workflow)))
 
 
 async def change_workflow(hub: ManagedHub, id: str, body: ChangedWorkflow) -> WorkflowChange:
     """Replace the definition of a workflow; running instances keep the old one."""
-    return _changed(hub, await hub.workflows.creating.change(id, _parse_workflow(body.workflow), body.revision))
+    return _changed(hub, await hub.workflows.stored.change(id, _parse_workflow(body.workflow), body.revision))
 
 
 async def enable_workflow(hub: ManagedHub, id: str) -> WorkflowChange:
     """Enable a workflow."""
-    return _changed(hub, await hub.workflows.creating.enable(id))
+    return _changed(hub, await hub.workflows.stored.enable(id))
 
 
 async def disable_workflow(hub: ManagedHub, id: str) -> WorkflowChange:
     """Disable a workflow: it cannot be started."""
-    return _changed(hub, await hub.workflows.creating.disable(id))
+    return _changed(hub, await hub.workflows.stored.disable(id))
 
 
 async def duplicate_workflow(hub: ManagedHub, id: str) -> WorkflowChange:
     """Copy a workflow; the copy is disabled."""
-    return _added(hub, await hub.workflows.creating.duplicate(id))
+    return _added(hub, await hub.workflows.stored.duplicate(id))
 
 
 async def remove_workflow(hub: ManagedHub, id: str) -> Removed:
     """Remove a workflow; its running instances continue."""
-    await hub.workflows.creating.remove(id)
+    await hub.workflows.stored.remove(id)
     return Removed(id)
 
 
 async def export_workflow(hub: ManagedHub, id: str) -> WorkflowDocument:
     """Export a workflow as a document."""
-    return msgspec.convert(hub.workflows.creating.export(id), WorkflowDocument)
+    return msgspec.convert(hub.workflows.stored.export(id), WorkflowDocument)
 
 
 async def import_workflow(hub: ManagedHub, body: WorkflowDocument) -> WorkflowChange:
     """Create a workflow from a document, under a name that is free."""
-    return _added(hub, await hub.workflows.creating.take_in(msgspec.to_builtins(body)))
+    return _added(hub, await hub.workflows.stored.import_document(msgspec.to_builtins(body)))
 
 
 def _added(hub: ManagedHub, one: Created) -> WorkflowChange:
@@ -227,7 +227,7 @@ def _find_unknown_key(written: Any, parsed: Any, place: str) -> str:
 
 def _row(hub: ManagedHub, one: Definition) -> WorkflowRow:
     source = hub.workflows.source(one.id)
-    revision = hub.workflows.creating.get(one.id).version if source == "created" else None
+    revision = hub.workflows.stored.get(one.id).version if source == "created" else None
     return WorkflowRow(one.id, one.title, one.model.version, one.model.enabled, source, revision)
 
 

@@ -77,7 +77,7 @@ class Proxies:
     def explain(self, transition: str, caller: Caller) -> Answer:
         """Tell what it is for any capability, or what its transition does with one."""
         if not transition:
-            return Answer(views.describe_definition(self._engine.library.compiled(PROXY, ANY)))
+            return Answer(views.describe_definition(self._engine.library.compile(PROXY, ANY)))
         try:
             tool = self._tool(transition, caller, steady=True)
         except WorkflowRefused as error:
@@ -123,7 +123,7 @@ class Proxies:
     def _definition(self, tool: Capability) -> Definition:
         found = self._made.get(tool)
         if found is None:
-            found = self._made[tool] = self._engine.library.compiled(PROXY, narrowed(tool))
+            found = self._made[tool] = self._engine.library.compile(PROXY, narrowed(tool))
         return found
 
 

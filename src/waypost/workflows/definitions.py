@@ -508,14 +508,14 @@ class Library:
         compiled = {}
         for name, model in models.items():
             known = self._current.get(name)
-            compiled[name] = known if known is not None and known.model == model else self.compiled(name, model)
+            compiled[name] = known if known is not None and known.model == model else self.compile(name, model)
         return compiled
 
     def replace(self, definitions: Mapping[str, Definition]) -> None:
         """Have exactly these definitions from now on."""
         self._current = dict(definitions)
 
-    def compiled(self, name: str, model: Workflow) -> Definition:
+    def compile(self, name: str, model: Workflow) -> Definition:
         """A definition out of its model, ready to run."""
         definition = Definition(name, model, self.context)
         definition.compile()
@@ -542,7 +542,7 @@ class Library:
             self._stored.add(place)
         self._keep(definition)
 
-    async def pinned(self, digest: str) -> Definition:
+    async def load_pinned(self, digest: str) -> Definition:
         """The definition that an instance started with."""
         found = self._pinned.get(digest)
         if found is not None:

@@ -317,7 +317,7 @@ class InstanceCache:
     async def restore(self, record: InstanceRecord) -> Instance:
         """Build an instance from its record and its pinned definition."""
         body = read_body(record)
-        definition = await self._library.pinned(body.digest)
+        definition = await self._library.load_pinned(body.digest)
         reservation = record.reservation
         return Instance(
             id=record.id,

@@ -21,22 +21,20 @@ from waypost.config.nodes import Node
 from waypost.errors import DefinitionError, StaleVersion, StoreError, WorkflowRefused, shorten
 from waypost.kinds import convert
 from waypost.stores import schema
-from waypost.stores.records import Document, is_key
+from waypost.stores.records import is_key
 from waypost.stores.store import WORKFLOW_PREFIX, Store
 
 if TYPE_CHECKING:
     from waypost.workflows.workflows import Workflows
 
-
-_PAGE: Final = 200
-_KIND: Final = schema.DEFINITIONS.name
-_LONGEST: Final = 128
+VERSION: Final = 1
+"""The version of the document format."""
+_PAGE_SIZE: Final = 200
+_MAX_NAME_CHARS: Final = 128
+_STEP_FIELDS: Final = ("on_circuit_open", "fallback_skill", "on_missing_skill", "timeout_ms")
+"""Fields that documents of other hubs have in the `config` of a step."""
 _log: Final = logging.getLogger(__name__)
 
-
-VERSION: Final = 1
-_OF_STEPS: Final = ("on_circuit_open", "fallback_skill", "on_missing_skill", "timeout_ms")
-"""Fields that documents of other hubs have in the `config` of a step."""
 Data = dict[str, Any]
 
 
@@ -49,7 +47,7 @@ class Created(msgspec.Struct, frozen=True):
     """Its revision in the store."""
 
 
-class Creating:
+class StoredDefinitions:
     """Creates, changes and removes definitions, one change at a time."""
 
     def __init__(self, workflows: Workflows, store: Store) -> None:
@@ -62,6 +60,13 @@ class Creating:
         self._revision: int | None = None
         """The revision of the definitions at that time."""
 
+    async def load_if_possible(self) -> None:
+        """Load the definitions; if the store is unavailable, log it and go on without them."""
+        try:
+            await self.load()
+        except StoreError as error:
+            _log.warning("stored workflows not loaded: %s", error.message)
+
     async def load(self) -> None:
         """Load the definitions from the store; invalid ones are logged and skipped."""
         async with self._changing:
@@ -69,34 +74,34 @@ class Creating:
 
     async def _load(self) -> None:
         # Read before the documents: a change in between raises the revision and is loaded the next time.
-        revision = (await self._store.revisions()).get(_KIND, 0)
+        revision = (await self._store.revisions()).get(schema.DEFINITIONS.name, 0)
         if self._loaded is not None and revision == self._revision:
             return
-        kept = {one.name: one async for one in self._kept()}
+        stored = {one.name: one async for one in self._read_all()}
         self._revision = revision
-        if kept == self._loaded:
+        if stored == self._loaded:
             return
         usable: dict[str, Created] = {}
-        for name, one in kept.items():
+        for name, one in stored.items():
             try:
                 if name not in self._created:
                     self._check_free(name)
-                self._check(name, one.model, {other: found.model for other, found in kept.items()})
+                self._check(name, one.model, {other: found.model for other, found in stored.items()})
             except WorkflowRefused as error:
                 _log.warning("stored workflow skipped: %s: %s", name, error.message)
             else:
                 usable[name] = one
-        self._have(usable)
-        self._loaded = kept
+        self._replace(usable)
+        self._loaded = stored
 
-    async def _kept(self) -> AsyncIterator[Created]:
+    async def _read_all(self) -> AsyncIterator[Created]:
         after = WORKFLOW_PREFIX
-        while page := await self._store.definitions.page(after, _PAGE):
+        while page := await self._store.definitions.page(after, _PAGE_SIZE):
             for document in page:
                 if not document.id.startswith(WORKFLOW_PREFIX):
                     return
                 try:
-                    yield _created(document)
+                    yield msgspec.structs.replace(convert(document.value, Created), version=document.version)
                 except msgspec.ValidationError as error:
                     _log.warning("stored workflow unreadable, skipped: %s: %s", document.id, error)
             after = page[-1].id
@@ -108,13 +113,13 @@ class Creating:
     def get(self, name: str) -> Created:
         """A stored definition; raises `WorkflowRefused` for an unknown name."""
         found = self._created.get(name)
-        if found is not None:
-            return found
-        if name in self._workflows.by_name:
+        if found is None and name in self._workflows.by_name:
             raise WorkflowRefused(
                 f"Workflow {name} is part of the configuration; change it there.", "WORKFLOW_CONFIGURED"
             )
-        raise WorkflowRefused(f"workflow not found: {shorten(name)}", "UNKNOWN_ID")
+        if found is None:
+            raise _unknown_error(name)
+        return found
 
     async def create(self, name: str, model: Workflow) -> Created:
         """Create a definition; raises `WorkflowRefused` with the reason."""
@@ -122,38 +127,40 @@ class Creating:
             return await self._create(name, model)
 
     async def _create(self, name: str, model: Workflow) -> Created:
-        _check_name(name)
+        if not name.strip() or name != name.strip() or not name.isprintable() or len(name) > _MAX_NAME_CHARS:
+            raise _invalid(
+                f"The name of a workflow has 1 to {_MAX_NAME_CHARS} printable characters, without space around them."
+            )
+        if not is_key(WORKFLOW_PREFIX + name):
+            raise _invalid("The name is too long for the store.")
         self._check_free(name)
         self._check(name, model)
         return await self._put(Created(name, model))
 
     def _check_free(self, name: str) -> None:
         if name in self._workflows.by_name or self._workflows.is_taken(name):
-            raise _taken(name)
+            raise _taken_error(name)
 
     async def change(self, name: str, model: Workflow, version: int | None = None) -> Created:
         """Replace a definition; with a version, only if that is still the current one."""
         async with self._changing:
             known = self.get(name)
             if version is not None and version != known.version:
-                raise _stale(name)
+                raise _stale_error(name)
             self._check(name, model)
             return await self._put(Created(name, model, known.version))
 
-    async def enable(self, name: str) -> Created:
+    async def enable(self, name: str, enabled: bool = True) -> Created:
         """Allow new instances of a definition."""
-        return await self._switch(name, True)
-
-    async def disable(self, name: str) -> Created:
-        """Refuse new instances of a definition; running ones continue."""
-        return await self._switch(name, False)
-
-    async def _switch(self, name: str, enabled: bool) -> Created:
         async with self._changing:
             known = self.get(name)
             if known.model.enabled == enabled:
                 return known
             return await self._put(Created(name, msgspec.structs.replace(known.model, enabled=enabled), known.version))
+
+    async def disable(self, name: str) -> Created:
+        """Refuse new instances of a definition; running ones continue."""
+        return await self.enable(name, False)
 
     async def remove(self, name: str) -> None:
         """Remove a definition; running instances continue."""
@@ -163,29 +170,29 @@ class Creating:
                 await self._store.definitions.remove(WORKFLOW_PREFIX + name, known.version)
             except StaleVersion:
                 await self._load()
-                raise _stale(name) from None
-            self._have({other: one for other, one in self._created.items() if other != name})
+                raise _stale_error(name) from None
+            self._replace({other: one for other, one in self._created.items() if other != name})
 
-    def export(self, name: str) -> dict[str, Any]:
+    def export(self, name: str) -> Data:
         """Export any definition of the hub as a document."""
-        return exported(name, self._model(name))
+        return to_document(name, self._get_model(name))
 
-    def _model(self, name: str) -> Workflow:
+    def _get_model(self, name: str) -> Workflow:
         known = self._created.get(name)
         model = self._workflows.by_name.get(name) if known is None else known.model
         if model is None:
-            raise WorkflowRefused(f"workflow not found: {shorten(name)}", "UNKNOWN_ID")
+            raise _unknown_error(name)
         return model
 
-    async def take_in(self, data: Any) -> Created:
+    async def import_document(self, data: Any) -> Created:
         """Create a definition from a document, under a free name."""
         async with self._changing:
-            return await self._create(*imported(data, self._workflows.by_name))
+            return await self._create(*from_document(data, self._workflows.by_name))
 
     async def duplicate(self, name: str) -> Created:
         """Create a disabled copy of any definition of the hub."""
         async with self._changing:
-            return await self._create(*duplicated(name, self._model(name), self._workflows.by_name))
+            return await self._create(*copy_definition(name, self._get_model(name), self._workflows.by_name))
 
     def _check(self, name: str, model: Workflow, beside: Mapping[str, Workflow] | None = None) -> None:
         """Raise if a definition has errors; `beside` are the other definitions while they are being loaded."""
@@ -199,124 +206,99 @@ class Creating:
         )
         loaded = Loaded(config, Path(), (), (), (), Node({}, "", 1))
         place = dotted(("workflows", name))
+        reason = ""
         for found in check_workflows(loaded, known):
             if found.severity == "error" and (found.key == place or found.key.startswith((f"{place}.", f"{place}["))):
                 where = found.key.removeprefix(place).removeprefix(".")
-                raise _invalid(name, f"{where}: {found.message}" if where else found.message)
-        try:
-            self._workflows.engine.library.compiled(name, self._workflows.resolved(model))
-        except DefinitionError as error:
-            raise _invalid(name, error.message) from None
+                reason = f"{where}: {found.message}" if where else found.message
+                break
+        else:
+            try:
+                self._workflows.engine.library.compile(name, self._workflows.resolve(model))
+            except DefinitionError as error:
+                reason = error.message
+        if reason:
+            raise _invalid(f"Workflow {name} cannot be used: {reason.rstrip('.')}.")
 
     async def _put(self, one: Created) -> Created:
+        value = {"name": one.name, "model": one.model}
         try:
-            document = await self._store.definitions.put(WORKFLOW_PREFIX + one.name, _kept(one), one.version)
+            document = await self._store.definitions.put(WORKFLOW_PREFIX + one.name, value, one.version)
         except StaleVersion:
             await self._load()  # another replica changed it first
-            raise _stale(one.name) if one.version else _taken(one.name) from None
-        made = Created(one.name, one.model, document.version)
-        self._have({**self._created, one.name: made})
-        return made
+            raise _stale_error(one.name) if one.version else _taken_error(one.name) from None
+        stored = Created(one.name, one.model, document.version)
+        self._replace({**self._created, one.name: stored})
+        return stored
 
-    def _have(self, created: dict[str, Created]) -> None:
-        self._workflows.have_created({name: one.model for name, one in created.items()})
+    def _replace(self, created: dict[str, Created]) -> None:
+        self._workflows.set_created({name: one.model for name, one in created.items()})
         self._created = created
         self._loaded = None
 
 
-async def load_safely(creating: Creating) -> None:
-    """Load the stored definitions; if the store is unavailable, log it and start without them."""
-    try:
-        await creating.load()
-    except StoreError as error:
-        _log.warning("stored workflows not loaded: %s", error.message)
+def _invalid(message: str) -> WorkflowRefused:
+    return WorkflowRefused(message, "INVALID_DEFINITION")
 
 
-def _check_name(name: str) -> None:
-    if not name.strip() or name != name.strip() or not name.isprintable() or len(name) > _LONGEST:
-        raise WorkflowRefused(
-            f"A workflow is named with 1 to {_LONGEST} characters that can be printed, without space around them.",
-            "INVALID_DEFINITION",
-        )
-    if not is_key(WORKFLOW_PREFIX + name):
-        raise WorkflowRefused("The name is too long to be kept.", "INVALID_DEFINITION")
+def _unknown_error(name: str) -> WorkflowRefused:
+    return WorkflowRefused(f"workflow not found: {shorten(name)}", "UNKNOWN_ID")
 
 
-def _kept(one: Created) -> dict[str, Any]:
-    return {"name": one.name, "model": one.model}
+def _taken_error(name: str) -> WorkflowRefused:
+    return WorkflowRefused(f"There is already a workflow {name}; choose another name.", "NAME_TAKEN")
 
 
-def _created(document: Document) -> Created:
-    return msgspec.structs.replace(convert(document.value, Created), version=document.version)
+def _stale_error(name: str) -> WorkflowRefused:
+    message = f"Workflow {name} has changed since it was read; read it again."
+    return WorkflowRefused(message, "STALE_WORKFLOW_VERSION")
 
 
-def _invalid(name: str, message: str) -> WorkflowRefused:
-    return WorkflowRefused(f"Workflow {name} cannot be used: {message.rstrip('.')}.", "INVALID_DEFINITION")
-
-
-def _taken(name: str) -> WorkflowRefused:
-    return WorkflowRefused(f"There is a workflow {name} already; take another name.", "NAME_TAKEN")
-
-
-def _stale(name: str) -> WorkflowRefused:
-    return WorkflowRefused(
-        f"Workflow {name} was changed by somebody else since it was read; read it again.", "STALE_WORKFLOW_VERSION"
-    )
-
-
-def exported(name: str, model: Workflow) -> Data:
+def to_document(name: str, model: Workflow) -> Data:
     """A definition as a document: `{"version": 1, "workflow": {...}, "steps": [...]}`."""
-    written: Data = msgspec.to_builtins(model)
-    steps = written.pop("steps")
-    return {"version": VERSION, "workflow": {"name": name, **written}, "steps": steps}
+    data: Data = msgspec.to_builtins(model)
+    steps = data.pop("steps")
+    return {"version": VERSION, "workflow": {"name": name, **data}, "steps": steps}
 
 
-def imported(data: Any, taken: Collection[str] = ()) -> tuple[str, Workflow]:
-    """The free name and the definition of a document; unknown fields are ignored."""
+def from_document(data: Any, taken: Collection[str] = ()) -> tuple[str, Workflow]:
+    """A free name and the definition of a document; unknown fields are ignored."""
     if not isinstance(data, Mapping) or data.get("version") != VERSION or data["version"] is True:
-        raise _refused(f"Unsupported or missing version: this hub reads version {VERSION}")
-    written = data.get("workflow")
-    name = written.get("name") if isinstance(written, Mapping) else None
-    if not isinstance(written, Mapping) or not isinstance(name, str) or not name.strip():
-        raise _refused("Workflow name is required")
+        raise _invalid(f"Unsupported or missing version: this hub reads version {VERSION}")
+    workflow = data.get("workflow")
+    name = workflow.get("name") if isinstance(workflow, Mapping) else None
+    if not isinstance(workflow, Mapping) or not isinstance(name, str) or not name.strip():
+        raise _invalid("Workflow name is required")
     steps = data.get("steps")
     if not isinstance(steps, list) or not all(isinstance(step, Mapping) for step in steps):
-        raise _refused('Missing or invalid "steps" field')
-    model = {key: value for key, value in written.items() if key != "name"}
-    return free_name(name.strip(), "imported", taken), _model({**model, "steps": [_step(step) for step in steps]})
-
-
-def duplicated(name: str, model: Workflow, taken: Collection[str] = ()) -> tuple[str, Workflow]:
-    """A disabled copy of a definition, with a free name."""
-    copy = f"{name} (copy)"
-    return copy if copy not in taken else free_name(name, "copy", taken, 2), msgspec.structs.replace(
-        model, enabled=False
-    )
-
-
-def free_name(name: str, word: str, taken: Collection[str], first: int = 1) -> str:
-    """The name, or the first of `name (imported 1)`, `name (imported 2)`, ... that is free."""
-    if name not in taken:
-        return name
-    return next(other for n in itertools.count(first) if (other := f"{name} ({word} {n})") not in taken)
-
-
-def _model(written: Data) -> Workflow:
+        raise _invalid('Missing or invalid "steps" field')
+    fields = {key: value for key, value in workflow.items() if key != "name"}
     try:
-        return convert(written, Workflow)
+        model = convert({**fields, "steps": [_convert_step(step) for step in steps]}, Workflow)
     except msgspec.ValidationError as error:
-        raise _refused(f"The workflow cannot be read: {error}") from None
+        raise _invalid(f"The workflow cannot be read: {error}") from None
+    return _find_free_name(name.strip(), "imported", taken), model
 
 
-def _step(written: Mapping[str, Any]) -> Data:
-    step = dict(written)
+def _convert_step(data: Mapping[str, Any]) -> Data:
+    step = dict(data)
     config = step.get("config")
     if isinstance(config, Mapping):
-        moved = {key: config[key] for key in _OF_STEPS if key in config and key not in step}
+        moved = {key: config[key] for key in _STEP_FIELDS if key in config and key not in step}
         step |= moved
         step["config"] = {key: value for key, value in config.items() if key not in moved}
     return {key: value for key, value in step.items() if value is not None}
 
 
-def _refused(message: str) -> WorkflowRefused:
-    return WorkflowRefused(message, "INVALID_DEFINITION")
+def copy_definition(name: str, model: Workflow, taken: Collection[str] = ()) -> tuple[str, Workflow]:
+    """A disabled copy of a definition, with a free name."""
+    copy = f"{name} (copy)"
+    free = copy if copy not in taken else _find_free_name(name, "copy", taken, 2)
+    return free, msgspec.structs.replace(model, enabled=False)
+
+
+def _find_free_name(name: str, word: str, taken: Collection[str], first: int = 1) -> str:
+    """The name, or the first of `name (imported 1)`, `name (imported 2)`, ... that is free."""
+    if name not in taken:
+        return name
+    return next(other for n in itertools.count(first) if (other := f"{name} ({word} {n})") not in taken)

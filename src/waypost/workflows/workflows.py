@@ -27,7 +27,7 @@ from waypost.workflows.executors.kind import IDEMPOTENCY_KEY, ExecutorContext
 from waypost.workflows.maintenance import Watch
 from waypost.workflows.resources import config_resource, workflow_resources
 from waypost.workflows.steps import WITHIN
-from waypost.workflows.stored_definitions import Creating, load_safely
+from waypost.workflows.stored_definitions import StoredDefinitions
 from waypost.workflows.tools import run_tool, workflow_tools
 from waypost.workflows.views import Rights
 
@@ -82,13 +82,13 @@ class Workflows(Component):
         self._always = [*workflow_tools(self.engine), *workflow_resources(self.engine, store)]
         self._tools: list[Capability] = []
         self._sources: dict[Source, dict[str, models.Workflow]] = {"configured": {}, "given": {}, "created": {}}
-        self.creating = Creating(self, store)
+        self.stored = StoredDefinitions(self, store)
 
     async def start(self, core: Core) -> None:
         """Load the workflows that were created at run time, and resume the instances that an earlier process left."""
         self.engine.draining = False
         if core.store.is_open:  # else there is none yet, and looking must not be what creates it
-            await load_safely(self.creating)
+            await self.stored.load_if_possible()
         if self._resume_runs:
             self.watch.start()
 
@@ -101,7 +101,7 @@ class Workflows(Component):
 
     async def refresh(self) -> None:
         """Load the workflows that other replicas created."""
-        await self.creating.load()
+        await self.stored.load()
 
     async def prepare(self, settings: Settings) -> Change | None:
         """Compile the workflows of other settings."""
@@ -124,11 +124,11 @@ class Workflows(Component):
         """Have one workflow more, as a program defines it."""
         self._apply("given", {**self._sources["given"], name: model})
 
-    def have_created(self, found: Mapping[str, models.Workflow]) -> None:
+    def set_created(self, found: Mapping[str, models.Workflow]) -> None:
         """Have exactly these workflows that people made while the hub ran."""
-        self._apply("created", {name: self.resolved(model) for name, model in found.items()})
+        self._apply("created", {name: self.resolve(model) for name, model in found.items()})
 
-    def resolved(self, model: models.Workflow) -> models.Workflow:
+    def resolve(self, model: models.Workflow) -> models.Workflow:
         """A workflow with the entries of `capabilities` that it names in their places."""
         return resolve(model, self._capabilities)
 
