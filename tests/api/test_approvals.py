@@ -75,7 +75,7 @@ async def test_somebody_without_the_role_does_not_decide(word: str) -> None:
         run, approval = await hub.asked()
         assert await hub.refused("POST", f"{APPROVALS}/{approval}/{word}", key=AGENT) == (
             403,
-            f"It takes the role lead to decide about {approval}.",
+            f"Deciding about {approval} requires the role lead.",
         )
         assert (await hub.refused("POST", f"{APPROVALS}/{approval}/{word}", key=None))[0] == 401
         assert (await hub.told("GET", f"/api/v1/runs/{run}"))["status"] == "waiting_for_approval"
@@ -101,7 +101,7 @@ async def test_a_settled_approval_is_409(first: str, second: str) -> None:
         assert (call.status, json.loads(call.body)) == (
             409,
             {
-                "error": f"There is no approval {approval} that waits; it is settled, or never was.",
+                "error": f"There is no pending approval {approval}; it has been decided, or does not exist.",
                 "code": "APPROVAL_SETTLED",
             },
         )
@@ -112,7 +112,10 @@ async def test_an_approval_that_never_was_is_404() -> None:
     async with releasing() as hub:
         for id in ("ap_none", "ap_0199a1b2c3d4e5f60718293a_5f0c41aa7b21", "x"):
             status, sentence = await hub.refused("POST", f"{APPROVALS}/{id}/approve")
-            assert (status, sentence) == (404, f"There is no approval {id} that waits; it is settled, or never was.")
+            assert (status, sentence) == (
+                404,
+                f"There is no pending approval {id}; it has been decided, or does not exist.",
+            )
 
 
 @asynchronous
@@ -121,7 +124,7 @@ async def test_a_digest_of_something_else_is_refused() -> None:
         _, approval = await hub.asked()
         call = await hub.ask("POST", f"{APPROVALS}/{approval}/approve", {"digest": "sha256:00"})
         told = json.loads(call.body)
-        assert (call.status, told["code"], "look at it again" in told["error"]) == (409, "APPROVAL_CHANGED", True)
+        assert (call.status, told["code"], "read it again" in told["error"]) == (409, "APPROVAL_CHANGED", True)
         (shown,) = await waiting(hub)
         await hub.told("POST", f"{APPROVALS}/{approval}/approve", {"digest": shown["digest"]})
 
@@ -137,7 +140,7 @@ async def test_a_quorum_takes_different_people() -> None:
         call = await hub.ask("POST", f"{APPROVALS}/{approval}/approve", key=hub.lead)
         assert (call.status, json.loads(call.body)) == (
             409,
-            {"error": f"lena has approved {approval} already; it takes somebody else.", "code": "APPROVAL_GIVEN"},
+            {"error": f"lena has already approved {approval}; another person has to.", "code": "APPROVAL_GIVEN"},
         )
         told = await hub.told("POST", f"{APPROVALS}/{approval}/approve")
         assert (told["status"], told["state"]) == ("succeeded", "shipped")

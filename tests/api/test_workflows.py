@@ -92,7 +92,7 @@ async def test_a_workflow_is_made_changed_switched_off_and_removed() -> None:
         changed = {"workflow": {**SMALL, "title": "Small"}, "revision": 1}
         assert (await hub.told("POST", f"{WORKFLOWS}/small/change", changed))["workflow"]["title"] == "Small"
         status, sentence = await hub.refused("POST", f"{WORKFLOWS}/small/change", changed)
-        assert (status, "by somebody else" in sentence) == (409, True)
+        assert (status, "has changed since" in sentence) == (409, True)
         assert (await hub.told("POST", f"{WORKFLOWS}/small/disable"))["workflow"]["enabled"] is False
         assert (await hub.call("workflow.start", definitionId="small", input={}))["error"][
             "code"

@@ -55,13 +55,16 @@ def test_a_settled_or_unknown_approval_fails(word: str, desk: Desk, capsys: Capt
     capsys.readouterr()
     for name in (approval, "ap_never_was"):
         assert main(["approvals", word, name]) == 1
-        assert complaint(capsys) == f"waypost: There is no approval {name} that waits; it is settled, or never was."
+        assert (
+            complaint(capsys)
+            == f"waypost: There is no pending approval {name}; it has been decided, or does not exist."
+        )
 
 
 def test_what_was_not_seen_is_not_approved(desk: Desk, capsys: Captured) -> None:
     approval = desk.asked()["approval"]["id"]
     assert main(["approvals", "approve", approval, "--digest", "sha256:00"]) == 1
-    assert "look at it again" in complaint(capsys)
+    assert "read it again" in complaint(capsys)
 
 
 def test_a_key_of_the_role_is_enough(desk: Desk, capsys: Captured) -> None:

@@ -104,7 +104,7 @@ async def test_mistakes_are_told_where_they_stand() -> None:
 
 def test_the_name_of_the_workflow_of_single_capabilities_is_taken() -> None:
     hub = Hub("h", version="1")
-    with pytest.raises(DefinitionError, match=r"^proxy_default is what single capabilities are used through"):
+    with pytest.raises(DefinitionError, match=r"^proxy_default is the built-in workflow for single capabilities"):
         hub.workflows.add("proxy_default", model(ONE))
     hub.workflow("other", model(ONE))
 

@@ -175,7 +175,7 @@ async def test_a_document_in_the_store_that_makes_no_sense_is_left_out(
         ("", walk(), "The name of a workflow has 1 to 128 printable characters, without space around them."),
         (" x", walk(), "The name of a workflow has 1 to 128 printable characters, without space around them."),
         ("x\n", walk(), "The name of a workflow has 1 to 128 printable characters, without space around them."),
-        ("proxy_default", walk(), "Workflow proxy_default cannot be used: `proxy_default` is what single capabilities"),
+        ("proxy_default", walk(), "Workflow proxy_default cannot be used: `proxy_default` is the built-in workflow"),
         ("x", model({}), "Workflow x cannot be used: the workflow has neither `states` nor `steps`"),
         ("x", walk({"name": "idle"}), "Workflow x cannot be used: steps[0]: the step runs nothing; add `skill` or"),
         ("x", walk(play("one", routes={"default": 9})), "Workflow x cannot be used: steps[0].routes[0].goto: there is"),

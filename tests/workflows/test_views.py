@@ -149,7 +149,7 @@ async def test_what_a_transition_runs_is_not_told_to_whom_it_is_hidden_from(exec
 async def test_the_reason_against_something_hidden_does_not_name_it() -> None:
     async with bench(flow(STATES), options=rules(never("work", hide=True))) as b:
         told = await b.explain(STRANGER, definitionId="flow", transition="run")
-        assert told["denied"]["message"] == "a rule is against what it runs"
+        assert told["denied"]["message"] == "a rule denies what it runs"
 
 
 @asynchronous

@@ -1,4 +1,4 @@
-"""Workflows: durable state machines that tell an agent what it may do next.
+"""Workflows: durable state machines that offer an agent its legal next steps.
 
 The models that a configuration is read into are also how a program writes a workflow: `hub.workflow("release",
 Workflow(initial_state="draft", states={"draft": State(transitions={...}), ...}))`.

@@ -81,25 +81,25 @@ class Approvals:
     ) -> Outcome:
         """Approve; with enough approvals the move is committed and the chain continues."""
         for _ in range(_MAX_ATTEMPTS):
-            instance, pending_move, approval = await self._found(approval_id, person, digest)
+            instance, pending_move, approval = await self._find(approval_id, person, digest)
             if any(one["by"] == person.id for one in approval.given):
-                message = f"{person.id} has approved {approval_id} already; it takes somebody else."
+                message = f"{person.id} has already approved {approval_id}; another person has to."
                 raise WorkflowRefused(message, "APPROVAL_GIVEN")
             decision = {"by": person.id, "at": time.time(), "reason": reason, "via": via}
             approval = msgspec.structs.replace(approval, given=[*approval.given, decision])
             pending_move = msgspec.structs.replace(pending_move, approval=approval)
             try:
-                outcome = await self._agreed(instance, pending_move, approval)
+                outcome = await self._apply(instance, pending_move, approval)
             except StaleVersion:
                 continue
             self._recorder.record_decision(
                 instance, person.id, via, "approval.approved", f"{approval.digest} {reason}".strip()
             )
             return outcome
-        message = f"{approval_id} is being decided by too many at once; try again."
+        message = f"{approval_id} is being decided by several people at once; try again."
         raise WorkflowRefused(message, "STALE_WORKFLOW_VERSION")
 
-    async def _agreed(self, instance: Instance, pending_move: PendingMove, approval: Approval) -> Outcome:
+    async def _apply(self, instance: Instance, pending_move: PendingMove, approval: Approval) -> Outcome:
         if len(approval.given) < approval.needed:
             # The token counts the approvals: of two concurrent approvals one fails, and is tried again on top.
             token = f"{approval.id}.{len(approval.given)}"
@@ -120,15 +120,15 @@ class Approvals:
         self, approval_id: str, person: Principal, via: str, reason: str = "", digest: str | None = None
     ) -> Outcome:
         """Reject; the instance stays in its state."""
-        instance, pending_move, approval = await self._found(approval_id, person, digest)
+        instance, pending_move, approval = await self._find(approval_id, person, digest)
         message = f"{person.id} rejected {pending_move.move}{f': {reason}' if reason else '.'}"
         error = {"code": "APPROVAL_REJECTED", "message": message, "decidedBy": person.id, "reason": reason}
         try:
-            taken = await self._turn_down(
+            taken = await self._fail(
                 instance, pending_move, "rejected", error, decidedBy=person.id, via=via, reason=reason
             )
         except StaleVersion:
-            raise WorkflowRefused(f"{approval_id} is settled already.", "APPROVAL_SETTLED") from None
+            raise WorkflowRefused(f"{approval_id} has already been decided.", "APPROVAL_SETTLED") from None
         self._recorder.record_decision(
             instance, person.id, via, "approval.rejected", f"{approval.digest} {reason}".strip()
         )
@@ -136,12 +136,10 @@ class Approvals:
 
     async def expire(self, instance: Instance, pending_move: PendingMove) -> MoveResult:
         """Fail a move whose approval was not decided in time."""
-        message = f"Nobody decided about {pending_move.move} in time."
-        return await self._turn_down(
-            instance, pending_move, "expired", {"code": "APPROVAL_EXPIRED", "message": message}
-        )
+        message = f"The approval of {pending_move.move} expired without a decision."
+        return await self._fail(instance, pending_move, "expired", {"code": "APPROVAL_EXPIRED", "message": message})
 
-    async def _turn_down(
+    async def _fail(
         self, instance: Instance, pending_move: PendingMove, outcome: str, error: Data, **noted: Any
     ) -> MoveResult:
         assert pending_move.approval is not None
@@ -151,24 +149,24 @@ class Approvals:
         noted |= {"approvalId": pending_move.approval.id, "digest": pending_move.approval.digest}
         return await self._runner.settle(instance, pending_move, error, outcome=outcome, **noted)
 
-    async def _found(
+    async def _find(
         self, approval_id: str, person: Principal, digest: str | None
     ) -> tuple[Instance, PendingMove, Approval]:
         instance = await self._cache.get(instance_id_of(approval_id))
         pending_move = None if instance is None else instance.pending_move
         approval = None if pending_move is None else pending_move.approval
         if instance is None or pending_move is None or approval is None or approval.id != approval_id:
-            message = f"There is no approval {approval_id} that waits; it is settled, or never was."
+            message = f"There is no pending approval {approval_id}; it has been decided, or does not exist."
             raise WorkflowRefused(message, "UNKNOWN_APPROVAL" if instance is None else "APPROVAL_SETTLED")
         if approval.role not in person.roles and ADMIN not in person.roles:
-            raise WorkflowRefused(f"It takes the role {approval.role} to decide about {approval_id}.", "POLICY_DENIED")
+            raise WorkflowRefused(f"Deciding about {approval_id} requires the role {approval.role}.", "POLICY_DENIED")
         if 0 < instance.body.deadline <= time.time():
-            raise WorkflowRefused(f"The time of {instance.id} is over.", "APPROVAL_EXPIRED")
+            raise WorkflowRefused(f"{instance.id} has timed out.", "APPROVAL_EXPIRED")
         if approval.expires_at <= time.time():
             with suppress(StaleVersion):  # another process expired it first
                 await self.expire(instance, pending_move)
             raise WorkflowRefused(f"{approval_id} has expired; submit the transition again.", "APPROVAL_EXPIRED")
         if digest is not None and digest != approval.digest:
-            message = f"What was shown for {approval_id} is not what would be approved; look at it again."
+            message = f"{approval_id} has changed since it was shown; read it again."
             raise WorkflowRefused(message, "APPROVAL_CHANGED")
         return instance, pending_move, approval

@@ -205,7 +205,7 @@ def is_system(principal: Principal) -> bool:
 
 @cache
 def _machine_id() -> str:
-    """The boot id and pid namespace; empty where /proc does not tell."""
+    """The boot id and pid namespace; empty if /proc is not available."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{os.readlink(_PROC / 'self/ns/pid')}"
@@ -225,8 +225,8 @@ def _start_time(pid: int) -> str | None:
 def identify_process() -> str:
     """The holder name of this process.
 
-    The boot id, pid namespace, pid and start time tell it from every other process on this machine, also after the
-    pid is reused; other replicas on the machine need not wait for the lease to see that it has exited.
+    The boot id, pid namespace, pid and start time distinguish it from every other process on this machine, also after
+    the pid is reused; other replicas on the machine need not wait for the lease to see that it has exited.
     """
     return f"{_machine_id()}|{os.getpid()}|{_start_time(os.getpid()) or ''}|{secrets.token_hex(4)}"
 

@@ -32,21 +32,21 @@ from waypost.workflows.scope import MISSING
 _GONE: Final = Capability(
     kind=Kind.TOOL, id="", definition=ToolDefinition(""), handler=lambda _, __: None, is_async=False
 )
-"""Stands in for what is not there: an instance may outlive its workflow, and the rules about it still hold."""
+"""Stands for a removed tool: an instance may outlive its workflow, and the policy rules still apply."""
 DENIED: Final = "POLICY_DENIED"
 _SINGLE: Final = tool_name(PROXY)
-"""What a single capability is used through, which is what rules are asked about."""
+"""The tool of the built-in workflow; the policy decides about the capability that it calls instead."""
 
 
 class Rights:
-    """What callers may do and see, by the name of a tool, whether it is there or not."""
+    """What callers may do and see, by tool name; also for tools that were removed."""
 
     def __init__(self, registry: Registry, guard: PolicyGuard) -> None:
         self._registry = registry
         self._guard = guard
 
     def canonical(self, name: str) -> str:
-        """The name of a tool that is called by another of its names."""
+        """The id of a tool that is given by any of its names."""
         tool = self._registry.find_tool(name)
         return name if tool is None else tool.id
 
@@ -55,7 +55,7 @@ class Rights:
         return self._registry.find_tool(name) is not None
 
     def _row(self, name: str) -> tuple[Capability, str]:
-        """A tool, and the name that rules know it by."""
+        """A tool, and the name that policy rules use."""
         tool = self._registry.find_tool(name)
         return (_GONE, name) if tool is None else (tool, tool.id)
 
@@ -75,18 +75,18 @@ class Rights:
             return ""
         tool, known = self._row(name)
         if not tool.is_open_to(caller.principal.scopes):
-            return f"{known} takes the scopes {', '.join(tool.scopes)}"
+            return f"{known} requires the scopes {', '.join(tool.scopes)}"
         decision = self._guard.decide(tool, known, caller, counts=False, steady=steady)
         return "" if decision.allowed else decision.reason
 
     def is_hidden(self, name: str, caller: Caller) -> bool:
-        """Whether a tool is left out of a caller's lists."""
+        """Whether a tool is hidden from the lists of a caller."""
         tool, known = self._row(name)
         principal, policy = caller.principal, self._guard.policy
         return not tool.is_open_to(principal.scopes) or (policy.hides and policy.is_hidden(principal, known))
 
     def finds(self, name: str, caller: Caller) -> bool:
-        """Whether a caller finds a tool: it is in their lists, and no rule is always against its use."""
+        """Whether a caller finds a tool: it is listed, and no rule always denies it."""
         return not self.is_hidden(name, caller) and not self.against(name, caller, steady=True)
 
 
@@ -101,7 +101,7 @@ class Dependencies:
         self._function = function
 
     def are_met(self, instance: Instance, move: str) -> bool:
-        """Whether everything is there that a move calls."""
+        """Whether all tools exist that a move calls."""
         model = instance.state.model.on_enter if move == ENTER else instance.state.transitions[move].model
         called = (
             *self.of(None if model is None else model.executor),
@@ -229,7 +229,7 @@ def check_instance(instance: Instance, definition_id: str) -> None:
     """Raise if a definition id is given that is not the instance's own."""
     own = instance.definition.id
     if definition_id and definition_id != own:
-        message = f"{instance.id} is an instance of {own}, not of {shorten(definition_id)}; leave out one of the two."
+        message = f"{instance.id} is an instance of {own}, not of {shorten(definition_id)}; omit one of the two."
         raise WorkflowRefused(message, "DEFINITION_MISMATCH", nearest=[own])
 
 
@@ -251,10 +251,10 @@ def list_allowed(instance: Instance, principal: Principal, check: Callable[[Tran
 class WorkflowView:
     """Workflows as one caller may see them: hidden ones left out, denials explained."""
 
-    def __init__(self, rights: Rights, caller: Caller, needs: Dependencies) -> None:
+    def __init__(self, rights: Rights, caller: Caller, dependencies: Dependencies) -> None:
         self._rights = rights
         self._caller = caller
-        self._needs = needs
+        self._dependencies = dependencies
 
     def finds(self, definition: Definition) -> bool:
         """Whether the caller finds a workflow in lists; the built-in one if its capability is found."""
@@ -265,7 +265,7 @@ class WorkflowView:
             yield tool_name(definition.id)
             return
         for plan in definition.state(definition.initial).transitions.values():
-            yield from self._needs.of(plan.model.executor)
+            yield from self._dependencies.of(plan.model.executor)
 
     def check(self, definition: Definition) -> None:
         """Raise if the policy always denies a workflow to the caller."""
@@ -300,7 +300,7 @@ class WorkflowView:
             return [self.masked(one) for one in data]
         if not isinstance(data, dict):
             return data
-        if not all(self._rights.finds(name, self._caller) for name in self._needs.own(data)):
+        if not all(self._rights.finds(name, self._caller) for name in self._dependencies.own(data)):
             return {key: value if key in ("kind", "position") else HIDDEN for key, value in data.items()}
         return {key: self.masked(value) for key, value in data.items()}
 
@@ -309,10 +309,10 @@ class WorkflowView:
         if definition.id != PROXY and (reason := self._rights.against(tool_name(definition.id), self._caller)):
             return reason
         inside = for_workflow(self._caller, definition.id, run)
-        for used in (*self._needs.of(plan.model.executor), *step_tools(definition, state)):
+        for used in (*self._dependencies.of(plan.model.executor), *step_tools(definition, state)):
             if reason := self._rights.against(used, inside):
                 is_found = self._rights.finds(used, self._caller)
-                return reason if is_found else "a rule is against what it runs"
+                return reason if is_found else "a rule denies what it runs"
         return ""
 
 
@@ -322,7 +322,7 @@ def _denial(reason: str) -> Data:
 
 RESOLUTIONS: Final = {
     "retry": "Run it again, with the same idempotency key",
-    "succeeded": "It was done: go on",
+    "succeeded": "It was done: continue",
     "failed": "It was not done: stay here",
 }
 
@@ -385,7 +385,7 @@ def _describe_pending(pending_move: PendingMove) -> Data:
     if pending_move.kind == "unknown":
         data["error"] = {
             "code": "UNKNOWN_OUTCOME",
-            "message": f"Nobody knows whether {pending_move.move} was done: "
+            "message": f"It is unknown whether {pending_move.move} was done: "
             "the hub stopped while it ran. Follow a link.",
             "attemptedTransition": pending_move.move,
             "idempotencyKey": pending_move.key,

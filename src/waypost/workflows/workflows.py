@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from waypost.workflows.definitions import Definition
 
 Source = Literal["configured", "given", "created"]
-"""Where a workflow comes from: the configuration, the program, or somebody who made it while the hub ran."""
+"""Where a workflow comes from: the configuration, the program, or an API call while the hub ran."""
 
 
 class Draft(NamedTuple):
-    """All workflows of a hub as they are or may become."""
+    """All workflows of a hub, current or prepared."""
 
     sources: dict[Source, dict[str, models.Workflow]]
     definitions: dict[str, Definition]
@@ -49,7 +49,7 @@ class Draft(NamedTuple):
 
 
 class Workflows(Component):
-    """The engine of a hub, its definitions, and what its executors reach the world through."""
+    """The workflow engine of a hub, its definitions, and the connections of its executors."""
 
     name = "workflows"
     sections = ("workflows", "capabilities")
@@ -69,7 +69,7 @@ class Workflows(Component):
         self._resume_runs = resume_runs
         self._upstreams = upstreams
         self._capabilities: dict[str, models.Capability] = {}
-        self._ways_out: dict[bool, Egress] = {}
+        self._egresses: dict[bool, Egress] = {}
         context = ExecutorContext(
             connections=lambda: upstreams.connections,
             egress=self._egress,
@@ -87,16 +87,16 @@ class Workflows(Component):
     async def start(self, core: Core) -> None:
         """Load the workflows that were created at run time, and resume the instances that an earlier process left."""
         self.engine.draining = False
-        if core.store.is_open:  # else there is none yet, and looking must not be what creates it
+        if core.store.is_open:  # reading must not create a store that does not exist yet
             await self.stored.load_if_possible()
         if self._resume_runs:
             self.watch.start()
 
     async def stop(self) -> None:
-        """Let what runs end, then release everything."""
+        """Wait for running work, then close the connections."""
         await self.watch.stop()
         await self.engine.stop()
-        for egress in self._ways_out.values():
+        for egress in self._egresses.values():
             await egress.close()
 
     async def refresh(self) -> None:
@@ -111,25 +111,25 @@ class Workflows(Component):
     def define(
         self, workflows: Mapping[str, models.Workflow], capabilities: Mapping[str, models.Capability] | None = None
     ) -> None:
-        """Have exactly these workflows of the configuration from now on; a `DefinitionError` changes nothing."""
+        """Replace the workflows of the configuration; a `DefinitionError` changes nothing."""
         resolved = {name: resolve(model, capabilities or {}) for name, model in workflows.items()}
         self._apply("configured", resolved)
         self._capabilities = dict(capabilities or {})
 
     def show_settings(self, settings: Callable[[], Settings]) -> None:
-        """Let the settings of the configuration be read beside the workflows."""
+        """Offer the settings of the configuration as a resource."""
         self._always.append(config_resource(settings))
 
     def add(self, name: str, model: models.Workflow) -> None:
-        """Have one workflow more, as a program defines it."""
+        """Add a workflow that a program defines."""
         self._apply("given", {**self._sources["given"], name: model})
 
     def set_created(self, found: Mapping[str, models.Workflow]) -> None:
-        """Have exactly these workflows that people made while the hub ran."""
+        """Replace the workflows that were created at run time."""
         self._apply("created", {name: self.resolve(model) for name, model in found.items()})
 
     def resolve(self, model: models.Workflow) -> models.Workflow:
-        """A workflow with the entries of `capabilities` that it names in their places."""
+        """A workflow with the entries of `capabilities` in place of their names."""
         return resolve(model, self._capabilities)
 
     @property
@@ -149,7 +149,7 @@ class Workflows(Component):
 
     @property
     def known(self) -> set[str]:
-        """The names of everything that can be called."""
+        """The names of all tools."""
         return {tool.id for tool in self._registry.tools}
 
     def is_taken(self, name: str) -> bool:
@@ -163,32 +163,32 @@ class Workflows(Component):
         self.commit(draft)
 
     def draft(self, source: Source, found: Mapping[str, models.Workflow]) -> Draft:
-        """What the workflows of one source come to together with the others; nothing changes yet."""
+        """The definitions and tools that result from replacing one source; nothing changes yet."""
         sources = {**self._sources, source: dict(found)}
         together: dict[str, models.Workflow] = {}
         for others in sources.values():
             if taken := together.keys() & others.keys():
-                raise DefinitionError(f"There is a workflow {min(taken)!r} already; give one of them another name.")
+                raise DefinitionError(f"There are two workflows {min(taken)!r}; rename one of them.")
             together |= others
         if PROXY in together:
-            raise DefinitionError(f"{PROXY} is what single capabilities are used through; take another name.")
+            raise DefinitionError(f"{PROXY} is the built-in workflow for single capabilities; choose another name.")
         definitions = self.engine.library.compile_all(together)
-        # Once there were workflows, their instances can be driven to their ends.
+        # Once there were workflows, their instances still need the tools to finish.
         always = self._always if together or self._tools else []
         return Draft(sources, definitions, [*always, *(run_tool(self.engine, one) for one in definitions.values())])
 
     def commit(self, draft: Draft) -> None:
-        """Go by a draft whose tools are in the registry."""
+        """Apply a draft whose tools are in the registry."""
         self.engine.library.replace(draft.definitions)
         self._tools, self._sources = draft.tools, draft.sources
 
     @property
     def current(self) -> Draft:
-        """What there is now, as a draft to go back to."""
+        """The current workflows, as a draft for a rollback."""
         return Draft(self._sources, {one.id: one for one in self.engine.library}, self._tools)
 
     def offer(self) -> None:
-        """Have the tools that drive workflows, even where there is none yet."""
+        """Register the workflow tools even without any workflow."""
         if not self._tools:
             self._registry.add(self._always)
             self._tools = list(self._always)
@@ -199,7 +199,7 @@ class Workflows(Component):
 
     async def _invoke(self, name: str, arguments: dict[str, Any], caller: Caller, meta: Mapping[str, Any]) -> Result:
         chain = msgspec.structs.replace(caller.chain, key=meta.get(IDEMPOTENCY_KEY, ""))
-        own = deepcopy(arguments)  # whoever is called may change them, and the context must stay what it is
+        own = deepcopy(arguments)  # a handler may change them, and the context must stay as it is
         return await self._pipeline.call(name, own, caller.with_chain(chain), longest=meta.get(WITHIN))
 
     def _function(self, function_id: str) -> str | None:
@@ -209,11 +209,11 @@ class Workflows(Component):
         return None if tool is None else tool.id
 
     def _egress(self, allow_private: bool) -> Egress:
-        found = self._ways_out.get(allow_private)
+        found = self._egresses.get(allow_private)
         if found is None:
             from waypost.upstreams.egress import Egress
 
-            found = self._ways_out[allow_private] = Egress(allow_private)
+            found = self._egresses[allow_private] = Egress(allow_private)
         return found
 
 
@@ -233,10 +233,10 @@ class _Redefinition(Change):
         self._resolved = resolved
         self._capabilities = (dict(capabilities), workflows._capabilities)
         self._before = workflows.current
-        self._draft = workflows.draft("configured", resolved)  # raises what is wrong before anything changes
+        self._draft = workflows.draft("configured", resolved)  # raises definition errors before anything changes
 
     @property
-    def leaving(self) -> Sequence[Capability]:  # type: ignore[override]  # looked at once, when everything is ready
+    def leaving(self) -> Sequence[Capability]:  # type: ignore[override]  # read once, when all components are prepared
         self._before = self._workflows.current
         return self._before.tools
 

@@ -118,14 +118,14 @@ def test_every_model_has_its_executor_but_a_person() -> None:
     ],
 )
 def test_a_person_can_only_be_waited_for_by_a_transition(written: dict[str, Any]) -> None:
-    with pytest.raises(DefinitionError, match="a person can only be waited for by a transition itself"):
+    with pytest.raises(DefinitionError, match="an approval is only possible directly in a transition"):
         build(model(**written), surroundings())
 
 
 def test_a_person_cannot_stand_in_for_something_that_failed() -> None:
     reliability = convert({"fallback": {"executors": [{"kind": "human"}]}}, Reliability)
 
-    with pytest.raises(DefinitionError, match="a person"):
+    with pytest.raises(DefinitionError, match="an approval"):
         supervise(model(kind="noop"), reliability, surroundings())
 
 

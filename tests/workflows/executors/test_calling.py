@@ -271,7 +271,7 @@ async def test_a_function_that_nobody_offers_right_now_cannot_be_reached(functio
         raise UnknownTool(f"Unknown tool: {name}", name)
 
     failed = await failure_of(worker(invoke, function))
-    assert (failed.error_class, failed.message) == ("connection_error", f"Nobody offers {function} right now.")
+    assert (failed.error_class, failed.message) == ("connection_error", f"No worker offers {function} at the moment.")
     assert names == asked
 
 
@@ -281,7 +281,7 @@ async def test_a_function_that_is_for_workers_only_will_never_be_reached() -> No
         raise UnknownTool(f"Unknown tool: {name}", name)
 
     failed = await failure_of(worker(invoke, "state::set"))
-    told = "state::set is for workers only; a workflow cannot call it."
+    told = "state::set is internal to workers; a workflow cannot call it."
     assert (failed.error_class, failed.message) == ("permanent_error", told)
 
 

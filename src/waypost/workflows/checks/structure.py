@@ -317,7 +317,7 @@ def _looks(entry: Expose, inner: Capability, places: list[Place], path: KeyPath,
 def check_structure(workflow: Workflow, path: KeyPath, report: Report) -> None:
     """Report what is wrong with the form of a workflow."""
     if path[-1] == PROXY:
-        sentence = f"{quoted(PROXY)} is what single capabilities are used through; call the workflow something else"
+        sentence = f"{quoted(PROXY)} is the built-in workflow for single capabilities; rename the workflow"
         report.add(path, sentence, "WF005")
     if not workflow.states and not workflow.steps:
         report.add(path, "the workflow has neither `states` nor `steps`; add one of them", "WF001")
@@ -326,7 +326,7 @@ def check_structure(workflow: Workflow, path: KeyPath, report: Report) -> None:
     if not workflow.states:
         return
     if workflow.initial_state is None:
-        report.add(path, "the workflow does not say where it begins; add `initialState`", "WF002")
+        report.add(path, "the workflow has no initial state; add `initialState`", "WF002")
     else:
         _check_state_name(workflow, workflow.initial_state, (*path, "initialState"), report)
     if workflow.on_timeout is not None:
@@ -343,7 +343,7 @@ def check_structure(workflow: Workflow, path: KeyPath, report: Report) -> None:
 def check_timeout(workflow: Workflow, path: KeyPath, report: Report) -> None:
     """Report an `onTimeout` that can never happen."""
     if workflow.on_timeout is not None and workflow.timeout_ms is None:
-        report.add((*path, "onTimeout"), "there is no time that could be over; add `timeoutMs`", "WF004")
+        report.add((*path, "onTimeout"), "there is no timeout; add `timeoutMs`", "WF004")
 
 
 def check_arguments(workflow: Workflow, resolved: Workflow, path: KeyPath, report: Report) -> None:
@@ -355,7 +355,7 @@ def check_arguments(workflow: Workflow, resolved: Workflow, path: KeyPath, repor
             where = (*path, "states", state, "transitions", name)
             own = workflow.states[state].transitions[name].input_schema is not None
             sentence = (
-                f"{quoted(name)} is taken by itself, so nobody gives it the arguments its schema requires; "
+                f"{quoted(name)} is taken automatically, so no caller gives the arguments that its schema requires; "
                 "give them defaults or let an agent take it"
             )
             report.add((*where, "inputSchema" if own else "executor"), sentence, "WF008")
@@ -379,7 +379,7 @@ def _check_state_name(workflow: Workflow, name: str, path: KeyPath, report: Repo
 
 def _check_reserved_name(name: str, kind: str, path: KeyPath, report: Report) -> None:
     if name.startswith("$"):
-        report.add(path, f"names that begin with `$` are kept for Waypost; call the {kind} something else", "WF005")
+        report.add(path, f"names that begin with `$` are reserved; rename the {kind}", "WF005")
 
 
 def _check_state(name: str, state: State, path: KeyPath, report: Report) -> None:
@@ -392,7 +392,9 @@ def _check_state(name: str, state: State, path: KeyPath, report: Report) -> None
         )
         report.add((*path, "onEnter"), sentence, "WF006")
     if state.outcome is not None and not state.terminal:
-        report.add((*path, "outcome"), f"{quoted(name)} is no end; add `terminal: true` or remove `outcome`", "WF007")
+        report.add(
+            (*path, "outcome"), f"{quoted(name)} is not terminal; add `terminal: true` or remove `outcome`", "WF007"
+        )
 
 
 def _check_targets(workflow: Workflow, transition: Transition, path: KeyPath, report: Report) -> None:
@@ -412,7 +414,7 @@ def check_reachability(workflow: Workflow, path: KeyPath, report: Report) -> Non
     states = (*path, "states")
     for name in workflow.states:
         if name not in here:
-            sentence = f"no way leads to {quoted(name)}; let a transition lead there, or remove it"
+            sentence = f"{quoted(name)} cannot be reached; add a transition to it, or remove it"
             report.add((*states, name), sentence, "WF050")
     _check_ends(workflow, here, states, report)
     _check_circles(workflow, here, states, report)
@@ -426,16 +428,16 @@ def _check_ends(workflow: Workflow, here: set[str], states: KeyPath, report: Rep
     dead = {name for name in here if not (workflow.states[name].terminal or workflow.states[name].transitions or timed)}
     for name in workflow.states:
         if name in dead:
-            sentence = f"{quoted(name)} cannot be left and is no end; add `terminal: true` or a transition"
+            sentence = f"{quoted(name)} cannot be left and is not terminal; add `terminal: true` or a transition"
             report.add((*states, name), sentence, "WF051")
     if not terminal:
         if not dead:
-            report.add(states, "no state is an end; give one `terminal: true`", "WF052")
+            report.add(states, "no state is terminal; give one `terminal: true`", "WF052")
         return
     ending = reached(terminal, backward(ways(workflow)))
     for name in workflow.states:
         if name in here and name not in ending and name not in dead:
-            sentence = f"no end can be reached from {quoted(name)}; add a transition that leads to one"
+            sentence = f"no terminal state can be reached from {quoted(name)}; add a transition that leads to one"
             report.add((*states, name), sentence, "WF052")
 
 
@@ -457,7 +459,7 @@ def _check_circles(workflow: Workflow, here: set[str], states: KeyPath, report: 
         if ring is not None:
             reported |= {other for other in reached([name], steps) if name in reached([other], steps)}
             shown = " → ".join(quoted(part) for part in ring)
-            sentence = f"the workflow can go round by itself, {shown}; let somebody decide once, or lead out of it"
+            sentence = f"the workflow can loop without a decision, {shown}; let a caller decide once, or add a way out"
             report.add((*states, name), sentence, "WF053")
 
 
@@ -482,7 +484,7 @@ def _check_candidates(state: State, transitions: KeyPath, report: Report) -> Non
     free = [name for name, way in state.transitions.items() if way.actor == "deterministic" and not _has_guards(way)]
     for name in free[1:]:
         sentence = (
-            f"{quoted(name)} and {quoted(free[0])} are both taken by themselves and have no guards; "
+            f"{quoted(name)} and {quoted(free[0])} are both taken automatically and have no guards; "
             "give all but one of them guards"
         )
         report.add((*transitions, name), sentence, "WF056")
@@ -518,7 +520,7 @@ def check_steps(
                 _check_way_back(place, target, onward, (*where, "routes", number, "goto"), report)
         name = step_name(step)
         if name and named.setdefault(name, place) != place:
-            sentence = f"step {named[name]} is called {quoted(name)} too; give one of them another `name`"
+            sentence = f"step {named[name]} is also called {quoted(name)}; give one of them another `name`"
             report.add((*where, "name"), sentence, "WF041")
 
 
@@ -528,7 +530,7 @@ def _check_step(step: Step, path: KeyPath, report: Report) -> None:
     elif step.skill is not None and step.capability is not None:
         report.add((*path, "capability"), "the step runs a skill and a capability; keep one of them", "WF042")
     if step.on_circuit_open == "fallback" and step.fallback_skill is None:
-        report.add((*path, "on_circuit_open"), "nothing is named to run instead; add `fallback_skill`", "WF043")
+        report.add((*path, "on_circuit_open"), "there is no fallback; add `fallback_skill`", "WF043")
 
 
 def _check_step_reference(reference: str | int, steps: list[Step], path: KeyPath, report: Report) -> int | None:
@@ -547,7 +549,7 @@ def _check_source(
 ) -> None:
     source = _check_step_reference(reference, steps, path, report)
     if source is not None and (source == place or str(place) not in reached([str(source)], onward)):
-        sentence = f"step {source} has not run when step {place} begins; name one that comes before it"
+        sentence = f"step {source} has not run when step {place} starts; name an earlier step"
         report.add(path, sentence, "WF045")
 
 
@@ -556,7 +558,7 @@ def _check_way_back(place: int, target: int, onward: Onward, path: KeyPath, repo
     came = str(place) in _reached_without(str(target), "1", onward)
     goes_on = END in _reached_without(str(place), str(target), onward)
     if target == place or not came or not goes_on:
-        sentence = f"step {target} comes again, and a run that comes to a step twice fails; lead to a later step"
+        sentence = f"step {target} is repeated, and an instance that reaches a step twice fails; go to a later step"
         report.add(path, sentence, "WF044")
 
 
@@ -607,7 +609,7 @@ def check_dangers(
 
 def _describe_trail(trail: tuple[str, ...]) -> str:
     steps = ", ".join(quoted(step) for step in trail) or "it is where the workflow begins"
-    return f"nobody is asked on the way to it ({steps}); let a person take or approve one of them"
+    return f"no person decides on the way to it ({steps}); let a person take or approve one of them"
 
 
 def _dangerous_entries(capabilities: Mapping[str, Capability]) -> frozenset[str]:

@@ -30,7 +30,7 @@ class Human(ExecutorFields, frozen=True, kw_only=True, tag="human"):
 
 
 def _build(model: Human, builder: Builder) -> Executor:
-    raise DefinitionError("a person can only be waited for by a transition itself")
+    raise DefinitionError("an approval is only possible directly in a transition")
 
 
 def _plan(model: Human) -> ApprovalPlan:
@@ -40,15 +40,15 @@ def _plan(model: Human) -> ApprovalPlan:
 
 def _check_place(model: Human, place: Place, report: Report) -> None:
     if place.exposed:
-        sentence = "people are only waited for in a workflow; start one that asks them instead"
+        sentence = "an approval is only possible in a workflow; expose a workflow that asks for it instead"
         report.add(place.path, sentence, "WF061")
         return
     if place.within:
         inside = " or ".join(f"`{kind}`" for kind in sorted(set(place.within)))
-        sentence = f"nobody can be waited for inside of {inside}; ask in a transition of its own"
+        sentence = f"an approval is not possible inside of {inside}; use a separate transition"
         report.add(place.path, sentence, "WF023")
     elif place.reliability is not None:
-        sentence = "people are neither retried nor replaced; remove it, and use `expiresMs` for how long they may take"
+        sentence = "an approval is neither retried nor replaced; remove it, and set the time limit with `expiresMs`"
         report.add((*place.path[:-1], "reliability"), sentence, "WF058")
 
 

@@ -58,8 +58,8 @@ class WorkerExecutor:
                 raise to_failure(error) from None
             return get_output(self._function, result)
         if is_internal(self._function):
-            raise ExecutorFailed(f"{self._function} is for workers only; a workflow cannot call it.")
-        raise ExecutorFailed(f"Nobody offers {self._function} right now.", "connection_error")
+            raise ExecutorFailed(f"{self._function} is internal to workers; a workflow cannot call it.")
+        raise ExecutorFailed(f"No worker offers {self._function} at the moment.", "connection_error")
 
 
 WORKER: Final = ExecutorKind(
