@@ -153,15 +153,14 @@ _LIKELY_MEANT: Final = {"=": "==", "&": "&&", "|": "||", "and": "&&", "or": "||"
 
 def _tokens(text: str, roots: Set[str]) -> Iterator[_Token]:
     at = 0
-    while (at := _after_space(text, at)) < len(text):
+    while True:
+        space = _SPACE.match(text, at)
+        at = space.end() if space else at
+        if at >= len(text):
+            break
         token, at = _token(text, at, roots)
         yield token
     yield _Token("end", "the end", at)
-
-
-def _after_space(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
 
 
 def _token(text: str, at: int, roots: Set[str]) -> tuple[_Token, int]:
@@ -348,7 +347,10 @@ class Expression:
 
     def failures(self, scope: Scope) -> list[Failure]:
         """The parts that make it false, with what they looked at; empty when it holds."""
-        return [Failure(render(node), _operands(node, scope)) for node in self.false_parts(scope)]
+        return [
+            Failure(render(node), {path.text: _reader(path)(scope) for path in paths_of(node)})
+            for node in self.false_parts(scope)
+        ]
 
     def false_parts(self, scope: Scope) -> list[Node]:
         """The parts that make it false: of `&&` the false ones, of `||` all, of `!` the whole."""
@@ -384,10 +386,6 @@ def equal(left: Any, right: Any) -> bool:
     return True
 
 
-def _not_equal(left: Any, right: Any) -> bool:
-    return not equal(left, right)
-
-
 def _compare_ordered(compare: Relation, left: Any, right: Any) -> bool:
     if type(left) is str:
         return type(right) is str and compare(left, right)
@@ -398,27 +396,19 @@ def _is_number(value: Any) -> bool:
     return type(value) is int or type(value) is float
 
 
-def _starts_with(left: Any, right: Any) -> bool:
-    return isinstance(left, str) and isinstance(right, str) and left.startswith(right)
-
-
 def _contains(left: Any, right: Any) -> bool:
     if isinstance(left, str):
         return isinstance(right, str) and right in left
     return isinstance(left, list | tuple) and any(equal(item, right) for item in left)
 
 
-def _is_in(left: Any, right: Any) -> bool:
-    return _contains(right, left)
-
-
 _ORDER: Final[dict[str, Relation]] = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _RELATIONS: Final[dict[str, Relation]] = {
     "==": equal,
-    "!=": _not_equal,
-    "starts_with": _starts_with,
+    "!=": lambda left, right: not equal(left, right),
+    "starts_with": lambda left, right: isinstance(left, str) and isinstance(right, str) and left.startswith(right),
     "contains": _contains,
-    "in": _is_in,
+    "in": lambda left, right: _contains(right, left),
     **{op: partial(_compare_ordered, compare) for op, compare in _ORDER.items()},
 }
 _MIRRORED: Final = {
@@ -439,7 +429,8 @@ def _compile_node(node: Node) -> _Part:
         case Compare():
             return _Part(node, _comparison(node))
         case Literal():
-            return _Part(node, _constant(node.value is True))
+            constant = node.value is True
+            return _Part(node, lambda scope: constant)
         case Path():
             return _Part(node, _is_identical(node.get, True))
 
@@ -476,10 +467,6 @@ def _negate(test: Test) -> Test:
     return lambda scope: not test(scope)
 
 
-def _constant(value: bool) -> Test:
-    return lambda scope: value
-
-
 def _is_identical(get: Callable[[Scope], Any], wanted: bool) -> Test:
     return lambda scope: get(scope) is wanted
 
@@ -487,12 +474,14 @@ def _is_identical(get: Callable[[Scope], Any], wanted: bool) -> Test:
 def _comparison(node: Compare) -> Test:
     op, left, right = node.op, node.left, node.right
     if op == "matches":
-        return _matches(_reader(left), str(right.value if isinstance(right, Literal) else ""))
+        read_text, fits = _reader(left), matcher(str(right.value if isinstance(right, Literal) else ""))
+        return lambda scope: type(found := read_text(scope)) is str and fits(found)
     if isinstance(left, Literal) and isinstance(right, Path) and op in _MIRRORED:
         op, left, right = _MIRRORED[op], right, left
     if isinstance(left, Path) and isinstance(right, Literal):
         return _path_and_value(op, left, right.value)
-    return _compare_operands(_RELATIONS[op], _reader(left), _reader(right))
+    relation, read_left, read_right = _RELATIONS[op], _reader(left), _reader(right)
+    return lambda scope: relation(read_left(scope), read_right(scope))
 
 
 def _path_and_value(op: str, path: Path, value: Any) -> Test:
@@ -502,11 +491,13 @@ def _path_and_value(op: str, path: Path, value: Any) -> Test:
         test = _compare_equal(get, value)
         return test if op == "==" else _negate(test)
     if op in ORDERED:
-        return (
-            _compare_text(get, _ORDER[op], value) if isinstance(value, str) else _compare_number(get, _ORDER[op], value)
-        )
+        compare = _ORDER[op]
+        if not isinstance(value, str):
+            return _compare_number(get, compare, value)
+        return lambda scope: type(found := get(scope)) is str and compare(found, value)
     if op == "in" and isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return _is_one_of(get, frozenset(value))
+        values = frozenset(value)
+        return lambda scope: type(found := get(scope)) is str and found in values
     relation, read = _RELATIONS[op], _reader(path)
     return lambda scope: relation(read(scope), value)
 
@@ -530,23 +521,6 @@ def _compare_number(get: Callable[[Scope], Any], compare: Relation, bound: Any) 
     return holds
 
 
-def _compare_text(get: Callable[[Scope], Any], compare: Relation, bound: str) -> Test:
-    return lambda scope: type(found := get(scope)) is str and compare(found, bound)
-
-
-def _is_one_of(get: Callable[[Scope], Any], values: frozenset[str]) -> Test:
-    return lambda scope: type(found := get(scope)) is str and found in values
-
-
-def _compare_operands(relation: Relation, left: Callable[[Scope], Any], right: Callable[[Scope], Any]) -> Test:
-    return lambda scope: relation(left(scope), right(scope))
-
-
-def _matches(read: Callable[[Scope], Any], pattern: str) -> Test:
-    fits = matcher(pattern)
-    return lambda scope: type(found := read(scope)) is str and fits(found)
-
-
 def _reader(operand: Operand) -> Callable[[Scope], Any]:
     if isinstance(operand, Literal):
         value = operand.value
@@ -561,7 +535,3 @@ def _false_parts(part: _Part, scope: Scope) -> list[Node]:
     if part.parts:
         return [node for inner in part.parts for node in _false_parts(inner, scope)]
     return [part.node]
-
-
-def _operands(node: Node, scope: Scope) -> dict[str, Any]:
-    return {path.text: _reader(path)(scope) for path in paths_of(node)}

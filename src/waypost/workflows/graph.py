@@ -24,41 +24,17 @@ FORMATS: Final = ("mermaid", "dot", "svg")
 END: Final = "finish"
 ANY_STATE: Final = "any state"
 _MARKS: Final = {"agent": "", "human": " (human)", "system": " (system)", "deterministic": " (auto)"}
-_KEYWORDS: Final = frozenset(
-    [
-        "state",
-        "end",
-        "note",
-        "class",
-        "classdef",
-        "style",
-        "direction",
-        "as",
-        "default",
-        "hide",
-        "empty",
-        "description",
-        "scale",
-        "title",
-        "click",
-        "left",
-        "right",
-        "of",
-        "acctitle",
-        "accdescr",
-        "tb",
-        "bt",
-        "lr",
-        "rl",
-    ]
-)
-"""Words that mean something to Mermaid."""
+_KEYWORDS: Final = frozenset({
+    "state", "end", "note", "class", "classdef", "style", "direction", "as", "default", "hide", "empty", "description",
+    "scale", "title", "click", "left", "right", "of", "acctitle", "accdescr", "tb", "bt", "lr", "rl",
+})  # fmt: skip
+"""Words with a meaning in Mermaid."""
 _MAX_LABEL_CHARS: Final = 48
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A state, a step, or what stands for several."""
+    """A state, a step, or the symbol for any state."""
 
     id: str
     label: str
@@ -67,7 +43,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """A way from one box to another."""
+    """A transition from one box to another."""
 
     source: str
     target: str
@@ -78,7 +54,7 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What there is to draw."""
+    """The boxes and arrows to draw."""
 
     title: str
     boxes: tuple[Box, ...]
@@ -88,7 +64,7 @@ class Picture:
 
 
 def picture(workflow: Workflow, current: str | None = None) -> Picture:
-    """What there is to draw of a workflow; `current` is a state or step to point out."""
+    """The boxes and arrows of a workflow; `current` is a state or step to highlight."""
     return _picture_of_states(workflow, current) if workflow.states else _picture_of_steps(workflow, current)
 
 
@@ -181,7 +157,12 @@ def _arrows(source: str, name: str, transition: Transition, ids: dict[str, str])
 def _picture_of_steps(workflow: Workflow, current: str | None) -> Picture:
     steps = workflow.steps
     ids = [f"s{number}" for number in range(1, len(steps) + 1)]
-    boxes = [Box(ids[index], _step_label(index, step)) for index, step in enumerate(steps)]
+    boxes = []
+    for index, step in enumerate(steps):
+        name, runs = step_name(step), step.skill or step.capability or ""
+        boxes.append(
+            Box(ids[index], _cut_label(f"{index + 1}. {name}" + (f": {runs}" if runs not in ("", name) else "")))
+        )
     arrows = [
         Arrow(ids[index], target, label, "system")
         for index, step in enumerate(steps)
@@ -201,12 +182,6 @@ def _routes(index: int, step: Step, steps: list[Step]) -> Iterator[tuple[str, st
         yield (END if target is None else f"s{target}"), _cut_label(route.branch)
     if all(route.branch != "default" for route in step.routes):
         yield END, "otherwise"
-
-
-def _step_label(index: int, step: Step) -> str:
-    name = step_name(step)
-    runs = step.skill or step.capability or ""
-    return _cut_label(f"{index + 1}. {name}" + (f": {runs}" if runs and runs != name else ""))
 
 
 def _duration(millis: int) -> str:
@@ -496,16 +471,12 @@ def _document(picture: Picture, parts: list[str], width: float, height: float) -
 
 def _size(box: Box, loops: list[Arrow]) -> tuple[float, float]:
     """How much room a box needs; arrows to itself stand on both sides, so that its middle stays where it is."""
-    height = max(_BOX_HEIGHT, len(loops) * _LINE + 10)
-    return _box_width(box) + 2 * _loop_width(loops), height
+    loop_width = max((text_width(loop.label, _SMALL_CHARACTER) + _LOOP + 8 for loop in loops), default=0.0)
+    return _box_width(box) + 2 * loop_width, max(_BOX_HEIGHT, len(loops) * _LINE + 10)
 
 
 def _box_width(box: Box) -> float:
     return max(text_width(box.label, _CHARACTER) + 28, 72.0)
-
-
-def _loop_width(loops: list[Arrow]) -> float:
-    return max((text_width(loop.label, _SMALL_CHARACTER) + _LOOP + 8 for loop in loops), default=0.0)
 
 
 def _box(box: Box, spot: Spot, loops: list[Arrow], picture: Picture) -> list[str]:
@@ -521,13 +492,8 @@ def _box(box: Box, spot: Spot, loops: list[Arrow], picture: Picture) -> list[str
         parts += _loop(left + width, middle, loop)
     if box.id == picture.start:
         parts.append(f'<circle cx="{_n(spot.x)}" cy="{_n(top - GAP)}" r="5" fill="#1f2328"/>')
-        parts.append(
-            _line(
-                f"M{_n(spot.x)} {_n(top - GAP + 5)}L{_n(spot.x)} {_n(top)}",
-                _COLOURS["system"],
-                "",
-            )
-        )
+        x = _n(spot.x)
+        parts.append(_line(f"M{x} {_n(top - GAP + 5)}L{x} {_n(top)}", _COLOURS["system"], ""))
     return parts
 
 

@@ -19,7 +19,7 @@ import json
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final
@@ -238,25 +238,17 @@ def _check_fields(root: str, keys: list[str | int], at: int) -> None:
 def _path(text: str, root: str, keys: tuple[str | int, ...]) -> Path:
     if root == "workflow" and keys[0] == "input":
         root, keys = "input", keys[1:]
-    return Path(text, root, keys, _getter(root, keys))
-
-
-def _getter(root: str, keys: tuple[str | int, ...]) -> Callable[[Scope], Any]:
+    get: Callable[[Scope], Any]
     if root == "workflow":
-        return attrgetter(str(keys[0]))
-    if not keys:
-        return attrgetter(root)
-    if root == "context" and len(keys) == 1 and isinstance(keys[0], str):
-        return _get_from_context(keys[0])
-    return _get_nested(attrgetter(root), keys)
-
-
-def _get_from_context(key: str) -> Callable[[Scope], Any]:
-    # Most guards look here, and the two calls this saves are half of what they cost.
-    def get(scope: Scope) -> Any:
-        return scope.context.get(key, MISSING)
-
-    return get
+        get = attrgetter(str(keys[0]))
+    elif not keys:
+        get = attrgetter(root)
+    elif root == "context" and len(keys) == 1 and isinstance(key := keys[0], str):
+        # Most guards read a slot of the context, and the two calls this saves are half of their cost.
+        get = lambda scope: scope.context.get(key, MISSING)  # noqa: E731
+    else:
+        get = _get_nested(attrgetter(root), keys)
+    return Path(text, root, keys, get)
 
 
 def _get_nested(base: Callable[[Scope], Any], keys: tuple[str | int, ...]) -> Callable[[Scope], Any]:
@@ -309,29 +301,22 @@ def compile_mapping(output: dict[str, Any], roots: Set[str] = OUTPUT_ROOTS) -> M
     """A mapping out of what is written under `output`; `roots` is what its paths may begin with."""
     paths: list[Path] = []
     slots = {name: _compile_slot(name, value, roots, paths) for name, value in output.items()}
-    return Mapping(_unique(paths), slots)
+    return Mapping(tuple(dict.fromkeys(paths)), slots)
 
 
 def compile_template(value: Any, roots: Set[str] = GUARD_ROOTS) -> Template:
     """A template out of a JSON value; `roots` is what its paths may begin with."""
     paths: list[Path] = []
     fill = _compile_template_part(value, roots, paths, 0)
-    return Template(_unique(paths), fill)
-
-
-def _unique(paths: Iterable[Path]) -> tuple[Path, ...]:
-    return tuple(dict.fromkeys(paths))
+    return Template(tuple(dict.fromkeys(paths)), fill)
 
 
 def _compile_slot(name: str, value: Any, roots: Set[str], paths: list[Path]) -> Read:
     try:
-        return _null_if_missing(_compile_value(value, roots, paths, 0))
+        read = _compile_value(value, roots, paths, 0)
+        return lambda scope: None if (found := read(scope)) is MISSING else found
     except DefinitionError as error:
         raise DefinitionError(f"the output {quoted(name)} cannot be used: {error.message}") from None
-
-
-def _null_if_missing(read: Read) -> Read:
-    return lambda scope: None if (value := read(scope)) is MISSING else value
 
 
 def _compile_value(value: Any, roots: Set[str], paths: list[Path], depth: int) -> Read:
@@ -343,7 +328,8 @@ def _compile_value(value: Any, roots: Set[str], paths: list[Path], depth: int) -
         if name == "set":
             return _compile_literal(operands, depth)
         if name == "concat":
-            return _concat(_compile_operands(name, operands, None, roots, paths, depth))
+            parts = _compile_operands(name, operands, None, roots, paths, depth)
+            return lambda scope: "".join([_text(part(scope)) for part in parts])
         if name in _ARITHMETIC:
             return _compute(_ARITHMETIC[name], *_compile_operands(name, operands, 2, roots, paths, depth))
     return _compile_literal(value, depth)
@@ -354,28 +340,16 @@ def _compile_operands(
 ) -> list[Read]:
     if not isinstance(given, list) or (count is not None and len(given) != count):
         raise DefinitionError(f"{name} needs a list of {'values' if count is None else f'{count} numbers or paths'}")
-    if count is not None:
-        for operand in given:
-            _check_number(name, operand)
+    for operand in given if count is not None else ():
+        is_operator = isinstance(operand, dict) and len(operand) == 1 and next(iter(operand)) in _OPERATORS
+        usable = operand is None or _is_number(operand) or is_operator
+        if not usable and not (isinstance(operand, str) and is_path(operand)):
+            raise DefinitionError(f"{name} needs numbers or paths, not {json.dumps(operand, default=str)[:100]}")
     return [_compile_value(operand, roots, paths, depth + 1) for operand in given]
-
-
-def _check_number(name: str, operand: Any) -> None:
-    usable = operand is None or _is_number(operand) or (isinstance(operand, dict) and _is_operator(operand))
-    if not usable and not (isinstance(operand, str) and is_path(operand)):
-        raise DefinitionError(f"{name} needs numbers or paths, not {json.dumps(operand, default=str)[:100]}")
-
-
-def _is_operator(value: dict[str, Any]) -> bool:
-    return len(value) == 1 and next(iter(value)) in ("set", "concat", *_ARITHMETIC)
 
 
 def _is_number(value: Any) -> bool:
     return type(value) is int or type(value) is float
-
-
-def _concat(parts: list[Read]) -> Read:
-    return lambda scope: "".join([_text(part(scope)) for part in parts])
 
 
 def _text(value: Any) -> str:
@@ -429,6 +403,7 @@ _ARITHMETIC: Final[dict[str, Arithmetic]] = {
     "multiply": operator.mul,
     "divide": _divide,
 }
+_OPERATORS: Final = ("set", "concat", *_ARITHMETIC)
 
 
 def _compile_literal(value: Any, depth: int) -> Read:
@@ -457,9 +432,11 @@ def _compile_template_part(value: Any, roots: Set[str], paths: list[Path], depth
     if isinstance(value, str) and is_path(value):
         return _compile_path(value, roots, paths)
     if isinstance(value, dict):
-        return _fill_object({key: _compile_template_part(item, roots, paths, depth + 1) for key, item in value.items()})
+        entries = {key: _compile_template_part(item, roots, paths, depth + 1) for key, item in value.items()}
+        return lambda scope: {key: item for key, read in entries.items() if (item := read(scope)) is not MISSING}
     if isinstance(value, list):
-        return _fill_list([_compile_template_part(item, roots, paths, depth + 1) for item in value])
+        items = [_compile_template_part(item, roots, paths, depth + 1) for item in value]
+        return lambda scope: [None if (item := read(scope)) is MISSING else item for read in items]
     return lambda scope: value
 
 
@@ -467,14 +444,6 @@ def _compile_path(text: str, roots: Set[str], paths: list[Path]) -> Read:
     path = parse_path(text, roots)
     paths.append(path)
     return path.get
-
-
-def _fill_object(entries: dict[str, Read]) -> Read:
-    return lambda scope: {key: value for key, read in entries.items() if (value := read(scope)) is not MISSING}
-
-
-def _fill_list(items: list[Read]) -> Read:
-    return lambda scope: [None if (value := read(scope)) is MISSING else value for read in items]
 
 
 def _check_depth(depth: int) -> None:
