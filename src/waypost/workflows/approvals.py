@@ -17,7 +17,7 @@ from waypost.errors import StaleVersion, WorkflowRefused
 from waypost.stores.store import Store
 from waypost.workflows.instance import ADMIN, Approval, Instance, InstanceCache, PendingMove, detached_caller
 from waypost.workflows.runner import MoveResult, Outcome, Recorder, Runner
-from waypost.workflows.views import format_time
+from waypost.workflows.views import describe_approval, format_time
 
 Data = dict[str, Any]
 
@@ -31,25 +31,19 @@ def instance_id_of(approval_id: str) -> str:
     return f"wf_{approval_id.removeprefix('ap_').partition('_')[0]}"
 
 
-def describe_approval(instance: Instance, approval: Approval) -> Data:
-    """An approval as approvers see it."""
+def describe_pending(instance: Instance, approval: Approval) -> Data:
+    """A pending approval as approvers see it."""
     assert instance.pending_move is not None
     return {
-        "id": approval.id,
+        **describe_approval(approval),
         "workflowId": instance.id,
         "definitionId": instance.definition.id,
         "state": instance.state.name,
         "transition": instance.pending_move.move,
         "requestedBy": instance.pending_move.by.id,
         "requestedAt": format_time(approval.requested_at),
-        "expiresAt": format_time(approval.expires_at),
-        "role": approval.role,
         "queue": approval.queue,
-        "needed": approval.needed,
         "given": approval.given,
-        "prompt": approval.prompt,
-        "presents": approval.presents,
-        "digest": approval.digest,
     }
 
 
@@ -72,7 +66,7 @@ class Approvals:
                 pending_move = instance.pending_move
                 approval = None if pending_move is None else pending_move.approval
                 if approval is not None and approval.expires_at > now:
-                    found.append((approval.requested_at, describe_approval(instance, approval)))
+                    found.append((approval.requested_at, describe_pending(instance, approval)))
             after = page[-1].id
         return [described for _, described in sorted(found, key=lambda one: one[0])]
 
@@ -142,6 +136,7 @@ class Approvals:
     async def _fail(
         self, instance: Instance, pending_move: PendingMove, outcome: str, error: Data, **noted: Any
     ) -> MoveResult:
+        """Release a move whose approval was rejected or expired."""
         assert pending_move.approval is not None
         error = {**error, "attemptedTransition": pending_move.move, "approvalId": pending_move.approval.id}
         if pending_move.chained:

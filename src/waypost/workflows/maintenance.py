@@ -55,17 +55,17 @@ class Recovery:
         self._runner = runner
         self._approvals = approvals
         self._is_ready = is_ready
-        self._patient_until = 0.0
+        self._grace_until = 0.0
         self.put_off: set[str] = set()
         """Instances to retry soon because a capability that they call is missing."""
 
     def begin(self) -> None:
         """Start the grace period for missing capabilities."""
-        self._patient_until = time.monotonic() + STARTUP_GRACE_S
+        self._grace_until = time.monotonic() + STARTUP_GRACE_S
 
     def is_early(self, instance: Instance, move: str) -> bool:
         """Whether a move should wait for a missing capability; if so, it is retried soon."""
-        if time.monotonic() >= self._patient_until or self._is_ready(instance, move):
+        if time.monotonic() >= self._grace_until or self._is_ready(instance, move):
             return False
         self.put_off.add(instance.id)
         return True
@@ -76,14 +76,18 @@ class Recovery:
         if instance.is_over or (instance.pending_move is None and not 0 < instance.body.deadline <= now):
             return Outcome(instance, [])
         try:
-            return await self._look(instance, now)
+            return await self._apply(instance, now)
         except StaleVersion:
             return Outcome(await self._cache.get(instance.id) or instance, [])
 
-    async def _look(self, instance: Instance, now: float) -> Outcome:
+    async def _apply(self, instance: Instance, now: float) -> Outcome:
         pending_move = instance.pending_move
         if pending_move is not None and pending_move.kind == "executing":
-            if (instance.until < now or has_exited(pending_move.holder)) and not self._waits(instance, pending_move):
+            # A lease that ran out, or a process of this machine that is known to have exited: no other process may
+            # still run the move, except one that lost its lease, and that one is fenced by the new token.
+            is_abandoned = instance.until < now or has_exited(pending_move.holder)
+            is_idempotent = instance.state.actions[pending_move.move].idempotent
+            if is_abandoned and not (is_idempotent and self.is_early(instance, pending_move.move)):
                 instance = await self._take_over(instance, pending_move)
             return Outcome(instance, [])
         if 0 < instance.body.deadline <= now and (pending_move is None or pending_move.kind != "unknown"):
@@ -96,9 +100,6 @@ class Recovery:
         if pending_move is not None and pending_move.approval is not None and pending_move.approval.expires_at <= now:
             return Outcome((await self._approvals.expire(instance, pending_move)).instance, [])
         return Outcome(instance, [])
-
-    def _waits(self, instance: Instance, pending_move: PendingMove) -> bool:
-        return instance.state.actions[pending_move.move].idempotent and self.is_early(instance, pending_move.move)
 
     async def _take_over(self, instance: Instance, pending_move: PendingMove) -> Instance:
         """Take over a move whose process is gone.
@@ -125,13 +126,13 @@ class Watch:
         self._engine = engine
         self._store = store
         self._task: asyncio.Task[None] | None = None
-        self._seeing: set[str] = set()
+        self._checking: set[str] = set()
 
     def start(self) -> None:
         """Start the loop, first with what an earlier process left behind."""
         if self._task is None:
             self._engine.recovery.begin()
-            self._task = asyncio.get_running_loop().create_task(self._keep_looking())
+            self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
         """Stop the loop."""
@@ -140,22 +141,22 @@ class Watch:
             task.cancel()
             await asyncio.wait({task})
 
-    async def _keep_looking(self) -> None:
+    async def _run(self) -> None:
         recovered, renewed = False, time.monotonic()
         while True:
             if not recovered and await self._is_used():
                 recovered = True
-                await self._safely(self.recover())
+                await self._try(self.recover())
             await asyncio.sleep(INTERVAL_S)
             if not recovered:
                 continue
             if put_off := self._engine.recovery.put_off:
                 put_off.clear()
-                await self._safely(self.recover())
+                await self._try(self.recover())
             if time.monotonic() - renewed >= _RENEW_EVERY_S:
                 renewed = time.monotonic()
-                await self._safely(self._renew())
-            await self._safely(self.look())
+                await self._try(self._renew())
+            await self._try(self.look())
 
     async def _is_used(self) -> bool:
         """Whether the store exists; maintenance must not create a database file."""
@@ -165,9 +166,9 @@ class Watch:
         except StoreError:
             return True
 
-    async def _safely(self, looking: object) -> None:
+    async def _try(self, pass_: object) -> None:
         try:
-            await looking  # type: ignore[misc]  # a coroutine of this class
+            await pass_  # type: ignore[misc]  # a coroutine of this class
         except StoreError as error:
             _log.warning("workflow maintenance failed: %s", error.message)
         except Exception:
@@ -177,32 +178,33 @@ class Watch:
         """Check all reserved instances and those due within a lease: an earlier process may have left them."""
         after = ""
         while page := await self._store.instances.reserved(after, _BATCH_SIZE):
-            await self._see_to(page)
+            await self._check_page(page)
             after = page[-1].id
         await self.look(ahead=LEASE_S)
 
     async def look(self, ahead: float = 0.0) -> None:
         """Check the instances that are due and those whose reservation has expired."""
         instances, now = self._store.instances, time.time()
-        await self._see_to(await instances.due(now + ahead, _BATCH_SIZE))
-        await self._see_to(await instances.abandoned(now, _BATCH_SIZE))
+        await self._check_page(await instances.due(now + ahead, _BATCH_SIZE))
+        await self._check_page(await instances.abandoned(now, _BATCH_SIZE))
 
-    async def _see_to(self, page: list[InstanceRecord]) -> None:
+    async def _check_page(self, page: list[InstanceRecord]) -> None:
         """Check instances concurrently: a slow or damaged one must not delay the others."""
-        fresh = [one for one in page if one.id not in self._seeing]
-        if tasks := [self._engine.runner.spawn(self._see_once(one)) for one in fresh]:
+        fresh = [one for one in page if one.id not in self._checking]
+        if tasks := [self._engine.runner.spawn(self._check_once(one)) for one in fresh]:
             await asyncio.wait(tasks, timeout=_BATCH_TIMEOUT_S)
 
-    async def _see_once(self, record: InstanceRecord) -> None:
-        self._seeing.add(record.id)
+    async def _check_once(self, record: InstanceRecord) -> None:
+        self._checking.add(record.id)
         try:
-            await self._see(record)
+            await self._check(record)
         finally:
-            self._seeing.discard(record.id)
+            self._checking.discard(record.id)
 
-    async def _see(self, record: InstanceRecord) -> None:
+    async def _check(self, record: InstanceRecord) -> None:
         engine = self._engine
         instance = await engine.cache.restore(record)
+        # Never touch what this process moves itself: its own commit would then fail as stale.
         if instance.id in engine.runner.busy or instance.token in engine.runner.running:
             return
         with suppress(StaleVersion):
@@ -214,14 +216,11 @@ class Watch:
                 await engine.runner.wake(instance.id)
                 return
             outcome = await engine.recovery.apply_due(instance)
-            if (
-                outcome.instance.version == instance.version
-                and outcome.instance.goes_on
-                and not self._is_early(outcome.instance)
-            ):
+            after = outcome.instance
+            if after.version == instance.version and after.goes_on and not self._is_early(after):
                 engine.runner.busy.add(instance.id)
                 caller = detached_caller(instance.body.owner, instance.id)
-                engine.runner.spawn(engine.runner.follow(MoveResult(outcome.instance), caller), instance.id)
+                engine.runner.spawn(engine.runner.follow(MoveResult(after), caller), instance.id)
 
     def _is_early(self, instance: Instance) -> bool:
         move = ENTER if instance.body.pending == "enter" else choose_chained(instance, instance.body.owner)

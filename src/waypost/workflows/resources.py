@@ -248,13 +248,12 @@ def shown(answer: Data) -> Data:
     """An answer with its secrets masked."""
     row = {key: mask_secrets(value, key) if key in _SECRETIVE else value for key, value in answer.items()}
     if "links" in answer:
-        row["links"] = [_link(link) for link in answer["links"]]
+        row["links"] = [
+            {**link, "args": {**args, "arguments": mask_secrets(args["arguments"])}} if "arguments" in args else link
+            for link in answer["links"]
+            for args in (link.get("args", {}),)
+        ]
     return row
-
-
-def _link(link: Data) -> Data:
-    args = link.get("args", {})
-    return {**link, "args": {**args, "arguments": mask_secrets(args["arguments"])}} if "arguments" in args else link
 
 
 def _row(instance: Instance, record: InstanceRecord) -> Data:

@@ -35,26 +35,24 @@ MAX_CALL_S: Final = 86_400.0
 Data = dict[str, Any]
 Handler = Callable[[Data, Context], Awaitable[Result]]
 
+
+def _schema(properties: Data, required: list[str], **more: Any) -> Data:
+    return {"type": "object", "properties": properties, "required": required, **more}
+
+
 _ID: Final = {"type": "string", "description": "The id of the workflow instance, such as wf_..."}
 _DEFINITION: Final = {"type": "string", "description": "The id of the workflow definition"}
-_START: Final = {
-    "type": "object",
-    "properties": {
+_START: Final = _schema(
+    {
         "definitionId": _DEFINITION,
         "input": {"type": "object", "description": "The input of the workflow, by its input schema"},
     },
-    "required": ["definitionId", "input"],
-    "additionalProperties": False,
-}
-_GET: Final = {
-    "type": "object",
-    "properties": {"workflowId": _ID},
-    "required": ["workflowId"],
-    "additionalProperties": False,
-}
-_SUBMIT: Final = {
-    "type": "object",
-    "properties": {
+    ["definitionId", "input"],
+    additionalProperties=False,
+)
+_GET: Final = _schema({"workflowId": _ID}, ["workflowId"], additionalProperties=False)
+_SUBMIT: Final = _schema(
+    {
         "workflowId": _ID,
         "expectedVersion": {"type": "integer", "description": "The version that the link was for"},
         "transition": {"type": "string", "description": "The transition to take"},
@@ -71,12 +69,11 @@ _SUBMIT: Final = {
         },
         "output": {"description": "With resolve: succeeded, the output of the transition"},
     },
-    "required": ["workflowId", "expectedVersion", "transition", "arguments"],
-    "additionalProperties": False,
-}
-_EXPLAIN: Final = {
-    "type": "object",
-    "properties": {
+    ["workflowId", "expectedVersion", "transition", "arguments"],
+    additionalProperties=False,
+)
+_EXPLAIN: Final = _schema(
+    {
         "definitionId": _DEFINITION,
         "transition": {"type": "string", "description": "One transition to look at"},
         "workflowId": {
@@ -84,19 +81,16 @@ _EXPLAIN: Final = {
             "description": "An instance: also explains which transitions it allows now, and why not the others",
         },
     },
-    "required": ["definitionId"],
-    "additionalProperties": False,
-}
-
-
-_FORM: Final = {
-    "type": "object",
-    "properties": {
+    ["definitionId"],
+    additionalProperties=False,
+)
+_FORM: Final = _schema(
+    {
         "decision": {"type": "string", "enum": ["approve", "reject"], "description": "Your decision"},
         "reason": {"type": "string", "description": "Why"},
     },
-    "required": ["decision"],
-}
+    ["decision"],
+)
 _MAX_SHOWN_CHARS: Final = 4000
 
 
@@ -230,7 +224,7 @@ async def elicit_approval(engine: Engine, ctx: Context, call: Callable[[], Await
     return views.answer_outcome(outcome.instance, ctx.principal, outcome.error, outcome.chain)
 
 
-def _format_question(workflow_id: str, approval: dict[str, Any]) -> str:
+def _format_question(workflow_id: str, approval: Data) -> str:
     shown = msgspec.json.format(msgspec.json.encode(approval["presents"]).decode(), indent=2)
     cut = f"\n... ({len(shown) - _MAX_SHOWN_CHARS} characters more)" if len(shown) > _MAX_SHOWN_CHARS else ""
     return f"{approval['prompt']}\n\n{shown[:_MAX_SHOWN_CHARS]}{cut}\n\nWorkflow {workflow_id}, {approval['digest']}"

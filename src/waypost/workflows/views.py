@@ -26,7 +26,7 @@ from waypost.wire.definitions import ToolDefinition
 from waypost.workflows import transitions
 from waypost.workflows.definitions import ENTER, PROXY, RESUME, Definition, TransitionPlan, tool_name
 from waypost.workflows.executors.kind import Reference, names_in, names_in_data, walk
-from waypost.workflows.instance import Instance, PendingMove, for_workflow, is_system
+from waypost.workflows.instance import Approval, Instance, PendingMove, for_workflow, is_system
 from waypost.workflows.scope import MISSING
 
 _GONE: Final = Capability(
@@ -233,21 +233,6 @@ def check_instance(instance: Instance, definition_id: str) -> None:
         raise WorkflowRefused(message, "DEFINITION_MISMATCH", nearest=[own])
 
 
-def list_allowed(instance: Instance, principal: Principal, check: Callable[[TransitionPlan], None]) -> Data:
-    """Which transitions a principal may take now, and why not the others; `check` raises policy denials."""
-    rows = []
-    for name, plan in instance.state.transitions.items():
-        reasons: list[Any] = []
-        try:
-            transitions.find_legal_transition(instance, instance.version, name, principal)
-            check(plan)
-            transitions.check_guards(instance, plan, principal, {})
-        except WorkflowRefused as refused:
-            reasons = [{"code": refused.code, "message": refused.message, **refused.details}]
-        rows.append({"transition": name, "allowed": not reasons, "reasons": reasons})
-    return {"workflowId": instance.id, "state": instance.state.name, "version": instance.version, "allowed": rows}
-
-
 class WorkflowView:
     """Workflows as one caller may see them: hidden ones left out, denials explained."""
 
@@ -287,12 +272,18 @@ class WorkflowView:
 
     def allowed(self, instance: Instance) -> Data:
         """Which transitions the caller may take now, and why not the others."""
-
-        def check(plan: TransitionPlan) -> None:
-            if reason := self._against(instance.definition, plan, instance.state.name, instance.id):
-                raise WorkflowRefused(reason, DENIED)
-
-        return list_allowed(instance, self._caller.principal, check)
+        rows, principal, state = [], self._caller.principal, instance.state.name
+        for name, plan in instance.state.transitions.items():
+            reasons: list[Any] = []
+            try:
+                transitions.find_legal_transition(instance, instance.version, name, principal)
+                if reason := self._against(instance.definition, plan, state, instance.id):
+                    raise WorkflowRefused(reason, DENIED)
+                transitions.check_guards(instance, plan, principal, {})
+            except WorkflowRefused as refused:
+                reasons = [{"code": refused.code, "message": refused.message, **refused.details}]
+            rows.append({"transition": name, "allowed": not reasons, "reasons": reasons})
+        return {"workflowId": instance.id, "state": state, "version": instance.version, "allowed": rows}
 
     def masked(self, data: Any) -> Any:
         """Data with the executors and steps masked whose capability is hidden from the caller."""
@@ -366,20 +357,24 @@ def describe_instance(instance: Instance, principal: Principal, chain: Sequence[
     return answer
 
 
+def describe_approval(approval: Approval) -> Data:
+    """A pending approval, without what it belongs to."""
+    return {
+        "id": approval.id,
+        "expiresAt": format_time(approval.expires_at),
+        "role": approval.role,
+        "needed": approval.needed,
+        "given": len(approval.given),
+        "prompt": approval.prompt,
+        "presents": approval.presents,
+        "digest": approval.digest,
+    }
+
+
 def _describe_pending(pending_move: PendingMove) -> Data:
     data: Data = {"transition": pending_move.move}
     if pending_move.approval is not None:
-        approval = pending_move.approval
-        data["approval"] = {
-            "id": approval.id,
-            "expiresAt": format_time(approval.expires_at),
-            "role": approval.role,
-            "needed": approval.needed,
-            "given": len(approval.given),
-            "prompt": approval.prompt,
-            "presents": approval.presents,
-            "digest": approval.digest,
-        }
+        data["approval"] = describe_approval(pending_move.approval)
     if pending_move.child:
         data["child"] = {"workflowId": pending_move.child}
     if pending_move.kind == "unknown":
@@ -415,10 +410,7 @@ def no_instance_error(error: WorkflowRefused, *leads: Data, **about: Any) -> Ans
     near = error.details.get("nearest", [named] if named else [])
     links = [{"rel": "explain", "method": "workflow.explain", "args": {"definitionId": name}} for name in near]
     details = {"code": error.code, "message": error.message, **error.details}
-    return Answer(
-        {**about, "error": details, "links": [*links, *leads]},
-        refused=True,
-    )
+    return Answer({**about, "error": details, "links": [*links, *leads]}, refused=True)
 
 
 def answer_outcome(instance: Instance, principal: Principal, error: Data | None, chain: Sequence[Data]) -> Answer:
