@@ -43,23 +43,23 @@ _Item = TypeVar("_Item")
 
 
 def resolve(workflow: Workflow, capabilities: Capabilities) -> Workflow:
-    """The workflow with every entry of `capabilities` that it names put in its place.
+    """The workflow with the entries of `capabilities` in place of their names.
 
     On a transition the guards of all entries it runs come before its own, and the entry it names directly gives it a
-    schema and a reliability where it has none. A name that is no entry stays: it is a call of something the hub offers.
-    What cannot be put in its place is a `DefinitionError`.
+    schema and a reliability where it has none. A name without an entry stays: it calls a tool of the hub. Raises
+    `DefinitionError` for an entry that cannot be used.
     """
     states = {name: _resolve_state(state, capabilities) for name, state in workflow.states.items()}
     return replace(workflow, states=states)
 
 
 def resolve_capability(name: str, capabilities: Capabilities) -> Capability:
-    """An entry together with everything it wraps and names; it has an executor and wraps nothing any more."""
+    """An entry merged with what it wraps and names; it has an executor and wraps nothing."""
     return _resolve_entry(name, capabilities, ())
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown name: the one that may be meant, or those there are."""
+    """The end of a sentence about an unknown name: a similar name, or the known ones."""
     names = sorted(known)
     if hint := did_you_mean(name, names, quote=quoted):
         return hint
@@ -98,7 +98,7 @@ def _resolve_transition(transition: Transition, capabilities: Capabilities) -> T
 
 
 class _Resolved(Struct, frozen=True):
-    """An executor in which no entry is named any more, with what the entries in it ask for."""
+    """An executor without names of entries, with the guards and the schema of its entries."""
 
     executor: ExecutorModel
     reliability: Reliability | None
@@ -109,7 +109,7 @@ class _Resolved(Struct, frozen=True):
 def _resolve_executor(
     executor: ExecutorModel, reliability: Reliability | None, capabilities: Capabilities, behind: tuple[str, ...]
 ) -> _Resolved:
-    """What runs for an executor; `behind` are the entries it stands in."""
+    """Resolve an executor; `behind` are the entries that it is nested in."""
     guards: list[GuardModel] = []
     schema: Schema | None = None
     if isinstance(executor, CapabilityCall) and executor.capability in capabilities:
@@ -129,7 +129,7 @@ def _resolve_executor(
 def _inline(
     executor: ExecutorModel, capabilities: Capabilities, behind: tuple[str, ...], guards: list[GuardModel]
 ) -> ExecutorModel:
-    """The executor with the entries it names in their places; their guards are added to `guards`."""
+    """The executor with entries in place of their names; their guards are added to `guards`."""
     if isinstance(executor, CapabilityCall) and executor.capability in capabilities:
         entry = _inline_entry(executor, capabilities, behind)
         assert entry.executor is not None
@@ -161,10 +161,10 @@ def _resolve_entry(name: str, capabilities: Capabilities, behind: tuple[str, ...
 
 
 def _flatten(name: str, capabilities: Capabilities, behind: tuple[str, ...]) -> Capability:
-    """An entry together with what it wraps; what its executor names is still only named."""
+    """An entry merged with what it wraps; its executor is not resolved yet."""
     if name in behind:
         ring = " → ".join(quoted(part) for part in (*behind[behind.index(name) :], name))
-        raise DefinitionError(f"capabilities are made from each other in a circle, {ring}; give one its own executor")
+        raise DefinitionError(f"capabilities contain each other in a cycle, {ring}; give one its own executor")
     own = capabilities.get(name)
     if own is None:
         raise DefinitionError(f"there is no capability {quoted(name)}; {nearest(name, capabilities)}")
@@ -209,10 +209,10 @@ _STEP_ENDS: Final = {
     COMPLETED: models.State(terminal=True, outcome="succeeded"),
     FAILED: models.State(terminal=True, outcome="failed"),
 }
-"""The ends of a workflow of steps."""
-_MOST_PINNED: Final = 1000
+"""The terminal states of a workflow of steps."""
+_MAX_PINNED: Final = 1000
 CANONICAL: Final = "workflow:"
-"""What the name of a workflow's tool begins with; the rest is the id of its definition."""
+"""The prefix of the tool name of a workflow; the rest is the id of its definition."""
 
 
 def digest(value: Any) -> str:
@@ -221,7 +221,7 @@ def digest(value: Any) -> str:
 
 
 def with_defaults(schema: dict[str, Any] | None, value: Any) -> Any:
-    """The value with the defaults of its schema where it says nothing, at any depth; the value itself stays."""
+    """A copy of a value with the defaults of its schema filled in, at any depth."""
     if not schema:
         return value
     if isinstance(value, dict):
@@ -246,15 +246,15 @@ def _fill_defaults(properties: dict[str, Any], value: dict[str, Any]) -> dict[st
 
 
 class Writes(Protocol):
-    """Says what a move writes into the context."""
+    """Computes what a move writes into the context."""
 
     def apply(self, scope: Scope) -> dict[str, Any]:
-        """What to write, all of it as the scope was before."""
+        """The values to write, all computed from the scope before the move."""
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What a move does beside moving."""
+    """What a move does besides changing the state."""
 
     kind: str
     output: Writes | None
@@ -275,7 +275,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class TransitionPlan:
-    """A transition, ready to be taken."""
+    """A compiled transition."""
 
     name: str
     model: models.Transition
@@ -288,7 +288,7 @@ class TransitionPlan:
     prefill: Template | None
     branches: tuple[tuple[CompiledGuard, str], ...]
     link: dict[str, Any]
-    """The part of its link that is always the same."""
+    """The constant part of its link."""
 
     @property
     def title(self) -> str:
@@ -298,14 +298,14 @@ class TransitionPlan:
 
 @dataclass(frozen=True, slots=True)
 class StatePlan:
-    """A state, ready to be in."""
+    """A compiled state."""
 
     name: str
     model: models.State
     transitions: dict[str, TransitionPlan]
     enter: Action | None
     chained: tuple[TransitionPlan, ...]
-    """The transitions one of which is taken by itself; empty where a caller has to decide."""
+    """The deterministic transitions, one of which is taken automatically; empty where a caller decides."""
     guidance: dict[str, str] | None
     links_by_guards: bool
     actions: dict[str, Action] = field(init=False)
@@ -321,7 +321,7 @@ class StatePlan:
 
 
 class Definition:
-    """A workflow that instances can run by."""
+    """A compiled workflow; states are compiled when first used, or all by `compile`."""
 
     def __init__(self, id: str, model: models.Workflow, context: ExecutorContext) -> None:
         self._walk = Walk(model.steps) if model.steps else None
@@ -361,21 +361,22 @@ class Definition:
 
     @property
     def max_chain_depth(self) -> int:
-        """How many transitions are taken by themselves in a row; no step is run twice."""
+        """The largest number of automatic transitions in a row; no step is run twice."""
         return len(self.model.steps) + 1 if self.model.steps else self.model.max_chain_depth
 
     def compile(self) -> None:
-        """Make everything ready now, so that mistakes show before the first run."""
-        for name in self.names:
-            for plan in self.state(name).transitions.values():
-                for target in (plan.model.target, *(target for _, target in plan.branches)):
-                    self._check_target(f"{name}.{plan.name}", target)
+        """Compile all states; raises `DefinitionError` before the first instance starts."""
+        targets = [
+            (f"{name}.{plan.name}", target)
+            for name in self.names
+            for plan in self.state(name).transitions.values()
+            for target in (plan.model.target, *(target for _, target in plan.branches))
+        ]
         if self.model.on_timeout is not None:
-            self._check_target("onTimeout", self.model.on_timeout.target)
-
-    def _check_target(self, where: str, target: str) -> None:
-        if target not in self.names:
-            raise DefinitionError(f"Workflow {self.id}, {where}: there is no state {target!r}.")
+            targets.append(("onTimeout", self.model.on_timeout.target))
+        for where, target in targets:
+            if target not in self.names:
+                raise DefinitionError(f"Workflow {self.id}, {where}: there is no state {target!r}.")
 
 
 def _plan_state(definition: Definition, name: str, model: models.State) -> StatePlan:
@@ -399,7 +400,7 @@ def _plan_state(definition: Definition, name: str, model: models.State) -> State
 
 
 def _plan_step(definition: Definition, walk: Walk, name: str) -> StatePlan:
-    """The state that a step is, or one of the two ends."""
+    """The state of a step, or one of the two terminal states."""
     if name in _STEP_ENDS:
         return StatePlan(name, _STEP_ENDS[name], {}, None, (), None, False)
     place = walk.names.index(name) + 1
@@ -487,7 +488,7 @@ def tool_name(definition_id: str) -> str:
 
 
 class Pinned(msgspec.Struct, frozen=True):
-    """A definition as the store keeps it."""
+    """A definition in the store."""
 
     id: str
     model: Workflow
@@ -504,7 +505,7 @@ class Library:
         self._stored: set[tuple[int, str]] = set()
 
     def compile_all(self, models: Mapping[str, Workflow]) -> dict[str, Definition]:
-        """Definitions out of their models, those that stay the same as they are; a mistake is a `DefinitionError`."""
+        """Compile models, reusing definitions that have not changed; raises `DefinitionError`."""
         compiled = {}
         for name, model in models.items():
             known = self._current.get(name)
@@ -512,11 +513,11 @@ class Library:
         return compiled
 
     def replace(self, definitions: Mapping[str, Definition]) -> None:
-        """Have exactly these definitions from now on."""
+        """Replace all definitions."""
         self._current = dict(definitions)
 
     def compile(self, name: str, model: Workflow) -> Definition:
-        """A definition out of its model, ready to run."""
+        """Compile a model."""
         definition = Definition(name, model, self.context)
         definition.compile()
         return definition
@@ -525,7 +526,7 @@ class Library:
         return iter(self._current.values())
 
     def get(self, name: str) -> Definition | None:
-        """The definition that would be started under a name."""
+        """The current definition of a name."""
         return self._current.get(name)
 
     def find_nearest(self, name: str) -> list[str]:
@@ -533,7 +534,7 @@ class Library:
         return find_nearest(name, self._current, limit=3, cutoff=0.5)
 
     async def pin(self, definition: Definition) -> None:
-        """Make sure that instances will find a definition again."""
+        """Store a definition, so that instances find it after it changed or was removed."""
         store = self._store
         place = (id(store), definition.digest)
         if place not in self._stored:
@@ -559,5 +560,5 @@ class Library:
     def _keep(self, definition: Definition) -> None:
         self._pinned[definition.digest] = definition
         self._pinned.move_to_end(definition.digest)
-        while len(self._pinned) > _MOST_PINNED:
+        while len(self._pinned) > _MAX_PINNED:
             self._pinned.popitem(last=False)

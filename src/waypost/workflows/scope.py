@@ -30,14 +30,14 @@ from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.errors import DefinitionError
 
 GUARD_ROOTS: Final = frozenset({"context", "arguments", "input", "workflow"})
-"""What a path may begin with, behind `$.`, wherever there is nothing else to look at."""
+"""The roots of paths, after `$.`, in guards."""
 OUTPUT_ROOTS: Final = GUARD_ROOTS | {"output"}
 NESTED_ROOTS: Final = GUARD_ROOTS | {"branch", "steps", "previous"}
 WORKFLOW_FIELDS: Final = ("id", "state", "version", "input")
 
 
 class Proof(msgspec.Struct, frozen=True):
-    """Evidence that something was done: of which kind, by whom, and with which version of the instance."""
+    """Evidence that something was done: its kind, the principal, and the version of the instance."""
 
     kind: str
     by: str
@@ -45,7 +45,7 @@ class Proof(msgspec.Struct, frozen=True):
 
 
 class Scope:
-    """One moment of one instance, and who is acting in it."""
+    """The values of an instance at one moment, and the principal who acts."""
 
     __slots__ = (
         *("arguments", "branch", "context", "evidence", "id", "input", "output", "previous", "principal", "state"),
@@ -78,14 +78,14 @@ class Scope:
         self.evidence = evidence
         self.output = output
         self.branch = branch
-        """`{"value": ..., "index": ...}` of the branch of a parallel executor that is looking."""
+        """`{"value": ..., "index": ...}` of the current branch of a parallel executor."""
         self.steps = steps
-        """What the steps of a pipeline before this one left: `{"status": ..., "output": ...}` each."""
+        """The results of the earlier steps of a pipeline: `{"status": ..., "output": ...}` each."""
         self.previous = previous
-        """The output of the step before."""
+        """The output of the previous step."""
 
     def within(self, **changes: Any) -> Scope:
-        """The same moment, with some of it seen differently."""
+        """A copy with some fields changed."""
         other = Scope.__new__(Scope)
         for name in Scope.__slots__:
             setattr(other, name, changes.get(name, getattr(self, name)))
@@ -94,7 +94,7 @@ class Scope:
 
 ALL_ROOTS: Final = NESTED_ROOTS | OUTPUT_ROOTS
 LONGEST: Final = 4096
-"""How long a path or an expression may be, in characters."""
+"""The maximum length of a path or an expression, in characters."""
 
 _NAME: Final = re.compile(r"[\w-]+")
 _INDEX: Final = re.compile(r"\[([0-9]{1,9})\]")
@@ -104,7 +104,7 @@ _FIELDS: Final = {"workflow": WORKFLOW_FIELDS, "branch": ("value", "index")}
 
 
 class Missing:
-    """The kind of `MISSING`."""
+    """The type of `MISSING`."""
 
     __slots__ = ()
 
@@ -113,7 +113,7 @@ class Missing:
 
 
 MISSING: Final = Missing()
-"""What a path gives when something on its way is not there."""
+"""The value of a path that does not exist."""
 
 
 class Unreadable(Exception):
@@ -132,22 +132,22 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """Where to look in a scope; two paths to the same place are equal, however they are written."""
+    """A parsed path; two spellings of the same path are equal."""
 
     text: str = field(compare=False)
     root: str
     keys: tuple[str | int, ...]
     get: Callable[[Scope], Any] = field(compare=False, repr=False)
-    """What is there, or `MISSING`."""
+    """Read the value from a scope; `MISSING` if there is none."""
 
 
 def is_path(text: str) -> bool:
-    """Whether a text is meant as a path."""
+    """Whether a text is a path: it begins with `$.`."""
     return text.startswith("$.")
 
 
 def parse_path(text: str, roots: Set[str] = ALL_ROOTS) -> Path:
-    """A path out of its text; `roots` is what it may begin with."""
+    """Parse a path; `roots` are the allowed roots."""
     try:
         if len(text) > LONGEST:
             raise Unreadable(LONGEST, f"it is longer than {LONGEST} characters")
@@ -267,7 +267,7 @@ def _get_nested(base: Callable[[Scope], Any], keys: tuple[str | int, ...]) -> Ca
 
 
 DEEPEST: Final = 64
-"""How deep a template or a mapping may be nested."""
+"""The maximum depth of a template or a mapping."""
 _INT64_LIMIT: Final = 2**63
 
 Read = Callable[[Scope], Any]
@@ -276,14 +276,14 @@ Arithmetic = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """What is written into the context."""
+    """A compiled output mapping."""
 
     paths: tuple[Path, ...]
     """Where it looks, each place once."""
     slots: dict[str, Read] = field(repr=False)
 
     def apply(self, scope: Scope) -> dict[str, Any]:
-        """What to write, all of it as the scope was before; nothing is written here."""
+        """The values to write, all computed from the scope; nothing is written here."""
         return {name: read(scope) for name, read in self.slots.items()}
 
 
@@ -298,14 +298,14 @@ class Template:
 
 
 def compile_mapping(output: dict[str, Any], roots: Set[str] = OUTPUT_ROOTS) -> Mapping:
-    """A mapping out of what is written under `output`; `roots` is what its paths may begin with."""
+    """Compile an `output` mapping; `roots` are the allowed roots of its paths."""
     paths: list[Path] = []
     slots = {name: _compile_slot(name, value, roots, paths) for name, value in output.items()}
     return Mapping(tuple(dict.fromkeys(paths)), slots)
 
 
 def compile_template(value: Any, roots: Set[str] = GUARD_ROOTS) -> Template:
-    """A template out of a JSON value; `roots` is what its paths may begin with."""
+    """Compile a JSON value with paths in it; `roots` are the allowed roots."""
     paths: list[Path] = []
     fill = _compile_template_part(value, roots, paths, 0)
     return Template(tuple(dict.fromkeys(paths)), fill)

@@ -42,24 +42,24 @@ _MAX_SNAPSHOT_BYTES: Final = 2048
 Data = dict[str, Any]
 
 GIVEN: Final[Schema] = {"type": "string", "description": "Input data passed to the first step"}
-"""What a workflow of steps is given."""
+"""The input schema of a workflow of steps."""
 _INPUT: Final[Schema] = {"type": "object", "properties": {"input": GIVEN}}
 
 
 WITHIN: Final = "waypost/within"
-"""The entry of a call's `_meta` that says in how many seconds it has to end."""
+"""The entry of a call's `_meta` with its timeout in seconds."""
 _GRACE: Final = 0.2
-"""Seconds by which a call may end itself before it is ended: then its breaker hears of it."""
+"""Seconds that a call may exceed its timeout before it is cancelled: its own timeout also counts for its breaker."""
 _PLACE: Final = "{input}"
 
 
 def input_schema(workflow: Workflow) -> Schema | None:
-    """What the input of a workflow must be: what it says itself, else a text where it has steps."""
+    """The input schema of a workflow: its own, or a text if it has steps."""
     return _INPUT if workflow.input_schema is None and workflow.steps else workflow.input_schema
 
 
 class Done(msgspec.Struct, frozen=True):
-    """What a step came to."""
+    """The result of a step."""
 
     outcome: Literal["succeeded", "failed", "skipped"] = "succeeded"
     output: Any = None
@@ -71,7 +71,7 @@ class Done(msgspec.Struct, frozen=True):
 
 
 def step_name(step: Step) -> str:
-    """What a step is called: its name, or that of what it runs."""
+    """The name of a step, or of what it runs."""
     return step.name or step.skill or step.capability or ""
 
 
@@ -83,7 +83,7 @@ def position_of(reference: str | int, steps: Sequence[Step]) -> int | None:
 
 
 def state_names(steps: Sequence[Step]) -> tuple[str, ...]:
-    """The names of the states that the steps are, each once."""
+    """The state names of the steps, made unique."""
     names: list[str] = []
     for place, step in enumerate(steps, 1):
         name = step_name(step)
@@ -94,17 +94,17 @@ def state_names(steps: Sequence[Step]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Walk:
-    """The way through the steps of a workflow."""
+    """The order of the steps of a workflow."""
 
     steps: Sequence[Step]
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The states that the steps are."""
+        """The state names of the steps."""
         return state_names(self.steps)
 
     def given(self, place: int, scope: Scope) -> Any:
-        """The input of a step: of the step it names, else of the nearest before it, else that of the run."""
+        """The input of a step: the output of the step it names or of the nearest before it, or the workflow's input."""
         outputs = scope.context.get("outputs", {})
         source = self.steps[place - 1].input_from
         if source is not None:
@@ -132,7 +132,7 @@ class Walk:
         return changes
 
     def target(self, place: int, done: Done, scope: Scope) -> str:
-        """The state that follows a step; one that has run already is none."""
+        """The state after a step; `failed` if that step has already run."""
         onward = self._next_place(self.steps[place - 1], place, done)
         if isinstance(onward, str):
             return onward
@@ -148,7 +148,7 @@ class Walk:
         return tuple(dict.fromkeys([*names, COMPLETED, FAILED]))
 
     def _next_place(self, step: Step, place: int, done: Done) -> int | str:
-        """The position that follows, or the end."""
+        """The next position, or a terminal state."""
         following = place + 1 if place < len(self.steps) else COMPLETED
         routes = {route.branch: route.goto for route in reversed(step.routes)}
         if done.outcome == "skipped":
@@ -163,18 +163,18 @@ class Walk:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a step writes into the context, as a mapping does."""
+    """The mapping of a step: what it writes into the context."""
 
     walk: Walk
     place: int
 
     def apply(self, scope: Scope) -> Data:
-        """What to write, of a scope whose output is that of the step."""
+        """The values to write; the output of the scope is that of the step."""
         return self.walk.after(self.place, done_of(scope.output), scope)
 
 
 def leads(walk: Walk, place: int, target: str) -> CompiledGuard:
-    """Holds where a step leads to a state."""
+    """A guard that holds if a step leads to a state."""
 
     def holds(scope: Scope) -> bool:
         return walk.target(place, done_of(scope.output), scope) == target
@@ -183,19 +183,19 @@ def leads(walk: Walk, place: int, target: str) -> CompiledGuard:
 
 
 def done_of(output: Any) -> Done:
-    """The result of a step; an output that an operator gave counts as a success."""
+    """The result of a step; the output of an operator who resolved it counts as a success."""
     return output if isinstance(output, Done) else Done(output=output)
 
 
 def as_text(value: Any) -> str:
-    """A value as a skill takes it: text, or JSON."""
+    """A value as the input of a skill: text, or JSON."""
     if value is None:
         return ""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _input(given: Mapping[str, Any]) -> Any:
-    """The input of a run: what stands under `input`, else all of it."""
+    """The input of an instance: its `input`, or all of it."""
     return given["input"] if given.keys() == {"input"} else dict(given) or None
 
 
@@ -224,11 +224,11 @@ def _cut_output(output: Any) -> Any:
 
 
 class _Missing(Exception):
-    """There is nothing of that name to call."""
+    """There is no capability of that name."""
 
 
 class _Open(Exception):
-    """The circuit of what was to be called is open."""
+    """The circuit of the capability is open."""
 
 
 def supervised_step(walk: Walk, place: int, context: ExecutorContext) -> Supervised:
@@ -237,12 +237,12 @@ def supervised_step(walk: Walk, place: int, context: ExecutorContext) -> Supervi
 
 
 class StepExecutor:
-    """Runs one step; that it failed is an outcome like another, for routes may lead on from it."""
+    """Runs one step; a failure is a result too, as a route may continue from it."""
 
     kind: Final = "step"
     evidence: Final = None
     limit: Final = NO_TIMEOUT_S
-    """What it calls has a deadline of its own."""
+    """The call has its own timeout."""
 
     def __init__(self, walk: Walk, place: int, context: ExecutorContext) -> None:
         self._walk = walk
@@ -251,7 +251,7 @@ class StepExecutor:
         self._context = context
 
     async def run(self, run: Run) -> Done:
-        """What the step came to."""
+        """The result of the step."""
         step = self._step
         given = self._walk.given(self._place, run.scope)
         began = time.monotonic()
@@ -265,7 +265,7 @@ class StepExecutor:
         step = self._step
         skipped = Done("skipped", given, SKIPPED)
         try:
-            return await self._called(_target(step), given, run)
+            return await self._call(_target(step), given, run)
         except _Missing as missing:
             return skipped if step.on_missing_skill == "skip" else _failed(str(missing))
         except _Open as is_open:
@@ -274,13 +274,13 @@ class StepExecutor:
             if step.on_circuit_open == "halt" or step.fallback_skill is None:
                 return _failed(str(is_open))
         try:
-            done = await self._called(tool_name(step.fallback_skill), given, run)
+            done = await self._call(tool_name(step.fallback_skill), given, run)
         except (_Missing, _Open) as error:
             done = _failed(str(error))
         return Done(done.outcome, done.output, done.branch, done.error, instead=step.fallback_skill)
 
-    async def _called(self, name: str, given: Any, run: Run) -> Done:
-        """What a capability answers; `_Missing` and `_Open` where nothing was run."""
+    async def _call(self, name: str, given: Any, run: Run) -> Done:
+        """The result of a capability; raises `_Missing` or `_Open` if it was not called."""
         try:
             result = await self._in_time(name, _arguments(name, self._step, given), run)
             output = get_output(name, result)
@@ -313,9 +313,9 @@ def _target(step: Step) -> str:
 
 
 def _arguments(name: str, step: Step, given: Any) -> Data:
-    """What is called is given: a skill, `input` and `config`; a workflow, `input`; anything else, arguments of its own.
+    """The arguments of a call: `input` and `config` for a skill, `input` for a workflow.
 
-    Those are the entries of the input, if it is an object, and of `config`, which win.
+    For other capabilities the entries of the input, if it is an object, and of `config`, which has precedence.
     """
     if name.startswith("skill:"):
         return {"input": as_text(given), "config": _config(step, given)}
@@ -325,7 +325,7 @@ def _arguments(name: str, step: Step, given: Any) -> Data:
 
 
 def _config(step: Step, given: Any) -> Data:
-    """What a skill gets as `config`: what the step says, where `config` itself does not say otherwise."""
+    """The `config` of a skill: the fields of the step, overridden by its own `config`."""
     said: Data = {}
     if step.prompt_template is not None:
         said |= {
