@@ -106,7 +106,7 @@ def test_nobody_gives_arguments_to_what_is_taken_by_itself(check: Checker) -> No
           b: {terminal: true}
     """
     found = check.only(text)
-    assert found.message == "`$.arguments.x` is never given; write it first, or look elsewhere"
+    assert found.message == "`$.arguments.x` does not exist; write it first, or read something else"
     assert check(text.replace("deterministic", "agent")) == []
 
 

@@ -1,4 +1,4 @@
-"""What can be proved about workflows before the first one runs."""
+"""Checks of workflows before the first one runs: errors and warnings with their codes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ from waypost.workflows.checks.structure import (
     check_references,
     check_steps,
     check_structure,
-    check_timeout,
 )
 from waypost.workflows.definitions import resolve
 
@@ -38,9 +37,9 @@ __all__ = ["check_workflows"]
 
 
 def check_workflows(loaded: Loaded, known: Collection[str] | None) -> list[Finding]:
-    """Everything that is wrong with the workflows and capabilities of a configuration, errors and warnings.
+    """The findings about the workflows and capabilities of a configuration.
 
-    `known` are the canonical names of what the hub offers; None where that is not known, and nothing is said about it.
+    `known` are the canonical names of the hub's capabilities; None if unknown, then names are not checked.
     """
     report = Report(loaded)
     config = loaded.config
@@ -68,13 +67,12 @@ def _check_workflow(
 ) -> None:
     path = ("workflows", name)
     check_structure(workflow, path, report)
-    check_timeout(workflow, path, report)
     check_schema(workflow.input_schema, (*path, "inputSchema"), report)
     check_steps(workflow, config, path, known, report)
     _check_executors(workflow, config, path, known, report)
     check_reading(workflow, config.capabilities, path, report)
     resolved = workflow
-    # What cannot be resolved was noted above; the rest is looked at as it is written.
+    # What cannot be resolved was reported above; the checks below then use the workflow as written.
     with suppress(DefinitionError):
         resolved = resolve(workflow, config.capabilities)
     check_arguments(workflow, resolved, path, report)

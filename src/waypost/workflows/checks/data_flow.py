@@ -32,36 +32,36 @@ from waypost.workflows.scope import (
 )
 
 _OPEN_KEYWORDS: Final = frozenset({"patternProperties", "allOf", "anyOf", "oneOf", "$ref", "$dynamicRef", "if", "not"})
-"""Keys of a schema beside which `properties` is not the whole list."""
+"""Keywords of a schema that allow properties beyond `properties`."""
 
 
 class Look(NamedTuple):
-    """A path, and the key whose value it stands in."""
+    """A path, and the key whose value contains it."""
 
     key: KeyPath
     path: Path
 
 
 class Reader:
-    """Reads what is written; what cannot be read is reported, if there is a report."""
+    """Parses guards, mappings and templates; reports what cannot be parsed, if there is a report."""
 
     def __init__(self, report: Report | None = None) -> None:
         self._report = report
 
     def guards(self, guards: list[GuardModel], key: KeyPath) -> Iterator[Look]:
-        """Where guards look."""
+        """The paths in guards."""
         for index, guard in enumerate(guards):
             yield from self.guard(guard, (*key, index))
 
     def guard(self, guard: GuardModel, key: KeyPath) -> Iterator[Look]:
-        """Where a guard looks."""
+        """The paths in a guard."""
         for field in kind_of(guard).expressions:
             yield from self._expression(getattr(guard, field), (*key, field))
         for where, inner in nested_in(guard, GuardModel):
             yield from self.guard(inner, (*key, *where))
 
     def mapping(self, output: dict[str, Any], key: KeyPath) -> Iterator[Look]:
-        """Where a mapping looks."""
+        """The paths in a mapping."""
         for name, value in output.items():
             try:
                 compiled = compile_mapping({name: value}, OUTPUT_ROOTS)
@@ -71,7 +71,7 @@ class Reader:
             yield from (Look((*key, name), path) for path in compiled.paths)
 
     def template(self, value: Any, roots: frozenset[str], key: KeyPath) -> Iterator[Look]:
-        """Where a template looks, text by text."""
+        """The paths in a template, each with its own key."""
         if isinstance(value, dict):
             for name, item in value.items():
                 yield from self.template(item, roots, (*key, name))
@@ -82,7 +82,7 @@ class Reader:
             yield from self._compile_whole(value, roots, key)
 
     def executor(self, place: Place) -> Iterator[Look]:
-        """Where an executor looks, without those inside of it."""
+        """The paths in an executor, without those nested in it."""
         written = {name: value for name, value in templates_in(place.executor).items() if value is not None}
         read = self.template if place.via is None else self._compile_whole
         yield from read(written, place.roots, place.path)
@@ -109,7 +109,7 @@ class Reader:
 
 
 def check_reading(workflow: Workflow, capabilities: Mapping[str, Capability], path: KeyPath, report: Report) -> None:
-    """Report everything in a workflow that cannot be read."""
+    """Report everything in a workflow that cannot be parsed."""
     reader = Reader(report)
     for name, state in workflow.states.items():
         key = (*path, "states", name)
@@ -123,13 +123,13 @@ def check_reading(workflow: Workflow, capabilities: Mapping[str, Capability], pa
             for index, branch in enumerate(transition.branches):
                 _read_all(reader.guard(branch.when, (*where, "branches", index, "when")))
     for place in look_through(executors_of(workflow, path), capabilities):
-        # What is wrong wherever it stands is said once, at the capability.
+        # What is wrong in every place is reported once, at the capability.
         if place.via is None or _can_parse(place.executor):
             _read_all(reader.executor(place))
 
 
 def check_capability_reading(capabilities: Mapping[str, Capability], report: Report) -> None:
-    """Report everything in `capabilities` that cannot be read."""
+    """Report everything in `capabilities` that cannot be parsed."""
     reader = Reader(report)
     for name, entry in capabilities.items():
         _read_all(reader.guards(entry.guards, ("capabilities", name, "guards")))
@@ -138,7 +138,7 @@ def check_capability_reading(capabilities: Mapping[str, Capability], report: Rep
 
 
 def check_schema(schema: dict[str, Any] | None, key: KeyPath, report: Report) -> None:
-    """Report a JSON Schema that is none."""
+    """Report an invalid JSON Schema."""
     if schema is None:
         return
     try:
@@ -156,14 +156,14 @@ def _can_parse(executor: ExecutorModel) -> bool:
 
 
 def _read_all(looks: Iterator[Look]) -> None:
-    """Read everything, for the sake of what is reported."""
+    """Consume an iterator, for the findings that it reports."""
     for _ in looks:
         pass
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What there is to look at: the slots of the context, the input, and the arguments; None where anything may be."""
+    """The existing slots of the context, of the input and of the arguments; None if any name may exist."""
 
     context: frozenset[str]
     input: frozenset[str] | None
@@ -173,7 +173,7 @@ class Moment:
 def check_data_flow(
     workflow: Workflow, resolved: Workflow, capabilities: Mapping[str, Capability], path: KeyPath, report: Report
 ) -> None:
-    """Report every path to something that nothing writes on any way to it."""
+    """Report every path that reads something that is written on no path to it."""
     entered, settled = _find_written_slots(workflow)
     given = declared(workflow.input_schema)
     for name in workflow.states:
@@ -187,13 +187,14 @@ def check_data_flow(
             before = Moment(settled[name], given, arguments)
             after = Moment(settled[name] | transition.output.keys(), given, arguments)
             _check_reads(_reads_before(transition, where, capabilities), before, report)
-            _check_reads(_reads_after(transition, where), after, report)
+            for index, branch in enumerate(transition.branches):
+                _check_reads(Reader().guard(branch.when, (*where, "branches", index, "when")), after, report)
             prefilled = Reader().template(transition.prefill, GUARD_ROOTS, (*where, "prefill"))
             _check_reads(prefilled, Moment(settled[name], given, frozenset()), report)
 
 
 def declared(schema: dict[str, Any] | None) -> frozenset[str] | None:
-    """The properties a schema knows, or None where it lets others in."""
+    """The properties of a schema; None if it allows others."""
     if schema is None or _OPEN_KEYWORDS & schema.keys():
         return None
     properties, others = schema.get("properties"), schema.get("additionalProperties")
@@ -203,7 +204,7 @@ def declared(schema: dict[str, Any] | None) -> frozenset[str] | None:
 
 
 def _find_written_slots(workflow: Workflow) -> tuple[dict[str, frozenset[str]], dict[str, frozenset[str]]]:
-    """The slots that may be written when each state is entered, and when what it runs then is done."""
+    """The slots that may exist when each state is entered, and after its entry action."""
     here = reachable(workflow)
     entered = {name: frozenset[str]() for name in here}
     if workflow.initial_state in here and workflow.initial_state is not None:
@@ -248,11 +249,6 @@ def _reads_before(transition: Transition, key: KeyPath, capabilities: Mapping[st
     yield from Reader().mapping(transition.output, (*key, "output"))
 
 
-def _reads_after(transition: Transition, key: KeyPath) -> Iterator[Look]:
-    for index, branch in enumerate(transition.branches):
-        yield from Reader().guard(branch.when, (*key, "branches", index, "when"))
-
-
 def _check_reads(looks: Iterable[Look], moment: Moment, report: Report) -> None:
     known = {"context": moment.context, "input": moment.input, "arguments": moment.arguments}
     for key, path in looks:
@@ -261,14 +257,14 @@ def _check_reads(looks: Iterable[Look], moment: Moment, report: Report) -> None:
             continue
         name = path.keys[0]
         if path.root == "context":
-            sentence = f"nothing on the way here writes `$.context.{name}`; {_hint(name, there)}"
+            sentence = f"nothing on a path to here writes `$.context.{name}`; {_hint(name, there)}"
         else:
-            sentence = f"`$.{path.root}.{name}` is never given; {_hint(name, there)}"
+            sentence = f"`$.{path.root}.{name}` does not exist; {_hint(name, there)}"
         report.add(key, sentence, "WF054")
 
 
 def _hint(name: str, there: frozenset[str]) -> str:
-    return nearest(name, there) if there else "write it first, or look elsewhere"
+    return nearest(name, there) if there else "write it first, or read something else"
 
 
 _MIRRORED: Final = {"==": "==", "<": ">", "<=": ">=", ">": "<", ">=": "<=", "contains": "in", "in": "contains"}
@@ -362,7 +358,10 @@ def _is_impossible(claims: list[Claim]) -> bool:
         return _has_no_value([claim for claim in claims if _is_number(claim.value.value)], claims)
     if kinds == {"text"}:
         texts = [claim for claim in claims if isinstance(claim.value.value, str)]
-        return _has_no_value(texts, claims) or _has_two_beginnings(claims)
+        # A text cannot begin in two ways, unless one beginning is part of the other.
+        heads = [claim.value.value for claim in claims if claim.op == "starts_with" and claim.holds]
+        conflict = any(not one.startswith(other) and not other.startswith(one) for one in heads for other in heads)
+        return conflict or _has_no_value(texts, claims)
     return False
 
 
@@ -411,12 +410,6 @@ def _has_no_value(bounds: list[Claim], claims: list[Claim]) -> bool:
     if lowest[0] > highest[0] or lowest[1] or highest[1]:
         return True
     return not _fits(lowest[0], claims)
-
-
-def _has_two_beginnings(claims: Iterable[Claim]) -> bool:
-    """Whether a text would have to begin in two ways."""
-    heads = [claim.value.value for claim in claims if claim.op == "starts_with" and claim.holds]
-    return any(not one.startswith(other) and not other.startswith(one) for one in heads for other in heads)
 
 
 _ADVICE = "correct it, or remove what it is for"

@@ -1,4 +1,4 @@
-"""What checks walk over and write to: executors and where they stand, ways between states, and the report."""
+"""What the checks work on: executors with their places, edges between states, and the report of findings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Report:
         self._found: dict[Finding, None] = {}
 
     def add(self, path: KeyPath, message: str, code: str) -> None:
-        """Add a finding about the key at `path`; one that is not written has the line of what it belongs to."""
+        """Add a finding about the key at `path`; a missing key has the line of its parent."""
         node = self._root
         for part in path:
             child = node.at(part)
@@ -42,28 +42,28 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One executor, the key it stands under, and what it is a part of."""
+    """One executor, its key, and what it is nested in."""
 
     executor: ExecutorModel
     path: KeyPath
     within: tuple[str, ...] = ()
     """The kinds of the executors it is nested in, outermost first, and `fallback`."""
     via: str | None = None
-    """The entry of `capabilities` it comes from, when the key only names that."""
+    """The entry of `capabilities` that it comes from, if the key only has its name."""
     reliability: Reliability | None = None
-    """What its transition says about failures, where the executor is the transition's own."""
+    """The reliability of its transition, if it is the transition's own executor."""
     exposed: bool = False
-    """Whether it is called without a workflow around it."""
+    """Whether it is exposed as a tool, without a workflow."""
 
     @property
     def roots(self) -> frozenset[str]:
-        """What its paths may begin with; an entry of `capabilities` may come to be nested anywhere."""
+        """The allowed roots of its paths; an entry of `capabilities` may be nested anywhere."""
         is_nested = self.path[0] == "capabilities" or any(kind != "fallback" for kind in self.within)
         return NESTED_ROOTS if is_nested else GUARD_ROOTS
 
 
 def executors_of(workflow: Workflow, path: KeyPath) -> Iterator[Place]:
-    """Every executor that is written in a workflow."""
+    """Every executor in a workflow."""
     for name, state in workflow.states.items():
         where = (*path, "states", name)
         yield from executors_at(state.on_enter, (*where, "onEnter"))
@@ -72,7 +72,7 @@ def executors_of(workflow: Workflow, path: KeyPath) -> Iterator[Place]:
 
 
 def executors_at(owner: Transition | OnEnter | Capability | Expose | None, path: KeyPath) -> Iterator[Place]:
-    """Every executor that is written in a part of the configuration, with its fallbacks and what is nested in them."""
+    """Every executor in a part of the configuration: its own, the fallbacks, and those nested in them."""
     if owner is not None and owner.executor is not None:
         yield from _with_nested(Place(owner.executor, (*path, "executor"), reliability=owner.reliability))
     if owner is not None and owner.reliability is not None and owner.reliability.fallback is not None:
@@ -82,7 +82,7 @@ def executors_at(owner: Transition | OnEnter | Capability | Expose | None, path:
 
 
 def look_through(places: Iterable[Place], capabilities: Mapping[str, Capability]) -> Iterator[Place]:
-    """The places, with the executors of an entry of `capabilities` in the place of its name."""
+    """The places, with the executors of entries of `capabilities` in place of their names."""
     for place in places:
         call = place.executor
         if not isinstance(call, CapabilityCall) or call.capability not in capabilities:
@@ -112,7 +112,7 @@ def _with_nested(place: Place) -> Iterator[Place]:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A step from one state to another: by a transition, or because the time is over."""
+    """An edge from one state to another: by a transition, or by the timeout."""
 
     source: str
     target: str
@@ -121,7 +121,7 @@ class Way:
 
 
 def ways(workflow: Workflow) -> list[Way]:
-    """Every way between states that the workflow has; those to unknown states are left out."""
+    """All edges of a workflow, without those to unknown states."""
     found = [way for source in workflow.states for way in _out_of(workflow, source)]
     return [way for way in found if way.target in workflow.states]
 
@@ -138,7 +138,7 @@ def _out_of(workflow: Workflow, source: str) -> Iterator[Way]:
 
 
 def reached(starts: Collection[str], steps: Mapping[str, Collection[str]]) -> set[str]:
-    """Everything that can be reached from somewhere, the starts included."""
+    """Everything that can be reached from the starts, these included."""
     found = set(starts)
     waiting = deque(starts)
     while waiting:
@@ -150,7 +150,7 @@ def reached(starts: Collection[str], steps: Mapping[str, Collection[str]]) -> se
 
 
 def onward(found: list[Way], keep: Callable[[Way], bool] = lambda way: True) -> dict[str, list[str]]:
-    """Where one gets from each state, by the ways that are kept."""
+    """The targets of each state, by the edges that are kept."""
     steps: dict[str, list[str]] = {}
     for way in found:
         if keep(way):
@@ -159,7 +159,7 @@ def onward(found: list[Way], keep: Callable[[Way], bool] = lambda way: True) -> 
 
 
 def backward(found: list[Way]) -> dict[str, list[str]]:
-    """From where one gets to each state."""
+    """The sources of each state."""
     steps: dict[str, list[str]] = {}
     for way in found:
         steps.setdefault(way.target, []).append(way.source)
@@ -167,6 +167,6 @@ def backward(found: list[Way]) -> dict[str, list[str]]:
 
 
 def reachable(workflow: Workflow) -> set[str]:
-    """The states that an instance can come to be in."""
+    """The states that an instance can reach."""
     start = workflow.initial_state
     return reached([start], onward(ways(workflow))) if start in workflow.states and start is not None else set()

@@ -64,7 +64,7 @@ def check_references(config: Config, places: Iterable[Place], known: Collection[
 
 
 def check_executors(places: Iterable[Place], report: Report) -> None:
-    """Report what is wrong with executors as they are written."""
+    """Report executors that are wrong wherever they stand."""
     for place in places:
         if (check := kind_of(place.executor).check) is not None:
             check(place.executor, place.path, report)
@@ -78,7 +78,7 @@ def check_places(places: Iterable[Place], capabilities: Mapping[str, Capability]
 
 
 def check_capabilities(capabilities: Mapping[str, Capability], report: Report) -> None:
-    """Report every entry of `capabilities` that comes to nothing."""
+    """Report entries of `capabilities` that run nothing or contain themselves."""
     steps = {name: list(made_from(entry, name)) for name, entry in capabilities.items()}
     for name, entry in capabilities.items():
         path = ("capabilities", name)
@@ -89,14 +89,14 @@ def check_capabilities(capabilities: Mapping[str, Capability], report: Report) -
         if entry.wraps is None and entry.executor is None:
             report.add(path, f"the capability {quoted(name)} runs nothing; give it `executor` or `wraps`", "WF013")
         if name in reached(steps[name], steps):
-            sentence = f"the capability {quoted(name)} is made from itself; give it or one it is made from an executor"
+            sentence = f"the capability {quoted(name)} contains itself; give it or one of its parts an executor"
             report.add((*path, "wraps" if entry.wraps is not None else "executor"), sentence, "WF013")
 
 
 def check_capability_name(
     name: str, config: Config, path: KeyPath, known: Collection[str] | None, report: Report
 ) -> None:
-    """Report a call of something that the hub does not offer."""
+    """Report a call of an unknown capability."""
     if name.startswith(WORKFLOW_PREFIX):
         check_workflow_name(name.removeprefix(WORKFLOW_PREFIX), config, path, report)
         return
@@ -106,9 +106,9 @@ def check_capability_name(
 
 
 def _may_be_offered_later(name: str, config: Config) -> bool:
-    """Whether a name may come to be offered once the hub runs.
+    """Whether a name may be registered later: a skill, a function of a worker, or a tool of another server.
 
-    That is a skill, a function of a worker by its id or as a tool (`a::b`, `a__b`), or a tool of another server.
+    A function is called by its id or its tool name (`a::b`, `a__b`).
     """
     if name.startswith(SKILL_PREFIX):
         return config.skills is not None and config.skills.dynamic is not None
@@ -118,7 +118,7 @@ def _may_be_offered_later(name: str, config: Config) -> bool:
 
 
 def may_bring(one: Import, name: str, connections: Mapping[str, Connection]) -> bool:
-    """Whether an import may take over a tool of that name; what an OpenAPI document describes is known already."""
+    """Whether an import may register a tool of that name; the tools of an OpenAPI document are already known."""
     prefix = f"{one.prefix or one.connection}."
     if not name.startswith(prefix) or isinstance(connections.get(one.connection), RestConnection):
         return False
@@ -127,7 +127,7 @@ def may_bring(one: Import, name: str, connections: Mapping[str, Connection]) -> 
 
 
 def called_names(config: Config) -> Iterator[tuple[KeyPath, str]]:
-    """Every name of something the hub offers that a configuration calls, and where."""
+    """Every capability name that a configuration calls, with its key."""
     places = [place for name, one in config.workflows.items() for place in executors_of(one, ("workflows", name))]
     places += [
         place for name, one in config.capabilities.items() for place in executors_at(one, ("capabilities", name))
@@ -145,13 +145,13 @@ def called_names(config: Config) -> Iterator[tuple[KeyPath, str]]:
 
 
 def check_workflow_name(name: str, config: Config, path: KeyPath, report: Report) -> None:
-    """Report a workflow that is not there."""
+    """Report the name of an unknown workflow."""
     if name not in config.workflows:
         report.add(path, f"there is no workflow {quoted(name)}; {nearest(name, config.workflows)}", "WF014")
 
 
 def check_circles(config: Config, report: Report) -> None:
-    """Report workflows that start each other in a circle."""
+    """Report workflows that start each other in a cycle."""
     starts = {name: dict(_started_workflows(name, workflow, config)) for name, workflow in config.workflows.items()}
     for name, others in starts.items():
         for other, path in others.items():
@@ -220,7 +220,7 @@ def _started_workflows(name: str, workflow: Workflow, config: Config) -> Iterato
 
 
 def check_exposures(config: Config, known: Collection[str] | None, report: Report) -> None:
-    """Report everything that cannot be offered as it is written."""
+    """Report entries of `proxy.expose` that cannot be offered."""
     for index, entry in enumerate(config.proxy.expose):
         path = ("proxy", "expose", index)
         if _check_form(entry, config, path, report):
@@ -228,7 +228,7 @@ def check_exposures(config: Config, known: Collection[str] | None, report: Repor
 
 
 def _check_form(entry: Expose, config: Config, path: KeyPath, report: Report) -> bool:
-    """Whether an entry is one of the two that there are."""
+    """Whether an entry has the form of one of the two variants."""
     name = entry.capability
     if (entry.name is None) == (name is None):
         sentence = (
@@ -272,7 +272,7 @@ def _check_entry(entry: Expose, config: Config, path: KeyPath, known: Collection
     check_places(every, {}, report)
     for guard, where in [*((one, (*path, "guards")) for one in entry.guards), *((one, named) for one in inner.guards)]:
         if guards.kind_of(guard).needs_instance(guard):
-            report.add(where, "evidence is only left in a workflow, so this guard never holds", "WF061")
+            report.add(where, "only workflows have evidence, so this guard never holds", "WF061")
     _check_looks(entry, inner, every, path, report)
 
 
@@ -315,7 +315,9 @@ def _looks(entry: Expose, inner: Capability, places: list[Place], path: KeyPath,
 
 
 def check_structure(workflow: Workflow, path: KeyPath, report: Report) -> None:
-    """Report what is wrong with the form of a workflow."""
+    """Report names, targets and combinations of fields that are not possible."""
+    if workflow.on_timeout is not None and workflow.timeout_ms is None:
+        report.add((*path, "onTimeout"), "there is no timeout; add `timeoutMs`", "WF004")
     if path[-1] == PROXY:
         sentence = f"{quoted(PROXY)} is the built-in workflow for single capabilities; rename the workflow"
         report.add(path, sentence, "WF005")
@@ -337,13 +339,10 @@ def check_structure(workflow: Workflow, path: KeyPath, report: Report) -> None:
         _check_state(name, state, where, report)
         for way, transition in state.transitions.items():
             _check_reserved_name(way, "transition", (*where, "transitions", way), report)
-            _check_targets(workflow, transition, (*where, "transitions", way), report)
-
-
-def check_timeout(workflow: Workflow, path: KeyPath, report: Report) -> None:
-    """Report an `onTimeout` that can never happen."""
-    if workflow.on_timeout is not None and workflow.timeout_ms is None:
-        report.add((*path, "onTimeout"), "there is no timeout; add `timeoutMs`", "WF004")
+            _check_state_name(workflow, transition.target, (*where, "transitions", way, "target"), report)
+            for index, branch in enumerate(transition.branches):
+                key = (*where, "transitions", way, "branches", index, "target")
+                _check_state_name(workflow, branch.target, key, report)
 
 
 def check_arguments(workflow: Workflow, resolved: Workflow, path: KeyPath, report: Report) -> None:
@@ -362,7 +361,7 @@ def check_arguments(workflow: Workflow, resolved: Workflow, path: KeyPath, repor
 
 
 def _required_arguments(schema: dict[str, Any]) -> list[Any]:
-    """What has to be given and has no default."""
+    """The required arguments without a default."""
     required, properties = schema.get("required"), schema.get("properties")
     filled = {
         name
@@ -397,17 +396,8 @@ def _check_state(name: str, state: State, path: KeyPath, report: Report) -> None
         )
 
 
-def _check_targets(workflow: Workflow, transition: Transition, path: KeyPath, report: Report) -> None:
-    _check_state_name(workflow, transition.target, (*path, "target"), report)
-    for index, branch in enumerate(transition.branches):
-        _check_state_name(workflow, branch.target, (*path, "branches", index, "target"), report)
-
-
 def check_reachability(workflow: Workflow, path: KeyPath, report: Report) -> None:
-    """Report states that cannot be reached or left, and circles without a decision.
-
-    The workflow is the resolved one.
-    """
+    """Report states that cannot be reached or left, and cycles without a decision, in a resolved workflow."""
     if workflow.initial_state not in workflow.states:
         return
     here = reachable(workflow)
@@ -441,13 +431,12 @@ def _check_ends(workflow: Workflow, here: set[str], states: KeyPath, report: Rep
             report.add((*states, name), sentence, "WF052")
 
 
-def _is_automatic(state: State) -> bool:
-    """Whether a state is left without a decision of a caller."""
-    return bool(state.transitions) and all(way.actor == "deterministic" for way in state.transitions.values())
-
-
 def _check_circles(workflow: Workflow, here: set[str], states: KeyPath, report: Report) -> None:
-    automatic = {name for name in here if _is_automatic(workflow.states[name])}
+    automatic = {
+        name
+        for name in here
+        if (out := workflow.states[name].transitions) and all(one.actor == "deterministic" for one in out.values())
+    }
 
     def stays(way: Way) -> bool:
         return way.transition is not None and way.source in automatic and way.target in automatic
@@ -464,7 +453,7 @@ def _check_circles(workflow: Workflow, here: set[str], states: KeyPath, report: 
 
 
 def _shortest_circle(start: str, steps: dict[str, list[str]]) -> list[str] | None:
-    """The shortest way from a state back to itself."""
+    """The shortest cycle from a state back to itself."""
     before: dict[str, str] = {}
     waiting = [start]
     for name in waiting:
@@ -501,7 +490,7 @@ END: Final = "end"
 def check_steps(
     workflow: Workflow, config: Config, path: KeyPath, known: Collection[str] | None, report: Report
 ) -> None:
-    """Report what is wrong with the steps of a workflow."""
+    """Report steps with unknown names, inputs that do not exist yet, and loops."""
     named: dict[str, int] = {}
     onward = {str(place): _following_steps(place, workflow.steps) for place in range(1, len(workflow.steps) + 1)}
     for place, step in enumerate(workflow.steps, 1):
@@ -534,7 +523,7 @@ def _check_step(step: Step, path: KeyPath, report: Report) -> None:
 
 
 def _check_step_reference(reference: str | int, steps: list[Step], path: KeyPath, report: Report) -> int | None:
-    """The position of a step that is named, from 1."""
+    """The position of a step by its name or position, from 1."""
     place = position_of(reference, steps)
     if place is None and isinstance(reference, int):
         report.add(path, f"there is no step {reference}; positions go from 1 to {len(steps)}", "WF040")
@@ -554,7 +543,7 @@ def _check_source(
 
 
 def _check_way_back(place: int, target: int, onward: Onward, path: KeyPath, report: Report) -> None:
-    """A run fails when it comes to a step again, so a way back is only good for what was jumped over."""
+    """Report a route back to a step that has run; a route back to a skipped step is fine."""
     came = str(place) in _reached_without(str(target), "1", onward)
     goes_on = END in _reached_without(str(place), str(target), onward)
     if target == place or not came or not goes_on:
@@ -563,7 +552,7 @@ def _check_way_back(place: int, target: int, onward: Onward, path: KeyPath, repo
 
 
 def _following_steps(place: int, steps: list[Step]) -> list[str]:
-    """The steps that can follow one, or the end."""
+    """The steps that can follow a step, or the end."""
     step = steps[place - 1]
     following = str(place + 1) if place < len(steps) else END
     if not step.routes:
@@ -578,7 +567,7 @@ def _following_steps(place: int, steps: list[Step]) -> list[str]:
 
 
 def _reached_without(avoided: str, start: str, onward: Onward) -> set[str]:
-    """Everything that can be reached without coming to one of the steps."""
+    """Everything that can be reached without passing one step."""
     if start == avoided:
         return set()
     return reached([start], {name: [to for to in after if to != avoided] for name, after in onward.items()})
@@ -590,7 +579,7 @@ DANGEROUS = "dangerous"
 def check_dangers(
     workflow: Workflow, resolved: Workflow, capabilities: Mapping[str, Capability], path: KeyPath, report: Report
 ) -> None:
-    """Report everything dangerous that can happen without a person on the way to it."""
+    """Report dangerous transitions that can be reached without the decision of a person."""
     dangerous = _dangerous_entries(capabilities)
     for name, trail in _trails_without_person(resolved).items():
         state, key = workflow.states[name], (*path, "states", name)
@@ -624,7 +613,7 @@ def _calls(place: Place, names: frozenset[str]) -> bool:
 
 
 def _trails_without_person(workflow: Workflow) -> dict[str, tuple[str, ...]]:
-    """The states that can be reached without a person, each with the transitions that lead there."""
+    """The states that are reachable without a person, each with the transitions that lead there."""
     start = workflow.initial_state
     if start is None or start not in workflow.states:
         return {}
@@ -643,7 +632,7 @@ def _trails_without_person(workflow: Workflow) -> dict[str, tuple[str, ...]]:
 
 
 def _has_person(state: State, transition: Transition) -> bool:
-    """Whether a person is asked before a transition is taken: on entry into its state, or for itself."""
+    """Whether a person decides before a transition is taken: when its state is entered, or about itself."""
     entering = None if state.on_enter is None else state.on_enter.executor
     return transition.actor == "human" or any(
         one is not None and kind_of(one).asks_person for one in (entering, transition.executor)
