@@ -76,7 +76,7 @@ async def test_a_path_to_nothing_is_named_and_nothing_is_run(tmp_path: Path) -> 
 
     assert (failure.error_class, failure.message) == (
         "permanent_error",
-        "There is nothing at $.arguments.missing.deep.",
+        "There is no value at $.arguments.missing.deep.",
     )
     assert not mark.exists()
 
@@ -153,7 +153,7 @@ async def test_without_input_it_reads_an_end() -> None:
 async def test_input_that_is_not_there_is_a_failure() -> None:
     failure = await failure_of(cli(command="cat", stdin="$.arguments.text"))
 
-    assert failure.message == "There is nothing at $.arguments.text."
+    assert failure.message == "There is no value at $.arguments.text."
 
 
 @asynchronous

@@ -109,15 +109,15 @@ async def test_a_list_can_be_written_down_with_paths_in_it() -> None:
 async def test_what_is_not_a_list_is_a_permanent_failure(items: Any) -> None:
     failure = await failure_of(for_each(Colleagues(), "$.arguments.items", branch("x")), a_run({"items": items}))
 
-    assert (failure.error_class, failure.message) == ("permanent_error", "What forEach stands for is not a list.")
+    assert (failure.error_class, failure.message) == ("permanent_error", "The value of forEach is not a list.")
 
 
 @asynchronous
 async def test_a_list_that_is_not_there_is_named_and_one_that_is_too_long_refused() -> None:
     executor = for_each(Colleagues(), "$.arguments.items", branch("x"))
 
-    assert (await failure_of(executor)).message == "There is nothing at $.arguments.items."
-    assert "at most" in (await failure_of(executor, a_run({"items": [0] * (MAX_BRANCHES + 1)}))).message
+    assert (await failure_of(executor)).message == "There is no value at $.arguments.items."
+    assert "the maximum is 10000" in (await failure_of(executor, a_run({"items": [0] * (MAX_BRANCHES + 1)}))).message
 
 
 @asynchronous

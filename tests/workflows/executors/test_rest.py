@@ -172,7 +172,7 @@ async def test_a_value_stays_within_its_part_of_the_query(value: Any, read: str)
 async def test_a_body_can_be_any_value_but_not_nothing() -> None:
     async with api(echo, method="PUT", body="$.arguments.body") as executor:
         assert (await asked(executor, {"body": [1, None]}))["body"] == "[1,null]"
-        assert (await failure_of(executor)).message == "There is nothing at $.arguments.body."
+        assert (await failure_of(executor)).message == "There is no value at $.arguments.body."
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What transitions run: one module for each kind of executor, and the table of all kinds.
+"""Executors of transitions: one module for each kind, and the table of all kinds.
 
 A kind that is not in the table is added with `register_executor`.
 """

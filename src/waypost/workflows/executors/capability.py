@@ -1,4 +1,4 @@
-"""The kind `capability`: calls a tool of this hub through its pipeline, or stands for an entry of `capabilities`."""
+"""The kind `capability`: calls a tool of this hub through its pipeline, or names an entry of `capabilities`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ERROR_CLASSES: Final = get_args(ErrorClass)
 
 
 class CapabilityCall(ExecutorFields, frozen=True, kw_only=True, tag="capability"):
-    """Calls anything this hub offers, or stands for an entry of `capabilities`."""
+    """Calls a capability of this hub, or names an entry of `capabilities`."""
 
     capability: Annotated[Name, Meta(description="Its name.")]
     arguments: Annotated[
@@ -46,7 +46,7 @@ class CapabilityExecutor:
         self._arguments = builder.template(model.arguments)
 
     async def run(self, run: Run) -> Any:
-        """What the capability answers: structured data, or text."""
+        """The result of the capability: structured data, or text."""
         arguments = fill_arguments(self._arguments, run.scope)
         try:
             result = await self._context.invoke(self._name, arguments, run.caller, {IDEMPOTENCY_KEY: run.key})

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from waypost.workflows.checks.places import Report
 
 MAX_STDERR_CHARS: Final = 500
-"""How much of the end of stderr a failure quotes."""
+"""The length of the end of stderr that a failure quotes."""
 
 _MAX_STARTS: Final = 20
 _START_DELAY_S: Final = 0.01
@@ -65,7 +65,7 @@ class Cli(ProgramFields, frozen=True, kw_only=True, tag="cli"):
 
 
 class Program:
-    """A program but for its first words: arguments, environment, input, and how its end is judged."""
+    """Runs a program: arguments, environment and input from templates, and how its exit is judged."""
 
     def __init__(self, model: ProgramFields, builder: Builder) -> None:
         self._model = model
@@ -86,7 +86,7 @@ class Program:
         ]
         read = b"" if self._stdin is None else _text(fill_required(self._stdin, model.stdin, run.scope)).encode()
         if any("\0" in text for text in (*words, *variables, *variables.values(), str(directory))):
-            raise ExecutorFailed("A word or variable of the program holds a NUL.")
+            raise ExecutorFailed("An argument or variable of the program contains NUL.")
         name = Path(first[-1]).name
         try:
             ended = await self._start(words, directory, variables, read)

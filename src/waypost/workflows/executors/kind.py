@@ -1,4 +1,4 @@
-"""What a kind of executor consists of, and what its executors are given to run.
+"""The parts of a kind of executor, and what its executors run with.
 
 An executor is built once from its model and holds nothing of a single run. `run` gets one `Run` and returns the output,
 or raises `ExecutorFailed` with the class of its failure. Retries, timeouts of attempts and fallbacks are in
@@ -34,12 +34,12 @@ IDEMPOTENCY_KEY: Final = "waypost/idempotencyKey"
 
 Paths = Annotated[
     dict[str, Any],
-    Meta(description="Names and values; a text that is a path such as `$.arguments.name` stands for what is there."),
+    Meta(description="Names and values; a path such as `$.arguments.name` is replaced by its value."),
 ]
 M = TypeVar("M", bound=ExecutorModel)
 C = TypeVar("C", McpConnection, CliConnection, RestConnection)
 Target = type[Connection] | Literal["capability", "function", "workflow"]
-"""What a field names: a connection of a type, a tool of this hub, a function of a worker, or a workflow."""
+"""What a field refers to: a connection of a type, a tool of this hub, a worker's function, or a workflow."""
 
 
 class ExecutorFields(Struct, ExecutorModel, frozen=True, kw_only=True, rename="camel", tag_field="kind"):
@@ -48,7 +48,7 @@ class ExecutorFields(Struct, ExecutorModel, frozen=True, kw_only=True, rename="c
     idempotent: Idempotent = False
     idempotency_key: Annotated[
         bool | str,
-        Meta(description="The key's text, with `{workflowId}`, `{transition}`, `{correlationId}`; it is always given."),
+        Meta(description="The key's text, with `{workflowId}`, `{transition}`, `{correlationId}`; it is always sent."),
     ] = True
 
 
@@ -70,11 +70,11 @@ class Executor(Protocol):
 
     @property
     def evidence(self) -> str | None:
-        """The kind of evidence its success is, if it is any."""
+        """The kind of evidence that its success leaves, if any."""
 
     @property
     def limit(self) -> float | None:
-        """The seconds after which it ends by itself, if it does."""
+        """Its own time limit in seconds, if it has one."""
 
     async def run(self, run: Run) -> Any:
         """Run once; returns the output as JSON data, raises `ExecutorFailed`."""
@@ -112,7 +112,7 @@ async def _no_children(
 
 @dataclass(frozen=True, slots=True)
 class ExecutorContext:
-    """What executors reach the rest of the hub and the outside through."""
+    """What executors need of the hub: connections, clients and calls."""
 
     connections: Callable[[], Mapping[str, Connection]]
     """The connections of the current configuration, by name."""
@@ -122,7 +122,7 @@ class ExecutorContext:
     call_upstream: CallUpstream
     run_child: RunChild = _no_children
     function: Callable[[str], str | None] = lambda _: None
-    """The tool that stands for a worker's function, by the function's id."""
+    """The tool of a worker's function, by the function's id."""
 
     def connection(self, name: str, kind: type[C]) -> C:
         """The connection of that name; `ExecutorFailed` if it does not exist or is of another kind."""
@@ -143,7 +143,7 @@ class Builder:
 
     @property
     def roots(self) -> frozenset[str]:
-        """What paths may begin with here."""
+        """The allowed roots of paths."""
         return NESTED_ROOTS if self.within else GUARD_ROOTS
 
     def build(self, model: ExecutorModel) -> Executor:
@@ -151,11 +151,11 @@ class Builder:
         return kind_of(model).build(model, self)
 
     def inside(self, kind: str) -> Builder:
-        """The builder of what is nested in an executor of that kind."""
+        """The builder for executors nested in an executor of that kind."""
         return Builder(self.context, (*self.within, kind))
 
     def template(self, value: Any) -> Template | None:
-        """A template, or None where nothing is written."""
+        """Compile a template; None for None."""
         return None if value is None else compile_template(value, self.roots)
 
 
@@ -179,7 +179,7 @@ class ChildPlan:
 
 
 class NoWork:
-    """There is nothing to run, wait for or record."""
+    """The engine runs nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,17 +193,17 @@ class ExecutorKind(Generic[M]):
     plan: Callable[[M], ApprovalPlan | ChildPlan | NoWork] | None
     """What the engine does instead of running it, where a transition or `onEnter` has it directly."""
     check: Callable[[M, KeyPath, Report], None] | None
-    """Reports what is wrong with an executor as it is written, whatever it is part of."""
+    """Reports what is wrong with an executor in every place."""
     check_place: Callable[[M, Place, Report], None] | None
-    """Reports what is wrong with the place of an executor; entries of `capabilities` are looked through."""
+    """Reports that an executor cannot run in its place; entries of `capabilities` are resolved."""
     names: Mapping[str, Target]
-    """The fields that name something, each with what it names."""
+    """The fields that refer to something by name."""
     templates: tuple[str, ...]
-    """The fields in which paths stand for values."""
+    """The fields with templates."""
     asks_person: bool
     """Whether a person decides before it succeeds."""
     mark: str
-    """What a graph shows behind the name of a transition that has it."""
+    """What graphs append to the name of a transition."""
 
     keys: Mapping[str, str] = field(init=False)
     """The key of each field in the configuration."""
@@ -222,7 +222,7 @@ class ExecutorKind(Generic[M]):
 
 
 class Reference(NamedTuple):
-    """A name in an executor: the key it is written under, and what it names."""
+    """A name in an executor: its key, and what it refers to."""
 
     key: str
     target: Target
@@ -233,19 +233,19 @@ _KINDS: Final[dict[type, ExecutorKind[Any]]] = {}
 
 
 def register_executor(kind: ExecutorKind[Any]) -> None:
-    """Make a kind known to the configuration, the checks, the engine and the graphs of this process."""
+    """Add a kind for the configuration, the checks, the engine and the graphs of this process."""
     EXECUTORS.add(kind.model)
     _KINDS[kind.model] = kind
 
 
 def unregister_executor(kind: ExecutorKind[Any]) -> None:
-    """Forget a kind that was registered."""
+    """Remove a registered kind."""
     EXECUTORS.remove(kind.model)
     _KINDS.pop(kind.model, None)
 
 
 def kind_of(model: ExecutorModel) -> ExecutorKind[Any]:
-    """The kind of a model; `DefinitionError` if it was not registered."""
+    """The kind of a model; raises `DefinitionError` if it is not registered."""
     kind = _KINDS.get(type(model))
     if kind is None:
         raise DefinitionError(f"{type(model).__name__} is not a registered kind of executor")
@@ -253,7 +253,7 @@ def kind_of(model: ExecutorModel) -> ExecutorKind[Any]:
 
 
 def names_in(model: ExecutorModel) -> Iterator[Reference]:
-    """What an executor names itself, without those nested in it."""
+    """The names in an executor, without those nested in it."""
     kind = kind_of(model)
     for field_name, target in kind.names.items():
         if (name := getattr(model, field_name)) is not None:
@@ -261,7 +261,7 @@ def names_in(model: ExecutorModel) -> Iterator[Reference]:
 
 
 def names_in_data(data: Mapping[str, Any]) -> Iterator[Reference]:
-    """What an executor names, given as plain data; nothing where the data is none."""
+    """The names in an executor that is given as plain data; none if it is not an executor."""
     model = EXECUTORS.models.get(str(data.get("kind")))
     if model is None:
         return
@@ -273,13 +273,13 @@ def names_in_data(data: Mapping[str, Any]) -> Iterator[Reference]:
 
 
 def templates_in(model: ExecutorModel) -> dict[str, Any]:
-    """The values of an executor in which paths stand for something, by their keys."""
+    """The templates of an executor, by their keys."""
     kind = kind_of(model)
     return {kind.keys[name]: getattr(model, name) for name in kind.templates}
 
 
 def with_nested(model: M, change: Callable[[ExecutorModel], ExecutorModel]) -> M:
-    """The executor with those directly inside of it changed."""
+    """A copy with the directly nested executors changed."""
     changed: dict[str, Any] = {}
     struct: Any = type(model)
     for name in nesting_fields(struct, ExecutorModel):
@@ -290,26 +290,26 @@ def with_nested(model: M, change: Callable[[ExecutorModel], ExecutorModel]) -> M
 
 
 def walk(model: ExecutorModel) -> Iterator[ExecutorModel]:
-    """An executor and all that are nested in it."""
+    """An executor and all nested ones."""
     yield model
     for _, inner in nested_in(model, ExecutorModel):
         yield from walk(inner)
 
 
 def is_idempotent(model: ExecutorModel) -> bool:
-    """Whether it may be run again when its outcome is unknown: it says so, or all that is nested in it does."""
+    """Whether it may be run again when its outcome is unknown: it is declared so, or all nested ones are."""
     inner = [one for _, one in nested_in(model, ExecutorModel)]
     return model.idempotent or (bool(inner) and all(map(is_idempotent, inner)))
 
 
 def fill_required(template: Template, written: Any, scope: Scope) -> Any:
-    """The value of a template; `ExecutorFailed` names the path at which there is nothing."""
+    """The value of a template; raises `ExecutorFailed` with the path if there is none."""
     value = template.fill(scope)
     if value is MISSING:
-        raise ExecutorFailed(f"There is nothing at {written}.")
+        raise ExecutorFailed(f"There is no value at {written}.")
     return value
 
 
 def fill_arguments(template: Template | None, scope: Scope) -> dict[str, Any]:
-    """The arguments of a call: as they are mapped, or those of the transition as they are."""
+    """The arguments of a call: from the template, or those of the transition."""
     return dict(scope.arguments if template is None else template.fill(scope))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MAX_BRANCHES: Final = 10_000
 MAX_DEPTH: Final = 3
-"""How many parallel executors may stand inside each other."""
+"""The maximum depth of nested parallel executors."""
 _NAME: Final = "parallel"
 
 Task = asyncio.Task[Any]
@@ -62,7 +62,7 @@ class ParallelExecutor:
     def __init__(self, model: Parallel, builder: Builder) -> None:
         inner = builder.inside(_NAME)
         if inner.within.count(_NAME) > MAX_DEPTH:
-            raise DefinitionError(f"parallel executors stand at most {MAX_DEPTH} deep inside each other")
+            raise DefinitionError(f"parallel executors are nested at most {MAX_DEPTH} deep")
         branches: Sequence[Executor] = [inner.build(branch) for branch in model.branches]
         do = None if model.do is None else inner.build(model.do)
         if bool(branches) == (model.for_each is not None) or (do is None) != (model.for_each is None):
@@ -77,7 +77,7 @@ class ParallelExecutor:
 
     async def run(self, run: Run) -> Any:
         """`{branches: [{status, output | error}], summary}`."""
-        planned = self._planned(run.scope)
+        planned = self._plan(run.scope)
         flight = _Flight(run, planned, needed(self._model.join, len(planned)), self._model)
         try:
             async with asyncio.timeout(self.limit):
@@ -85,15 +85,15 @@ class ParallelExecutor:
         except TimeoutError:
             raise ExecutorFailed(f"The branches did not end within {self.limit:g} s.", "timeout") from None
 
-    def _planned(self, scope: Scope) -> list[tuple[Executor, Any]]:
+    def _plan(self, scope: Scope) -> list[tuple[Executor, Any]]:
         """The executors to run, each with its `$.branch.value`."""
         if self._items is None or self._do is None:
             return [(branch, None) for branch in self._branches]
         items = fill_required(self._items, self._model.for_each, scope)
         if not isinstance(items, list):
-            raise ExecutorFailed("What forEach stands for is not a list.")
+            raise ExecutorFailed("The value of forEach is not a list.")
         if len(items) > MAX_BRANCHES:
-            raise ExecutorFailed(f"forEach takes at most {MAX_BRANCHES} items, and there are {len(items)}.")
+            raise ExecutorFailed(f"forEach has {len(items)} items; the maximum is {MAX_BRANCHES}.")
         return [(self._do, item) for item in items]
 
 
@@ -123,13 +123,13 @@ class _Flight:
         self._succeeded = 0
 
     async def run(self) -> dict[str, Any]:
-        """Let branches run until the outcome is known; none is left running."""
+        """Run branches until the outcome is known; none is left running."""
         waiting = list(enumerate(self._planned))[::-1]
         try:
             while (waiting or self._running) and not self._is_decided:
                 while waiting and len(self._running) < self._most:
                     index, (executor, value) = waiting.pop()
-                    self._running[self._started(index, executor, value)] = index
+                    self._running[self._start(index, executor, value)] = index
                 done, _ = await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
                 self._settle(done)
         finally:
@@ -146,7 +146,7 @@ class _Flight:
         possible = len(self._planned) - len(self._failures)
         return self._succeeded >= self._need or (self._bails and possible < self._need)
 
-    def _started(self, index: int, executor: Executor, value: Any) -> Task:
+    def _start(self, index: int, executor: Executor, value: Any) -> Task:
         scope = self._run.scope.within(branch={"value": value, "index": index})
         run = Run(scope, f"{self._run.key}.{index}", self._run.caller)
         return asyncio.get_running_loop().create_task(run_safely(executor, run))
@@ -214,7 +214,7 @@ def _check_join(model: Parallel, path: KeyPath, report: Report) -> None:
 
 def _check_place(model: Parallel, place: Place, report: Report) -> None:
     if place.within.count(_NAME) == MAX_DEPTH:
-        sentence = f"parallel executors stand at most {MAX_DEPTH} deep inside each other; start a workflow instead"
+        sentence = f"parallel executors are nested at most {MAX_DEPTH} deep; start a workflow instead"
         report.add(place.path, sentence, "WF021")
 
 

@@ -1,4 +1,4 @@
-"""The kind `worker`: calls a function of a remote worker through the capability that stands for it."""
+"""The kind `worker`: calls a function of a remote worker through its capability."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class WorkerExecutor:
         self._arguments = builder.template(model.arguments)
 
     async def run(self, run: Run) -> Any:
-        """What the function answers."""
+        """The result of the function."""
         arguments = fill_arguments(self._arguments, run.scope)
         tool = self._context.function(self._function) or self._function
         for name in dict.fromkeys((tool, self._function.replace("::", "__"))):

@@ -1,4 +1,4 @@
-"""Guards: what has to hold before a transition is taken; one module for each kind, and the table of all kinds.
+"""Guards: conditions of transitions; one module for each kind, and the table of all kinds.
 
 A kind that is not in the table is added with `register_guard`.
 """
@@ -56,13 +56,13 @@ for _kind in GUARDS:
 
 
 def compile_guards(guards: Iterable[GuardModel], roots: Set[str] = GUARD_ROOTS) -> Guards:
-    """Guards out of their models; `roots` is what the paths of their expressions may begin with."""
+    """Compile guards; `roots` are the allowed roots of the paths in their expressions."""
     compiled = tuple(compile_guard(guard, roots) for guard in guards)
     return Guards(compiled, all_hold(compiled), expressions_of(compiled))
 
 
 def compile_guard(guard: GuardModel, roots: Set[str] = GUARD_ROOTS) -> CompiledGuard:
-    """A guard out of its model; `roots` is what the paths of its expressions may begin with."""
+    """Compile a guard; `roots` are the allowed roots of the paths in its expressions."""
     return Compiler(roots).compile(guard)
 
 

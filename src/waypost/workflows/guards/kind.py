@@ -1,4 +1,4 @@
-"""What a kind of guard consists of, and what a compiled guard can do.
+"""The parts of a kind of guard, and compiled guards.
 
 Reasons are shown to the caller: values and texts under keys that look secret are hidden, and long ones are cut.
 """
@@ -20,9 +20,9 @@ from waypost.workflows.expressions import Compare, Expression, Literal
 from waypost.workflows.scope import GUARD_ROOTS, MISSING, Path, Scope, quoted
 
 MAX_DEPTH: Final = 64
-"""How deep guards may be nested."""
+"""The maximum depth of nested guards."""
 MAX_WAYS: Final = 256
-"""Beyond so many ways it is not decided whether guards can hold."""
+"""The maximum number of ways that are compared to find out whether guards can hold."""
 
 _MAX_TEXT_CHARS: Final = 200
 _MAX_ITEMS: Final = 10
@@ -33,7 +33,7 @@ Test = Callable[[Scope], bool]
 
 
 class Reason(TypedDict):
-    """Why a guard does not hold: the guard as it is written, one sentence, and the values it looked at."""
+    """Why a guard does not hold: the guard, a sentence, and the values that it read."""
 
     guard: dict[str, Any]
     message: str
@@ -51,13 +51,13 @@ class Lack:
 
 @dataclass(frozen=True, slots=True)
 class CompiledGuard:
-    """One guard, ready to be evaluated."""
+    """A compiled guard."""
 
     data: dict[str, Any]
-    """The guard as it is written."""
+    """The guard as plain data."""
     holds: Test
     lacks: Callable[[Scope], list[Lack]] = field(repr=False)
-    """What is missing; only called where it does not hold."""
+    """The reasons; only called if it does not hold."""
     expressions: tuple[Expression, ...] = ()
 
     def failures(self, scope: Scope) -> list[Reason]:
@@ -74,19 +74,19 @@ class Guards:
     expressions: tuple[Expression, ...]
 
     def failures(self, scope: Scope) -> list[Reason]:
-        """Why they do not hold, of each that does not; empty when all do."""
+        """The reasons of all guards that do not hold."""
         return [reason for guard in self.guards for reason in guard.failures(scope)]
 
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """Compiles guards; `roots` is what the paths of their expressions may begin with."""
+    """Compiles guards; `roots` are the allowed roots of the paths in their expressions."""
 
     roots: Set[str] = GUARD_ROOTS
     depth: int = 0
 
     def compile(self, guard: GuardModel) -> CompiledGuard:
-        """The compiled guard of a model; `DefinitionError` for one that cannot be evaluated."""
+        """Compile a guard; raises `DefinitionError`."""
         if self.depth >= MAX_DEPTH:
             raise DefinitionError(f"guards are nested deeper than {MAX_DEPTH} levels")
         return kind_of(guard).compile(guard, Compiler(self.roots, self.depth + 1))
@@ -101,7 +101,7 @@ class Has(NamedTuple):
 
 
 class Opaque(NamedTuple):
-    """Something of which nothing is known."""
+    """A condition that cannot be analysed."""
 
     text: str
 
@@ -117,7 +117,7 @@ class Fact(NamedTuple):
 
 
 Ways: TypeAlias = list[tuple[Fact, ...]]
-"""Every way in which something can be true; a way is a list of facts that are true together."""
+"""A disjunction: each way is a list of facts that are true together."""
 
 
 class TooManyWays(Exception):
@@ -160,11 +160,11 @@ class GuardKind(Generic[M]):
     model: type[M]
     """The struct of its YAML form; the struct's tag is the name of the kind."""
     compile: Callable[[M, Compiler], CompiledGuard]
-    """Makes it ready to be evaluated and explained; raises `DefinitionError`."""
+    """Compiles a guard; raises `DefinitionError`."""
     expressions: tuple[str, ...]
-    """The fields that hold an expression, whose paths the checks follow."""
+    """The fields with an expression, whose paths the checks follow."""
     ways: Callable[[M, bool], Ways]
-    """In which ways it can hold, or can fail to hold; raises `TooManyWays`."""
+    """The ways in which it can hold, or cannot hold; raises `TooManyWays`."""
     needs_instance: Callable[[M], bool]
     """Whether it can never hold outside of a workflow."""
     text: Callable[[M], str] | None
@@ -187,19 +187,19 @@ _KINDS: Final[dict[type, GuardKind[Any]]] = {}
 
 
 def register_guard(kind: GuardKind[Any]) -> None:
-    """Make a kind known to the configuration, the checks, the engine and the graphs of this process."""
+    """Add a kind for the configuration, the checks, the engine and the graphs of this process."""
     GUARDS.add(kind.model)
     _KINDS[kind.model] = kind
 
 
 def unregister_guard(kind: GuardKind[Any]) -> None:
-    """Forget a kind that was registered."""
+    """Remove a registered kind."""
     GUARDS.remove(kind.model)
     _KINDS.pop(kind.model, None)
 
 
 def kind_of(guard: GuardModel) -> GuardKind[Any]:
-    """The kind of a model; `DefinitionError` if it was not registered."""
+    """The kind of a model; raises `DefinitionError` if it is not registered."""
     kind = _KINDS.get(type(guard))
     if kind is None:
         raise DefinitionError(f"{type(guard).__name__} is not a registered kind of guard")
@@ -245,7 +245,7 @@ def ways_of_any(parts: Iterable[Ways]) -> Ways:
 
 
 def ways_of(guard: GuardModel, holds: bool) -> Ways:
-    """The ways in which a guard holds, or does not, as far as its form says; raises `TooManyWays`."""
+    """The ways in which a guard holds, or does not; raises `TooManyWays`."""
     return kind_of(guard).ways(guard, holds)
 
 
@@ -309,7 +309,7 @@ def possession_kind(model: type[M], owned: Callable[[Principal], Collection[str]
 
 
 def redacted(value: Any, depth: int = 0) -> Any:
-    """A value as a caller may see it: without what stands under keys that look secret, and cut."""
+    """A value for callers: masked under keys that look secret, and shortened."""
     if isinstance(value, str):
         return cut(value)
     if isinstance(value, dict | list | tuple) and depth >= _MAX_VALUE_DEPTH:
@@ -324,15 +324,15 @@ def redacted(value: Any, depth: int = 0) -> Any:
 
 
 def redacted_at(name: str, value: Any, depth: int = -1) -> Any:
-    """The value under a key or at a path, hidden if that looks secret."""
-    # That a value exists, or is true, gives no secret away, and guards ask for little else.
+    """The value under a key or at a path, masked if the name looks secret."""
+    # That a value exists, or is true, is no secret, and most guards only ask for that.
     if is_secret_name(name) and value is not None and value is not MISSING and not isinstance(value, bool):
         return HIDDEN
     return redacted(value, depth + 1)
 
 
 def read_operands(paths: Iterable[Path], scope: Scope) -> dict[str, Any]:
-    """The values at paths, as a caller may see them."""
+    """The values at paths, masked and shortened for callers."""
     return {path.text: redacted_at(path.text, path.get(scope)) for path in paths}
 
 
