@@ -129,7 +129,7 @@ async def test_a_workflow_is_passed_on_as_a_document() -> None:
     ("path", "body", "status", "part"),
     [
         ("", {"name": "release", "workflow": SMALL}, 409, "There is already a workflow release"),
-        ("", {"name": " ", "workflow": SMALL}, 400, "1 to 128 characters"),
+        ("", {"name": " ", "workflow": SMALL}, 400, "1 to 128 printable characters"),
         ("", {"name": "x", "workflow": {}}, 400, "cannot be used"),
         ("", {"name": "x", "workflow": {**SMALL, "initialState": 7}}, 400, "Invalid workflow: "),
         ("", {"name": "x", "workflow": {**SMALL, "colour": "red"}}, 400, "unknown key colour"),

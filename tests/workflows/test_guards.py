@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from waypost.capabilities.principals import Principal
 from waypost.errors import DefinitionError
 from waypost.kinds import GuardModel, convert
-from waypost.workflows.guards import compile_guard, compile_guards, redacted
+from waypost.workflows.guards import compile_guard, compile_guards, redact
 from waypost.workflows.guards.expr import ExprGuard
 from waypost.workflows.guards.not_ import Not
 from waypost.workflows.scope import OUTPUT_ROOTS, Proof, Scope
@@ -240,7 +240,7 @@ def test_secrets_are_in_no_reason_of_guards_around_guards() -> None:
     ],
 )
 def test_values_are_shown_without_secrets_and_clipped(value: Any, shown: Any) -> None:
-    assert redacted(value) == shown
+    assert redact(value) == shown
 
 
 def test_the_expressions_of_a_guard_are_found_wherever_they_stand() -> None:

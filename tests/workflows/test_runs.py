@@ -10,7 +10,7 @@ from tests.protocol.conftest import asynchronous
 from tests.workflows.conftest import ANN, OPERATOR, STRANGER, Bench, Told, bench, flow
 from waypost.capabilities.principals import Principal
 from waypost.workflows.instance import detached_caller
-from waypost.workflows.resources import MOST_HISTORY, Runs, shown
+from waypost.workflows.resources import MOST_HISTORY, Runs, mask_answer
 
 LOOP = flow(
     {
@@ -123,7 +123,7 @@ async def test_a_status_that_few_are_in_is_found_behind_many_others() -> None:
 def test_the_arguments_of_links_are_hidden_too_and_the_links_stay() -> None:
     link = {"rel": "transition", "args": {"workflowId": "wf_1", "arguments": {"token": "x", "a": 1}}}
     own = {"rel": "self", "args": {"workflowId": "wf_1"}}
-    assert shown({"links": [link, own], "version": 1}) == {
+    assert mask_answer({"links": [link, own], "version": 1}) == {
         "links": [
             {"rel": "transition", "args": {"workflowId": "wf_1", "arguments": {"token": "[REDACTED]", "a": 1}}},
             own,

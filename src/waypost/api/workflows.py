@@ -22,7 +22,7 @@ from waypost.workflows.approvals import instance_id_of
 from waypost.workflows.definitions import Definition
 from waypost.workflows.engine import Engine
 from waypost.workflows.instance import ADMIN, Instance
-from waypost.workflows.resources import MOST_HISTORY, Page, Runs, shown
+from waypost.workflows.resources import MOST_HISTORY, Page, Runs, mask_answer
 from waypost.workflows.runner import Outcome
 from waypost.workflows.stored_definitions import Created
 from waypost.workflows.views import Answer, format_time
@@ -350,7 +350,7 @@ def _to_run(hub: ManagedHub, answer: Answer) -> Run:
         raise WorkflowRefused(error["message"], error["code"])
     connections = hub.upstreams.connections.values()
     secrets = secrets_of(*(getattr(one, name, {}) for one in connections for name in ("env", "headers")))
-    run: Run = _redact(shown(answer.data), (*hub.core.guard.secrets, *secrets))
+    run: Run = _redact(mask_answer(answer.data), (*hub.core.guard.secrets, *secrets))
     return run
 
 

@@ -312,7 +312,7 @@ class Engine:
             if workflow_id:
                 instance = await self.get_visible(workflow_id, caller.principal)
                 views.check_instance(instance, self.definition_id(definition_id))
-                definition, allowed = instance.definition, view.allowed(instance)
+                definition, allowed = instance.definition, view.list_allowed(instance)
                 if not view.finds(definition):
                     return Answer({"definitionId": definition.id, **allowed})
             else:

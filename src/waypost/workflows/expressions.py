@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from waypost.capabilities.schemas.validators import Validator
 from waypost.errors import DefinitionError
-from waypost.workflows.scope import GUARD_ROOTS, LONGEST, MISSING, Path, Scope, Unreadable, quoted, scan_path, scan_text
+from waypost.workflows.scope import GUARD_ROOTS, LONGEST, MISSING, Path, Scope, Unreadable, quote, scan_path, scan_text
 
 DEEPEST: Final = 64
 """How deep parentheses, negations and lists may be nested."""
@@ -198,8 +198,8 @@ def _word(word: str, at: int) -> _Token:
 
 def _describe_unknown(text: str) -> str:
     if text.lower() in _LIKELY_MEANT:
-        return f"{quoted(text)} means nothing here; write {_LIKELY_MEANT[text.lower()]}"
-    return f"{quoted(text)} means nothing here; texts stand in quotes, and paths begin with `$.`"
+        return f"{quote(text)} means nothing here; write {_LIKELY_MEANT[text.lower()]}"
+    return f"{quote(text)} means nothing here; texts stand in quotes, and paths begin with `$.`"
 
 
 class _Parser:
@@ -218,7 +218,7 @@ class _Parser:
         if token.kind == "operator":
             raise Unreadable(token.at, "a comparison has one operator, between two operands; join several with &&")
         if token.kind != "end":
-            raise Unreadable(token.at, f"&&, || or the end is missing before {quoted(token.text)}")
+            raise Unreadable(token.at, f"&&, || or the end is missing before {quote(token.text)}")
 
     def _every(self, depth: int) -> Node:
         parts = [self._one(depth)]
@@ -277,7 +277,7 @@ class _Parser:
         taken = self._take(kind)
         if taken is None:
             token = self._tokens[self._next]
-            found = token.text if token.kind == "end" else quoted(token.text)
+            found = token.text if token.kind == "end" else quote(token.text)
             raise Unreadable(token.at, f"{name} is missing before {found}")
         return taken
 

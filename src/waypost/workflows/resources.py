@@ -50,7 +50,7 @@ def workflow_resources(engine: Engine, store: Store) -> list[Capability]:
         one = engine.library.get(engine.definition_id(id))
         if one is None or not view.finds(one):
             raise ToolError(f"workflow not found: {shorten(id)}")
-        return view.masked(_whole(one.id, one.model))
+        return view.mask_hidden(_whole(one.id, one.model))
 
     async def runs(id: str, ctx: Context) -> Any:
         principal = ctx.principal
@@ -228,7 +228,7 @@ class Runs:
         found = await self._history(workflow_id, after, most + 1)
         history = found[:most]
         notes = await self._store.instances.notes(workflow_id, MOST_HISTORY)
-        row = {**shown(answer.data), **_about(instance), **_history_rows(history, notes)}
+        row = {**mask_answer(answer.data), **_about(instance), **_history_rows(history, notes)}
         if len(found) > most:
             row["next"] = history[-1].version
         return Answer(row)
@@ -244,7 +244,7 @@ class Runs:
         return found
 
 
-def shown(answer: Data) -> Data:
+def mask_answer(answer: Data) -> Data:
     """An answer with its secrets masked."""
     row = {key: mask_secrets(value, key) if key in _SECRETIVE else value for key, value in answer.items()}
     if "links" in answer:

@@ -127,7 +127,7 @@ class Unreadable(Exception):
     def within(self, kind: str, text: str) -> DefinitionError:
         """The error to raise about the whole text."""
         shown = text if len(text) <= 200 else f"{text[:200]}…"
-        return DefinitionError(f"the {kind} {quoted(shown)} cannot be read at position {self.at + 1}: {self.why}")
+        return DefinitionError(f"the {kind} {quote(shown)} cannot be read at position {self.at + 1}: {self.why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def parse_path(text: str, roots: Set[str] = ALL_ROOTS) -> Path:
             raise Unreadable(LONGEST, f"it is longer than {LONGEST} characters")
         path, end = scan_path(text, 0, roots)
         if end < len(text):
-            raise Unreadable(end, f'{quoted(text[end])} cannot stand in a name; write such a key as `["key"]`')
+            raise Unreadable(end, f'{quote(text[end])} cannot stand in a name; write such a key as `["key"]`')
         return path
     except Unreadable as error:
         raise error.within("path", text) from None
@@ -192,7 +192,7 @@ def scan_text(text: str, start: int) -> tuple[str, int]:
     return str(value), found.end()
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """A text in double quotes, as it can be written in an expression."""
     return json.dumps(text, ensure_ascii=False)
 
@@ -316,7 +316,7 @@ def _compile_slot(name: str, value: Any, roots: Set[str], paths: list[Path]) -> 
         read = _compile_value(value, roots, paths, 0)
         return lambda scope: None if (found := read(scope)) is MISSING else found
     except DefinitionError as error:
-        raise DefinitionError(f"the output {quoted(name)} cannot be used: {error.message}") from None
+        raise DefinitionError(f"the output {quote(name)} cannot be used: {error.message}") from None
 
 
 def _compile_value(value: Any, roots: Set[str], paths: list[Path], depth: int) -> Read:

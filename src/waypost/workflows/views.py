@@ -267,10 +267,10 @@ class WorkflowView:
         data = describe_transition(found, name)
         for one in data.get("transitions", [data]):
             reason = self._against(found, found.state(one["state"]).transitions[name], one["state"])
-            one |= {"executor": self.masked(one["executor"]), **_denial(reason)}
+            one |= {"executor": self.mask_hidden(one["executor"]), **_denial(reason)}
         return data
 
-    def allowed(self, instance: Instance) -> Data:
+    def list_allowed(self, instance: Instance) -> Data:
         """Which transitions the caller may take now, and why not the others."""
         rows, principal, state = [], self._caller.principal, instance.state.name
         for name, plan in instance.state.transitions.items():
@@ -285,15 +285,15 @@ class WorkflowView:
             rows.append({"transition": name, "allowed": not reasons, "reasons": reasons})
         return {"workflowId": instance.id, "state": state, "version": instance.version, "allowed": rows}
 
-    def masked(self, data: Any) -> Any:
+    def mask_hidden(self, data: Any) -> Any:
         """Data with the executors and steps masked whose capability is hidden from the caller."""
         if isinstance(data, list):
-            return [self.masked(one) for one in data]
+            return [self.mask_hidden(one) for one in data]
         if not isinstance(data, dict):
             return data
         if not all(self._rights.finds(name, self._caller) for name in self._dependencies.own(data)):
             return {key: value if key in ("kind", "position") else HIDDEN for key, value in data.items()}
-        return {key: self.masked(value) for key, value in data.items()}
+        return {key: self.mask_hidden(value) for key, value in data.items()}
 
     def _against(self, definition: Definition, plan: TransitionPlan, state: str, run: str = "") -> str:
         """Why the policy denies a transition: the workflow, or a capability that it calls; empty if allowed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.workflows.checks.conftest import Checker
-from waypost.workflows.checks.data_flow import declared
+from waypost.workflows.checks.data_flow import list_properties
 
 FLOW = """\
 capabilities:
@@ -127,4 +127,4 @@ def test_nobody_gives_arguments_to_what_is_taken_by_itself(check: Checker) -> No
 def test_a_schema_declares_properties_where_it_is_the_whole_list(
     schema: dict[str, object] | None, known: set[str] | None
 ) -> None:
-    assert declared(schema) == known
+    assert list_properties(schema) == known

@@ -15,7 +15,7 @@ from tests.workflows.executors.test_building import a_run, failure_of, model, su
 from waypost.errors import Busy, ToolError
 from waypost.workflows.executors import build
 from waypost.workflows.executors.kind import Executor
-from waypost.workflows.executors.parallel import MAX_BRANCHES, JoinSome, needed
+from waypost.workflows.executors.parallel import MAX_BRANCHES, JoinSome, count_needed
 
 
 class Colleagues:
@@ -223,7 +223,7 @@ async def test_a_list_with_too_few_items_fails_before_anything_runs() -> None:
     ],
 )
 def test_how_many_have_to_succeed(join: Any, total: int, expected: int) -> None:
-    assert needed(join, total) == expected
+    assert count_needed(join, total) == expected
 
 
 @asynchronous

@@ -175,7 +175,7 @@ def check_data_flow(
 ) -> None:
     """Report every path that reads something that is written on no path to it."""
     entered, settled = _find_written_slots(workflow)
-    given = declared(workflow.input_schema)
+    given = list_properties(workflow.input_schema)
     for name in workflow.states:
         if name not in settled:
             continue
@@ -193,7 +193,7 @@ def check_data_flow(
             _check_reads(prefilled, Moment(settled[name], given, frozenset()), report)
 
 
-def declared(schema: dict[str, Any] | None) -> frozenset[str] | None:
+def list_properties(schema: dict[str, Any] | None) -> frozenset[str] | None:
     """The properties of a schema; None if it allows others."""
     if schema is None or _OPEN_KEYWORDS & schema.keys():
         return None
@@ -231,7 +231,7 @@ def _slots_of_entry(state: State) -> frozenset[str]:
 def _arguments(transition: Transition) -> frozenset[str] | None:
     if transition.actor == "deterministic" and transition.input_schema is None:
         return frozenset()
-    return declared(transition.input_schema)
+    return list_properties(transition.input_schema)
 
 
 def _reads_on_entry(state: State, key: KeyPath, capabilities: Mapping[str, Capability]) -> Iterator[Look]:

@@ -137,7 +137,7 @@ def _out_of(workflow: Workflow, source: str) -> Iterator[Way]:
         yield Way(source, workflow.on_timeout.target)
 
 
-def reached(starts: Collection[str], steps: Mapping[str, Collection[str]]) -> set[str]:
+def find_reachable(starts: Collection[str], steps: Mapping[str, Collection[str]]) -> set[str]:
     """Everything that can be reached from the starts, these included."""
     found = set(starts)
     waiting = deque(starts)
@@ -169,4 +169,4 @@ def backward(found: list[Way]) -> dict[str, list[str]]:
 def reachable(workflow: Workflow) -> set[str]:
     """The states that an instance can reach."""
     start = workflow.initial_state
-    return reached([start], onward(ways(workflow))) if start in workflow.states and start is not None else set()
+    return find_reachable([start], onward(ways(workflow))) if start in workflow.states and start is not None else set()

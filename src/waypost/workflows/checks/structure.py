@@ -33,10 +33,10 @@ from waypost.workflows.checks.places import (
     backward,
     executors_at,
     executors_of,
+    find_reachable,
     look_through,
     onward,
     reachable,
-    reached,
     ways,
 )
 from waypost.workflows.definitions import PROXY, nearest, resolve_capability
@@ -88,7 +88,7 @@ def check_capabilities(capabilities: Mapping[str, Capability], report: Report) -
             continue
         if entry.wraps is None and entry.executor is None:
             report.add(path, f"the capability {quoted(name)} runs nothing; give it `executor` or `wraps`", "WF013")
-        if name in reached(steps[name], steps):
+        if name in find_reachable(steps[name], steps):
             sentence = f"the capability {quoted(name)} contains itself; give it or one of its parts an executor"
             report.add((*path, "wraps" if entry.wraps is not None else "executor"), sentence, "WF013")
 
@@ -155,7 +155,7 @@ def check_circles(config: Config, report: Report) -> None:
     starts = {name: dict(_started_workflows(name, workflow, config)) for name, workflow in config.workflows.items()}
     for name, others in starts.items():
         for other, path in others.items():
-            if name in reached([other], starts):
+            if name in find_reachable([other], starts):
                 back = f"{quoted(other)} starts {quoted(name)} again" if other != name else "it would never end"
                 sentence = f"{quoted(name)} starts {quoted(other)} and {back}; remove one of the starts"
                 report.add(path, sentence, "WF015")
@@ -424,7 +424,7 @@ def _check_ends(workflow: Workflow, here: set[str], states: KeyPath, report: Rep
         if not dead:
             report.add(states, "no state is terminal; give one `terminal: true`", "WF052")
         return
-    ending = reached(terminal, backward(ways(workflow)))
+    ending = find_reachable(terminal, backward(ways(workflow)))
     for name in workflow.states:
         if name in here and name not in ending and name not in dead:
             sentence = f"no terminal state can be reached from {quoted(name)}; add a transition that leads to one"
@@ -446,7 +446,7 @@ def _check_circles(workflow: Workflow, here: set[str], states: KeyPath, report: 
     for name in workflow.states:
         ring = _shortest_circle(name, steps) if name not in reported else None
         if ring is not None:
-            reported |= {other for other in reached([name], steps) if name in reached([other], steps)}
+            reported |= {other for other in find_reachable([name], steps) if name in find_reachable([other], steps)}
             shown = " → ".join(quoted(part) for part in ring)
             sentence = f"the workflow can loop without a decision, {shown}; let a caller decide once, or add a way out"
             report.add((*states, name), sentence, "WF053")
@@ -537,7 +537,7 @@ def _check_source(
     reference: str | int, place: int, steps: list[Step], onward: Onward, path: KeyPath, report: Report
 ) -> None:
     source = _check_step_reference(reference, steps, path, report)
-    if source is not None and (source == place or str(place) not in reached([str(source)], onward)):
+    if source is not None and (source == place or str(place) not in find_reachable([str(source)], onward)):
         sentence = f"step {source} has not run when step {place} starts; name an earlier step"
         report.add(path, sentence, "WF045")
 
@@ -570,7 +570,7 @@ def _reached_without(avoided: str, start: str, onward: Onward) -> set[str]:
     """Everything that can be reached without passing one step."""
     if start == avoided:
         return set()
-    return reached([start], {name: [to for to in after if to != avoided] for name, after in onward.items()})
+    return find_reachable([start], {name: [to for to in after if to != avoided] for name, after in onward.items()})
 
 
 DANGEROUS = "dangerous"
@@ -605,7 +605,7 @@ def _dangerous_entries(capabilities: Mapping[str, Capability]) -> frozenset[str]
     """The entries that are tagged, or made from one that is."""
     steps = {name: list(made_from(entry, name)) for name, entry in capabilities.items()}
     tagged = {name for name, entry in capabilities.items() if DANGEROUS in entry.tags}
-    return frozenset(name for name in capabilities if tagged & reached([name], steps))
+    return frozenset(name for name in capabilities if tagged & find_reachable([name], steps))
 
 
 def _calls(place: Place, names: frozenset[str]) -> bool:

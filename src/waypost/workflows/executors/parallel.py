@@ -67,7 +67,7 @@ class ParallelExecutor:
         do = None if model.do is None else inner.build(model.do)
         if bool(branches) == (model.for_each is not None) or (do is None) != (model.for_each is None):
             raise DefinitionError("a parallel executor has branches, or forEach and do")
-        if branches and needed(model.join, len(branches)) > len(branches):
+        if branches and count_needed(model.join, len(branches)) > len(branches):
             raise DefinitionError("a parallel executor needs more branches to succeed than it has")
         self._model = model
         self._branches = branches
@@ -78,7 +78,7 @@ class ParallelExecutor:
     async def run(self, run: Run) -> Any:
         """`{branches: [{status, output | error}], summary}`."""
         planned = self._plan(run.scope)
-        flight = _Flight(run, planned, needed(self._model.join, len(planned)), self._model)
+        flight = _Flight(run, planned, count_needed(self._model.join, len(planned)), self._model)
         try:
             async with asyncio.timeout(self.limit):
                 return await flight.run()
@@ -97,7 +97,7 @@ class ParallelExecutor:
         return [(self._do, item) for item in items]
 
 
-def needed(join: str | JoinSome, total: int) -> int:
+def count_needed(join: str | JoinSome, total: int) -> int:
     """How many of so many branches have to succeed."""
     if isinstance(join, JoinSome):
         if join.at_least is None and join.percent is None:

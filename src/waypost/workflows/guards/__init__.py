@@ -24,7 +24,7 @@ from waypost.workflows.guards.kind import (
     all_hold,
     expressions_of,
     kind_of,
-    redacted,
+    redact,
     register_guard,
     unregister_guard,
 )
@@ -43,7 +43,7 @@ __all__ = [
     "compile_guards",
     "label_of",
     "record_of",
-    "redacted",
+    "redact",
     "register_guard",
     "unregister_guard",
 ]

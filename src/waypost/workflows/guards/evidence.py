@@ -21,7 +21,7 @@ from waypost.workflows.guards.kind import (
     ways_of_any,
     ways_together,
 )
-from waypost.workflows.scope import Proof, Scope, quoted
+from waypost.workflows.scope import Proof, Scope, quote
 
 _ALIASES: Final = {"human_request": "human_approval"}
 """Kinds of evidence that mcp-flowgate calls otherwise."""
@@ -59,8 +59,8 @@ def _count_givers(evidence: Sequence[Proof], kind: str) -> int:
 
 def _describe(kind: str, count: int, given: int) -> str:
     if count == 1:
-        return f"there is no evidence of the kind {quoted(kind)}"
-    return f"evidence of the kind {quoted(kind)} is needed from {count} different people or agents, and is from {given}"
+        return f"there is no evidence of the kind {quote(kind)}"
+    return f"evidence of the kind {quote(kind)} is needed from {count} different people or agents, and is from {given}"
 
 
 def _ways(guard: EvidenceGuard, holds: bool) -> Ways:

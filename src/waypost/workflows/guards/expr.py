@@ -30,7 +30,7 @@ from waypost.workflows.guards.kind import (
     Ways,
     cut,
     read_operands,
-    redacted_at,
+    redact_at,
     ways_of_any,
     ways_together,
 )
@@ -86,7 +86,7 @@ def _conceal(node: Node) -> Node:
 
 
 def _is_secret(path: Path, value: Any) -> bool:
-    return bool(redacted_at(path.text, value) == HIDDEN)
+    return bool(redact_at(path.text, value) == HIDDEN)
 
 
 def _ways(guard: ExprGuard | JsonPathGuard, holds: bool) -> Ways:

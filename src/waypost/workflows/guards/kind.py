@@ -17,7 +17,7 @@ from waypost.errors import DefinitionError
 from waypost.kinds import GUARDS, GuardModel
 from waypost.redaction import HIDDEN, is_secret_name
 from waypost.workflows.expressions import Compare, Expression, Literal
-from waypost.workflows.scope import GUARD_ROOTS, MISSING, Path, Scope, quoted
+from waypost.workflows.scope import GUARD_ROOTS, MISSING, Path, Scope, quote
 
 MAX_DEPTH: Final = 64
 """The maximum depth of nested guards."""
@@ -294,7 +294,7 @@ def possession_kind(model: type[M], owned: Callable[[Principal], Collection[str]
 
     def compile(guard: M, compiler: Compiler) -> CompiledGuard:
         data, name = msgspec.to_builtins(guard), getattr(guard, field)
-        lack = Lack(data, f"the caller lacks the {field} {quoted(name)}")
+        lack = Lack(data, f"the caller lacks the {field} {quote(name)}")
         return CompiledGuard(data, lambda scope: name in owned(scope.principal), lambda scope: [lack])
 
     return GuardKind(
@@ -308,32 +308,32 @@ def possession_kind(model: type[M], owned: Callable[[Principal], Collection[str]
     )
 
 
-def redacted(value: Any, depth: int = 0) -> Any:
+def redact(value: Any, depth: int = 0) -> Any:
     """A value for callers: masked under keys that look secret, and shortened."""
     if isinstance(value, str):
         return cut(value)
     if isinstance(value, dict | list | tuple) and depth >= _MAX_VALUE_DEPTH:
         return "…"
     if isinstance(value, dict):
-        shown = {cut(str(key)): redacted_at(str(key), item, depth) for key, item in list(value.items())[:_MAX_ITEMS]}
+        shown = {cut(str(key)): redact_at(str(key), item, depth) for key, item in list(value.items())[:_MAX_ITEMS]}
         return shown if len(value) <= _MAX_ITEMS else {**shown, "…": f"{len(value) - _MAX_ITEMS} more"}
     if isinstance(value, list | tuple):
-        items = [redacted(item, depth + 1) for item in value[:_MAX_ITEMS]]
+        items = [redact(item, depth + 1) for item in value[:_MAX_ITEMS]]
         return items if len(value) <= _MAX_ITEMS else [*items, f"… {len(value) - _MAX_ITEMS} more"]
     return None if value is MISSING else value
 
 
-def redacted_at(name: str, value: Any, depth: int = -1) -> Any:
+def redact_at(name: str, value: Any, depth: int = -1) -> Any:
     """The value under a key or at a path, masked if the name looks secret."""
     # That a value exists, or is true, is no secret, and most guards only ask for that.
     if is_secret_name(name) and value is not None and value is not MISSING and not isinstance(value, bool):
         return HIDDEN
-    return redacted(value, depth + 1)
+    return redact(value, depth + 1)
 
 
 def read_operands(paths: Iterable[Path], scope: Scope) -> dict[str, Any]:
     """The values at paths, masked and shortened for callers."""
-    return {path.text: redacted_at(path.text, path.get(scope)) for path in paths}
+    return {path.text: redact_at(path.text, path.get(scope)) for path in paths}
 
 
 def cut(text: str) -> str:
