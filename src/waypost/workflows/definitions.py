@@ -14,7 +14,7 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -203,6 +203,7 @@ START: Final = "$start"
 PROXY: Final = "proxy_default"
 """The built-in workflow that wraps the call of a single capability."""
 WAITING: Final = "waiting_for_action"
+Pending = Literal["", "enter", "chain"]
 canonical: Final = msgspec.json.Encoder(order="deterministic").encode
 KEY: Final = "{workflowId}.{transition}.{correlationId}"
 _STEP_ENDS: Final = {
@@ -312,8 +313,13 @@ class StatePlan:
     """What each move out of it does; the entry action is under `$enter`."""
     status: str = field(init=False)
     """The status of an instance that enters it."""
+    pending: tuple[Pending, Pending] = field(init=False)
+    """What continues without a caller: after the entry action, and when the state is entered."""
 
     def __post_init__(self) -> None:
+        chains: Pending = "chain" if self.chained and not self.model.terminal else ""
+        enters: Pending = "enter" if self.enter is not None and not self.model.terminal else chains
+        object.__setattr__(self, "pending", (chains, enters))
         actions = {name: plan.action for name, plan in self.transitions.items()}
         object.__setattr__(self, "actions", actions | ({} if self.enter is None else {ENTER: self.enter}))
         status = (self.model.outcome or "succeeded") if self.model.terminal else WAITING

@@ -25,13 +25,12 @@ from waypost.capabilities.session import Session
 from waypost.stores.instances import InstanceRecord
 from waypost.stores.store import Store
 from waypost.wire.versions import is_modern
-from waypost.workflows.definitions import PROXY, Definition, Library, StatePlan
+from waypost.workflows.definitions import PROXY, Definition, Library, Pending, StatePlan
 from waypost.workflows.scope import Proof, Scope
 
 FOREVER: Final = 4_102_444_800.0
 """The expiry of a reservation that is never taken over."""
 
-Pending = Literal["", "enter", "chain"]
 HUMAN: Final = "human"
 ADMIN: Final = "admin"
 SYSTEM: Final = "system"
@@ -149,7 +148,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
         """The status that answers show."""
         if self.pending_move is not None:
             return _STATUS[self.pending_move.kind]
-        return "going_on" if self.goes_on else self.settled
+        return "going_on" if self.body.pending and self.goes_on else self.settled
 
     @property
     def goes_on(self) -> bool:

@@ -20,7 +20,6 @@ from waypost.workflows.definitions import (
     WAITING,
     Action,
     Definition,
-    StatePlan,
     TransitionPlan,
     digest,
     with_defaults,
@@ -31,7 +30,6 @@ from waypost.workflows.instance import (
     Body,
     Instance,
     Parent,
-    Pending,
     PendingMove,
     is_system,
 )
@@ -80,7 +78,8 @@ def check_version(instance: Instance, expected: int) -> None:
 
 def find_legal_transition(instance: Instance, expected: int, name: str, principal: Principal) -> TransitionPlan:
     """The transition of that name, if the version, the state and the actor allow it; raises `WorkflowRefused`."""
-    check_version(instance, expected)
+    if instance.version != expected or instance.pending_move is not None:
+        check_version(instance, expected)
     if instance.body.pending and not instance.is_over:
         _check_entered(instance)
     plan = None if instance.is_over else instance.state.transitions.get(name)
@@ -159,7 +158,7 @@ def create_instance(
     """A new instance in its initial state, and the time at which maintenance looks at it."""
     now = time.time()
     state, model = definition.state(definition.initial), definition.model
-    pending = _pending_in(state)
+    pending = state.pending[True]
     body = Body(
         digest=definition.digest,
         owner=Principal(owner.id, owner.roles, owner.permissions, owner.scopes),
@@ -177,13 +176,6 @@ def create_instance(
         id=workflow_id or new_id(), version=1, definition=definition, state=state, settled=state.status, body=body
     )
     return instance, 0.0 if state.model.terminal else now + CHAIN_GRACE_S if pending else body.deadline
-
-
-def _pending_in(state: StatePlan, *, enters: bool = True) -> Pending:
-    """What continues without a caller after a state is entered, or after its entry action."""
-    if state.model.terminal:
-        return ""
-    return "enter" if enters and state.enter is not None else "chain" if state.chained else ""
 
 
 def apply_transition(
@@ -258,7 +250,7 @@ def interrupt(
 
 def _arrive(instance: Instance, target: str, body: Body, entry: Data, now: float, *, enters: bool) -> AppliedTransition:
     state = instance.state if target == instance.state.name else instance.definition.state(target)
-    terminal, pending = state.model.terminal, _pending_in(state, enters=enters)
+    terminal, pending = state.model.terminal, state.pending[enters]
     changes: Data = {}
     if body.pending != pending:
         changes["pending"] = pending
