@@ -12,8 +12,7 @@ import pytest
 from tests.workflows.conftest import flow, model
 from waypost.capabilities.schemas.validators import Validator
 from waypost.workflows.definitions import Definition
-from waypost.workflows.samples import Interests, SchemaSampler, sample_pattern
-from waypost.workflows.simulation import ISOLATED, Report, simulate
+from waypost.workflows.simulation import ISOLATED, Interests, Report, SchemaSampler, sample_pattern, simulate
 
 END = {"terminal": True}
 
