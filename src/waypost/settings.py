@@ -340,6 +340,20 @@ class Audit(Struct, frozen=True, kw_only=True, rename="camel"):
     ] = "store"
 
 
+class Breakers(Struct, frozen=True, kw_only=True, rename="camel"):
+    """When a capability that keeps failing is not called for a while."""
+
+    failures: Annotated[
+        int, Meta(ge=0, le=1_000_000, description="Failures in a row, of one cause, that open a breaker; 0: none do.")
+    ] = 3
+    pause_ms: Annotated[
+        int, Meta(ge=100, le=DAY_MS, description="How long an open breaker refuses calls before one call is tried.")
+    ] = 10_000
+    max_pause_ms: Annotated[
+        int, Meta(ge=100, le=DAY_MS, description="The longest pause; each trial that fails doubles it.")
+    ] = 300_000
+
+
 class Workers(Struct, frozen=True, kw_only=True, rename="camel"):
     """The port that workers connect to."""
 
@@ -402,6 +416,9 @@ class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
     workers: Annotated[Workers | None, Meta(description="The port for workers; by default none.")] = None
     search: Annotated[Search, Meta(description="How `gateway.search` ranks.")] = msgspec.field(default_factory=Search)
     policies: Annotated[list[Policy], Meta(description="Rules about what callers may do.")] = []
+    breakers: Annotated[
+        Breakers, Meta(description="When a capability that keeps failing is not called for a while.")
+    ] = msgspec.field(default_factory=Breakers)
     audit: Annotated[Audit, Meta(description="Where decisions and executions are recorded.")] = msgspec.field(
         default_factory=Audit
     )

@@ -39,7 +39,7 @@ COMMANDS = [
         "store",
         "skills-worker",
     ),
-    *("skills", "prompts", "workers", "upstreams", "runs", "approvals", "keys", "policy", "audit"),
+    *("skills", "prompts", "workers", "upstreams", "runs", "approvals", "keys", "policy", "breakers", "audit"),
 ]
 ACTIONS = {
     "store": ["check", "migrate", "backup", "vacuum"],
@@ -50,6 +50,7 @@ ACTIONS = {
     "runs": ["list", "show", "cancel", "resolve"],
     "approvals": ["list", "approve", "reject"],
     "keys": ["create", "list", "revoke"],
+    "breakers": ["list", "reset"],
     "policy": ["list", "test"],
     "audit": ["tail", "verify"],
 }

@@ -1,4 +1,4 @@
-"""Circuit breakers: three failures open one, after five minutes exactly one call tries, and its end decides."""
+"""Circuit breakers: three failures of one cause open one, after a pause exactly one call tries, and its end decides."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.policy.issuer import Clock
 from waypost.errors import CallError, CircuitOpen
-from waypost.execution.breakers import MAX_FAILURES, PAUSE_S, Breakers
+from waypost.execution.breakers import Breakers
+from waypost.settings import Breakers as Settings
+
+FIVE_MINUTES = Settings(pause_ms=300_000)
 
 
 def opened(clock: Clock) -> Breakers:
     """Breakers of which that of `deploy` is open."""
-    breakers = Breakers(clock=clock)
+    breakers = Breakers(FIVE_MINUTES, clock=clock)
     fail(breakers, 3)
     return breakers
 
@@ -21,7 +24,7 @@ def opened(clock: Clock) -> Breakers:
 def fail(breakers: Breakers, times: int) -> None:
     for _ in range(times):
         breakers.enter("deploy")
-        breakers.record_failure("deploy", "OSError: no route")
+        breakers.record_failure("deploy", "OSError", "OSError: no route")
 
 
 def refused(breakers: Breakers, name: str = "deploy") -> str:
@@ -31,16 +34,15 @@ def refused(breakers: Breakers, name: str = "deploy") -> str:
 
 
 def state(breakers: Breakers) -> object:
-    return breakers.states().get("deploy", {}).get("state")
+    return states["deploy"].state if (states := breakers.states()) else None
 
 
 def test_three_failures_in_a_row_open_a_circuit_for_five_minutes() -> None:
-    assert (MAX_FAILURES, PAUSE_S) == (3, 300.0)
-    breakers = Breakers(clock=Clock())
+    breakers = Breakers(FIVE_MINUTES, clock=Clock())
 
     fail(breakers, 2)
     breakers.enter("deploy")
-    breakers.record_failure("deploy", "again")
+    breakers.record_failure("deploy", "OSError", "again")
     assert refused(breakers) == "Circuit open for deploy, retry in 300 s"
 
 
@@ -62,7 +64,7 @@ def test_other_capabilities_are_not_concerned() -> None:
 
 
 def test_a_success_in_between_begins_the_count_anew() -> None:
-    breakers = Breakers(clock=Clock())
+    breakers = Breakers(FIVE_MINUTES, clock=Clock())
     fail(breakers, 2)
     breakers.enter("deploy")
     breakers.record_success("deploy")
@@ -72,7 +74,7 @@ def test_a_success_in_between_begins_the_count_anew() -> None:
 
 
 def test_an_end_that_tells_nothing_neither_counts_nor_heals() -> None:
-    breakers = Breakers(clock=Clock())
+    breakers = Breakers(FIVE_MINUTES, clock=Clock())
     fail(breakers, 2)
     for _ in range(5):
         breakers.enter("deploy")
@@ -111,7 +113,7 @@ def test_a_failure_of_the_one_who_tries_opens_it_for_another_five_minutes() -> N
     breakers = opened(clock)
     clock.now += 300
     breakers.enter("deploy")
-    breakers.record_failure("deploy", "still")
+    breakers.record_failure("deploy", "OSError", "still")
 
     assert refused(breakers) == "Circuit open for deploy, retry in 300 s"
     clock.now += 300
@@ -131,14 +133,14 @@ def test_when_the_one_who_tries_gives_up_another_may() -> None:
 
 def test_states_are_what_the_metrics_show() -> None:
     clock = Clock()
-    breakers = Breakers(clock=clock)
+    breakers = Breakers(FIVE_MINUTES, clock=clock)
     assert breakers.states() == {}
 
-    breakers.record_failure("b", "TypeError: x")
+    breakers.record_failure("b", "OSError", "TypeError: x")
     fail(breakers, 3)
     assert breakers.states() == {
-        "b": {"state": "closed", "failure_count": 1, "last_error": "TypeError: x"},
-        "deploy": {"state": "open", "failure_count": 3, "last_error": "OSError: no route"},
+        "b": ("closed", 1, "TypeError: x"),
+        "deploy": ("open", 3, "OSError: no route"),
     }
     assert list(breakers.states()) == ["b", "deploy"]
 
@@ -153,7 +155,7 @@ def test_what_is_reset_begins_anew() -> None:
 
 
 def test_what_never_failed_takes_no_room() -> None:
-    breakers = Breakers()
+    breakers = Breakers(Settings())
     for number in range(1000):
         breakers.enter(f"tool{number}")
         breakers.record_success(f"tool{number}")
@@ -164,8 +166,8 @@ def test_what_never_failed_takes_no_room() -> None:
 
 def test_both_numbers_can_be_chosen() -> None:
     clock = Clock()
-    breakers = Breakers(failures=1, pause=10, clock=clock)
-    breakers.record_failure("deploy", "x")
+    breakers = Breakers(Settings(failures=1, pause_ms=10_000), clock=clock)
+    breakers.record_failure("deploy", "OSError", "x")
 
     assert refused(breakers) == "Circuit open for deploy, retry in 10 s"
 
@@ -176,7 +178,7 @@ class OneAtATime(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = Clock(0.0)
-        self.breakers = Breakers(clock=self.clock)
+        self.breakers = Breakers(FIVE_MINUTES, clock=self.clock)
         self.in_a_row = 0
         self.closed_until = 0.0
 
@@ -199,7 +201,7 @@ class OneAtATime(RuleBasedStateMachine):
                 self.breakers.record_success("deploy")
                 self.in_a_row = 0
             case "failed":
-                self.breakers.record_failure("deploy", "x")
+                self.breakers.record_failure("deploy", "OSError", "x")
                 self.in_a_row += 1
                 self.closed_until = self.clock.now + 300
             case _:
@@ -222,14 +224,45 @@ TestOneAtATime = OneAtATime.TestCase
 
 def test_what_was_on_its_way_before_the_circuit_opened_counts_for_nothing() -> None:
     now = [0.0]
-    breakers = Breakers(failures=1, pause=10.0, clock=lambda: now[0])
+    breakers = Breakers(Settings(failures=1, pause_ms=10_000), clock=lambda: now[0])
     assert not breakers.enter("slow")
-    breakers.record_failure("slow", "no", is_probe=False)
+    breakers.record_failure("slow", "OSError", "no", is_probe=False)
     now[0] = 11.0
     assert breakers.enter("slow")
-    breakers.record_failure("slow", "late", is_probe=False)
+    breakers.record_failure("slow", "OSError", "late", is_probe=False)
     breakers.record_success("slow", is_probe=False)
     with pytest.raises(CircuitOpen):
         breakers.enter("slow")
     breakers.record_success("slow")
     assert not breakers.enter("slow")
+
+
+def test_failures_of_different_causes_are_counted_apart() -> None:
+    breakers = Breakers(Settings(), clock=Clock())
+    for cause in ("OSError", "RuntimeError", "OSError", "RuntimeError"):
+        breakers.enter("deploy")
+        breakers.record_failure("deploy", cause, "x")
+
+    assert state(breakers) == "closed"
+    breakers.record_failure("deploy", "OSError", "x")
+    assert state(breakers) == "open"
+
+
+def test_by_default_a_breaker_tries_again_after_ten_seconds_and_each_failed_trial_doubles_the_pause() -> None:
+    clock = Clock()
+    breakers = Breakers(Settings(), clock=clock)
+    fail(breakers, 3)
+    pauses = []
+    for _ in range(7):
+        pauses.append(int(refused(breakers).split()[-2]))
+        clock.now += pauses[-1]
+        fail(breakers, 1)
+
+    assert pauses == [10, 20, 40, 80, 160, 300, 300]
+
+
+def test_no_number_of_failures_opens_a_breaker_that_is_turned_off() -> None:
+    breakers = Breakers(Settings(failures=0), clock=Clock())
+    fail(breakers, 10)
+
+    breakers.enter("deploy")

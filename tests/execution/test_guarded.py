@@ -15,6 +15,7 @@ from waypost.errors import StoreUnavailable
 from waypost.execution.breakers import Breakers
 from waypost.policy import audit as audits
 from waypost.policy.rules import Rule
+from waypost.settings import Breakers as Settings
 from waypost.testing import connect
 
 OPEN = "Circuit open for fragile, retry in 300 s"
@@ -27,7 +28,7 @@ class Fragile:
         self.clock = Clock()
         self.runs = 0
         self.hub = Hub("h", version="1", breakers=True, tool_timeout=0.05, **options)
-        self.hub.guard.breakers = Breakers(clock=self.clock)
+        self.hub.guard.breakers = Breakers(Settings(pause_ms=300_000), clock=self.clock)
         self.hub.tool(self.fragile)
 
     async def fragile(self, how: str, ctx: Context) -> str:
@@ -36,6 +37,8 @@ class Fragile:
         match how:
             case "crash":
                 raise OSError("no route")
+            case "trip":
+                raise KeyError("no such order")
             case "exit":
                 raise SystemExit(1)
             case "hang":
@@ -54,7 +57,8 @@ class Fragile:
 
     def state(self) -> object:
         assert self.hub.guard.breakers is not None
-        return self.hub.guard.breakers.states().get("fragile", {}).get("state")
+        states = self.hub.guard.breakers.states()
+        return states["fragile"].state if states else None
 
 
 def call(number: int, how: Any = "work") -> dict[str, Any]:
@@ -332,3 +336,11 @@ async def test_nothing_is_done_that_could_not_be_put_on_record(monkeypatch: pyte
     assert result == {"content": [{"type": "text", "text": sentence}], "isError": True}
     assert (error["code"], error["message"]) == (-32000, sentence)
     assert it.runs == 0
+
+
+@asynchronous
+async def test_arguments_that_a_tool_trips_over_open_no_breaker() -> None:
+    it = Fragile()
+    async with in_session(it.hub) as peer:
+        await texts(peer, "trip", "trip", "trip", "trip")
+        assert await texts(peer, "work") == ["well"]

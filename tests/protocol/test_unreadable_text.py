@@ -19,7 +19,7 @@ WAYS: dict[str, Any] = {
     "result": Result([TORN], structured={"fine": True}),
     "data": {"text": TORN},
     "refusal": ToolError(TORN),
-    "crash": ValueError(TORN),
+    "crash": RuntimeError(TORN),
     "protocol": InvalidParams(TORN, {"why": TORN}),
 }
 
@@ -83,7 +83,11 @@ async def test_what_a_tool_says_is_shown_as_far_as_it_can_be(make: Any, how: str
 @ERAS
 @pytest.mark.parametrize(
     ("how", "told"),
-    [("refusal", SHOWN), ("crash", f"Tool crashed: ValueError: {SHOWN}"), ("data", "Tool crashed: UnicodeEncodeError")],
+    [
+        ("refusal", SHOWN),
+        ("crash", f"Tool crashed: RuntimeError: {SHOWN}"),
+        ("data", "Tool crashed: UnicodeEncodeError"),
+    ],
 )
 @asynchronous
 async def test_what_went_wrong_in_a_tool_can_be_read(make: Any, how: str, told: str) -> None:
@@ -120,4 +124,4 @@ async def test_what_a_breaker_remembers_can_be_shown() -> None:
     async with in_session(hub) as peer:
         await peer.result(request(1, "tools/call", {"name": "say", "arguments": {"how": "crash"}}))
         assert hub.guard.breakers is not None
-        assert hub.guard.breakers.states()["say"]["last_error"] == SHOWN
+        assert hub.guard.breakers.states()["say"].last_error == SHOWN

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, quote
 
 import msgspec
 
-from waypost.api import audit, catalog, keys, policies, upstreams, workflows
+from waypost.api import audit, breakers, catalog, keys, policies, upstreams, workflows
 from waypost.api.metrics import CONTENT_TYPE, collect_metrics, format_metrics
 from waypost.api.openapi import build_document
 from waypost.api.routing import Failure, ManagedHub, Match, Operator, Route, Routes, Via
@@ -33,6 +33,8 @@ ROUTES: Final = Routes(
     Route("DELETE", "keys/{id}", keys.revoke_key, keys.REVOKED),
     Route("GET", "policies", policies.list_policies, policies.LIST),
     Route("POST", "policies/test", policies.explain_policy, policies.DENIED, policies.QUESTION),
+    Route("GET", "breakers", breakers.list_breakers, breakers.LIST),
+    Route("POST", "breakers/{name}/reset", breakers.reset_breaker, breakers.RESET),
     Route("GET", "audit", audit.list_entries, audit.PAGE),
     Route("GET", "audit/verify", audit.verify_audit, audit.VERDICT),
     Route("GET", "skills", catalog.list_skills, catalog.SKILLS),

@@ -6,7 +6,7 @@ import resource
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -146,10 +146,9 @@ def _count_tools(hub: ManagedHub, principal: Principal) -> int:
 
 def _count_skills(hub: ManagedHub) -> SkillCounts:
     guards = hub.core.guard.breakers
-    states: Mapping[str, Mapping[str, Any]] = {} if guards is None else guards.states()
     breakers = {
-        name: CircuitBreaker(state["state"], state["failure_count"], str(state["last_error"])[:MAX_ERROR_CHARACTERS])
-        for name, state in states.items()
+        name: CircuitBreaker(breaker.state, breaker.failure_count, breaker.last_error[:MAX_ERROR_CHARACTERS])
+        for name, breaker in ({} if guards is None else guards.states()).items()
     }
     names = [row.id for row in hub.core.registry[Kind.TOOL] if row.id.startswith("skill:")]
     open_count = sum(name in breakers and breakers[name].state == "open" for name in names)

@@ -41,6 +41,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "approvals": ("waypost.cli.approvals", "list, approve or reject what waits for people in a running hub"),
     "keys": ("waypost.cli.keys", "create, list or revoke keys of a running hub"),
     "policy": ("waypost.cli.policy", "list or test the policy rules of a running hub"),
+    "breakers": ("waypost.cli.breakers", "list or reset the circuit breakers of a running hub"),
     "audit": ("waypost.cli.audit", "show or verify the audit of a running hub"),
 }
 """Every command with its module, which is imported only to run it, and its line in `waypost --help`."""

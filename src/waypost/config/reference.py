@@ -36,6 +36,7 @@ _SEE: Final = {
     "workers.allowPrivate": "[Functions at a URL](workers.md#functions-at-a-url)",
     "workers.secrets": "[Functions at a URL](workers.md#functions-at-a-url)",
     "search": "[Search and ranking](search.md)",
+    "breakers": "[Circuit breakers](policies.md#circuit-breakers)",
     "policies": "[Policies](#policies)",
     "audit": "[The audit](audit.md)",
     "limits": "[Limits](#limits)",

@@ -1,39 +1,48 @@
-"""Circuit breakers: a capability that failed three times in a row is not called for five minutes, then tried once."""
+"""Circuit breakers: a capability that keeps failing for the same cause is not called for a while, then tried once."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from math import ceil
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 from waypost.errors import CircuitOpen
+from waypost.settings import Breakers as Settings
 from waypost.wire.messages import replace_surrogates
 
-MAX_FAILURES: Final = 3
-PAUSE_S: Final = 300.0
+ARGUMENT_ERRORS: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What a handler raises when it fails on its arguments; one caller's bad input must not stop a tool for all others."""
+
+
+class BreakerState(NamedTuple):
+    """What operators see of a breaker."""
+
+    state: Literal["closed", "open", "half_open"]
+    failure_count: int
+    last_error: str
 
 
 class Breaker:
     """The breaker of one capability."""
 
-    __slots__ = ("failures", "last_error", "opened_at", "probing")
+    __slots__ = ("failures", "last_error", "opened_at", "pause", "probing")
 
     def __init__(self) -> None:
-        self.failures = 0
+        self.failures: dict[str, int] = {}
+        """Failures in a row by cause."""
         self.last_error = ""
-        self.opened_at = 0.0
+        self.opened_at: float | None = None
+        self.pause = 0.0
+        """Seconds from opening to the next probe; doubled each time a probe fails."""
         self.probing = False
 
 
 class Breakers:
     """Breakers by capability; one that never failed has none."""
 
-    def __init__(
-        self, *, failures: int = MAX_FAILURES, pause: float = PAUSE_S, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._failures = failures
-        self._pause = pause
+    def __init__(self, settings: Settings, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.settings = settings
         self._clock = clock
         self._breakers: dict[str, Breaker] = {}
 
@@ -43,9 +52,9 @@ class Breakers:
         While a circuit is open only its probe counts: calls that began before it opened may still end.
         """
         breaker = self._breakers.get(name)
-        if breaker is None or breaker.failures < self._failures:
+        if breaker is None or breaker.opened_at is None:
             return False
-        left = breaker.opened_at + self._pause - self._clock()
+        left = breaker.opened_at + breaker.pause - self._clock()
         if left > 0 or breaker.probing:
             raise CircuitOpen(f"Circuit open for {name}, retry in {max(ceil(left), 1)} s", name)
         breaker.probing = True
@@ -56,15 +65,19 @@ class Breakers:
         if self._breakers and (is_probe or not self._is_open(name)):
             self._breakers.pop(name, None)
 
-    def record_failure(self, name: str, reason: str, *, is_probe: bool = True) -> None:
-        """A call failed: count it, and open the circuit after too many in a row."""
+    def record_failure(self, name: str, cause: str, reason: str, *, is_probe: bool = True) -> None:
+        """A call failed: count it, and open the circuit after too many in a row of the same cause."""
         if not is_probe and self._is_open(name):
             return
         breaker = self._breakers.setdefault(name, Breaker())
-        breaker.failures += 1
+        breaker.failures[cause] = failures = breaker.failures.get(cause, 0) + 1
         breaker.last_error = replace_surrogates(reason)
         breaker.probing = False
-        if breaker.failures >= self._failures:
+        if breaker.opened_at is not None:
+            breaker.pause = min(breaker.pause * 2, self.settings.max_pause_ms / 1000)
+            breaker.opened_at = self._clock()
+        elif failures == self.settings.failures:
+            breaker.pause = self.settings.pause_ms / 1000
             breaker.opened_at = self._clock()
 
     def record_abandoned(self, name: str) -> None:
@@ -75,20 +88,20 @@ class Breakers:
 
     def _is_open(self, name: str) -> bool:
         breaker = self._breakers.get(name)
-        return breaker is not None and breaker.failures >= self._failures
+        return breaker is not None and breaker.opened_at is not None
 
-    def reset(self, name: str) -> None:
-        """Close the circuit of a capability."""
-        self._breakers.pop(name, None)
+    def reset(self, name: str) -> bool:
+        """Close the circuit of a capability and forget its failures; returns whether there were any."""
+        return self._breakers.pop(name, None) is not None
 
-    def states(self) -> dict[str, dict[str, object]]:
-        """The breakers of capabilities with failures, as `/metrics` shows them."""
+    def states(self) -> dict[str, BreakerState]:
+        """The breakers of capabilities with failures, by name."""
         return {
-            name: {"state": self._state(breaker), "failure_count": breaker.failures, "last_error": breaker.last_error}
+            name: BreakerState(self._state(breaker), max(breaker.failures.values()), breaker.last_error)
             for name, breaker in sorted(self._breakers.items())
         }
 
-    def _state(self, breaker: Breaker) -> str:
-        if breaker.failures < self._failures:
+    def _state(self, breaker: Breaker) -> Literal["closed", "open", "half_open"]:
+        if breaker.opened_at is None:
             return "closed"
-        return "open" if self._clock() < breaker.opened_at + self._pause else "half_open"
+        return "open" if self._clock() < breaker.opened_at + breaker.pause else "half_open"

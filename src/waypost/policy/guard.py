@@ -29,7 +29,7 @@ from waypost.errors import (
     UnknownCapability,
     text_of,
 )
-from waypost.execution.breakers import Breakers
+from waypost.execution.breakers import ARGUMENT_ERRORS, Breakers
 from waypost.execution.counters import Counters
 from waypost.execution.pipeline import Permit
 from waypost.policy.audit import AuditLog, Record
@@ -97,9 +97,10 @@ class PolicyGuard:
         """Tell the breaker, put it on record."""
         outcome = ("error" if is_error else "ok") if error is None else _outcome(error)
         if self.breakers is not None and permit.action == "call":
-            if error is not None and outcome in ("crashed", "timed out"):
-                reason = redacted(text_of(error), self.secrets) or type(error).__name__
-                self.breakers.record_failure(permit.name, reason, is_probe=permit.is_probe)
+            if error is not None and outcome in ("crashed", "timed out") and not _is_argument_error(error):
+                cause = type(error).__name__
+                reason = redacted(text_of(error), self.secrets) or cause
+                self.breakers.record_failure(permit.name, cause, reason, is_probe=permit.is_probe)
             elif outcome == "ok":
                 self.breakers.record_success(permit.name, is_probe=permit.is_probe)
             elif permit.is_probe:
@@ -208,14 +209,14 @@ def build_guard(
     *,
     secret: bytes | None,
     counters: Counters,
-    breakers: bool,
+    breakers: Breakers | None,
 ) -> PolicyGuard:
     """The guard of a hub, by its settings."""
     return PolicyGuard(
         Policy(rules),
         tokens=tokens_under(secret),
         audit=audit,
-        breakers=Breakers() if breakers else None,
+        breakers=breakers,
         counters=counters,
     )
 
@@ -238,6 +239,10 @@ def _digest(arguments: Any) -> str:
 
 def _to_invoke(name: str) -> str:
     return "workflow_run" if name.startswith("workflow:") else "skill_invoke"
+
+
+def _is_argument_error(error: BaseException) -> bool:
+    return isinstance(error, ARGUMENT_ERRORS) or getattr(error, "is_argument_error", False)
 
 
 def _outcome(error: BaseException) -> str:

@@ -28,7 +28,7 @@ from waypost.runtime.assembly import Built, read, reread, rules
 from waypost.runtime.component import Change, Component
 from waypost.runtime.core import Core
 from waypost.runtime.toolkits import Toolkits
-from waypost.settings import Auth, Settings
+from waypost.settings import Auth, Breakers, Settings
 
 if TYPE_CHECKING:
     from waypost.config.loader import Loaded
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 _ONLY_AT_START: Final = ("server", "store", "bus", "audit", "workers")
 """Sections that take effect at the next start."""
-_ACCESS: Final = frozenset({"auth", "policies", "server", "mcp"})
+_ACCESS: Final = frozenset({"auth", "policies", "server", "mcp", "breakers"})
 """Sections that say which callers are accepted, what they may do, and for how long."""
 _LISTS: Final[dict[ListKind, tuple[Kind, ...]]] = {
     "tools": (Kind.TOOL,),
@@ -289,14 +289,21 @@ class _Access(Change):
     def commit(self) -> None:
         self._set_rules(self._rules)
         self._runtime.core.pipeline.timeout = self._loaded.config.tool_timeout
+        self._set_breakers(self._loaded.config.breakers)
         self._configuration.set_secrets(self._loaded.secrets)
         if self._auth is not None and not self._runtime.authentication.exchange(self._auth):
             _log.warning("changes in the section auth.oauth take effect at the next start")
 
     async def rollback(self) -> None:
         before, self._runtime.core.pipeline.timeout, secrets = self._before
+        self._set_breakers(self._configuration.loaded.config.breakers)
         self._configuration.set_secrets(secrets)
         self._set_rules(list(before))
+
+    def _set_breakers(self, settings: Breakers) -> None:
+        breakers = self._runtime.core.guard.breakers
+        if breakers is not None:
+            breakers.settings = settings
 
     def _set_rules(self, new: list[Rule]) -> None:
         """Replace the rules, and announce the lists that look different to some principal now."""

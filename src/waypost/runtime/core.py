@@ -14,6 +14,7 @@ import msgspec
 from waypost.buses import Bus, LocalBus
 from waypost.capabilities.names import GATEWAY_TOOLS
 from waypost.capabilities.registry import Registry
+from waypost.execution.breakers import Breakers
 from waypost.execution.bulkheads import Bulkheads
 from waypost.execution.pipeline import Pipeline
 from waypost.policy.audit import AuditLog, writer
@@ -99,7 +100,7 @@ def build_core(host: Host, registry: Registry, settings: Settings, options: Core
         _build_audit(settings, store, data_dir, engine),
         secret=options.secret,
         counters=pipeline.counters,
-        breakers=options.breakers,
+        breakers=Breakers(settings.breakers) if options.breakers else None,
     )
     pipeline.guard = guard
     return Core(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import logging
 import os
 import shutil
@@ -24,6 +25,7 @@ import msgspec
 
 from waypost.capabilities.context import Context, Handler
 from waypost.errors import Busy, ToolError
+from waypost.execution.breakers import ARGUMENT_ERRORS
 from waypost.loops import maybe_await, running_loop
 from waypost.settings import SkillLimits
 from waypost.skills.child.messages import (
@@ -54,6 +56,8 @@ class SkillCrash(RuntimeError):
 
     is_refusal = False
     """Whether the skill was denied something, which does not count against it in the circuit breaker."""
+    is_argument_error = False
+    """Whether the skill failed on its arguments, so that no breaker counts it."""
 
 
 def to_exception(name: str, failed: Failed) -> Exception:
@@ -66,7 +70,10 @@ def to_exception(name: str, failed: Failed) -> Exception:
 
 @lru_cache(maxsize=256)
 def _crash_class(kind: str) -> type[SkillCrash]:
-    return type(kind, (SkillCrash,), {"is_refusal": kind == PermissionError.__name__})
+    raised = getattr(builtins, kind, None)
+    is_argument_error = isinstance(raised, type) and issubclass(raised, ARGUMENT_ERRORS)
+    attributes = {"is_refusal": kind == PermissionError.__name__, "is_argument_error": is_argument_error}
+    return type(kind, (SkillCrash,), attributes)
 
 
 def explain_exit(code: int, cpu_seconds: int) -> ProcessEnded:

@@ -1,0 +1,37 @@
+"""Circuit breakers through the API: listed and reset, with a record of who did it."""
+
+from __future__ import annotations
+
+from tests.api.conftest import operated_hub, operating
+from tests.protocol.conftest import asynchronous
+
+
+@asynchronous
+async def test_an_open_breaker_is_listed_and_reset() -> None:
+    hub = operated_hub((), breakers=True)
+    broken = True
+
+    @hub.tool(name="flaky")
+    async def flaky() -> str:
+        if broken:
+            raise OSError("no route to host")
+        return "well"
+
+    async with operating(hub) as operator:
+        for _ in range(3):
+            await operator.use("flaky")
+        (breaker,) = (await operator.told("GET", "/api/v1/breakers"))["breakers"]
+        assert (breaker["capability"], breaker["state"], breaker["failureCount"]) == ("flaky", "open", 3)
+        assert "no route to host" in breaker["lastError"]
+
+        broken = False
+        assert b"Circuit open" in (await operator.use("flaky")).body
+        reset = await operator.told("POST", "/api/v1/breakers/flaky/reset")
+        assert reset == {"capability": "flaky", "state": "closed"}
+        assert b"well" in (await operator.use("flaky")).body
+        assert (await operator.told("GET", "/api/v1/breakers"))["breakers"] == []
+
+        entries = (await operator.told("GET", "/api/v1/audit"))["entries"]
+        assert [(one["capability"], one["principal"]) for one in entries if one.get("action") == "breaker.reset"] == [
+            ("flaky", "root")
+        ]
