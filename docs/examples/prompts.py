@@ -14,7 +14,7 @@ def greet(name: str) -> str:
 class Letter(Prompt, title="A letter"):
     """Write a letter."""
 
-    to: Annotated[str, "Who gets it"]
+    to: Annotated[str, "The recipient"]
     pages: int = 1
     tone: Literal["warm", "wry", "formal"] = "warm"
 

@@ -5,7 +5,7 @@ lines: list[str] = []
 
 
 class Board(Resource, uri="board://main", mime_type="text/plain", subscribable=True):
-    """What was written on the board."""
+    """The lines on the board."""
 
     async def read(self) -> str:
         return "\n".join(lines)

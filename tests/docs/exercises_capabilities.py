@@ -231,7 +231,7 @@ async def exercise_prompts(client: TestClient, _hub: Hub) -> None:
     assert letter["messages"][0]["content"].text == "Write a warm letter of 2 page(s) to Ada."
     listed = {prompt.name: prompt for prompt in await client.list_prompts()}
     assert listed["letter"]["arguments"] == [
-        {"name": "to", "description": "Who gets it", "required": True},
+        {"name": "to", "description": "The recipient", "required": True},
         {"name": "pages"},
         {"name": "tone"},
     ]
