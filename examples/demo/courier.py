@@ -1,4 +1,4 @@
-"""A worker of the demo: it carries release notes to people, and tells agents how to use it."""
+"""A worker of the demo: it sends release notes to people and publishes a skill about itself."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def main(url: str) -> None:
 
     @worker.register_function("courier::carry")
     async def carry(errand: Errand) -> dict[str, str]:
-        """Carry the notes of a release to somebody."""
+        """Send the notes of a release to a recipient."""
         return {"release": errand.release, "to": errand.to, "status": "delivered"}
 
     @worker.register_function("courier::route")

@@ -134,7 +134,7 @@ async def search(client: Client) -> str:
 
 
 async def describe(client: Client) -> str:
-    """An item in full tells what it takes."""
+    """Describe an item, with the schema of its input."""
     found = (await client.call_tool("gateway.describe", {"id": "ship_release"}))["structuredContent"]
     (link,) = found["links"]
     assert link["input_schema"]["required"] == ["release"]
@@ -320,7 +320,7 @@ def stop(hub: subprocess.Popen[bytes]) -> None:
 
 
 def main() -> None:
-    """Serve, play the tour, and keep serving unless told otherwise."""
+    """Serve, play the tour, and keep serving unless `--once` is given."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--once", action="store_true", help="stop after the tour")
     given = parser.parse_args()

@@ -1,4 +1,4 @@
-"""A worker that tells observers of a function of events itself: each of those that it asked for."""
+"""A worker that reports the events of a function to its observers itself."""
 
 import asyncio
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A worker that hears of the calls of a function, whoever makes them."""
+"""A worker that observes the calls of a function, from any caller."""
 
 import asyncio
 from typing import Any

@@ -1,31 +1,31 @@
 """Every error Waypost raises on purpose; a class's docstring is its default message.
 
 WaypostError
-├── DefinitionError            a capability or hub is written wrongly; raised where it is defined
+├── DefinitionError            a capability or hub is defined incorrectly; raised at its definition
 ├── ConfigError                a configuration file cannot be used; carries its findings
-├── CallError                  a call that started and ended badly
-│   ├── ToolError              the handler says so itself
+├── CallError                  a call that failed
+│   ├── ToolError              the handler reports a failure
 │   ├── InvalidArguments
 │   ├── InvalidOutput
 │   ├── DeadlineExceeded
 │   ├── Busy
-│   ├── CircuitOpen            it failed too often lately and is left alone for a while
-│   ├── SchemaNotAllowed       a form that no client can show
-│   ├── InvalidAnswer          the client's answer does not fit what was asked
-│   ├── NoAnswer               the client was asked and did not answer in time, or not at all
+│   ├── CircuitOpen            it failed repeatedly; calls are refused for a while
+│   ├── SchemaNotAllowed       a schema outside the subset that MCP allows in forms
+│   ├── InvalidAnswer          the client's answer does not match the request
+│   ├── NoAnswer               the client did not answer in time, or not at all
 │   └── InvocationFailed       a function of a worker failed; carries the code that workers know it by
-├── UnknownCapability          nobody answers to that name or address
+├── UnknownCapability          no capability has that name or URI
 │   ├── UnknownTool
 │   ├── UnknownPrompt
 │   └── UnknownResource
-├── PolicyDenied               a rule, or what the caller lacks, is against it; carries the rule's type and name
-├── WorkflowRefused            a workflow says no; carries a code and what its answer adds
-├── ExecutorFailed             what a transition runs went wrong; carries the class of the failure
+├── PolicyDenied               a rule or a missing permission denies it; carries the rule's type and name
+├── WorkflowRefused            a workflow refuses a request; carries a code and the details of its answer
+├── ExecutorFailed             the executor of a transition failed; carries the class of the failure
 ├── RemoteError                another server answered with an error; carries its JSON-RPC code
-├── StoreError                 the store refuses what it was asked for
-│   ├── StaleVersion           somebody else changed it since it was read
-│   ├── StoreUnavailable       the store cannot be used right now: locked, full, read-only, out of reach
-│   └── StoreDamaged           the store cannot be used until a person looks at it
+├── StoreError                 the store refuses a request
+│   ├── StaleVersion           it was changed since it was read
+│   ├── StoreUnavailable       the store cannot be used right now: locked, full, read-only, unreachable
+│   └── StoreDamaged           the store cannot be used until it is repaired
 ├── NoHolder                   nothing on the bus responds to that name
 └── ProtocolError              the message itself is refused; carries a JSON-RPC code
     ├── ParseError
@@ -34,10 +34,10 @@ WaypostError
     ├── InvalidParams
     ├── HeaderMismatch
     ├── UnsupportedVersion
-    ├── InsufficientScope      the caller's token does not reach that far
-    └── CapabilityNotSupported the client cannot do what the handler needs of it
+    ├── InsufficientScope      the caller lacks a scope
+    └── CapabilityNotSupported the client did not declare a capability that the handler needs
 
-What becomes of each on the wire is decided in one place per edge: `protocol/failures.py` for MCP,
+Each is translated for the wire in one place per edge: `protocol/responses.py` for MCP,
 `workers/frames.py` for workers, `cli/` for the shell.
 """
 
@@ -54,7 +54,7 @@ class WaypostError(Exception):
     """Something went wrong in Waypost."""
 
     error_class: str = "permanent_error"
-    """What workflows call the failure; it decides whether a retry can help."""
+    """The error class of the failure in workflows; it decides whether a retry can help."""
 
     def __init__(self, message: str | None = None) -> None:
         self.message = message or (type(self).__doc__ or "").strip()
@@ -62,12 +62,12 @@ class WaypostError(Exception):
 
 
 def shorten(text: str, limit: int = MAX_ECHOED_CHARACTERS) -> str:
-    """Return a text of a caller as a message repeats it: cut after `limit` characters, with an ellipsis."""
+    """Return a text for an error message: cut after `limit` characters, with an ellipsis."""
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 def text_of(error: BaseException) -> str:
-    """What an error says, whatever that may be; nothing, if it fails even at that."""
+    """The message of an error; empty if it cannot be converted to text."""
     try:
         return str(error)
     except Exception:
@@ -75,14 +75,14 @@ def text_of(error: BaseException) -> str:
 
 
 def class_of(error: BaseException) -> str:
-    """What workflows call a failure; an error that was raised from a refusal has the class of the refusal."""
+    """The error class of a failure in workflows; an error raised from a denial has the class of the denial."""
     if isinstance(error.__cause__, PolicyDenied):
         return error.__cause__.error_class
     return error.error_class if isinstance(error, WaypostError) else "permanent_error"
 
 
 def class_of_status(status: int) -> str:
-    """What workflows call an HTTP answer that is a failure."""
+    """The error class of a failed HTTP response in workflows."""
     if status in (408, 504):
         return "timeout"
     if status == 429:
@@ -91,7 +91,7 @@ def class_of_status(status: int) -> str:
 
 
 class DefinitionError(WaypostError):
-    """A capability is defined wrongly."""
+    """A capability is defined incorrectly."""
 
 
 class ConfigError(WaypostError):
@@ -142,7 +142,7 @@ class CircuitOpen(CallError):
     def __init__(self, message: str | None = None, name: str = "") -> None:
         super().__init__(message)
         self.name = name
-        """The capability that is not called for a while."""
+        """The capability whose breaker is open."""
 
 
 class SchemaNotAllowed(CallError):
@@ -200,8 +200,8 @@ class UnknownResource(UnknownCapability):
     """Unknown resource."""
 
     def __init__(self, uri: str, reason: str = "") -> None:
-        told = f"Resource not found: {shorten(uri)}"
-        super().__init__(f"{told} ({reason})" if reason else told)
+        message = f"Resource not found: {shorten(uri)}"
+        super().__init__(f"{message} ({reason})" if reason else message)
         self.uri = uri
 
 
@@ -248,7 +248,7 @@ class StoreError(WaypostError):
 
 
 class StaleVersion(StoreError):
-    """It was changed by somebody else since it was read; read it again."""
+    """The record was changed since it was read; read it again."""
 
 
 class StoreUnavailable(StoreError):

@@ -1,4 +1,4 @@
-"""Texts that tell no secrets: without the values of the configuration, and without what looks like a secret."""
+"""Redaction: removes secret values of the configuration, and text that looks like a secret."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def secrets_of(*sources: Mapping[str, str]) -> tuple[str, ...]:
-    """The values that must not be told, longest first; behind a scheme such as `Bearer` the rest counts alone too."""
+    """The values to redact, longest first; for a scheme such as `Bearer` also the rest alone."""
     return tuple(sorted(_long_enough(sources), key=len, reverse=True))
 
 
@@ -73,7 +73,7 @@ def _without_end(text: str, secret: str) -> str:
 
 
 def redacted(text: str, secrets: Iterable[str] = (), *, is_cut: bool = False) -> str:
-    """A text that may be told: without the values of the configuration, and without what looks like a secret."""
+    """Return a text without secret values of the configuration and without what looks like a secret."""
     text = without(text, secrets, is_cut=is_cut)
     lowered = text.lower()
     for hints, pattern in _LOOKS_SECRET:
@@ -83,7 +83,7 @@ def redacted(text: str, secrets: Iterable[str] = (), *, is_cut: bool = False) ->
 
 
 def cleared(value: Any, secrets: Iterable[str] = ()) -> Any:
-    """A value of JSON whose texts may be told."""
+    """Return a JSON value with all its texts redacted."""
     if isinstance(value, str):
         return redacted(value, secrets)
     if isinstance(value, dict):

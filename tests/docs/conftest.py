@@ -1,4 +1,4 @@
-"""Registers the exercises of the pages about looking after a hub, about folders of skills and about workflows."""
+"""Registers the exercises of the pages about operations, folders of skills and workflows."""
 
 from tests.docs import exercises_folders, exercises_operating, exercises_workflows
 

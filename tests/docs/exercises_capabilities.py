@@ -160,8 +160,8 @@ async def exercise_names(client: TestClient, _hub: Hub) -> None:
 @of("failures.py")
 async def exercise_failures(client: TestClient, _hub: Hub) -> None:
     not_found = -32602 if client.version == V2026_07_28 else -32002
-    told = await client.call_tool("take", {"item": "apple", "amount": 9})
-    assert (told.is_error, told.text) == (True, "There are only 3 of apple.")
+    result = await client.call_tool("take", {"item": "apple", "amount": 9})
+    assert (result.is_error, result.text) == (True, "There are only 3 of apple.")
     wrong = await client.call_tool("take", {"amount": "9"})
     assert wrong.text.startswith("Invalid arguments for tool take: item: is required; amount: must be of type integer")
     assert (await client.call_tool("crash")).text == "Tool crashed: KeyError: 'pear'"

@@ -1,4 +1,4 @@
-"""The example of looking after a hub."""
+"""The example of the page about operations."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ EVERYTHING = {"deploy", "notes.read", "notes.write", "release", "search", "shell
 
 
 class Office:
-    """The hub of the recipes, as somebody with a key sees it at some time."""
+    """The hub of the examples, as a client with a key sees it at a given time."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub

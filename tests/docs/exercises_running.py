@@ -177,7 +177,7 @@ async def exercise_asking(client: TestClient, hub: Hub) -> None:
 
 
 def answering(action: str, asked: list[dict[str, Any]]) -> Answerer:
-    """Somebody who does that with every form, and keeps what was asked."""
+    """A user who answers every form like this, and records the questions."""
 
     def answer(params: dict[str, Any]) -> dict[str, Any]:
         asked.append(params)
@@ -187,7 +187,7 @@ def answering(action: str, asked: list[dict[str, Any]]) -> Answerer:
 
 
 def summary(params: dict[str, Any]) -> dict[str, Any]:
-    """A model that repeats what it was told."""
+    """A model that repeats its input."""
     assert params["systemPrompt"] == "Sum up in one sentence."
     said = params["messages"][0]["content"]["text"]
     return {"role": "assistant", "model": "none", "content": {"type": "text", "text": f"In short: {said}"}}
@@ -274,8 +274,8 @@ async def spans_of_a_call(params: dict[str, Any]) -> dict[str, dict[str, Any]]:
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write(message + b"\n")
     assert b"A7 is on its way" in await process.stdout.readline()
-    _, told = await process.communicate(b"")
-    text, spans = told.decode(), {}
+    _, stderr = await process.communicate(b"")
+    text, spans = stderr.decode(), {}
     while (start := text.find("{")) >= 0:
         span, end = json.JSONDecoder().raw_decode(text, start)
         spans[span["context"]["span_id"]] = span

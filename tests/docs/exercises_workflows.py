@@ -20,7 +20,7 @@ from waypost.workflows.instance import PendingMove
 Data = dict[str, Any]
 ADA: Final = Principal("ada", ("human",))
 ANSWERS: Final[ContextVar[list[Data]]] = ContextVar("answers")
-"""Everything that was answered, where somebody asked for it."""
+"""All answers, if they are recorded."""
 
 
 async def call(client: TestClient, tool: str, **arguments: Any) -> Data:
@@ -159,7 +159,7 @@ async def exercise_chain(client: TestClient, _hub: Hub) -> None:
 async def exercise_release(client: TestClient, hub: Hub) -> None:
     waiting = await follow(client, await start(client, "release", services=["payments", "mail"]), "test_all")
     waiting = await follow(client, waiting, "deploy_first")
-    child = await call(client, **told(waiting["links"][1]))
+    child = await call(client, **arguments_of(waiting["links"][1]))
     assert (await follow(client, child, "deploy"))["status"] == "succeeded"
     await engine(hub).runner.wake(waiting["workflowId"])
     released = await call(client, "workflow.get", workflowId=waiting["workflowId"])
@@ -168,7 +168,7 @@ async def exercise_release(client: TestClient, hub: Hub) -> None:
     assert (await follow(client, few, "test_all"))["context"] == {"tested": 2}
 
 
-def told(link: Data) -> Data:
+def arguments_of(link: Data) -> Data:
     """The call that a link is."""
     return {"tool": link["method"], **link["args"]}
 

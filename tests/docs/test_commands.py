@@ -139,8 +139,8 @@ def test_the_hub_of_the_readme_serves_over_http(folder: Path) -> None:
         with urlopen(f"{address}/health", timeout=10) as answer:
             assert json.load(answer) == GOOD_HEALTH
         note = folder / ".waypost" / "hub.json"
-        told = json.loads(note.read_text())
-        assert told == {"url": address, "key": told["key"], "pid": process.pid, "workers": None}
+        content = json.loads(note.read_text())
+        assert content == {"url": address, "key": content["key"], "pid": process.pid, "workers": None}
         assert note.stat().st_mode & 0o777 == 0o600
 
 

@@ -1,4 +1,4 @@
-"""The pages say what there is, all of it and nothing else, and what they show comes from files that run."""
+"""The pages document everything that exists and nothing else, and their examples come from files that run."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_every_option_of_a_command_is_documented_and_no_other(command: str) -> N
 
 
 def words_of(command: argparse.ArgumentParser) -> set[str]:
-    """What can be said to a command: its options, its arguments, its actions and what can be said to those."""
+    """The options and arguments of a command, and those of its subcommands."""
     found = set[str]()
     for action in command._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -235,8 +235,8 @@ def test_every_method_of_the_test_client_is_documented() -> None:
     assert [member for member in public if member not in known] == []
 
 
-def rooms() -> list[str]:
-    """The rooms of the page about the architecture, from top to bottom."""
+def packages() -> list[str]:
+    """The packages of the page about the architecture, from top to bottom."""
     return list(re.findall(r"^\| `(\w+)` \|", page("architecture.md"), re.MULTILINE))
 
 
@@ -244,13 +244,13 @@ SHARED = {"runtime.core", "runtime.component"}
 """The modules of `runtime` that every component imports; `tests/test_layers.py` says where they stand."""
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     parts = path.relative_to(SOURCE).with_suffix("").parts
     return module if (module := ".".join(parts[:2])) in SHARED else parts[0]
 
 
 def imported(path: Path) -> set[str]:
-    """The rooms that a module imports from, wherever in it the import stands."""
+    """The packages that a module imports from, at any level."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module == "waypost":
@@ -261,20 +261,21 @@ def imported(path: Path) -> set[str]:
     return found
 
 
-def test_the_page_about_the_architecture_has_every_room_and_no_other() -> None:
-    packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+def test_the_page_about_the_architecture_has_every_package_and_no_other() -> None:
+    folders = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
     modules = {path.stem for path in SOURCE.glob("*.py")} - {"__init__", "__main__"}
-    assert sorted(rooms()) == sorted(packages | modules)
+    assert sorted(packages()) == sorted(folders | modules)
 
 
-def test_rooms_import_only_from_rooms_below_them_in_the_page() -> None:
-    floor = {room: number for number, room in enumerate(rooms())}
+def test_packages_import_only_from_packages_below_them_in_the_page() -> None:
+    level = {package: number for number, package in enumerate(packages())}
     upward = [
-        f"{path.relative_to(SOURCE)} imports {room}"
+        f"{path.relative_to(SOURCE)} imports {package}"
         for path in SOURCE.rglob("*.py")
-        if room_of(path) in floor
-        for room in imported(path) & set(floor)
-        if floor[room] < floor[room_of(path)] and {room, room_of(path)} != {"config", "settings"}  # one floor
+        if package_of(path) in level
+        for package in imported(path) & set(level)
+        if level[package] < level[package_of(path)]
+        and {package, package_of(path)} != {"config", "settings"}  # one level
     ]
     assert upward == []
 

@@ -1,4 +1,4 @@
-"""The page about looking after a hub shows what its commands print, and all there is."""
+"""The page about operations shows what its commands print, and every metric and route."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A newcomer can paste every block of the pages into a file, or is told by a link below it which file it is from."""
+"""Every block of the pages can be pasted into a file, or a link below it names its file."""
 
 from __future__ import annotations
 

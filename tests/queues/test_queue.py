@@ -285,7 +285,7 @@ async def test_a_job_that_was_given_up_stays_and_is_not_taken(place: Place) -> N
 @asynchronous
 async def test_a_job_put_back_too_often_is_given_up(place: Place) -> None:
     async with place.opened() as open_queue:
-        queue = open_queue(most_attempts=3)
+        queue = open_queue(max_attempts=3)
         await queue.put("one", 1)
         seen = []
         while taken := await queue.take(within=0.1):
@@ -297,7 +297,7 @@ async def test_a_job_put_back_too_often_is_given_up(place: Place) -> None:
 @asynchronous
 async def test_a_job_that_is_postponed_was_not_taken(place: Place) -> None:
     async with place.opened() as open_queue:
-        queue = open_queue(most_attempts=2)
+        queue = open_queue(max_attempts=2)
         await queue.put("one", 1)
         for _ in range(5):
             await (await only(queue)).postpone(0.0, "nobody is there")
@@ -310,7 +310,7 @@ async def test_a_job_that_is_postponed_was_not_taken(place: Place) -> None:
 @asynchronous
 async def test_a_job_whose_takers_fall_silent_too_often_is_given_up(place: Place) -> None:
     async with place.opened() as open_queue:
-        queue = open_queue(lease=0.05, most_attempts=2)
+        queue = open_queue(lease=0.05, max_attempts=2)
         await queue.put("one", 1)
         assert [(await only(queue)).attempts for _ in range(2)] == [1, 2]
         assert await queue.take(within=0.5) == []
@@ -320,7 +320,7 @@ async def test_a_job_whose_takers_fall_silent_too_often_is_given_up(place: Place
 @asynchronous
 async def test_a_job_that_is_given_up_does_not_hold_up_the_others(place: Place) -> None:
     async with place.opened() as open_queue:
-        queue = open_queue(lease=0.05, most_attempts=1)
+        queue = open_queue(lease=0.05, max_attempts=1)
         await queue.put("poison", 1)
         await only(queue)
         await queue.put("sound", 2)

@@ -13,7 +13,7 @@ from waypost.stores.jobs import GIVEN_UP
 async def test_what_was_given_up_says_why(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     store = place.store()
     try:
-        queue = StoreQueue(store, "jobs", lease=0.05, most_attempts=1)
+        queue = StoreQueue(store, "jobs", lease=0.05, max_attempts=1)
         for job_id in ("by hand", "by trying", "in silence"):
             await queue.put(job_id, job_id)
         by_hand, by_trying, _ = await queue.take(3)

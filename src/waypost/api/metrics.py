@@ -121,7 +121,7 @@ async def collect_metrics(hub: ManagedHub, counters: Counters, principal: Princi
 
 
 def resident_bytes() -> int:
-    """The resident memory of the process; where the system does not tell, the most it ever had."""
+    """The resident memory of the process, or its peak on systems that report only that."""
     try:
         return int(_STATM.read_text().split()[1]) * resource.getpagesize()
     except (OSError, IndexError, ValueError):

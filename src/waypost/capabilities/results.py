@@ -54,7 +54,9 @@ def to_result(value: Any) -> Result:
     if kind is Raw:
         return _unopened(value)
     if isinstance(value, Result):
-        encode_json((value.structured, value.meta))  # what cannot be sent must fail here, where a tool's crash is told
+        encode_json(
+            (value.structured, value.meta)
+        )  # a value that cannot be sent must fail here, inside the tool's execution
         given = [value.content] if isinstance(value.content, (str, *CONTENT_TYPES)) else value.content
         content = [as_block(block) for block in given]
         return Result(content, value.structured, value.is_error, value.meta, value.error)
@@ -68,7 +70,7 @@ def to_result(value: Any) -> Result:
 
 
 def _unopened(json: Raw) -> Result:
-    """The answer for JSON that nobody has looked into, and nobody has to."""
+    """The answer for JSON that is passed on without being parsed."""
     text = str(json, "utf-8")
     if text[0] == '"':
         return Result([Text(msgspec.json.decode(json))])

@@ -21,7 +21,7 @@ HUB_FILE: Final = "hub.json"
 KEY_VARIABLE: Final = "WAYPOST_KEY"
 """The environment variable with the key for hubs at a URL."""
 PAGE_SIZE: Final = 1000
-"""How many rows are asked for at once; the API allows no more."""
+"""Rows per request; the maximum of the API."""
 
 _TIMEOUT_S: Final = 30.0
 _PROBE_TIMEOUT_S: Final = 5.0

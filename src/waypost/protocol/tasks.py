@@ -389,7 +389,7 @@ class Tasks:
         """The current record of a principal's task; one whose holder is gone has failed.
 
         An unknown id and another principal's task are answered alike, after one query each, so that a caller cannot
-        tell them apart by the time it takes.
+        distinguish them by the time it takes.
         """
         while True:
             running = self._running.get(task_id)

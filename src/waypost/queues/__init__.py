@@ -1,4 +1,4 @@
-"""Work that waits for somebody to do it."""
+"""Jobs that wait for a consumer."""
 
 from waypost.queues.local import StoreQueue
 from waypost.queues.queue import Delivery, Queue

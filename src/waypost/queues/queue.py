@@ -1,8 +1,8 @@
-"""The port: work that waits for somebody to do it, and is given to another when they fall silent.
+"""The port for jobs that wait for a consumer: leased to one process, and redelivered when the lease expires.
 
-A job is put once by its id. Whoever takes it has it for the queue's lease and says from time to time that it goes on;
-then it is done, or tried again after a while, or postponed, or given up. A job that is taken and neither settled nor
-kept alive comes back. So a job is done at least once, and one that was taken too often is given up.
+A job is added once per id. A consumer leases it, renews the lease while it works, and then completes, retries,
+postpones or gives up the job. A job whose lease expires is delivered again. So a job is done at least once, and one that was
+delivered too often is given up.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any, Final, Protocol
 
 LEASE: Final = 30.0
-MOST_ATTEMPTS: Final = 5
+MAX_ATTEMPTS: Final = 5
 
 
 class Delivery(Protocol):
-    """A job in the hands of one who took it; `StaleVersion` from any of these means that another has it by now."""
+    """A leased job; `StaleVersion` from any method means that the lease expired and another consumer has the job."""
 
     @property
     def id(self) -> str:
@@ -22,33 +22,33 @@ class Delivery(Protocol):
 
     @property
     def value(self) -> Any:
-        """What is to be done, as it was put."""
+        """The payload of the job."""
 
     @property
     def attempts(self) -> int:
-        """How often it was taken, this time included."""
+        """Number of deliveries, including this one."""
 
     async def keep(self) -> None:
-        """Have it for another lease."""
+        """Renew the lease."""
 
     async def done(self) -> None:
-        """It is done and forgotten."""
+        """Complete the job and remove it."""
 
     async def retry(self, delay: float, reason: str = "") -> bool:
-        """Let it be taken again after so many seconds; false when it was taken too often and is given up instead."""
+        """Redeliver the job after `delay` seconds; false if it reached the maximum of attempts and is given up."""
 
     async def postpone(self, delay: float, reason: str = "") -> None:
-        """Let it be taken again after so many seconds, as if it had not been taken this time."""
+        """Redeliver the job after `delay` seconds, without counting this attempt."""
 
     async def give_up(self, reason: str) -> None:
-        """Nobody is to try it again; it stays for people to look at."""
+        """Stop delivering the job; it stays in the store for operators."""
 
 
 class Queue(Protocol):
     """One queue by its name."""
 
     async def put(self, job_id: str, value: Any) -> bool:
-        """Add a job; false when there is one with that id already, which stays."""
+        """Add a job; false if a job with that id exists, which stays."""
 
     async def take(self, limit: int = 1, within: float = 0.0) -> list[Delivery]:
-        """Take jobs, up to so many; when there is none, wait up to so many seconds for one."""
+        """Lease up to `limit` jobs; if there is none, wait up to `within` seconds for one."""

@@ -1,4 +1,4 @@
-"""A skill: tell urgent mail from the rest."""
+"""A skill: separate urgent mail from the rest."""
 
 from typing import Any
 

@@ -37,10 +37,10 @@ MAX_CHECKS_PER_PLACE: Final = MAX_CHECKS // 100
 """Checks that a schema may need at one place of a value; beyond that not even 100 places could be checked."""
 
 FREE_CHECKS_PER_PLACE: Final = 60
-"""Schemas that need no more than this are used without counting the places of a value first."""
+"""Schemas up to this cost are used without counting the places of a value first."""
 
 FREE_CHECKS_PER_CHARACTER: Final = 10
-"""Patterns that need no more than this are used without counting the characters of a value first."""
+"""Patterns up to this cost are used without counting the characters of a value first."""
 
 MAX_PROBLEM_STEPS: Final = 10_000
 """Steps in which the reasons for a refusal are sought, of a few microseconds each; a costly check is several."""

@@ -34,7 +34,7 @@ class ModelForm:
     def __init__(self, name: str, fields: Iterable[tuple[str, Any, Any]]) -> None:
         definitions: dict[str, Any] = {field: (annotation, default) for field, annotation, default in fields}
         with warnings.catch_warnings():
-            # A parameter may well be called `json` or `copy`, which shadows a method nobody calls here.
+            # A parameter may well be called `json` or `copy`, which shadows a method that is not called here.
             warnings.simplefilter("ignore", UserWarning)
             config = pydantic.ConfigDict(protected_namespaces=())
             self._model: type[pydantic.BaseModel] = pydantic.create_model(name, __config__=config, **definitions)

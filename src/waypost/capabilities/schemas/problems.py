@@ -70,7 +70,7 @@ def clipped(text: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as short JSON text, of which no more than that is written; large containers are only named."""
+    """A value as JSON text of limited length; large containers are only named."""
     if isinstance(value, dict) and len(value) > ECHO:
         return f"an object of {counted(len(value), 'property', 'properties')}"
     if isinstance(value, list) and len(value) > ECHO:

@@ -26,7 +26,7 @@ _LEAVES: Final = (
     "minProperties", "maxProperties",
 )  # fmt: skip
 _CHECKS_PER_STEP: Final = 1_000
-"""So that all steps together take no more than the processor time that there is."""
+"""Keeps all steps together within the available processor time."""
 _MANY: Final = 16
 """Items of which those that fit are passed over with the help of the engine."""
 _MAX_WHOLES: Final = 8

@@ -98,7 +98,7 @@ def from_function(
     fields = [(p.name, known.get(p.name, Any), MISSING if p.default is p.empty else p.default) for p in parameters]
     if descriptions is None:
         with suppress(TypeError, DefinitionError):  # what cannot be a key, or is wrong, is looked at under its own name
-            # Defaults that are equal and not the same, such as 1 and True, are told apart by their types.
+            # Defaults that are equal and not the same, such as 1 and True, are distinguished by their types.
             return _remembered(tuple((*field, type(field[2])) for field in fields))
     return from_fields(name, fields, descriptions)
 
