@@ -1,4 +1,4 @@
-"""A worker that explains itself: a tree of skills, a page that is always up to date, and a slash command."""
+"""A worker that documents itself: a tree of skills, a live page, and a slash command."""
 
 import asyncio
 from contextlib import suppress

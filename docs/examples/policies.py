@@ -1,4 +1,4 @@
-"""A hub in Python with rules, breakers, places and an audit."""
+"""A hub in Python with policies, breakers, slots and an audit."""
 
 from waypost import Context, Hub
 from waypost.policy import Rule

@@ -1,10 +1,10 @@
-"""The tools that the rules of policies.yaml are about."""
+"""The tools that the policies of policies.yaml apply to."""
 
 from waypost import Context, Toolkit, tool
 
 
 class Office(Toolkit):
-    """What people, programs and guests do here."""
+    """Tools for people, programs and guests."""
 
     @tool(description="Find something")
     async def search(self, text: str) -> list[str]:

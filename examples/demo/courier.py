@@ -19,14 +19,14 @@ Ask `courier__carry` once a release has shipped. Where it is now: [`route`](iii:
 
 @dataclass
 class Errand:
-    """What is carried, and to whom."""
+    """The release notes to send, and their recipient."""
 
     release: str
     to: str = "the team"
 
 
 async def main(url: str) -> None:
-    """Offer the functions and the skill until the hub is gone for good."""
+    """Offer the functions and the skill until the hub stops."""
     worker = register_worker(url, name="courier")
 
     @worker.register_function("courier::carry")
@@ -36,7 +36,7 @@ async def main(url: str) -> None:
 
     @worker.register_function("courier::route")
     async def route() -> str:
-        """Where the courier is."""
+        """The position of the courier."""
         return "# Route\n\nBetween the desk and the door."
 
     await worker.publish_skill("courier", SKILL)

@@ -1,4 +1,4 @@
-"""What the release desk offers: a toolkit, a component, resources and a prompt's data."""
+"""The capabilities of the release desk: a toolkit, components and resources."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Desk(Toolkit, category="Releases"):
 
 
 class RunChecks(Tool, category="Releases", timeout=5.0):
-    """Run the checks of a release and report how far they are."""
+    """Run the checks of a release and report progress."""
 
     release: str
     checks: int = 3
@@ -52,7 +52,7 @@ class RunChecks(Tool, category="Releases", timeout=5.0):
 
 
 class WaitForever(Tool, category="Releases", timeout=0.3):
-    """Wait for a sign-off that never comes, to show what a deadline does."""
+    """Wait for a sign-off that never comes, to demonstrate a deadline."""
 
     async def execute(self) -> str:
         """Sleep longer than the deadline allows."""

@@ -26,14 +26,14 @@ Step = tuple[str, Callable[[Client], Awaitable[str]]]
 
 
 async def discover(client: Client) -> str:
-    """Who is there, and what it can do."""
+    """The server info and the capabilities of the hub."""
     found = await client.request("server/discover")
     assert "2026-07-28" in found["supportedVersions"] and "2025-11-25" in found["supportedVersions"]
     return f"{client.server_info.name} {client.server_info.version}: {found.instructions}"
 
 
 async def list_tools(client: Client) -> str:
-    """The tools an agent sees, those of the server behind the hub among them."""
+    """The tools an agent sees, including those of an upstream."""
     until = time.monotonic() + START_WITHIN
     while "clock.convert_time" not in (names := [entry.name for entry in await client.list_tools()]):
         assert time.monotonic() < until, "The server behind the hub did not start; the hub's own words are above."
@@ -48,7 +48,7 @@ async def list_tools(client: Client) -> str:
 
 
 async def look_further(client: Client) -> str:
-    """The catalog shows what lists leave out."""
+    """The catalog includes hidden tools."""
     found = await client.call_tool("catalog", {"type": "tools", "query": "forget"})
     (entry,) = found["structuredContent"]["tools"]
     assert entry.hidden and entry.name == "release.retire"
@@ -70,14 +70,14 @@ async def call_by_portable_name(client: Client) -> str:
 
 
 async def be_told_what_is_wrong(client: Client) -> str:
-    """Bad arguments are answered with what is wrong and where."""
+    """Invalid arguments are answered with the problem and its path."""
     found = await client.call_tool("run_checks", {"checks": "three"})
     assert found.is_error
     return found.text
 
 
 async def follow_progress(client: Client) -> str:
-    """Long work reports how far it is, before it answers."""
+    """A long call reports its progress."""
     seen: list[Reply] = []
     client.listen_to(seen.append)
     found = await client.call_tool("run_checks", {"release": "2.2"}, meta={"progressToken": "tour"})
@@ -95,7 +95,7 @@ async def meet_a_deadline(client: Client) -> str:
 
 
 async def read(client: Client) -> str:
-    """Resources are read by their address, templates by any address that fits."""
+    """Resources are read by their URI, templates by any URI that matches."""
     runbook = await client.read_resource("desk://runbook")
     notes = await client.read_resource("releases://2.2")
     assert json.loads(notes.text)["changes"] == ["dark mode"]
@@ -103,7 +103,7 @@ async def read(client: Client) -> str:
 
 
 async def miss(client: Client) -> str:
-    """An address that leads nowhere says so."""
+    """An unknown URI is an error."""
     try:
         await client.read_resource("releases://9.9")
     except RemoteError as error:
@@ -118,7 +118,7 @@ async def prompt(client: Client) -> str:
 
 
 async def come_home(client: Client) -> str:
-    """The gateway shows everything there is, each with the call that uses it."""
+    """The gateway lists every item, each with the call that uses it."""
     found = (await client.call_tool("gateway.home"))["structuredContent"]
     kinds = {item["id"]: item["kind"] for item in found["items"]}
     assert kinds["ship_release"] == "workflow" and kinds["run_checks"] == "capability"
@@ -151,7 +151,7 @@ async def use_one(client: Client) -> str:
 
 
 async def use_another_server(client: Client) -> str:
-    """A tool of a server behind the hub is found, described and used like any other."""
+    """A tool of an upstream is found, described and used like any other."""
     found = (await client.call_tool("gateway.search", {"query": "convert time"}))["structuredContent"]
     best = found["results"][0]["item"]["id"]
     assert best == "clock.convert_time"
@@ -166,7 +166,7 @@ async def use_another_server(client: Client) -> str:
 
 
 async def call_a_worker(client: Client) -> str:
-    """A program that connects to the hub offers its functions at once, and they are used like any other tool."""
+    """A worker that connects offers its functions at once, and they are used like any other tool."""
     worker = await asyncio.create_subprocess_exec(sys.executable, str(HERE / "courier.py"), standing["workers"])
     standing["worker"] = worker
     until = time.monotonic() + START_WITHIN
@@ -181,7 +181,7 @@ async def call_a_worker(client: Client) -> str:
 
 
 async def read_a_skill(client: Client) -> str:
-    """A worker says how it wants to be used; agents read it when they need it, and functions write what is live."""
+    """A worker publishes documentation that agents read when they need it; functions write the live parts."""
     until = time.monotonic() + START_WITHIN
     while (
         found := await client.call_tool("skill__fetch", {"uris": ["iii://courier", "iii://fn/courier/route"]})
@@ -201,7 +201,7 @@ async def start_workflow(client: Client) -> str:
 
 
 async def be_refused(client: Client) -> str:
-    """A guard says no, and why."""
+    """A guard refuses a transition, with the reason."""
     found = await client.call_tool("workflow.submit", links()[1]["args"])
     error = found["structuredContent"]["error"]
     assert found.is_error and error["code"] == "GUARD_REJECTED"
@@ -209,7 +209,7 @@ async def be_refused(client: Client) -> str:
 
 
 async def follow_a_link(client: Client) -> str:
-    """Following a link runs what stands behind it, durably."""
+    """Following a link runs its executor, durably."""
     found = await client.call_tool("workflow.submit", links()[0]["args"])
     standing.update(found["structuredContent"])
     assert standing["version"] == 2 and standing["context"] == {"passed": 3}
@@ -217,7 +217,7 @@ async def follow_a_link(client: Client) -> str:
 
 
 async def reach_a_person(client: Client) -> str:
-    """A human gate parks the workflow until a person has decided."""
+    """A gate suspends the workflow until a person has decided."""
     found = await client.call_tool("workflow.submit", links()[1]["args"])
     standing.update(found["structuredContent"])
     assert standing["status"] == "waiting_for_approval" and standing["version"] == 2
@@ -225,7 +225,7 @@ async def reach_a_person(client: Client) -> str:
 
 
 async def be_approved(client: Client) -> str:
-    """A person approves from the shell, and the workflow goes on."""
+    """A person approves from the shell, and the workflow continues."""
     command = [sys.executable, "-m", "waypost", "approvals", "approve", standing["approval"]["id"]]
     person = await asyncio.create_subprocess_exec(*command, "--data", str(standing["data"]), stdout=subprocess.DEVNULL)
     assert await person.wait() == 0
@@ -235,11 +235,11 @@ async def be_approved(client: Client) -> str:
 
 
 standing: dict[str, Any] = {}
-"""How the workflow of the tour stands."""
+"""The state of the workflow of the tour."""
 
 
 def links() -> list[dict[str, Any]]:
-    """What can be done next in the workflow of the tour."""
+    """The links of the workflow of the tour."""
     found: list[dict[str, Any]] = standing["links"]
     return found
 
@@ -290,9 +290,9 @@ async def play(url: str) -> None:
 
 
 def serve(data: Path, port: int) -> tuple[subprocess.Popen[bytes], dict[str, Any]]:
-    """Start the hub and wait until it says where it is; with the port 0 it takes any that are free."""
+    """Start the hub and wait until it prints its address; with port 0 it takes free ports."""
     command = [sys.executable, "-m", "waypost", "serve", str(HERE / "waypost.yaml")]
-    # The server behind the hub is a program beside this Python.
+    # The upstream is a program beside this Python.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     environment = {**os.environ, "PATH": path}
     if port == 0:

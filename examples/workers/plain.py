@@ -1,4 +1,4 @@
-"""A worker in a program without an event loop: it lives in a thread of its own."""
+"""A worker in a program without an event loop: it runs in its own thread."""
 
 from waypost.worker import register_worker
 

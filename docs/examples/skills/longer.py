@@ -1,4 +1,4 @@
-"""A skill that calls another one, twice at once."""
+"""A skill that calls another one twice, concurrently."""
 
 import asyncio
 from typing import Any

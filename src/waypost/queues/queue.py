@@ -1,8 +1,8 @@
 """The port for jobs that wait for a consumer: leased to one process, and redelivered when the lease expires.
 
 A job is added once per id. A consumer leases it, renews the lease while it works, and then completes, retries,
-postpones or gives up the job. A job whose lease expires is delivered again. So a job is done at least once, and one that was
-delivered too often is given up.
+postpones or gives up the job. A job whose lease expires is delivered again. So a job is done at least once, and one
+that was delivered too often is given up.
 """
 
 from __future__ import annotations
