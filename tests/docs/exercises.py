@@ -1,4 +1,4 @@
-"""What the exercises of the example files share: each is registered for the file it plays with."""
+"""Shared parts of the exercises; each exercise is registered for one example file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXERCISES: Final[dict[str, Exercise]] = {}
 
 
 def of(file: str) -> Callable[[Exercise], Exercise]:
-    """Register what is to be done with an example."""
+    """Register the exercise of an example file."""
 
     def register(exercise: Exercise) -> Exercise:
         EXERCISES[file] = exercise
@@ -27,12 +27,12 @@ def of(file: str) -> Callable[[Exercise], Exercise]:
 
 
 async def names(client: TestClient) -> list[str]:
-    """What the tools are called that a client sees."""
+    """The names of the tools that a client sees."""
     return [tool["name"] for tool in await client.list_tools()]
 
 
 async def refusal(request: Awaitable[Reply]) -> tuple[int, str, Any]:
-    """The error that a request is answered with."""
+    """The error of a request: code, message and data."""
     with pytest.raises(RemoteError) as caught:
         await request
     return caught.value.code, str(caught.value), caught.value.data

@@ -1,4 +1,4 @@
-"""The examples of the gateway, played as an agent would: from home, by links."""
+"""The examples of the gateway, used like an agent: from home, by links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples of rules, breakers, the audit and skills."""
+"""The examples of policies, breakers, the audit and skills."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Office:
         self.at(AFTER_THE_FREEZE)
 
     def at(self, moment: str) -> Office:
-        """The same rules, at another time and with nothing counted yet."""
+        """The same policies, at another time and with counters at zero."""
         now = datetime.fromisoformat(moment).timestamp()
         self._hub.guard.policy = Policy(self._hub.guard.policy.rules, clock=lambda: now)
         return self
@@ -51,17 +51,17 @@ class Office:
 
 
 @of("policies.yaml")
-async def exercise_recipes(_client: TestClient, hub: Hub) -> None:
+async def exercise_policies(_client: TestClient, hub: Hub) -> None:
     office = Office(hub)
     assert await office.listed("lead") == EVERYTHING
-    await exercise_who(office)
-    await exercise_when(office)
-    await exercise_how_often(office)
+    await exercise_principals(office)
+    await exercise_times(office)
+    await exercise_rate_limits(office)
     exercise_chains(hub)
 
 
-async def exercise_who(office: Office) -> None:
-    """Recipes 1, 4, 7, 9 and 10, and permissions."""
+async def exercise_principals(office: Office) -> None:
+    """Examples 1, 4, 7, 9 and 10, and permissions."""
     assert await office.listed("agent") == EVERYTHING - {"shell.run"}
     assert await office.listed("contractor") == {"search", "notes.read"}
     assert await office.listed("dashboard") == EVERYTHING
@@ -82,8 +82,8 @@ async def exercise_who(office: Office) -> None:
         assert await office.call(who, tool, **arguments) == said
 
 
-async def exercise_when(office: Office) -> None:
-    """Recipes 2 and 5."""
+async def exercise_times(office: Office) -> None:
+    """Examples 2 and 5."""
     night = "time window: denied between 22:00 and 06:00 Europe/Berlin"
     for moment, said in (
         ("2027-01-05T21:59:59+01:00", "2 is live."),
@@ -97,8 +97,8 @@ async def exercise_when(office: Office) -> None:
         assert await office.at(moment).call("lead", "deploy", version="2") == said
 
 
-async def exercise_how_often(office: Office) -> None:
-    """Recipes 3 and 8."""
+async def exercise_rate_limits(office: Office) -> None:
+    """Examples 3 and 8."""
     office.at(AFTER_THE_FREEZE)
     found = [await office.call("lead", "search", text="tea") for _ in range(11)]
     assert found == ['["All about tea"]'] * 10 + ["rate limit exceeded: max 10/60s"]
@@ -109,7 +109,7 @@ async def exercise_how_often(office: Office) -> None:
 
 
 def exercise_chains(hub: Hub) -> None:
-    """Recipe 6, and how deep calls may go."""
+    """Example 6, and the depth of chains."""
     decide = hub.guard.policy.decide
     lead = Principal("lead")
     said = decide(Question(lead, "search", Chain("skill:digest", "dynamic", 1)))
@@ -120,7 +120,7 @@ def exercise_chains(hub: Hub) -> None:
 
 
 @of("policies.py")
-async def exercise_rules_in_python(client: TestClient, hub: Hub) -> None:
+async def exercise_policies_in_python(client: TestClient, hub: Hub) -> None:
     assert await names(client) == ["chair", "print", "saw", "unlock"]
     assert (await client.call_tool("chair")).text == "Turned."
     blocked = "MCP restriction: tool 'lathe' blocked by pattern 'lathe'"
@@ -155,7 +155,7 @@ async def exercise_audit(client: TestClient, hub: Hub) -> None:
 
 
 def described(entry: dict[str, Any]) -> dict[str, Any]:
-    """An entry without what differs each time it is made."""
+    """An entry without the values that change from run to run."""
     changing = ("at", "durationMs", "previous", "previousAt")
     return {key: None if key in changing else value for key, value in entry.items()}
 

@@ -259,7 +259,7 @@ async def exercise_telemetry(client: TestClient, _hub: Hub) -> None:
 
 
 async def spans_of_a_call(params: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What the example reports about a call, by id: it runs by itself, because its SDK would trace every test."""
+    """The spans of a call, by id; the example runs in its own process, because its SDK would trace every test."""
     envelope = {
         "io.modelcontextprotocol/protocolVersion": V2026_07_28,
         "io.modelcontextprotocol/clientCapabilities": {},

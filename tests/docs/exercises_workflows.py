@@ -1,4 +1,4 @@
-"""The examples of workflows, played as an agent would: by following links. What is answered is kept for the pages."""
+"""The examples of workflows, used like an agent: by following links. The answers are recorded for the pages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ANSWERS: Final[ContextVar[list[Data]]] = ContextVar("answers")
 
 
 async def call(client: TestClient, tool: str, **arguments: Any) -> Data:
-    """The answer of a tool, as its text says it."""
+    """The answer of a tool, parsed from its text."""
     result = await client.call_tool(tool, arguments)
     answer: Data = json.loads(result.text)
     is_error = "error" in answer and "status" not in answer
@@ -103,7 +103,7 @@ async def exercise_executors(client: TestClient, hub: Hub) -> None:
 
 
 async def exercise_crash(client: TestClient, hub: Hub) -> None:
-    """Leave behind what a process leaves that was killed while it deployed."""
+    """Write the state that a process leaves when it is killed during a deployment."""
     ready = await follow(client, await start(client, service="payments"), "run_lint", "run_tests")
     live = await engine(hub).cache.get(ready["workflowId"])
     assert live is not None
@@ -169,7 +169,7 @@ async def exercise_release(client: TestClient, hub: Hub) -> None:
 
 
 def arguments_of(link: Data) -> Data:
-    """The call that a link is."""
+    """The arguments of the call that a link describes."""
     return {"tool": link["method"], **link["args"]}
 
 

@@ -1,4 +1,4 @@
-"""The pages, what stands in them, and the example files they show."""
+"""The pages, their fenced blocks, and the example files they show."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Block(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where it stands, for the name of a test."""
+        """Page and line, for the name of a test."""
         return f"{self.page.name}:{self.line}"
 
 
@@ -49,5 +49,5 @@ def blocks(*languages: str) -> list[Block]:
 
 
 def name(path: Path) -> str:
-    """A file as it is called in the names of tests."""
+    """The name of a file in the names of tests."""
     return str(path.relative_to(ROOT if path.suffix == ".md" else EXAMPLES))

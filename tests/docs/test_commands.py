@@ -1,4 +1,4 @@
-"""The commands on the pages work and print what the pages say they print."""
+"""The commands on the pages work and print what the pages show."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def environment() -> dict[str, str]:
 
 
 def replay(block: Block, folder: Path) -> str:
-    """What the commands of a block print, written as a block."""
+    """The output of the commands of a block, as a block."""
     printed = []
     for line in block.text.splitlines():
         if not line.startswith("$ "):
@@ -85,7 +85,7 @@ def test_a_transcript_that_differs_is_noticed() -> None:
 @pytest.mark.parametrize(
     "line", [line for _, line in LINES if line.startswith("waypost ")], ids=lambda line: line.replace(" ", "_")
 )
-def test_a_waypost_command_in_a_shell_block_is_understood(line: str) -> None:
+def test_a_waypost_command_in_a_shell_block_parses(line: str) -> None:
     build_parser(*COMMANDS).parse_args(shlex.split(line.partition(" > ")[0])[1:])
 
 
@@ -98,7 +98,7 @@ def test_the_make_targets_in_shell_blocks_exist() -> None:
 
 @contextmanager
 def served(*command: str, folder: Path, ready: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server, and the address in its line that fits `ready`."""
+    """A server process, and its address from the line that matches `ready`."""
     process = subprocess.Popen(
         [str(BIN / command[0]), *command[1:]], cwd=folder, env=environment(), stderr=subprocess.PIPE, text=True
     )

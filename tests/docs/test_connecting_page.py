@@ -38,7 +38,7 @@ MESSAGES: Final = [
 
 
 def entries() -> list[tuple[str, dict[str, Any]]]:
-    """Every entry of a client on the pages that starts a hub, and where it stands."""
+    """Every entry of a client on the pages that starts a hub, and its place."""
     configurations = [(block.place, json.loads(block.text)) for block in blocks("json")]
     return [
         (place, server)
@@ -49,9 +49,7 @@ def entries() -> list[tuple[str, dict[str, Any]]]:
 
 
 @pytest.mark.parametrize(("place", "server"), entries(), ids=lambda value: value if isinstance(value, str) else "")
-def test_an_entry_starts_the_hub_though_the_client_knows_no_path(
-    place: str, server: dict[str, Any], folder: Path
-) -> None:
+def test_an_entry_starts_the_hub_without_the_path_of_a_shell(place: str, server: dict[str, Any], folder: Path) -> None:
     assert server["command"] == COMMAND, place
     arguments = [argument.replace("/path/to", str(folder)) for argument in server["args"]]
     process = subprocess.Popen(
@@ -74,7 +72,7 @@ def test_an_entry_starts_the_hub_though_the_client_knows_no_path(
     assert (rest, noise, process.returncode) == ("", "", 0)
 
 
-def test_the_commands_that_add_a_hub_end_with_one_that_is_understood() -> None:
+def test_the_commands_that_add_a_hub_end_with_a_valid_command() -> None:
     lines = [line for block in blocks("sh") if block.page == PAGE for line in block.text.splitlines()]
     starting = [shlex.split(line.partition(f"-- {COMMAND} ")[2]) for line in lines if COMMAND in line]
     assert len(starting) == 2

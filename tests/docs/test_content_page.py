@@ -50,14 +50,14 @@ def client_of(hub: tuple[Serving, Path]) -> Client:
 
 
 def transcript() -> list[tuple[str, str]]:
-    """Every command of the page, and what it says the command prints."""
+    """Every command of the page, with the output it shows."""
     following: list[Block] = BLOCKS[1:]
     pairs = zip(BLOCKS, following, strict=False)
     return [(block.text.strip(), after.text) for block, after in pairs if block.language == "sh"]
 
 
 def shown_after(text: str) -> str:
-    """The first block behind a text."""
+    """The first plain block after a text."""
     place = TEXT[: TEXT.index(text)].count("\n")
     return next(block.text for block in BLOCKS if block.line > place and block.language == "")
 
@@ -94,7 +94,7 @@ def test_agents_read_what_the_page_shows(hub: tuple[Serving, Path]) -> None:
     assert written["messages"][0]["content"]["text"] == "Write an email to Ada about anything."
 
 
-def test_the_page_has_every_function_and_trigger_with_what_it_takes(hub: tuple[Serving, Path]) -> None:
+def test_the_page_has_every_function_and_trigger(hub: tuple[Serving, Path]) -> None:
     tools = {one["name"] for one in client_of(hub).ask("tools/list")["tools"]}
     named = set(re.findall(r"`((?:skills?|prompts)::[\w-]+)`", TEXT))
     kinds = {kind.id for kind in TRIGGER_TYPES.values()}
@@ -106,5 +106,5 @@ def test_the_page_has_every_function_and_trigger_with_what_it_takes(hub: tuple[S
 @pytest.mark.parametrize(
     "number", [uris.MAX_BODY_BYTES, uris.MAX_ID_CHARACTERS, uris.MAX_SEGMENT_CHARACTERS, content.MAX_SUMMARY_CHARACTERS]
 )
-def test_the_page_tells_the_limits(number: int) -> None:
+def test_the_page_has_the_limits(number: int) -> None:
     assert re.search(rf"\b{number}\b", TEXT)

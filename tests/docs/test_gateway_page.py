@@ -1,4 +1,4 @@
-"""The page about the gateway says what is true of it, and of files of mcp-flowgate."""
+"""The page about the gateway is right about the gateway and about files of mcp-flowgate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from waypost.gateway.tools import MOST
 from waypost.runtime.assembly import check
 
 TEXT: Final = (DOCS / "gateway.md").read_text()
-OTHERWISE: Final = """\
+TRANSLATED: Final = """\
 version: "1.0.0"
 audit: {sink: stdout}
 discovery: {index: memory, include: [proxy, workflows, connections]}
@@ -83,7 +83,7 @@ def test_the_page_has_the_seven_tools_and_the_limits() -> None:
 
 def test_keys_of_mcp_flowgate_are_translated(tmp_path: Path) -> None:
     file = tmp_path / "gateway.yaml"
-    file.write_text(OTHERWISE)
+    file.write_text(TRANSLATED)
     assert [(finding.line, finding.code) for finding in check(file)] == [(3, "CFG064")]
     config = load(file).config
     assert (config.version, config.audit.sink, config.store.url) == ("1", "stderr", "sqlite:///flowgate.db")

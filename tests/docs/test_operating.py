@@ -24,7 +24,7 @@ KEY: Final = "wp_example-only-make-your-own"
 
 
 def transcript() -> list[tuple[str, str | None]]:
-    """Every command of the page, and what it says the command prints."""
+    """Every command of the page, with the output it shows."""
     found = [block for block in blocks("sh", "json", "") if block.page == PAGE]
     following: list[Block | None] = [*found[1:], None]
     return [
@@ -35,7 +35,7 @@ def transcript() -> list[tuple[str, str | None]]:
 
 
 def squeezed(text: str) -> str:
-    """A text without the blanks that only line columns up."""
+    """A text without the blanks that align columns."""
     return "\n".join(" ".join(line.split()) for line in text.splitlines())
 
 
@@ -47,13 +47,13 @@ def agrees(shown: str, printed: str) -> bool:
 
 @pytest.fixture
 def address(folder: Path) -> Iterator[str]:
-    """Where the hub of the page is."""
+    """The address of the hub of the page."""
     command = ("waypost", "serve", "operating.py:hub", "--port", "0")
     with served(*command, folder=folder, ready=r"ready at (http://127\.0\.0\.1:\d+)/mcp$") as (_, found):
         yield found
 
 
-def test_the_commands_of_the_page_print_what_it_says(address: str, folder: Path) -> None:
+def test_the_commands_of_the_page_print_what_it_shows(address: str, folder: Path) -> None:
     assert use(f"{address}/mcp", "discard", {"item": "cup"}, KEY) == 200
     said = transcript()
     assert len(said) == 11

@@ -84,7 +84,7 @@ def test_a_configuration_is_whole_or_its_file_is_linked_on_the_page(block: Block
     assert any(is_shown_by(path.read_text(), block.text) for path in linked_on(block.page)), block.text
 
 
-def test_a_block_that_lacks_something_is_noticed(tmp_path: Path) -> None:
+def test_an_incomplete_block_is_noticed(tmp_path: Path) -> None:
     assert runs_alone("from waypost import Hub\nhub = Hub('a', version='1')\n", tmp_path)
     assert not runs_alone("hub = Hub('a', version='1')\n", tmp_path)
     assert not runs_alone("def f():\n    return asyncio.sleep(1)\n", tmp_path)

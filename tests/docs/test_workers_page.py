@@ -39,7 +39,7 @@ def test_the_page_names_every_option_and_method_of_a_worker() -> None:
     assert [name for name in (*options, *methods) if name not in CELLS] == []
 
 
-def test_the_page_tells_the_defaults() -> None:
+def test_the_page_has_the_defaults() -> None:
     assert f"`{Reconnecting()!r}`" in TEXT
     assert f"`{Handshake()!r}`" in TEXT
     defaults = inspect.signature(register_worker).parameters
@@ -53,7 +53,7 @@ def test_every_example_is_linked_or_shown() -> None:
     assert [path.name for path in WORKER_FILES if f"/{path.name})" not in TEXT and path.name not in shown] == []
 
 
-def test_the_configurations_are_good() -> None:
+def test_the_configurations_are_valid() -> None:
     assert check(FOLDER / "waypost.yaml") == []
     assert read_settings(FOLDER / "config.yaml") == Settings()
 
@@ -88,7 +88,7 @@ async def line(process: Process) -> str:
 
 
 async def ends_at_ctrl_c(process: Process) -> None:
-    """See that Ctrl-C ends it, and that it says nothing about its insides then."""
+    """Ctrl-C ends it without a traceback."""
     process.send_signal(signal.SIGINT)
     _, said = await asyncio.wait_for(process.communicate(), 20)
     assert "Traceback" not in said.decode()
@@ -105,7 +105,7 @@ async def test_a_demo_publishes_a_skill_and_a_slash_command(file: str, tmp_path:
         command = [npm.node(), tmp_path / file]
     hub = hub_for_workers()
     async with at_work(hub) as client, example(address(hub), tmp_path, *command) as process:
-        while await line(process) != "demo is ready":  # the SDK of npm tells of its telemetry first
+        while await line(process) != "demo is ready":  # the SDK of npm reports on its telemetry first
             pass
         assert [one.name for one in hub.workers.connected] == ["demo"]
 

@@ -1,4 +1,4 @@
-"""The pages about workflows say everything there is, and the answers they show are the ones that are given."""
+"""The pages about workflows are complete, and the answers they show are real."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ EVERY_EXECUTOR_HAS: Final = {"idempotent", "idempotencyKey"}
 
 
 def section(page: str, heading: str) -> str:
-    """What stands under a heading, up to the next."""
+    """The text under a heading, up to the next."""
     text = (DOCS / page).read_text()
     found = re.search(rf"^#+ {re.escape(heading)}$(.*?)(?=^#|\Z)", text, re.MULTILINE | re.DOTALL)
     assert found is not None, heading
@@ -96,7 +96,7 @@ def structs(annotation: Any) -> Iterator[type[Struct]]:
 
 
 def reachable() -> set[type[Struct]]:
-    """Every model that can be written in the sections about workflows, each once however deep it can stand."""
+    """Every model of the sections about workflows, at any depth."""
     found = set[type[Struct]]()
     sections = ("connections", "capabilities", "workflows")
     waiting = [
@@ -110,7 +110,7 @@ def reachable() -> set[type[Struct]]:
     return found
 
 
-def test_every_model_has_its_place() -> None:
+def test_every_model_has_a_table() -> None:
     assert reachable() == {*TABLES, *GUARDS}
 
 
@@ -188,7 +188,7 @@ def test_every_relation_of_a_link_is_in_the_table_and_no_other() -> None:
 
 def test_every_tool_is_in_the_table_with_its_arguments() -> None:
     rows = table(ANSWERS, "Tools")
-    for tool in workflow_tools(None):  # type: ignore[arg-type]  # they are only looked at
+    for tool in workflow_tools(None):  # type: ignore[arg-type]  # only their definitions are read
         shown = set(re.findall(r"`(\w+)`", rows.pop(tool.id)[1]))
         assert shown == set(msgspec.to_builtins(tool.definition)["inputSchema"]["properties"])
     assert list(rows) == ["workflow:NAME"]
@@ -204,7 +204,7 @@ def test_everything_a_path_can_begin_with_is_in_the_table() -> None:
     assert {row.removeprefix("$.") for row in rows} == GUARD_ROOTS | OUTPUT_ROOTS | NESTED_ROOTS
 
 
-def test_the_expressions_of_the_page_hold_or_not_as_it_says() -> None:
+def test_the_expressions_of_the_page_have_the_shown_value() -> None:
     context = json.loads(re.findall(r"`(\{[^`]*\})`:$", section(REFERENCE, "Expressions"), re.MULTILINE)[0])
     rows = [row for name, row in table(REFERENCE, "Expressions").items() if row[1] in ("yes", "no")]
     assert len(rows) >= 18
@@ -217,7 +217,7 @@ def test_the_expressions_of_the_page_hold_or_not_as_it_says() -> None:
     )
 
 
-def test_what_the_page_says_is_written_is_written() -> None:
+def test_the_output_mappings_of_the_page_write_the_shown_value() -> None:
     text = section(REFERENCE, "Output mappings")
     context, output = (json.loads(found) for found in re.findall(r"`(\{\"[^`]*\})`(?= and the output|:)", text))
     rows = table(REFERENCE, "Output mappings").values()
@@ -250,7 +250,7 @@ def fits(shown: Any, real: Any) -> bool:
 
 @pytest.fixture(scope="module")
 def answered(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """Everything that is answered when the examples are played."""
+    """All answers of the exercises."""
     found: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
         for file in sorted(name for name in EXERCISES if name.startswith(("workflows/", "gateway"))):
@@ -273,7 +273,7 @@ async def played(file: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("block", shown(), ids=lambda block: block.place)
-def test_an_answer_on_a_page_is_one_that_is_given(block: Block, answered: list[Any]) -> None:
+def test_an_answer_on_a_page_is_a_real_one(block: Block, answered: list[Any]) -> None:
     assert any(fits(json.loads(block.text), answer) for answer in answered), block.text
 
 
@@ -295,7 +295,9 @@ def test_every_key_of_an_answer_is_in_the_table_and_no_other(answered: list[Any]
     assert list(table(ANSWERS, "Approvals")) == list(asked)
 
 
-def test_a_changed_file_counts_for_what_starts_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_file_applies_to_instances_that_start_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WAYPOST_DATA", str(tmp_path / "data"))
     file = tmp_path / "waypost.yaml"
     text = (EXAMPLES / "workflows" / "states.yaml").read_text()

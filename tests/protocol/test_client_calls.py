@@ -377,7 +377,7 @@ async def test_a_stateless_request_has_nobody_to_send_questions_to() -> None:
     async with connect(hub, V2026_07_28, roots=lambda params: {"roots": []}) as client:
         answer = await client.call_tool("send")
         assert answer.is_error
-        assert answer.text == "A stateless client is asked nothing beside a request; use await ctx.roots() in it."
+        assert answer.text == "A stateless client cannot be asked outside of a request; use await ctx.roots() in it."
     async with connect(hub, V2026_07_28) as client:
         with pytest.raises(RemoteError) as caught:
             await client.call_tool("send")

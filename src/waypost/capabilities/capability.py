@@ -99,7 +99,7 @@ class Capability:
 
     @property
     def cast_plan(self) -> Fields | None:
-        """How arguments are converted; `None` when they are passed on as they came."""
+        """How arguments are converted; `None` if they are passed on unchanged."""
         return self.arguments.cast_plan
 
     @property

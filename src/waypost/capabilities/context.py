@@ -266,7 +266,7 @@ class DetachedCaller:
     @property
     def session(self) -> Session:
         """Raises: there is no session without a client."""
-        raise WaypostError("There is no session: no client is there.")
+        raise WaypostError("There is no session, because there is no client.")
 
     async def ask(self, question: Question) -> Any:
         """Refuse: there is no client that could answer."""

@@ -34,7 +34,7 @@ def check_name(name: object) -> str:
 
 
 def is_portable(name: str) -> bool:
-    """Whether every model API accepts `name` as it is."""
+    """Whether every model API accepts `name` unchanged."""
     return _PORTABLE.fullmatch(name) is not None
 
 

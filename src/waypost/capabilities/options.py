@@ -99,7 +99,7 @@ AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 
 def with_category(meta: dict[str, Any] | UnsetType, category: str | None) -> dict[str, Any] | UnsetType:
-    """`_meta` that carries the category beside its other keys."""
+    """`_meta` with the category and its other keys."""
     return meta if category is None else {**(meta or {}), "category": category}
 
 

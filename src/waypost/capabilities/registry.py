@@ -35,7 +35,7 @@ REMEMBERED: Final = 10_000
 _NAMED: Final = (Kind.TOOL, Kind.PROMPT)
 """The kinds whose rows have names; the others have URIs."""
 PREFIXES: Final = {"skill:": "skill", "workflow:": "workflow"}
-"""Prefixes of names of tools that stand for something else, and what that is called in errors."""
+"""Name prefixes of tools that are skills or workflows, and their term in errors."""
 
 
 class Table:

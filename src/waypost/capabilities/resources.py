@@ -230,7 +230,7 @@ _WIRE_NAMES: Final = dict(zip(Annotations.__struct_fields__, Annotations.__struc
 
 
 def to_contents(value: Any, uri: str, mime_type: str | None) -> list[Contents]:
-    """The contents for the value that a resource returned; an `EmbeddedResource` is used as it is."""
+    """The contents for the value that a resource returned; an `EmbeddedResource` is used unchanged."""
     parts = list(value) if isinstance(value, (list, tuple)) else [value]
     if parts and all(isinstance(part, (TextContents, BlobContents, EmbeddedResource)) for part in parts):
         return [part.block().resource if isinstance(part, EmbeddedResource) else part for part in parts]

@@ -17,7 +17,7 @@ _BARE: Final = frozenset({bool, int, float})
 
 
 class Result(msgspec.Struct):
-    """A complete tool answer, sent as it is."""
+    """A complete tool answer, sent unchanged."""
 
     content: Sequence[Block | EmbeddedResource | str] = ()
     structured: Any = None
@@ -43,7 +43,7 @@ def failure(message: str, error: BaseException | None = None) -> Result:
 
 
 def to_result(value: Any) -> Result:
-    """The answer for whatever a handler returned."""
+    """The answer for the return value of a handler."""
     kind = type(value)
     if kind is str:
         return Result([Text(value)])
@@ -105,7 +105,7 @@ def _is_object(data: Any) -> bool:
 
 
 def to_plain(value: Any) -> Any:
-    """`value` in a form that encodes as JSON; numbers, dicts, dataclasses and structs stay as they are."""
+    """`value` in a form that encodes as JSON; numbers, dicts, dataclasses and structs stay unchanged."""
     if isinstance(value, (bool, int, float, dict, list, msgspec.Struct)):
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -84,7 +84,7 @@ class Session(ABC):
     def _no_request_error(self, needs: Mapping[str, Any], instead: str) -> NoAnswer:
         """The error of a client that can be asked only within a request; `CapabilityNotSupported` if not even then."""
         check_supported(self.client_capabilities, needs)
-        return NoAnswer(f"A stateless client is asked nothing beside a request; use await ctx.{instead}() in it.")
+        return NoAnswer(f"A stateless client cannot be asked outside of a request; use await ctx.{instead}() in it.")
 
 
 def check_list(kind: str) -> None:

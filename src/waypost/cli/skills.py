@@ -35,7 +35,7 @@ def show_document(hub: HubClient, args: Namespace) -> Output:
 
 
 def add_document(hub: HubClient, args: Namespace) -> Output:
-    """Publish a file, and warn of links in it that lead nowhere."""
+    """Publish a file, and warn of dead links in it."""
     document = hub.post("documents", {"id": args.id, "skill": _read_text(args.file)})["document"]
     text = f"The skill {document['id']} is published at iii://{document['id']}."
     return Output(document, text, "\n".join(f"warning: {one}" for one in document.get("warnings") or ()))

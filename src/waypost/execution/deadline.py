@@ -68,7 +68,7 @@ _thread = _ThreadState()
 
 
 _last: Ticker | None = None
-"""The one that was asked for last, in any thread: nearly always the right one, without a thread-local lookup."""
+"""The most recently used clock of any thread: nearly always the right one, without a thread-local lookup."""
 
 
 def ticker() -> Ticker:

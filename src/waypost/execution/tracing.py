@@ -9,7 +9,7 @@ from typing import Any
 
 
 def is_on() -> bool:
-    """Whether an SDK is there to report to."""
+    """Whether an OpenTelemetry SDK is running."""
     return "opentelemetry.sdk.trace" in sys.modules
 
 

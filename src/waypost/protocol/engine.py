@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 _SWEEP_INTERVAL_S: Final = 30.0
 _IN_FLIGHT_AFTER_S: Final = 0.25
-"""After how long a request that goes on is surely among `in_flight_requests`."""
+"""After this time a running request is in `in_flight_requests`."""
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Engine:
-    """One MCP server, whatever transports carry it."""
+    """One MCP server, independent of its transports."""
 
     def __init__(
         self,

@@ -122,13 +122,13 @@ class Exchange:
         return self._session
 
     def with_chain(self, chain: Chain) -> Exchange:
-        """A copy for a nested call, which the chain of calls leads to."""
+        """A copy for a nested call, with the chain of calls that led to it."""
         other = copy(self)
         other.chain = chain
         return other
 
     def detach(self, outlet: Outlet) -> Exchange:
-        """A copy with another outlet, for work that goes on after this request was answered."""
+        """A copy with another outlet, for work that continues after this request was answered."""
         other = Exchange(self.request_id, self.version, outlet, self._session)
         other.meta, other._level, other.principal = self.meta, self._level, self.principal
         return other

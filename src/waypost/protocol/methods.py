@@ -242,7 +242,7 @@ def _find_reference(engine: Engine, ref: params.Reference, *, must_exist: bool =
 
 
 def find_choices(engine: Engine, subject: str, argument: Mapping[str, Any]) -> list[str]:
-    """The declared values of an argument that begin with what was typed."""
+    """The declared values of an argument that begin with the given text."""
     target = engine.registry[Kind.PROMPT].get(subject) or engine.registry[Kind.TEMPLATE].get(subject)
     offered = () if target is None else target.mcp.choices.get(argument["name"], ())
     typed = str(argument["value"]).casefold()

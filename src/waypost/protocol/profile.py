@@ -54,11 +54,11 @@ class SkillSource(Protocol):
         """The skill whose SKILL.md has this URI."""
 
     def children(self, uri: str) -> Sequence[ResourceDefinition] | None:
-        """The entries of a directory, in the order of the URIs; `None` where there is no such directory."""
+        """The entries of a directory, in the order of the URIs; `None` if there is no such directory."""
 
 
 class ServerProfile:
-    """What one server declares: as its hub configures it, else derived from what is registered."""
+    """The declared capabilities of a server: as configured, else derived from the registry."""
 
     def __init__(self, host: Host, registry: Registry) -> None:
         self.host = host

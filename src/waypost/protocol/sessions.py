@@ -110,7 +110,7 @@ class Sessions:
         return self._host.background(self._delete(session.id))
 
     def apply_key_changes(self, changes: Mapping[int, KeyChange]) -> None:
-        """End the sessions of revoked keys; principals with another key, or other rights, go on with those."""
+        """End the sessions of revoked keys; principals with another key, or other rights, continue with those."""
         self._revoked.extend(change.was for change in changes.values() if change.ended)
         for session in self:
             if session.is_attached:

@@ -62,7 +62,7 @@ Record = Callable[[str, int, bytes], None]
 
 
 class EventStream:
-    """Messages in order, for one reader at a time; a later reader can go on where an earlier one stopped."""
+    """Messages in order, for one reader at a time; a later reader can continue where an earlier one stopped."""
 
     def __init__(
         self, name: str, max_events: int = MAX_EVENTS, *, ends_when_full: bool = True, record: Record | None = None

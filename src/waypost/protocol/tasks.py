@@ -1,4 +1,4 @@
-"""Tasks: calls that go on after their request was answered, and are asked about later by their id.
+"""Tasks: calls that continue after their request was answered, and are polled by their id.
 
 A `RunningTask` is work that runs in this process. Each change of its record is written to the store, fenced by the
 record's version, before clients are notified; another replica on the same store may cancel it or leave answers there.
@@ -450,7 +450,7 @@ class Tasks:
                 await self._host.store.tasks.remove_holder(self._holder)
 
     def apply_key_changes(self, changes: Mapping[int, KeyChange]) -> None:
-        """Stop the tasks of revoked keys; principals with another key, or other rights, go on with those."""
+        """Stop the tasks of revoked keys; principals with another key, or other rights, continue with those."""
         for task in tuple(self._running.values()):
             change = changes.get(id(task.principal))
             if change is not None and change.now is None:

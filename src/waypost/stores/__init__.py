@@ -1,1 +1,1 @@
-"""What outlives a request: the ports, and what is behind them."""
+"""Durable state: the ports and their engines."""

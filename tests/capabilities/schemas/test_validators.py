@@ -268,7 +268,7 @@ def test_what_a_recursive_union_evaluates_cannot_be_remembered() -> None:
     schema = {**MUTUAL_EXPRESSION, "allOf": [{"$ref": "#/$defs/And"}], "unevaluatedProperties": False}
 
     check_limits(schema)
-    with pytest.raises(DefinitionError, match="contains itself several times beside `unevaluated` keywords"):
+    with pytest.raises(DefinitionError, match="contains itself several times next to `unevaluated` keywords"):
         Validator(schema)
 
 

@@ -23,7 +23,7 @@ to_datetime: Cast = partial(msgspec.convert, type=datetime)
 
 
 class Member(NamedTuple):
-    """One declared name of an object; `cast` None delivers the value as it is, `fallback` None means no default."""
+    """One declared name of an object; `cast` None delivers the value unchanged, `fallback` None means no default."""
 
     name: str
     cast: Cast | None

@@ -1,4 +1,4 @@
-"""What checking a value against a schema may cost, found without unfolding the schema.
+"""The cost of checking a value against a schema, estimated without unfolding the schema.
 
 The cost of a subschema is the checks that one application of it causes along one path into a value. Subschemas that
 are applied to the same value add up; of those that are applied to different members only the most expensive one lies
@@ -93,7 +93,7 @@ def assess(graph: SchemaGraph) -> Cost:
 
 
 def _sort(graph: SchemaGraph) -> tuple[list[Schema], dict[int, Schema]]:
-    """Everything that is referred to, each after what it refers to, and what has to be cut for that to be possible."""
+    """All reference targets in dependency order, and the references to cut to make that possible."""
     definitions = graph.definitions()
     order: list[Schema] = []
     heads: dict[int, Schema] = {}

@@ -29,7 +29,7 @@ class _Shape(NamedTuple):
 
 
 def parse(spec: object) -> Fields:
-    """Turns a data form into its JSON Schema and cast plan, or says what is wrong with it."""
+    """Converts a data form to its JSON Schema and cast plan, or raises an error."""
     schema, cast = _record((), spec)
     assert cast is not None
     return Fields(schema, cast)

@@ -29,7 +29,7 @@ class Arguments(Protocol):
 
 
 class OpenForm:
-    """Takes any arguments as they come."""
+    """Accepts any arguments unchanged."""
 
     cast_plan = None
 
@@ -41,7 +41,7 @@ class OpenForm:
 
 
 class RawForm:
-    """A raw JSON Schema: arguments are validated and delivered as they came."""
+    """A raw JSON Schema: arguments are validated and delivered unchanged."""
 
     cast_plan = None
 

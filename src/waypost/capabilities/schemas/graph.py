@@ -37,7 +37,7 @@ _NOTED: Final = frozenset(
 )  # fmt: skip
 _OLD_DRAFTS: Final = ("draft-04", "draft-06", "draft-07")
 _DIALECTS: Final = ("https://json-schema.org/draft", "http://json-schema.org/draft")
-"""How the names of schemas begin that the engine knows by itself."""
+"""Prefix of the schemas that are built into the engine."""
 
 
 class SchemaGraph:
@@ -47,11 +47,11 @@ class SchemaGraph:
         self.root = root
         self.patterns: dict[str, PatternSize] = {}
         self.pointers: dict[int, str] = {}
-        """Where each subschema stands, by its identity."""
+        """The location of each subschema, by its identity."""
         self.applied: dict[int, list[tuple[str, Schema]]] = {}
         """What each subschema applies to a value or to what is in it, with the keywords, by its identity."""
         self.unresolved: str | None = None
-        """A reference that leads nowhere here; the engine may know better."""
+        """A reference that does not resolve here; the engine may resolve it."""
         self._count = self._pattern_size = 0
         self._anchors: dict[str, list[Schema]] = {}
         self._resources = [root]
@@ -74,16 +74,16 @@ class SchemaGraph:
 
     @property
     def ignores_siblings(self) -> bool:
-        """Whether nothing counts beside a `$ref`, as in the dialects up to draft 7."""
+        """Whether `$ref` disables its sibling keywords, as in the dialects up to draft 7."""
         return any(draft in str(self.root.get("$schema")) for draft in _OLD_DRAFTS)
 
     @property
     def is_one_resource(self) -> bool:
-        """Whether every reference is relative to the root, as no subschema has an `$id` of its own."""
+        """Whether every reference is relative to the root, because no subschema has an `$id`."""
         return len(self._resources) == 1
 
     def targets(self, schema: Schema) -> Sequence[Any]:
-        """What the references of a subschema lead to, each to one schema or flag unless there are several `$id`s."""
+        """The targets of a subschema's references, one schema or flag each unless there are several `$id`s."""
         if schema.keys().isdisjoint(REFERENCES):
             return ()
         written = [schema[keyword] for keyword in REFERENCES if keyword in schema]
@@ -95,7 +95,7 @@ class SchemaGraph:
         return {id(one): one for one in (self.root, *found)}
 
     def _collect(self, pointer: str, top: Schema) -> list[str]:
-        """Take in a schema with all that stands within it, and return its references."""
+        """Add a schema with all its subschemas, and return its references."""
         references: list[str] = []
         waiting = [(1, pointer, top)]
         while waiting:
@@ -180,7 +180,7 @@ def _is_dialect(resource: Schema) -> bool:
 
 
 def _pointed(resource: Any, pointer: str) -> list[Any]:
-    """What a JSON pointer leads to in a resource: one value or none."""
+    """The target of a JSON pointer in a resource: one value or none."""
     value = resource
     for part in pointer.split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")

@@ -1,4 +1,4 @@
-"""Limits on JSON Schemas and on the work of checking values, so that no input costs more than its size warrants.
+"""Limits on JSON Schemas and on the cost of checking values.
 
 The engine checks most values in a few hundred nanoseconds, but its worst cases multiply: references that double at
 every level, unions whose branches are all tried, patterns with many states, exact arithmetic on large numbers. What a
@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Final
 
 MAX_SCHEMA_BYTES: Final = 1024 * 1024
-"""The JSON text of a schema; compiling a long `enum` or `required` takes about 40 ns a byte."""
+"""Maximum size of the JSON text of a schema; compiling a long `enum` or `required` takes about 40 ns a byte."""
 
 MAX_DEPTH: Final = 64
-"""How many subschemas may stand within each other."""
+"""Maximum nesting of subschemas."""
 
 MAX_SUBSCHEMAS: Final = 4_000
 """Measuring and compiling takes up to 25 µs a subschema, on the event loop: at most 100 ms."""
@@ -22,7 +22,7 @@ MAX_LOOKUPS: Final = 100_000
 """References times embedded `$id`s, for a reference may lead into each of them."""
 
 MAX_PATTERNS: Final = 500
-"""Different patterns in one schema; each keeps a cache of its own once it is used."""
+"""Different patterns in one schema; each has its own cache once it is used."""
 
 MAX_PATTERN_SIZE: Final = 40_000
 """Positions in all patterns of a schema, see `PatternSize.units`: at most 80 ms to compile, and 10 MB."""

@@ -77,7 +77,7 @@ class _Group:
 
 @lru_cache(maxsize=512)
 def measure_pattern(pattern: str) -> PatternSize:
-    """Estimate a pattern from above; what is not understood counts as ordinary characters."""
+    """Estimate an upper bound of a pattern's size; unknown syntax counts as ordinary characters."""
     groups = [_Group()]
     at = 0
     while at < len(pattern):

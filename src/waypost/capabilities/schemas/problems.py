@@ -175,7 +175,7 @@ def _wrong_tags(branch: Sequence[Problem], path: Path) -> set[Any]:
 
 
 def from_engine(error: ValidationError) -> list[Problem]:
-    """The problems that an error of the engine stands for."""
+    """The problems in an error of the engine."""
     keyword, path, expected = error.kind.name, tuple(error.instance_path), error.kind.value
     if keyword == "required":
         return [Problem((*path, expected), "is required")]

@@ -28,7 +28,7 @@ _LEAVES: Final = (
 _CHECKS_PER_STEP: Final = 1_000
 """Keeps all steps together within the available processor time."""
 _MANY: Final = 16
-"""Items of which those that fit are passed over with the help of the engine."""
+"""Above this number of items the engine skips the valid ones."""
 _MAX_WHOLES: Final = 8
 _LOOKS_AT_CLOCK: Final = 64
 _UNEXPLAINED: Final = "does not fit its schema"

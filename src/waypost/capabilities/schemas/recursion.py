@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 _KEYWORD: Final = "waypost:recursion"
 DOCUMENT: Final = "urn:waypost:schema"
-"""What the engine knows the whole schema by when it is asked about a part."""
+"""The URI under which the engine knows the whole schema when it checks a part."""
 _NOT_APPLIED: Final = frozenset(("$schema", "$id", "id", "$defs", "definitions"))
 _CALL_CHECKS: Final = 500
-"""What it costs to be asked, with the memory for an answer."""
+"""The cost of one call from the engine, including the memory for the answer."""
 _MAX_DEPTH: Final = 200
 """Recursive subschemas within each other; each takes two of the 1,000 calls that Python nests."""
 
@@ -120,7 +120,7 @@ class RecursiveCheck:
 
 
 class _Recursion:
-    """The keyword that stands for a reference to a recursive subschema."""
+    """The keyword that replaces a reference to a recursive subschema."""
 
     def __init__(self, owner: ref[RecursiveCheck], index: int) -> None:
         self._owner = owner

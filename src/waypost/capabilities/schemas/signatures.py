@@ -31,7 +31,7 @@ _UNDESCRIBED = (TypeError, ValueError, NameError, AttributeError, RuntimeError)
 
 
 class TypedForm:
-    """Arguments read by msgspec; the JSON Schema is asked only to explain a refusal."""
+    """Arguments read by msgspec; the JSON Schema is used only to explain a refusal."""
 
     cast_plan = None
 
@@ -65,7 +65,7 @@ class TypedForm:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """The schema of a result; `wrapped` when the value stands under the key `result`."""
+    """The schema of a result; `wrapped` if the value is under the key `result`."""
 
     schema: dict[str, Any]
     wrapped: bool

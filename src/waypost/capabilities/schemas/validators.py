@@ -107,7 +107,7 @@ class _Compiled:
 
 _SHORT_BYTES: Final = 16 * 1024
 _MULTIPLYING: Final = (b'"$ref"', b'Ref"', b"attern", b"unevaluated")
-"""What stands in the text of every schema that may cost more than its size shows."""
+"""Keywords of schemas whose cost may exceed their size."""
 _encode = msgspec.json.Encoder().encode
 _shared: WeakValueDictionary[str, _Compiled] = WeakValueDictionary()
 _recent: deque[_Compiled] = deque(maxlen=32)
@@ -177,7 +177,9 @@ def _build(text: str, graph: SchemaGraph, cost: Cost) -> _Compiled:
         if graph.unresolved is not None:
             raise DefinitionError(f"invalid JSON Schema: the reference {clipped(graph.unresolved)} is not followed")
         if cost.is_multiplying and cost.loses_annotations:
-            raise DefinitionError("invalid JSON Schema: it contains itself several times beside `unevaluated` keywords")
+            raise DefinitionError(
+                "invalid JSON Schema: it contains itself several times next to `unevaluated` keywords"
+            )
         if cost.is_multiplying:
             engine = RecursiveCheck(graph, cost.heads, cost.per_head, build)
     except jsonschema_rs.ValidationError as error:
@@ -226,7 +228,7 @@ def _is_small(value: Any, most: int) -> bool:
 
 
 def _is_within(value: Any, places: int, characters: int) -> bool:
-    """Whether a value has at most so many parts, and so many characters in its strings and names."""
+    """Whether a value is within limits on its parts, and on the characters in its strings and names."""
     waiting = [value]
     while waiting:
         current = waiting.pop()
