@@ -1,4 +1,4 @@
-"""`waypost approvals`: what waits for people in a running hub, and what they decide."""
+"""`waypost approvals`: pending approvals of a running hub, and their decisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`waypost replay`: recorded instances against the workflow as it is now."""
+"""`waypost replay`: recorded instances against the current workflow."""
 
 from __future__ import annotations
 

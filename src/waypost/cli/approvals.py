@@ -43,12 +43,12 @@ def _decide(verb: str, description: str) -> Command:
 
 
 COMMAND: Final = Group(
-    "Decide what waits for people in a running hub.",
+    "List and decide pending approvals of a running hub.",
     "waypost approvals approve ap_... --reason 'looks good'",
     {
         "list": list_command(
             "approvals",
-            "List what waits for people, the oldest first.",
+            "List pending approvals, the oldest first.",
             "waypost approvals list --json",
             {
                 "ID": "id",

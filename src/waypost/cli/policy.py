@@ -40,7 +40,7 @@ COMMAND: Final = Group(
         ),
         "test": hub_command(
             test,
-            "Say what would be decided about a call, without running anything.",
+            "Show the decision about a call, without running anything.",
             "waypost policy test --principal ci --capability deploy",
             Argument("--principal", required=True, metavar="ID", help="the principal that calls, such as anonymous"),
             Argument("--capability", required=True, metavar="NAME", help="a tool, a prompt or the URI of a resource"),

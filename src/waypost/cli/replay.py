@@ -1,4 +1,4 @@
-"""`waypost replay`: check the history of a workflow instance against the workflow as it is now."""
+"""`waypost replay`: check the history of a workflow instance against the current workflow."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _format(judged: Replay) -> list[str]:
 
 COMMAND: Final = Command(
     run,
-    "Check the history of a workflow instance against the workflow as it is now, and report refused commits.",
+    "Check the history of a workflow instance against the current workflow, and report refused commits.",
     "waypost replay waypost.yaml --file history.json",
     Argument("config", metavar="CONFIG", help="the configuration file"),
     OneOf(

@@ -77,7 +77,7 @@ async def _is_refused(worker: Worker) -> bool:
 _URL: Final = f"ws://{DEFAULT_HOST}:{DEFAULT_WORKER_PORT}"
 COMMAND: Final = Command(
     run,
-    "Keep skills and prompts for an engine that has no registry of its own, in its state.",
+    "Run the registry of skills and prompts as a worker of an engine that has none.",
     "waypost skills-worker --url ws://127.0.0.1:49134 --config config.yaml",
     Argument(
         "--config", type=Path, default=Path("./config.yaml"), metavar="PATH", help="settings (default: ./config.yaml)"
