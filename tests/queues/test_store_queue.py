@@ -24,7 +24,7 @@ async def test_what_was_given_up_says_why(place: Place, caplog: pytest.LogCaptur
         assert {job.status for job in jobs.values()} == {GIVEN_UP}
         assert jobs["by hand"].reason == "it cannot be done"
         assert jobs["by trying"].reason == "it failed"
-        assert "silent" in jobs["in silence"].reason
+        assert "expired" in jobs["in silence"].reason
         assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
             "the job in silence was given up: it was taken 1 times"
         ]
