@@ -24,7 +24,18 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from waypost.capabilities.schemas.validators import Validator
 from waypost.errors import DefinitionError
-from waypost.workflows.scope import GUARD_ROOTS, LONGEST, MISSING, Path, Scope, Unreadable, quote, scan_path, scan_text
+from waypost.workflows.scope import (
+    GUARD_ROOTS,
+    LONGEST,
+    MISSING,
+    Path,
+    Scope,
+    Unreadable,
+    is_number,
+    quote,
+    scan_path,
+    scan_text,
+)
 
 DEEPEST: Final = 64
 """How deep parentheses, negations and lists may be nested."""
@@ -389,11 +400,7 @@ def equal(left: Any, right: Any) -> bool:
 def _compare_ordered(compare: Relation, left: Any, right: Any) -> bool:
     if type(left) is str:
         return type(right) is str and compare(left, right)
-    return _is_number(left) and _is_number(right) and compare(left, right)
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) is int or type(value) is float
+    return is_number(left) and is_number(right) and compare(left, right)
 
 
 def _contains(left: Any, right: Any) -> bool:
@@ -420,7 +427,7 @@ def _compile_node(node: Node) -> _Part:
     match node:
         case And(nodes):
             parts = tuple(_compile_node(part) for part in nodes)
-            return _Part(node, _all([part.holds for part in parts]), parts)
+            return _Part(node, all_of([part.holds for part in parts]), parts)
         case Or(nodes):
             parts = tuple(_compile_node(part) for part in nodes)
             return _Part(node, _any([part.holds for part in parts]), parts)
@@ -435,7 +442,10 @@ def _compile_node(node: Node) -> _Part:
             return _Part(node, _is_identical(node.get, True))
 
 
-def _all(tests: list[Test]) -> Test:
+def all_of(tests: list[Test]) -> Test:
+    """Whether all tests hold."""
+    if len(tests) == 1:
+        return tests[0]
     if len(tests) == 2:
         first, second = tests
         return lambda scope: first(scope) and second(scope)

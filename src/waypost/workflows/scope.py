@@ -342,13 +342,14 @@ def _compile_operands(
         raise DefinitionError(f"{name} needs a list of {'values' if count is None else f'{count} numbers or paths'}")
     for operand in given if count is not None else ():
         is_operator = isinstance(operand, dict) and len(operand) == 1 and next(iter(operand)) in _OPERATORS
-        usable = operand is None or _is_number(operand) or is_operator
+        usable = operand is None or is_number(operand) or is_operator
         if not usable and not (isinstance(operand, str) and is_path(operand)):
             raise DefinitionError(f"{name} needs numbers or paths, not {json.dumps(operand, default=str)[:100]}")
     return [_compile_value(operand, roots, paths, depth + 1) for operand in given]
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether a value is a JSON number; to Python, booleans are integers."""
     return type(value) is int or type(value) is float
 
 
@@ -367,7 +368,7 @@ def _text(value: Any) -> str:
 def _compute(compute: Arithmetic, left: Read, right: Read) -> Read:
     def read(scope: Scope) -> Any:
         one, other = _to_number(left(scope)), _to_number(right(scope))
-        if not _is_number(one) or not _is_number(other):
+        if not is_number(one) or not is_number(other):
             return None
         try:
             return _to_json_number(compute(one, other))

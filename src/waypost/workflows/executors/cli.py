@@ -82,9 +82,9 @@ class Program:
         words = [
             *first,
             *usual,
-            *(_text(fill_required(template, written, run.scope)) for written, template in self._words),
+            *(to_text(fill_required(template, written, run.scope)) for written, template in self._words),
         ]
-        read = b"" if self._stdin is None else _text(fill_required(self._stdin, model.stdin, run.scope)).encode()
+        read = b"" if self._stdin is None else to_text(fill_required(self._stdin, model.stdin, run.scope)).encode()
         if any("\0" in text for text in (*words, *variables, *variables.values(), str(directory))):
             raise ExecutorFailed("An argument or variable of the program contains NUL.")
         name = Path(first[-1]).name
@@ -124,7 +124,8 @@ class Program:
         return output | {"truncated": True} if ended.truncated else output
 
 
-def _text(value: Any) -> str:
+def to_text(value: Any) -> str:
+    """A value as text: a text as it is, anything else as JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 

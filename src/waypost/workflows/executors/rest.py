@@ -13,7 +13,7 @@ from msgspec import Meta
 from waypost.config.models import Name, RestConnection
 from waypost.errors import ExecutorFailed, class_of_status
 from waypost.redaction import redacted, secrets_of, without
-from waypost.workflows.executors.cli import OutputLimit
+from waypost.workflows.executors.cli import OutputLimit, to_text
 from waypost.workflows.executors.kind import NO_TIMEOUT_S, Builder, ExecutorFields, ExecutorKind, Run, fill_required
 from waypost.workflows.scope import Scope, compile_template
 
@@ -103,10 +103,10 @@ class RestExecutor:
         for name, value in self._query.fill(scope).items():
             for item in value if isinstance(value, list) else [value]:
                 if item is not None:
-                    yield name, _text(item)
+                    yield name, to_text(item)
 
     def _build_headers(self, connection: RestConnection, run: Run, has_body: bool) -> dict[str, str]:
-        own = {name: _text(value) for name, value in self._headers.fill(run.scope).items() if value is not None}
+        own = {name: to_text(value) for name, value in self._headers.fill(run.scope).items() if value is not None}
         content = {"Content-Type": "application/json"} if has_body else {}
         last: dict[str, tuple[str, str]] = {}
         for headers in (content, connection.headers, own, {"Idempotency-Key": run.key}):
@@ -125,11 +125,7 @@ def _segment(name: str, scope: Scope) -> str:
         raise ExecutorFailed(f"There is no {name} for the path.")
     if value == "" or isinstance(value, (dict, list)):
         raise ExecutorFailed(f"The {name} for the path is not a text or number, or it is empty.")
-    return _text(value)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return to_text(value)
 
 
 def _content_type(fetched: EgressResponse) -> str:

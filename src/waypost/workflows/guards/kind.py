@@ -16,7 +16,7 @@ from waypost.capabilities.principals import Principal
 from waypost.errors import DefinitionError
 from waypost.kinds import GUARDS, GuardModel
 from waypost.redaction import HIDDEN, is_secret_name
-from waypost.workflows.expressions import Compare, Expression, Literal
+from waypost.workflows.expressions import Compare, Expression, Literal, all_of
 from waypost.workflows.scope import GUARD_ROOTS, MISSING, Path, Scope, quote
 
 MAX_DEPTH: Final = 64
@@ -208,17 +208,7 @@ def kind_of(guard: GuardModel) -> GuardKind[Any]:
 
 def all_hold(guards: Sequence[CompiledGuard]) -> Test:
     """Whether all guards hold."""
-    tests = [guard.holds for guard in guards]
-    if len(tests) == 1:
-        return tests[0]
-
-    def holds(scope: Scope) -> bool:
-        for test in tests:  # noqa: SIM110 - a generator costs more than the tests
-            if not test(scope):
-                return False
-        return True
-
-    return holds
+    return all_of([guard.holds for guard in guards])
 
 
 def expressions_of(guards: Iterable[CompiledGuard]) -> tuple[Expression, ...]:
