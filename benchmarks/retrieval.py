@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from waypost.search.documents import Document, Ranking
-from waypost.search.embeddings import Embeddings, installed
+from waypost.search.embeddings import Embeddings, is_installed
 from waypost.search.index import SearchIndex
 
 OWN = Path(__file__).parent / "retrieval_sets"
@@ -105,7 +105,7 @@ def _lines(file: Path, kind: type[Any]) -> list[Any]:
 def rankers(tools: list[Tool]) -> dict[str, Ranker]:
     """Every contender, with these tools in its index."""
     found = {"weighted": _waypost(tools, "weighted"), "hybrid words": _waypost(tools, "hybrid")}
-    if installed():
+    if is_installed():
         found["hybrid"] = _waypost(tools, "hybrid", Embeddings())
     fastmcp = _fastmcp(tools)
     return found if fastmcp is None else {"fastmcp bm25": fastmcp, **found}

@@ -10,7 +10,7 @@ import msgspec
 from benchmarks.harness import environment
 from benchmarks.report import SUBJECT, Key, Report, Settings, Target
 from benchmarks.searching import Answer
-from waypost.search.embeddings import installed
+from waypost.search.embeddings import is_installed
 
 LIMITS = {1_000: 1.0, 10_000: 1.5, 100_000: 2.0}
 """Milliseconds that half of the queries by keywords may take."""
@@ -27,7 +27,7 @@ def run(settings: Settings) -> Report:
         for count in counts:
             _keywords(report, count)
         _sentences(report, "words alone")
-        if installed():
+        if is_installed():
             _sentences(report, "with embeddings", "--embeddings")
     report.notes.append("p50 is of terms that were asked for before; `cold` of the first time each query is asked")
     report.targets = [

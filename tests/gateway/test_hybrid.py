@@ -11,12 +11,12 @@ import pytest
 
 from tests.gateway.corpora import documents
 from waypost.search import embeddings as embedding
-from waypost.search.bm25 import sentences
+from waypost.search.bm25 import split_sentences
 from waypost.search.documents import Document
-from waypost.search.embeddings import Embeddings, installed
+from waypost.search.embeddings import Embeddings, is_installed
 from waypost.search.index import SearchIndex
 
-with_embeddings = pytest.mark.skipif(not installed(), reason="needs waypost[embeddings]")
+with_embeddings = pytest.mark.skipif(not is_installed(), reason="needs waypost[embeddings]")
 TOOLS = [
     Document("calendar.createEvent", description="Put a meeting into the calendar.", parameters=("attendees", "start")),
     Document("mail.send_message", description="Send an e-mail to somebody.", parameters=("recipient", "subject")),
@@ -108,13 +108,13 @@ def test_an_index_that_was_changed_answers_like_one_that_was_built() -> None:
     ],
 )
 def test_a_query_is_taken_sentence_by_sentence(query: str, count: int) -> None:
-    assert len(sentences(query)) == count
+    assert len(split_sentences(query)) == count
 
 
 def test_a_long_run_of_dots_takes_no_time() -> None:
     query = "send a message soon" + "." * 50_000
     began = thread_time()
-    assert sentences(query) == [query]
+    assert split_sentences(query) == [query]
     assert thread_time() - began < 0.5
 
 
@@ -148,10 +148,10 @@ def test_embeddings_are_loaded_without_the_network(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     embeddings = Embeddings()
-    embeddings.put(0, TOOLS[0])
+    embeddings.add(0, TOOLS[0])
     embeddings.wait(30)
 
-    compared = embeddings.compared(["a meeting"])
+    compared = embeddings.embed(["a meeting"])
     assert compared is not None
     assert compared.queries.shape == (2, embedding.DIMENSIONS)
     embeddings.close()

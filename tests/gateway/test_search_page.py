@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 from tests.docs.pages import DOCS, blocks
-from waypost.search.documents import DEFAULT_LIMIT, MOST, WEIGHTS, Document
-from waypost.search.hybrid import MOST_KEYWORDS
-from waypost.search.index import SearchIndex
+from waypost.search.documents import DEFAULT_LIMIT, MAX_RESULTS, WEIGHTS, Document
+from waypost.search.index import MAX_KEYWORDS, SearchIndex
 
 PAGE = DOCS / "search.md"
 EXAMPLE = msgspec.json.decode(
@@ -34,5 +33,5 @@ def test_the_page_has_the_weights_of_the_fields() -> None:
 
 
 def test_the_page_has_the_limits() -> None:
-    assert f"(by default {DEFAULT_LIMIT}, from 1 to {MOST})" in " ".join(PAGE.read_text().split())
-    assert MOST_KEYWORDS == 3
+    assert f"(by default {DEFAULT_LIMIT}, from 1 to {MAX_RESULTS})" in " ".join(PAGE.read_text().split())
+    assert MAX_KEYWORDS == 3

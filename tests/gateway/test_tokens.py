@@ -26,7 +26,7 @@ def test_tokens_are_merged_in_the_order_of_their_numbers() -> None:
     assert Tokens(vocabulary).of("acca b") == [5, 7, 1, 0]
 
 
-@pytest.mark.skipif(not embeddings.installed(), reason="needs waypost[embeddings]")
+@pytest.mark.skipif(not embeddings.is_installed(), reason="needs waypost[embeddings]")
 @pytest.mark.parametrize("text", TEXTS)
 def test_tokens_are_the_same_as_those_of_the_library(text: str) -> None:
     tokenizers = pytest.importorskip("tokenizers")

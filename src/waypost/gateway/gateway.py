@@ -15,7 +15,7 @@ from waypost.gateway.tools import TO_HOME, ReadAt, Reading, gateway_tools
 from waypost.policy.guard import PolicyGuard
 from waypost.runtime.component import Change, Component
 from waypost.search.documents import Ranking
-from waypost.search.embeddings import Embeddings, installed
+from waypost.search.embeddings import Embeddings, is_installed
 from waypost.search.index import SearchIndex
 from waypost.settings import Settings
 from waypost.workflows.workflows import Workflows
@@ -92,7 +92,7 @@ class _Ranked(Change):
 
 
 def _index(ranking: Ranking) -> SearchIndex:
-    return SearchIndex(ranking, Embeddings() if ranking != "weighted" and installed() else None)
+    return SearchIndex(ranking, Embeddings() if ranking != "weighted" and is_installed() else None)
 
 
 def _is_ours(row: Capability) -> bool:

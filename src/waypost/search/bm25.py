@@ -14,15 +14,18 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
 from math import log
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from waypost.search.documents import Document
 from waypost.search.words import stems
 
-_MOST_SENTENCES: Final = 8
-_LEAST_OF_A_SENTENCE: Final = 3
-MOST_VISITED: Final = 3000
-"""Postings that one query may look at, one at a time: the commonest words are left out when there are more."""
+if TYPE_CHECKING:
+    from waypost.search.signals import Query, Scores
+
+_MAX_SENTENCES: Final = 8
+_MIN_STEMS: Final = 3
+MAX_VISITED: Final = 3000
+"""Postings that one query may visit, one at a time: the commonest words are left out when there are more."""
 
 _SATURATION: Final = 1.6
 SENTENCES_WEIGHT: Final = 0.5
@@ -101,8 +104,8 @@ class Bm25:
                 del self._postings[stem]
         self._count -= 1
 
-    def matches(self, parts: list[str], most: int = MOST_VISITED) -> list[list[Match]]:
-        """What each sentence finds: the rarest of its stems, so that no more postings than this are looked at."""
+    def matches(self, parts: list[str], most: int = MAX_VISITED) -> list[list[Match]]:
+        """The matches of each sentence, by its rarest stems: at most `most` postings are visited."""
         wanted = [set(stems(part)) for part in parts]
         known = self._affordable(set().union(*wanted), most)
         counted: set[str] = set()
@@ -112,6 +115,14 @@ class Bm25:
             found.append([self._match(stem, stem not in counted) for stem in sorted(part & known)])
             counted |= part
         return found
+
+    def score(self, query: Query, scores: Scores) -> Scores:
+        """Score documents by the words that they share with the query."""
+        if query.vectors is None:
+            return sum_scores(self.matches(query.sentences))
+        from waypost.search import fusion  # which loads numpy
+
+        return fusion.score_words(self.matches(query.sentences, fusion.MAX_VISITED), query.size)
 
     def _affordable(self, wanted: set[str], most: int) -> set[str]:
         found = sorted((len(self._postings[stem].slots), stem) for stem in wanted if stem in self._postings)
@@ -130,7 +141,7 @@ class Bm25:
         return Match(log(1 + (self._count - count + 0.5) / (count + 0.5)), postings.slots, postings.worth, first)
 
 
-def scores(found: list[list[Match]]) -> dict[int, float]:
+def sum_scores(found: list[list[Match]]) -> dict[int, float]:
     """What each document is worth: all that matches, and half as much again what is best for one sentence."""
     total: dict[int, float] = {}
     best: dict[int, float] = {}
@@ -149,11 +160,11 @@ def scores(found: list[list[Match]]) -> dict[int, float]:
     return {slot: score * scale + best[slot] for slot, score in total.items()}
 
 
-def sentences(query: str) -> list[str]:
+def split_sentences(query: str) -> list[str]:
     """The sentences of a query that say something; the query itself when there are not several."""
     parts = _SENTENCE_END.split(query)
-    saying = [part for part in parts if len(stems(part)) >= _LEAST_OF_A_SENTENCE]
-    return saying[:_MOST_SENTENCES] if len(saying) > 1 else [query]
+    saying = [part for part in parts if len(stems(part)) >= _MIN_STEMS]
+    return saying[:_MAX_SENTENCES] if len(saying) > 1 else [query]
 
 
 def _frequencies(document: Document) -> dict[str, float]:

@@ -11,7 +11,7 @@ Ranked: TypeAlias = Literal["weighted", "hybrid"]
 Texts: TypeAlias = tuple[str, str, str, str, str, str]
 
 DEFAULT_LIMIT: Final = 10
-MOST: Final = 100
+MAX_RESULTS: Final = 100
 
 
 class Document(msgspec.Struct, frozen=True, gc=False):

@@ -25,7 +25,7 @@ from waypost.search.documents import Document
 from waypost.search.words import parts
 
 _SPACE: Final = "\N{LOWER ONE EIGHTH BLOCK}"
-_LONGEST_WORD: Final = 48
+_MAX_WORD_CHARACTERS: Final = 48
 
 
 class Tokens:
@@ -40,8 +40,8 @@ class Tokens:
         found: list[int] = []
         for word in text.split():
             # Merging takes the square of a word's length; nothing that long is a word.
-            for start in range(0, len(word), _LONGEST_WORD):
-                found.extend(self._of_word(_SPACE + word[start : start + _LONGEST_WORD]))
+            for start in range(0, len(word), _MAX_WORD_CHARACTERS):
+                found.extend(self._of_word(_SPACE + word[start : start + _MAX_WORD_CHARACTERS]))
         return found
 
     def _merged(self, word: str) -> tuple[int, ...]:
@@ -68,7 +68,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Vectors = NDArray[np.float32]
+    from waypost.search.signals import Query, Scores
+
+    Matrix = NDArray[np.float32]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -80,10 +82,10 @@ _WEIGHTS: Final = "weights/l2_supercat_256.safetensors"
 _TOKENIZER: Final = "tokenizers/l2_supercat_tokenizer_config.json"
 _BATCH: Final = 256
 _BATCHES: Final = 8
-_LONGEST: Final = 2000
+_MAX_TEXT_CHARACTERS: Final = 2000
 
 
-def installed() -> bool:
+def is_installed() -> bool:
     """Whether the extra `embeddings` is there."""
     return all(find_spec(module) is not None for module in MODULES)
 
@@ -127,7 +129,7 @@ class _Model:
             import numpy as np
 
         # Here rather than in the first search that needs it.
-        import_module("waypost.search.hybrid")
+        import_module("waypost.search.fusion")
         spec = find_spec(PACKAGE)
         assert spec is not None
         assert spec.submodule_search_locations
@@ -147,19 +149,19 @@ class _Model:
         # The model was trained so that the first dimensions say most.
         return self.np.array(weights[:, :DIMENSIONS])
 
-    def sums(self, texts: Sequence[str]) -> Vectors:
+    def sums(self, texts: Sequence[str]) -> Matrix:
         """For each text, the sum of the vectors of its tokens."""
         np = self.np
-        made: Vectors = np.zeros((len(texts), DIMENSIONS), np.float32)
+        made: Matrix = np.zeros((len(texts), DIMENSIONS), np.float32)
         for row, text in enumerate(texts):
-            made[row] = self._weights[self._tokens.of(text[:_LONGEST])].sum(axis=0, dtype=np.float32)
+            made[row] = self._weights[self._tokens.of(text[:_MAX_TEXT_CHARACTERS])].sum(axis=0, dtype=np.float32)
         return made
 
-    def unit(self, vectors: Vectors) -> Vectors:
+    def unit(self, vectors: Matrix) -> Matrix:
         """The same directions, all of length one."""
         np = self.np
-        lengths: Vectors = np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
-        scaled: Vectors = vectors / np.maximum(lengths, np.float32(1e-9))
+        lengths: Matrix = np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
+        scaled: Matrix = vectors / np.maximum(lengths, np.float32(1e-9))
         return scaled
 
 
@@ -169,11 +171,11 @@ class _Wanted(NamedTuple):
     text: str
 
 
-class Compared(NamedTuple):
-    """Vectors of documents, and of the sentences to find them by."""
+class Vectors(NamedTuple):
+    """Matrix of documents, and of the sentences to find them by."""
 
-    documents: Vectors
-    queries: Vectors
+    documents: Matrix
+    queries: Matrix
 
 
 def _thread() -> ThreadPoolExecutor:
@@ -191,18 +193,18 @@ class Embeddings:
         self._last_ticket = 0
         self._highest = 0
         self._failed = False
-        self._made: deque[tuple[list[_Wanted], Future[Vectors]]] = deque()
-        self._matrix: Vectors | None = None
+        self._made: deque[tuple[list[_Wanted], Future[Matrix]]] = deque()
+        self._matrix: Matrix | None = None
 
-    def put(self, slot: int, document: Document) -> None:
-        """Have a vector made for a document, in place of the one its slot had."""
+    def add(self, slot: int, document: Document) -> None:
+        """Have a vector made for a document, which may follow another in its slot."""
         self._last_ticket += 1
         self._tickets[slot] = self._last_ticket
         self._highest = max(self._highest, slot)
         self._wanted[slot] = _Wanted(slot, self._last_ticket, _text(document))
 
-    def drop(self, slot: int) -> None:
-        """Forget a document."""
+    def remove(self, slot: int, document: Document) -> None:
+        """Remove the vector of a document."""
         del self._tickets[slot]
         self._wanted.pop(slot, None)
         if self._matrix is not None and slot < len(self._matrix):
@@ -252,7 +254,7 @@ class Embeddings:
     def _is_due(self, wanted: _Wanted) -> bool:
         return self._tickets.get(wanted.slot) == wanted.ticket
 
-    def compared(self, sentences: Sequence[str]) -> Compared | None:
+    def embed(self, sentences: Sequence[str]) -> Vectors | None:
         """The vectors of documents by their slots, and those of the sentences: of all together first, then of each.
 
         None before the model is loaded, which this starts.
@@ -264,7 +266,15 @@ class Embeddings:
         if self._matrix is None:
             return None
         sums = model.sums(sentences)
-        return Compared(self._matrix, model.unit(model.np.vstack([sums.sum(axis=0), sums])))
+        return Vectors(self._matrix, model.unit(model.np.vstack([sums.sum(axis=0), sums])))
+
+    def score(self, query: Query, scores: Scores) -> Scores:
+        """Add how similar documents are to the query in meaning."""
+        if query.vectors is None or isinstance(scores, dict):
+            return scores
+        from waypost.search import fusion
+
+        return fusion.add_meaning(scores, query.vectors)
 
     def _take(self, model: _Model, most: int) -> None:
         """Put vectors that are finished into the matrix, so many batches at most."""
@@ -275,16 +285,16 @@ class Embeddings:
             self._matrix = self._large_enough(model.np)
             self._matrix[[batch[row].slot for row in rows]] = made.result()[rows]
 
-    def _large_enough(self, np: ModuleType) -> Vectors:
+    def _large_enough(self, np: ModuleType) -> Matrix:
         if self._matrix is not None and len(self._matrix) > self._highest:
             return self._matrix
-        larger: Vectors = np.zeros((self._highest + 1 + self._highest // 4, DIMENSIONS), np.float32)
+        larger: Matrix = np.zeros((self._highest + 1 + self._highest // 4, DIMENSIONS), np.float32)
         if self._matrix is not None:
             larger[: len(self._matrix)] = self._matrix
         return larger
 
 
-def _vectors(loading: Future[_Model], texts: list[str]) -> Vectors:
+def _vectors(loading: Future[_Model], texts: list[str]) -> Matrix:
     model = loading.result()
     return model.unit(model.sums(texts))
 

@@ -1,4 +1,4 @@
-"""Words and meaning together, for all documents at once; imported when embeddings, and numpy with them, are loaded."""
+"""Scores of all documents at once, as arrays; imported when embeddings, and numpy with them, are loaded."""
 
 from __future__ import annotations
 
@@ -8,38 +8,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waypost.search.bm25 import SENTENCES_WEIGHT, Match
-from waypost.search.embeddings import Compared
+from waypost.search.embeddings import Vectors
 
 Numbers: TypeAlias = NDArray[np.float64]
 
-MOST_VISITED: Final = 50_000
+MAX_VISITED: Final = 50_000
 _MEANING: Final = 0.6
-_LIKE: Final = 0.15
-"""How similar a document must be that shares no word with the query."""
+_MIN_SIMILARITY: Final = 0.15
+"""How similar a document must be that no other signal found."""
 
-_ALL_AT_ONCE: Final = 20_000
-_FOUND: Final = 2000
-"""In a larger catalog, what this many mean is compared, those that were found best by their words."""
+_MAX_COMPARED_ALL: Final = 20_000
+_MAX_COMPARED: Final = 2000
+"""In a larger catalog only these many documents are compared, the best by the signals before."""
 
 
-def fused(found: list[list[Match]], compared: Compared, size: int) -> Numbers:
-    """What each document is worth: by its words as `bm25.scores` says, and by what it means."""
-    scores = _by_words(found, size)
-    documents = compared.documents[:size]
-    if len(documents) <= _ALL_AT_ONCE:
-        meaning = _by_meaning(documents, compared)
+def add_meaning(scores: Numbers, vectors: Vectors) -> Numbers:
+    """Add how similar documents are in meaning, in place."""
+    documents = vectors.documents[: len(scores)]
+    if len(documents) <= _MAX_COMPARED_ALL:
+        meaning = _compare(documents, vectors)
         part = scores[: len(documents)]
-        part += _MEANING * np.where((part > 0) | (meaning >= _LIKE), meaning, 0.0)
+        part += _MEANING * np.where((part > 0) | (meaning >= _MIN_SIMILARITY), meaning, 0.0)
         return scores
     slots = np.flatnonzero(scores[: len(documents)])
-    if len(slots) > _FOUND:
-        slots = slots[np.argpartition(scores[slots], -_FOUND)[-_FOUND:]]
-    scores[slots] += _MEANING * _by_meaning(documents[slots], compared)
+    if len(slots) > _MAX_COMPARED:
+        slots = slots[np.argpartition(scores[slots], -_MAX_COMPARED)[-_MAX_COMPARED:]]
+    scores[slots] += _MEANING * _compare(documents[slots], vectors)
     return scores
 
 
-def best(scores: Numbers, members: bytes, most: int) -> dict[int, float]:
-    """The best documents of a set, as many as this and those that are equal to the last."""
+def find_best(scores: Numbers, members: bytes, most: int) -> dict[int, float]:
+    """The best documents of a set, `most` and those that are equal to the last."""
     size = len(scores)
     within = np.unpackbits(np.frombuffer(members, np.uint8), count=size, bitorder="little")
     scores = scores * within
@@ -48,7 +47,8 @@ def best(scores: Numbers, members: bytes, most: int) -> dict[int, float]:
     return dict(zip(slots.tolist(), scores[slots].tolist(), strict=True))
 
 
-def _by_words(found: list[list[Match]], size: int) -> Numbers:
+def score_words(found: list[list[Match]], size: int) -> Numbers:
+    """What documents are worth by their words, like `bm25.sum_scores`."""
     total: Numbers = np.zeros(size)
     best: Numbers = np.zeros(size)
     for matches in found:
@@ -63,9 +63,9 @@ def _by_words(found: list[list[Match]], size: int) -> Numbers:
     return total / (total.max(initial=0.0) or 1.0) + best
 
 
-def _by_meaning(documents: NDArray[np.float32], compared: Compared) -> Numbers:
+def _compare(documents: NDArray[np.float32], vectors: Vectors) -> Numbers:
     """How similar documents are to the whole query, and to its most similar sentence: the mean of both."""
-    similar = documents @ compared.queries.T
-    # Equal documents are to be equal whatever row they are in, which the last digits are not.
+    similar = documents @ vectors.queries.T
+    # The last digits of a product depend on the row, but equal documents must have equal scores.
     rounded: Numbers = np.round((similar[:, 0] + similar.max(axis=1)) / 2, 5).astype(np.float64)
     return np.maximum(rounded, 0.0)

@@ -6,13 +6,16 @@ from heapq import nlargest
 from itertools import islice
 from typing import Final
 
-from waypost.search.documents import DEFAULT_LIMIT, MOST, Document, Found, Hit, Ranking
+from waypost.search.documents import DEFAULT_LIMIT, MAX_RESULTS, Document, Found, Hit, Ranking
 from waypost.search.embeddings import Embeddings
-from waypost.search.hybrid import Hybrid, chosen
+from waypost.search.signals import Hybrid
 from waypost.search.slots import Bitmap, Slots
 from waypost.search.weighted import Allowed, Weighted
 from waypost.search.words import runs
 from waypost.suggestions import MAX_CANDIDATES, MAX_COMPARED_CHARACTERS, find_nearest
+
+MAX_KEYWORDS: Final = 3
+"""With the ranking `auto`, a query of more terms is taken for a sentence."""
 
 MAX_QUERY_CHARACTERS: Final = 4000
 """Further characters of a query are ignored."""
@@ -56,13 +59,12 @@ class SearchIndex:
         slot = self._slots.take(document.id)
         self._documents[document.id] = document
         self._weighted.add(slot, document.fields)
-        self._hybrid.words.add(slot, document)
+        for signal in self._hybrid.signals:
+            signal.add(slot, document)
         self._everything.append(slot)
         if document.kind not in self._kinds:
             self._kinds[document.kind] = Bitmap()
         self._kinds[document.kind].append(slot)
-        if self._embeddings is not None:
-            self._embeddings.put(slot, document)
 
     def remove(self, id: str) -> bool:
         """Forget a document; false when there is none with that id."""
@@ -71,11 +73,10 @@ class SearchIndex:
             return False
         slot = self._slots.release(id)
         self._weighted.remove(slot, document.fields)
-        self._hybrid.words.remove(slot, document)
+        for signal in self._hybrid.signals:
+            signal.remove(slot, document)
         self._everything.remove(slot)
         self._kinds[document.kind].remove(slot)
-        if self._embeddings is not None:
-            self._embeddings.drop(slot)
         return True
 
     def search(
@@ -91,13 +92,14 @@ class SearchIndex:
         A query without terms lists everything with a score of 1.0. The limit is held between 1 and 100. A hybrid
         ranking that finds nothing, as when every word is misspelt, gives way to the weighted one.
         """
-        limit = max(1, min(limit, MOST))
+        limit = max(1, min(limit, MAX_RESULTS))
         within = self._within(kind)
         query = query[:MAX_QUERY_CHARACTERS]
         terms = _terms(query)
         if not terms:
             return Found("weighted", self._listed(within, limit, allowed))
-        if chosen(ranking or self.ranking, terms) == "hybrid":
+        ranking = ranking or self.ranking
+        if ranking == "hybrid" or (ranking == "auto" and len(terms) > MAX_KEYWORDS):
             hits = self._hybrid.top(query, limit, within, allowed)
             if hits:
                 return Found("hybrid", hits)

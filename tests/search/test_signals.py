@@ -1,0 +1,76 @@
+"""A signal of the hybrid ranking is one class and one row of a table, also from outside the package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from waypost.search.documents import Document
+from waypost.search.embeddings import Embeddings, is_installed
+from waypost.search.index import SearchIndex
+from waypost.search.signals import SIGNALS, Query, Scores, raise_scores
+
+QUERY = "please order a large pizza for tonight"
+
+
+class Favourites:
+    """A toy signal: documents with the tag `favourite` are worth more."""
+
+    def __init__(self) -> None:
+        self.slots: set[int] = set()
+
+    def add(self, slot: int, document: Document) -> None:
+        if "favourite" in document.tags:
+            self.slots.add(slot)
+
+    def remove(self, slot: int, document: Document) -> None:
+        self.slots.discard(slot)
+
+    def score(self, query: Query, scores: Scores) -> Scores:
+        return raise_scores(scores, dict.fromkeys(self.slots, 5.0))
+
+
+@pytest.fixture
+def favourites(monkeypatch: pytest.MonkeyPatch) -> Iterator[Favourites]:
+    signal = Favourites()
+    monkeypatch.setitem(SIGNALS, "favourites", lambda _: signal)
+    yield signal
+
+
+@pytest.fixture(
+    params=[None, pytest.param(True, marks=pytest.mark.skipif(not is_installed(), reason="needs waypost[embeddings]"))],
+    ids=["words", "meaning"],
+)
+def index(request: pytest.FixtureRequest, favourites: Favourites) -> Iterator[SearchIndex]:
+    embeddings = Embeddings() if request.param else None
+    index = SearchIndex("hybrid", embeddings)
+    index.add(Document("shop1.order_pizza", description="Order a pizza."))
+    index.add(Document("shop2.order_pizza", description="Order a pizza.", tags=("favourite",)))
+    if embeddings is not None:
+        embeddings.wait(30)
+    yield index
+    index.close()
+
+
+def test_a_signal_from_outside_ranks_documents_with_the_others(index: SearchIndex) -> None:
+    found = index.search(QUERY)
+    assert found.ranking == "hybrid"
+    assert [hit.id for hit in found.results] == ["shop2.order_pizza", "shop1.order_pizza"]
+    assert found.results[0].score > 5.0 > found.results[1].score > 0.0
+
+
+def test_a_signal_is_kept_up_to_date_like_the_others(index: SearchIndex, favourites: Favourites) -> None:
+    index.remove("shop2.order_pizza")
+    assert favourites.slots == set()
+    index.add(Document("shop1.order_pizza", description="Order a pizza.", tags=("favourite",)))
+    assert [hit.id for hit in index.search(QUERY).results] == ["shop1.order_pizza"]
+    assert index.search(QUERY).results[0].score > 5.0
+
+
+def test_an_index_without_the_row_has_no_such_signal() -> None:
+    index = SearchIndex("hybrid")
+    for number in (1, 2):
+        tags = ("favourite",) if number == 2 else ()
+        index.add(Document(f"shop{number}.order_pizza", description="Order a pizza.", tags=tags))
+    assert index.search(QUERY).results[0].id == "shop1.order_pizza"
