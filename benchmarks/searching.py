@@ -16,27 +16,27 @@ import msgspec
 from waypost.search.documents import Document
 from waypost.search.embeddings import Embeddings
 from waypost.search.index import SearchIndex
-from waypost.search.words import runs
+from waypost.search.words import split_runs
 
-VERBS = runs(
+VERBS = split_runs(
     "list get create update delete search deploy build run send read write fetch sync export import approve cancel"
     " schedule merge close open assign upload download validate convert translate analyze restart"
 )
-NOUNS = runs(
+NOUNS = split_runs(
     "issue repository request branch commit file document message channel user team invoice payment order customer"
     " product shipment ticket calendar event contact dashboard metric alert log container cluster service database"
     " table schema report image video workflow pipeline release deployment environment secret token account project"
     " task comment label milestone review backup policy session webhook budget forecast"
 )
-SERVERS = runs(
+SERVERS = split_runs(
     "github gitlab slack jira stripe salesforce notion linear postgres mysql redis kafka docker kubernetes aws azure"
     " hubspot zendesk shopify twilio datadog grafana sentry pagerduty confluence trello asana dropbox"
 )
-FILLING = runs(
+FILLING = split_runs(
     "the of a from in to with for given all new existing by name id and returns optional filter results page size"
     " default specified workspace current using details status data information"
 )
-SYLLABLES = runs("ba ko ri tel mun dra vex sol qui ter phi lo gan ster ing ment")
+SYLLABLES = split_runs("ba ko ri tel mun dra vex sol qui ter phi lo gan ster ing ment")
 QUERIES = 150
 
 

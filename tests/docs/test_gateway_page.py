@@ -13,8 +13,8 @@ from tests.docs.pages import DOCS
 from waypost.capabilities.names import GATEWAY_TOOLS
 from waypost.config import load
 from waypost.config.flowgate import IDLE
-from waypost.gateway.directory import PAGE
-from waypost.gateway.tools import MOST
+from waypost.gateway.directory import PAGE_SIZE
+from waypost.gateway.tools import MAX_RESULTS
 from waypost.runtime.assembly import check
 
 TEXT: Final = (DOCS / "gateway.md").read_text()
@@ -77,8 +77,8 @@ workflows:
 
 def test_the_page_has_the_seven_tools_and_the_limits() -> None:
     assert set(re.findall(r"^\| `((?:gateway|workflow)\.\w+)` \|", TEXT, re.MULTILINE)) == GATEWAY_TOOLS
-    assert f"pages of {PAGE}" in TEXT
-    assert f"from 1 to {MOST}," in " ".join(TEXT.split())
+    assert f"pages of {PAGE_SIZE}" in TEXT
+    assert f"from 1 to {MAX_RESULTS}," in " ".join(TEXT.split())
 
 
 def test_keys_of_mcp_flowgate_are_translated(tmp_path: Path) -> None:

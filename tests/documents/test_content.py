@@ -17,7 +17,7 @@ from waypost.capabilities.context import Context
 from waypost.capabilities.registry import Change, Registry
 from waypost.documents.ports import DocumentStore
 from waypost.errors import InvocationFailed
-from waypost.gateway.directory import item_of
+from waypost.gateway.directory import to_item
 from waypost.testing import TestClient, connect
 from waypost.wire.versions import V2025_11_25, V2026_07_28
 
@@ -243,7 +243,7 @@ async def test_ten_thousand_skills_are_loaded_in_one_change() -> None:
 async def test_a_skill_is_found_by_its_title_and_first_paragraph() -> None:
     async with served() as it:
         await it.skill("resend", "# Resend\n\nEmail provider.\n\nMore.")
-        item = item_of(it.hub.registry.resource("iii://resend"), lambda _: None)
+        item = to_item(it.hub.registry.resource("iii://resend"), lambda _: None)
 
         assert item is not None
         assert (item.id, item.kind, item.title, item.description) == (

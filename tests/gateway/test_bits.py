@@ -5,17 +5,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waypost.search.slots import Bitmap, Planes, bits_of, holds, packed, slots_of
+from waypost.search.slots import Bitmap, Planes, has_slot, iterate_slots, pack_bits, to_bits
 
 slots = st.sets(st.integers(0, 400), max_size=60)
 
 
 @given(slots)
 def test_a_set_gives_back_its_members_in_order(members: set[int]) -> None:
-    bits = bits_of(members)
+    bits = to_bits(members)
 
-    assert list(slots_of(bits)) == sorted(members)
-    assert [slot for slot in range(410) if holds(packed(bits), slot)] == sorted(members)
+    assert list(iterate_slots(bits)) == sorted(members)
+    assert [slot for slot in range(410) if has_slot(pack_bits(bits), slot)] == sorted(members)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 200), st.booleans())))
@@ -30,19 +30,19 @@ def test_a_bitmap_changes_slot_by_slot(changes: list[tuple[bool, int, bool]]) ->
             bitmap.remove(slot)
             members.remove(slot)
         if asks:
-            assert bitmap.bits == bits_of(members)
+            assert bitmap.bits == to_bits(members)
 
-    assert bitmap.bits == bits_of(members)
+    assert bitmap.bits == to_bits(members)
 
 
 @given(st.lists(st.tuples(st.integers(1, 96), slots), max_size=12), slots)
 def test_planes_add_up_and_come_down_from_the_largest_sum(added: list[tuple[int, set[int]]], within: set[int]) -> None:
     planes = Planes()
     for weight, members in added:
-        planes.add(weight, bits_of(members))
+        planes.add(weight, to_bits(members))
     sums = {slot: sum(weight for weight, members in added if slot in members) for slot in within}
 
-    found = [(total, set(slots_of(bits))) for total, bits in planes.descending(bits_of(within))]
+    found = [(total, set(iterate_slots(bits))) for total, bits in planes.descending(to_bits(within))]
 
     assert found == [
         (total, {slot for slot in within if sums[slot] == total})

@@ -10,7 +10,7 @@ import pytest
 from waypost import Hub
 from waypost.capabilities.capability import Capability
 from waypost.config.models import Workflow
-from waypost.gateway.directory import Item, item_of, text_of
+from waypost.gateway.directory import Item, to_item, workflow_text
 from waypost.kinds import convert
 
 FLOW = msgspec.convert(
@@ -43,7 +43,7 @@ def tool(name: str, **options: Any) -> Capability:
 
 
 def item(given: Capability, workflow: Workflow | None = None) -> Item:
-    found = item_of(given, lambda name: workflow)
+    found = to_item(given, lambda name: workflow)
     assert found is not None
     return found
 
@@ -84,9 +84,9 @@ def test_a_tool_that_is_only_called_like_a_workflow_is_none() -> None:
 
 
 def test_the_text_of_a_workflow_is_its_states_transitions_goals_and_guidance() -> None:
-    assert text_of(FLOW) == "lint run_lint No warnings Mend what it finds done"
+    assert workflow_text(FLOW) == "lint run_lint No warnings Mend what it finds done"
     steps = convert({"steps": [{"skill": "web_search"}, {"name": "sum", "capability": "add"}]}, Workflow)
-    assert text_of(steps) == "web_search sum"
+    assert workflow_text(steps) == "web_search sum"
 
 
 def test_a_prompt_is_got_and_tells_its_arguments_as_a_schema() -> None:
@@ -108,7 +108,7 @@ def test_a_prompt_is_got_and_tells_its_arguments_as_a_schema() -> None:
 def test_only_markdown_is_a_document(mime_type: str | None) -> None:
     hub = Hub("one", version="1")
     hub.resource("docs://x", name="x", mime_type=mime_type)(lambda: "x")
-    assert item_of(row(hub, "resources"), lambda name: None) is None
+    assert to_item(row(hub, "resources"), lambda name: None) is None
 
 
 def test_a_document_is_read() -> None:
@@ -122,14 +122,14 @@ def test_a_document_is_read() -> None:
 def test_templates_and_what_is_hidden_are_no_items() -> None:
     hub = Hub("one", version="1")
     hub.resource("docs://{x}", name="x", mime_type="text/markdown")(lambda x: "# x")
-    assert item_of(row(hub, "resource_templates"), lambda name: None) is None
-    assert item_of(tool("attic", hidden=True), lambda name: None) is None
+    assert to_item(row(hub, "resource_templates"), lambda name: None) is None
+    assert to_item(tool("attic", hidden=True), lambda name: None) is None
 
 
 def test_a_description_adds_the_schema_and_the_aliases() -> None:
     made = item(tool("mail.send", aliases=["post"]))
-    assert "aliases" not in made.told()
-    assert made.described()["aliases"] == ["post"]
-    assert "input_schema" not in made.told()["links"][0]
-    assert made.described()["links"][0]["input_schema"]["type"] == "object"
-    assert "aliases" not in item(tool("bare")).described()
+    assert "aliases" not in made.summarise()
+    assert made.describe()["aliases"] == ["post"]
+    assert "input_schema" not in made.summarise()["links"][0]
+    assert made.describe()["links"][0]["input_schema"]["type"] == "object"
+    assert "aliases" not in item(tool("bare")).describe()

@@ -15,7 +15,7 @@ from waypost import Hub
 from waypost.config import CODES
 from waypost.config.findings import WARNINGS
 from waypost.imports.checks import RESERVED
-from waypost.imports.openapi import MAX_BYTES, MAX_OPERATIONS
+from waypost.imports.openapi import MAX_DOCUMENT_BYTES, MAX_OPERATIONS
 from waypost.runtime.assembly import check
 from waypost.testing import connect
 
@@ -54,7 +54,7 @@ async def test_the_api_of_the_example_is_asked() -> None:
 
 
 def test_the_page_has_the_limits() -> None:
-    assert f"at most {MAX_BYTES >> 20} MiB with at most {MAX_OPERATIONS:,} operations" in PAGE
+    assert f"at most {MAX_DOCUMENT_BYTES >> 20} MiB with at most {MAX_OPERATIONS:,} operations" in PAGE
     first, second = RESERVED
     assert f"begin with `{first}` or `{second}`" in PAGE
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from waypost.search.slots import Slots, bits_of
+from waypost.search.slots import Slots, to_bits
 
 
 def test_a_slot_that_is_given_up_is_given_again() -> None:
@@ -37,4 +37,4 @@ def test_the_ids_of_a_set_come_in_order_however_large_it_is(share: int) -> None:
         del taken[id]
     wanted = [id for id in taken if chance.randrange(share) == 0]
 
-    assert list(slots.by_id(bits_of([taken[id] for id in wanted]))) == sorted(wanted)
+    assert list(slots.by_id(to_bits([taken[id] for id in wanted]))) == sorted(wanted)

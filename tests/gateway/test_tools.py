@@ -9,8 +9,8 @@ import pytest
 from tests.contract.conftest import asynchronous
 from tests.gateway.conftest import agent, eras, office
 from waypost import Hub
-from waypost.gateway.directory import PAGE
-from waypost.gateway.tools import MOST
+from waypost.gateway.directory import PAGE_SIZE
+from waypost.gateway.tools import MAX_RESULTS
 
 ITEM = {"id", "kind", "title", "description", "tags", "links"}
 
@@ -83,16 +83,16 @@ async def test_a_hub_with_nothing_has_an_empty_home() -> None:
 
 @asynchronous
 async def test_up_to_a_page_home_is_whole() -> None:
-    async with agent(crowd(PAGE)) as a:
+    async with agent(crowd(PAGE_SIZE)) as a:
         home = await a.home()
-        assert len(home["items"]) == PAGE
+        assert len(home["items"]) == PAGE_SIZE
         assert home.keys() == {"items", "links"}
 
 
 @eras
 @asynchronous
 async def test_beyond_a_page_home_has_pages_with_counts_and_the_advice_to_search(version: str) -> None:
-    async with agent(crowd(2 * PAGE + 1), version) as a:
+    async with agent(crowd(2 * PAGE_SIZE + 1), version) as a:
         home, sizes, seen = await a.home(), [], []
         while True:
             sizes.append(len(home["items"]))
@@ -103,18 +103,18 @@ async def test_beyond_a_page_home_has_pages_with_counts_and_the_advice_to_search
             if not following:
                 break
             home = await a.follow(following[0])
-        assert sizes == [PAGE, PAGE, 1]
+        assert sizes == [PAGE_SIZE, PAGE_SIZE, 1]
         assert seen == [f"t{number:05}" for number in range(401)]
 
 
 @asynchronous
 async def test_a_page_goes_on_where_it_was_though_others_come_and_go() -> None:
-    hub = crowd(PAGE + 2)
+    hub = crowd(PAGE_SIZE + 2)
     async with agent(hub) as a:
         link = (await a.home())["links"][0]
-        hub.remove(f"t{PAGE - 1:05}")
+        hub.remove(f"t{PAGE_SIZE - 1:05}")
         hub.tool(name="a-new-one")(lambda: "x")
-        assert [item["id"] for item in (await a.follow(link))["items"]] == [f"t{PAGE:05}", f"t{PAGE + 1:05}"]
+        assert [item["id"] for item in (await a.follow(link))["items"]] == [f"t{PAGE_SIZE:05}", f"t{PAGE_SIZE + 1:05}"]
 
 
 # search
@@ -183,11 +183,21 @@ async def test_only_one_kind_can_be_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "many"), [(None, 10), (3, 3), (MOST, MOST), (MOST + 1, MOST), (10**12, MOST), (0, 1), (-5, 1), (3.0, 3)]
+    ("limit", "many"),
+    [
+        (None, 10),
+        (3, 3),
+        (MAX_RESULTS, MAX_RESULTS),
+        (MAX_RESULTS + 1, MAX_RESULTS),
+        (10**12, MAX_RESULTS),
+        (0, 1),
+        (-5, 1),
+        (3.0, 3),
+    ],
 )
 @asynchronous
 async def test_limits_are_held_between_1_and_100(limit: int | None, many: int) -> None:
-    async with agent(crowd(MOST + 50)) as a:
+    async with agent(crowd(MAX_RESULTS + 50)) as a:
         given: dict[str, Any] = {} if limit is None else {"limit": limit}
         for query in ("", "many", "one of the many that there are"):
             assert len(await a.found(query, **given)) == many

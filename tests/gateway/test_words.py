@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from waypost.search.words import parts, runs, stem, stems
+from waypost.search.words import split_runs, split_stems, split_words, stem_word
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from waypost.search.words import parts, runs, stem, stems
     ],
 )
 def test_terms_are_the_lower_cased_alphanumeric_runs(text: str, found: list[str]) -> None:
-    assert runs(text) == found
+    assert split_runs(text) == found
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_terms_are_the_lower_cased_alphanumeric_runs(text: str, found: list[str]
     ],
 )
 def test_identifiers_are_split(text: str, found: list[str]) -> None:
-    assert parts(text) == found
+    assert split_words(text) == found
 
 
 @pytest.mark.parametrize(
@@ -46,15 +46,19 @@ def test_identifiers_are_split(text: str, found: list[str]) -> None:
     ],
 )
 def test_forms_of_a_word_have_one_stem(family: tuple[str, ...]) -> None:
-    assert len({stem(word) for word in family}) == 1
+    assert len({stem_word(word) for word in family}) == 1
 
 
 @pytest.mark.parametrize(
     ("one", "other"), [("bus", "bu"), ("sing", "s"), ("red", "r"), ("status", "statu"), ("5", "6")]
 )
 def test_short_and_other_words_keep_apart(one: str, other: str) -> None:
-    assert stem(one) != stem(other)
+    assert stem_word(one) != stem_word(other)
 
 
 def test_words_that_say_nothing_are_left_out() -> None:
-    assert stems("Please list all of the open issues for me") == [stem("list"), stem("open"), stem("issue")]
+    assert split_stems("Please list all of the open issues for me") == [
+        stem_word("list"),
+        stem_word("open"),
+        stem_word("issue"),
+    ]

@@ -25,7 +25,7 @@ SKILL: Final = "skill:"
 WORKFLOW: Final = "workflow:"
 PROMPT: Final = "prompt:"
 MARKDOWN: Final = "text/markdown"
-_LONGEST_NAME: Final = 140
+_MAX_TITLE_CHARACTERS: Final = 140
 """Characters of a document's name that are its title, which may be a heading of any length."""
 
 ItemKind = Literal["workflow", "capability", "skill", "prompt", "document"]
@@ -33,7 +33,7 @@ Data = dict[str, Any]
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """Something an agent can find, and what it is found by."""
+    """An entry of the catalog, and the texts it is found by."""
 
     id: str
     kind: ItemKind
@@ -53,7 +53,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """The category it is counted under."""
         return self.row.metadata.category or "none"
 
-    def told(self, *further: Data) -> Data:
+    def summarise(self, *further: Data) -> Data:
         """As lists show it, with further calls that use it."""
         return {
             "id": self.id,
@@ -64,38 +64,38 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             "links": [self.link, *further],
         }
 
-    def described(self, *further: Data) -> Data:
-        """With everything there is to know before it is used."""
-        told = self.told()
-        told["links"] = [
+    def describe(self, *further: Data) -> Data:
+        """With the schema of its link and its aliases."""
+        described = self.summarise()
+        described["links"] = [
             {**self.link, "input_schema": self.schema},
             *({**one, "input_schema": None} for one in further),
         ]
         if self.aliases:
-            told["aliases"] = list(self.aliases)
-        return told
+            described["aliases"] = list(self.aliases)
+        return described
 
 
-def item_of(row: Capability, workflow: Callable[[str], Workflow | None]) -> Item | None:
-    """A row of the registry as an item; nothing where it is not for agents to find."""
+def to_item(row: Capability, workflow: Callable[[str], Workflow | None]) -> Item | None:
+    """A row of the registry as an item; `None` if agents are not to find it."""
     if row.metadata.hidden:
         return None
     if row.kind is Kind.PROMPT:
         link = {"rel": "get", "method": "prompts/get", "args": {"name": row.id, "arguments": {}}}
-        return _item(f"{PROMPT}{row.id}", "prompt", row, link, row.id, _texts(row))
+        return _build_item(f"{PROMPT}{row.id}", "prompt", row, link, row.id, _prompt_schema(row))
     if row.kind is Kind.RESOURCE:
         if getattr(row.definition, "mime_type", None) != MARKDOWN:
             return None
         link = {"rel": "read", "method": "resources/read", "args": {"uri": row.id}}
-        return _item(row.id, "document", row, link, row.id)
+        return _build_item(row.id, "document", row, link, row.id)
     if row.kind is not Kind.TOOL:
         return None
     if row.id.startswith(WORKFLOW) and (model := workflow(row.id.removeprefix(WORKFLOW))) is not None:
         name = row.id.removeprefix(WORKFLOW)
         link = {"rel": "start", "method": "workflow.start", "args": {"definitionId": name, "input": {}}}
-        return _item(name, "workflow", row, link, text_of(model), input_schema(model))
+        return _build_item(name, "workflow", row, link, workflow_text(model), input_schema(model))
     kind: ItemKind = "skill" if row.id.startswith(SKILL) else "capability"
-    return _item(row.id, kind, row, start_link(row.id), row.id, row.arguments.schema)
+    return _build_item(row.id, kind, row, start_link(row.id), row.id, row.arguments.schema)
 
 
 def start_link(capability: str, **given: Data) -> Data:
@@ -104,8 +104,8 @@ def start_link(capability: str, **given: Data) -> Data:
     return {"rel": "start", "method": "workflow.start", "args": args}
 
 
-def _texts(row: Capability) -> Data:
-    """The schema of a prompt's arguments, which are all texts."""
+def _prompt_schema(row: Capability) -> Data:
+    """The schema of a prompt's arguments, which are all text."""
     assert isinstance(row.definition, PromptDefinition)
     given = row.definition.arguments or []
     return {
@@ -115,9 +115,11 @@ def _texts(row: Capability) -> Data:
     }
 
 
-def _item(item_id: str, kind: ItemKind, row: Capability, link: Data, text: str, schema: Data | None = None) -> Item:
+def _build_item(
+    item_id: str, kind: ItemKind, row: Capability, link: Data, text: str, schema: Data | None = None
+) -> Item:
     title, description = row.definition.title, row.definition.description
-    unnamed = row.definition.name[:_LONGEST_NAME] if kind == "document" else item_id
+    unnamed = row.definition.name[:_MAX_TITLE_CHARACTERS] if kind == "document" else item_id
     return Item(
         id=item_id,
         kind=kind,
@@ -132,16 +134,16 @@ def _item(item_id: str, kind: ItemKind, row: Capability, link: Data, text: str, 
     )
 
 
-def text_of(workflow: Workflow) -> str:
-    """What a workflow is found by beside its own words: its states, transitions, goals and guidance."""
+def workflow_text(workflow: Workflow) -> str:
+    """The text a workflow is found by: its states, transitions, goals and guidance."""
     words: list[str] = [step.name or step.skill or step.capability or "" for step in workflow.steps]
     for name, state in workflow.states.items():
         words += [name, *state.transitions, state.goal or "", state.guidance or ""]
     return " ".join(word for word in words if word)
 
 
-PAGE: Final = 200
-_AT_ONCE: Final = 50
+PAGE_SIZE: Final = 200
+_BATCH_SIZE: Final = 50
 _KINDS: Final = (Kind.TOOL, Kind.PROMPT, Kind.RESOURCE)
 
 Allowed = Callable[[Item], bool]
@@ -166,15 +168,15 @@ class Directory:
         self._order: list[str] = []
         self._rows: dict[Key, Item | None] = {}
         self._aside: dict[Key, str] = {}
-        """Those that have other ids than their own, and those."""
+        """The ids that rows would have, where another item has them."""
         self._known: dict[Kind, dict[str, Capability]] = {kind: {} for kind in _KINDS}
         self._revisions = dict.fromkeys(_KINDS, -1)
         self._fresh: dict[str, Item] = {}
-        """What is not in the index yet; it is taken in between other things, and at the latest before a search."""
+        """Items that are not indexed yet; that is done in small batches, at the latest before a search."""
         self._is_indexing = False
 
     def _catch_up(self) -> None:
-        """Take over what has changed in the registry; nothing else is touched."""
+        """Apply the changes of the registry since the last time."""
         for kind in _KINDS:
             table, known = self._registry[kind], self._known[kind]
             revision, since = table.revision, self._revisions[kind]
@@ -191,7 +193,7 @@ class Directory:
                     self._learn((kind, name), row)
 
     def _learn(self, key: Key, row: Capability) -> None:
-        item = item_of(row, self._workflow)
+        item = to_item(row, self._workflow)
         other = None if item is None else self._items.get(item.id)
         if item is not None and other is not None:
             if _rank(item) < _rank(other):
@@ -208,7 +210,7 @@ class Directory:
             self._enter(item)
 
     def _renamed(self, item: Item, taken: str = "") -> Item:
-        """An item under the name of its kind too, as another one has its id; it waits for that."""
+        """An item with its kind before its id, because another item has the id; it waits for that."""
         self._aside.setdefault(_key(item), item.id)
         name = f"{item.kind}:{item.id}"
         while name in self._items or name == taken:
@@ -241,23 +243,23 @@ class Directory:
             self.index.remove(item.id)
 
     def _index(self, most: int | None = None) -> None:
-        """Take what is fresh into the index, so much of it at a time as nobody notices, or all."""
+        """Add new items to the index, at most `most` at a time, or all."""
         for item_id in list(islice(self._fresh, most)):
-            self.index.add(_document(self._fresh.pop(item_id)))
+            self.index.add(_to_document(self._fresh.pop(item_id)))
 
     def index_later(self) -> None:
-        """Take what is fresh into the index from now on, between other things."""
+        """Index new items in the background, in small batches that do not block the loop."""
         if self._fresh and not self._is_indexing:
             self._is_indexing = True
             running_loop().call_soon(self._index_some)
 
     def _index_some(self) -> None:
         self._is_indexing = False
-        self._index(_AT_ONCE)
+        self._index(_BATCH_SIZE)
         self.index_later()
 
-    def exchange(self, index: SearchIndex) -> None:
-        """Find everything by another index from now on."""
+    def replace_index(self, index: SearchIndex) -> None:
+        """Index everything again, in another index."""
         self.index.close()
         self.index, self._fresh = index, dict(self._items)
 
@@ -270,13 +272,13 @@ class Directory:
         return found
 
     def page(self, after: str | None, allowed: Allowed) -> tuple[list[Item], str | None]:
-        """Items in the order of their ids behind one, and where to go on."""
+        """Items in the order of their ids after one, and the id to go on from."""
         self._catch_up()
         found: list[Item] = []
         for item in self._behind(after):
             if not allowed(item):
                 continue
-            if len(found) == PAGE:
+            if len(found) == PAGE_SIZE:
                 return found, found[-1].id
             found.append(item)
         return found, None
@@ -318,8 +320,8 @@ def _rank(item: Item) -> tuple[bool, int, int]:
     return item.kind != "workflow", -item.row.priority, _KINDS.index(item.row.kind)
 
 
-def _document(item: Item) -> Document:
-    """What an item is found by."""
+def _to_document(item: Item) -> Document:
+    """An item as the search index takes it."""
     return Document(
         id=item.id,
         kind=item.kind,
@@ -328,13 +330,13 @@ def _document(item: Item) -> Document:
         tags=item.tags,
         aliases=item.aliases,
         text=item.text,
-        parameters=tuple(_parameters(item.schema)),
+        parameters=tuple(_describe_parameters(item.schema)),
     )
 
 
-def _parameters(schema: dict[str, Any] | None) -> Iterator[str]:
-    """The names of what an item takes, and what is said about each."""
-    properties = (schema or {}).get("properties")
-    for name, told in properties.items() if isinstance(properties, dict) else ():
-        description = told.get("description") if isinstance(told, dict) else None
+def _describe_parameters(given: dict[str, Any] | None) -> Iterator[str]:
+    """The names of an item's parameters with their descriptions."""
+    properties = (given or {}).get("properties")
+    for name, schema in properties.items() if isinstance(properties, dict) else ():
+        description = schema.get("description") if isinstance(schema, dict) else None
         yield f"{name} {description}" if isinstance(description, str) else name

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from waypost.capabilities.capability import Capability
 from waypost.capabilities.context import Context
 from waypost.capabilities.names import GATEWAY_TOOLS
@@ -11,7 +9,7 @@ from waypost.capabilities.registry import Registry
 from waypost.config.models import Workflow
 from waypost.gateway.directory import Directory, Item
 from waypost.gateway.proxy import Proxies
-from waypost.gateway.tools import TO_HOME, ReadAt, Reading, gateway_tools
+from waypost.gateway.tools import TO_HOME, DocumentLinks, ReadAt, build_tools
 from waypost.policy.guard import PolicyGuard
 from waypost.runtime.component import Change, Component
 from waypost.search.documents import Ranking
@@ -20,12 +18,9 @@ from waypost.search.index import SearchIndex
 from waypost.settings import Settings
 from waypost.workflows.workflows import Workflows
 
-if TYPE_CHECKING:
-    pass
-
 
 class Gateway(Component):
-    """Finding and using everything, by seven tools that never change."""
+    """The seven tools by which agents find and use everything."""
 
     name = "gateway"
     sections = ("search",)
@@ -40,18 +35,18 @@ class Gateway(Component):
     ) -> None:
         self._guard = guard
         self._workflows = workflows
-        self.directory = Directory(registry, self._model, _index(ranking), _is_ours)
+        self.directory = Directory(registry, self._model, _build_index(ranking), _is_gateway_tool)
         workflows.engine.proxy = Proxies(registry, workflows.engine, guard, self.directory)
         workflows.engine.leads = (TO_HOME,)
         workflows.offer()
-        reading = Reading(registry, self._may, read_at)
-        registry.add(gateway_tools(self.directory, self._allows, reading.links))
+        reading = DocumentLinks(registry, self._may, read_at)
+        registry.add(build_tools(self.directory, self._allows, reading.links))
 
     def rank(self, ranking: Ranking) -> None:
-        """Rank what is found in another way from now on."""
+        """Use another ranking from now on."""
         index = self.directory.index
         if ranking != index.ranking and "weighted" in (ranking, index.ranking):
-            self.directory.exchange(_index(ranking))  # meaning is looked at from now on, or no longer
+            self.directory.replace_index(_build_index(ranking))  # with embeddings, or without
         else:
             index.ranking = ranking
 
@@ -61,14 +56,14 @@ class Gateway(Component):
 
     async def prepare(self, settings: Settings) -> Change | None:
         """Rank as other settings say."""
-        return _Ranked(self, settings.search.ranking, self.directory.index.ranking)
+        return _RankingChange(self, settings.search.ranking, self.directory.index.ranking)
 
     def _model(self, name: str) -> Workflow | None:
         found = self._workflows.engine.library.get(name)
         return None if found is None else found.model
 
     def _allows(self, item: Item, ctx: Context) -> bool:
-        """Whether somebody may use an item, now or later; nobody finds what they may never use."""
+        """Whether the caller may use an item now or later; other items are not listed to it."""
         return self._may(item.row, item.row.id, ctx)
 
     def _may(self, row: Capability, name: str, ctx: Context) -> bool:
@@ -78,7 +73,7 @@ class Gateway(Component):
         return ctx.shows(row) and guard.decide(row, name, ctx.caller, counts=False, steady=True).allowed
 
 
-class _Ranked(Change):
+class _RankingChange(Change):
     """Another ranking of search results."""
 
     def __init__(self, gateway: Gateway, new: Ranking, old: Ranking) -> None:
@@ -91,9 +86,9 @@ class _Ranked(Change):
         self._gateway.rank(self._old)
 
 
-def _index(ranking: Ranking) -> SearchIndex:
+def _build_index(ranking: Ranking) -> SearchIndex:
     return SearchIndex(ranking, Embeddings() if ranking != "weighted" and is_installed() else None)
 
 
-def _is_ours(row: Capability) -> bool:
+def _is_gateway_tool(row: Capability) -> bool:
     return row.id in GATEWAY_TOOLS

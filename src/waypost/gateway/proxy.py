@@ -1,7 +1,7 @@
 """`proxy_default`: one capability used through a workflow of its own, so that agents follow links here too.
 
-The workflow stays in the state `ready`, with one transition that is named by the capability; what a call gave is in
-`context.lastResult`. Given arguments, the call is made at once.
+The workflow stays in the state `ready`, with one transition that is named like the capability. The result of a call is
+in `context.lastResult`. With arguments, the call is made at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ READY: Final = "ready"
 Data = dict[str, Any]
 
 _TITLE: Final = "One capability"
-ANY: Final = Workflow(
+ANY_CAPABILITY: Final = Workflow(
     title=_TITLE,
     description="Uses one capability of the catalog, as often as is needed; with arguments it is called at once.",
     input_schema={
@@ -46,7 +46,7 @@ ANY: Final = Workflow(
         )
     },
 )
-"""What all these workflows have in common."""
+"""The workflow as it is explained without a capability."""
 
 
 class Proxies:
@@ -65,27 +65,27 @@ class Proxies:
             tool = self._tool(given.get("capability"), caller)
             arguments = given.get("arguments")
             if arguments is not None:
-                _check(tool, arguments)
+                _check_arguments(tool, arguments)
             begun = await self._engine.begin_by(self._definition(tool), {"capability": tool.id}, caller)
         except WorkflowRefused as error:
-            return _refusal(error, given.get("capability"))
+            return _refuse(error, given.get("capability"))
         instance = begun.instance
         if arguments is None:
             return Answer(describe_instance(instance, caller.principal))
         return await self._engine.submit(instance.id, instance.version, tool.id, arguments, caller)
 
     def explain(self, transition: str, caller: Caller) -> Answer:
-        """Tell what it is for any capability, or what its transition does with one."""
+        """Describe the workflow for any capability, or the transition that calls one."""
         if not transition:
-            return Answer(views.describe_definition(self._engine.library.compile(PROXY, ANY)))
+            return Answer(views.describe_definition(self._engine.library.compile(PROXY, ANY_CAPABILITY)))
         try:
             tool = self._tool(transition, caller, steady=True)
         except WorkflowRefused as error:
-            return _refusal(error, transition)
+            return _refuse(error, transition)
         return Answer(views.describe_transition(self._definition(tool), tool.id))
 
     def _tool(self, name: Any, caller: Caller, *, steady: bool = False) -> Capability:
-        """A capability that the caller may use: now, or by the rules that always say the same."""
+        """A capability that the caller may use now, or with `steady` by the rules that do not depend on time."""
         if not isinstance(name, str) or not name:
             raise WorkflowRefused(
                 "input.capability has to name the capability; gateway.search finds one.", "INPUT_SCHEMA_VIOLATION"
@@ -110,12 +110,12 @@ class Proxies:
         return [item.row.id for item in near if item is not None]
 
     def _authorise(self, tool: Capability, caller: Caller, steady: bool) -> None:
-        """Refuse what a rule is against; only the call itself counts against a limit."""
+        """Refuse what the policy denies; only the call itself counts against a rate limit."""
         if not tool.is_open_to(caller.principal.scopes):
             raise WorkflowRefused(f"{tool.id} takes the scopes {', '.join(tool.scopes)}.", "POLICY_DENIED")
         decision = self._guard.decide(tool, tool.id, caller, counts=False, steady=steady)
         if not decision.allowed:
-            if not steady:  # whoever only asks what it would do tries nothing
+            if not steady:  # an explanation is not an attempt, which the audit would record
                 denied = PolicyDenied(decision.reason, decision.rule_type, decision.rule)
                 self._engine.recorder.record_denial(tool.id, caller, denied)
             raise WorkflowRefused(decision.reason, "POLICY_DENIED")
@@ -123,12 +123,12 @@ class Proxies:
     def _definition(self, tool: Capability) -> Definition:
         found = self._made.get(tool)
         if found is None:
-            found = self._made[tool] = self._engine.library.compile(PROXY, narrowed(tool))
+            found = self._made[tool] = self._engine.library.compile(PROXY, build_workflow(tool))
         return found
 
 
-def _refusal(error: WorkflowRefused, name: Any) -> Answer:
-    """That there is no instance, and where to go on: to what it takes or what is near, or to what else there is."""
+def _refuse(error: WorkflowRefused, name: Any) -> Answer:
+    """The refusal, with links to describe the capability or similar ones, and to search."""
     named = name if isinstance(name, str) else ""
     near = error.details.get("nearest", [named] if named and error.code == "INPUT_SCHEMA_VIOLATION" else [])
     links = [{"rel": "describe", "method": "gateway.describe", "args": {"id": one}} for one in near]
@@ -136,7 +136,7 @@ def _refusal(error: WorkflowRefused, name: Any) -> Answer:
     return Answer({**no_instance_error(error, definitionId=PROXY).data, "links": links}, refused=True)
 
 
-def _check(tool: Capability, arguments: Any) -> None:
+def _check_arguments(tool: Capability, arguments: Any) -> None:
     if not isinstance(arguments, dict):
         raise WorkflowRefused("input.arguments has to be an object.", "INPUT_SCHEMA_VIOLATION")
     try:
@@ -146,7 +146,7 @@ def _check(tool: Capability, arguments: Any) -> None:
         raise WorkflowRefused(message, "INPUT_SCHEMA_VIOLATION", problems=list(error.problems)) from None
 
 
-def narrowed(tool: Capability) -> Workflow:
+def build_workflow(tool: Capability) -> Workflow:
     """The workflow of one capability."""
     hints = tool.definition.annotations if hasattr(tool.definition, "annotations") else None
     harmless = isinstance(hints, dict) and bool(hints.get("readOnlyHint") or hints.get("idempotentHint"))

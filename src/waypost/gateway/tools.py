@@ -13,7 +13,7 @@ from waypost.capabilities.results import Result
 from waypost.capabilities.schemas.forms import RawForm
 from waypost.capabilities.tools import make_tool
 from waypost.errors import InvalidParams, WorkflowRefused, shorten
-from waypost.gateway.directory import PAGE, Allowed, Directory, Item, start_link
+from waypost.gateway.directory import PAGE_SIZE, Allowed, Directory, Item, start_link
 from waypost.imports.rows import FOREIGN
 from waypost.wire.params import decode_cursor, encode_cursor
 from waypost.workers.tools import find_function_tool
@@ -21,7 +21,7 @@ from waypost.workflows.tools import DefaultingForm, to_result
 from waypost.workflows.views import Answer, no_instance_error
 
 OWNER: Final = "gateway"
-MOST: Final = 100
+MAX_RESULTS: Final = 100
 Data = dict[str, Any]
 Allows = Callable[[Item, Context], bool]
 Further = Callable[[Item, Context], list[Data]]
@@ -39,7 +39,7 @@ _SEARCH: Final = {
             "enum": ["workflow", "capability", "skill", "prompt", "document"],
             "description": "Only items of this kind",
         },
-        "limit": {"type": "integer", "description": "How many results, 1 to 100, 10 unless told"},
+        "limit": {"type": "integer", "description": "How many results, 1 to 100, 10 by default"},
     },
     "required": ["query"],
     "additionalProperties": False,
@@ -54,8 +54,8 @@ _TO_SEARCH: Final = {"rel": "search", "method": "gateway.search", "args": {"quer
 TO_HOME: Final = {"rel": "home", "method": "gateway.home", "args": {}}
 
 
-def gateway_tools(directory: Directory, allows: Allows, further: Further) -> list[Capability]:
-    """The three tools; whether whoever calls may use an item, and by which further calls, is asked for each."""
+def build_tools(directory: Directory, allows: Allows, further: Further) -> list[Capability]:
+    """The three tools; `allows` says which items a caller sees, `further` gives more links of an item."""
 
     def allowed(ctx: Context) -> Allowed:
         return lambda item: allows(item, ctx)
@@ -65,21 +65,21 @@ def gateway_tools(directory: Directory, allows: Allows, further: Further) -> lis
             after = decode_cursor(args.get("cursor"))
         except InvalidParams as error:
             return to_result(no_instance_error(WorkflowRefused(error.message, "INVALID_CURSOR"), TO_HOME))
-        page = _page(directory, after, allowed(ctx), lambda item: item.told(*further(item, ctx)))
-        directory.index_later()  # whoever looks around will search next
+        page = _page(directory, after, allowed(ctx), lambda item: item.summarise(*further(item, ctx)))
+        directory.index_later()  # an agent that lists the catalog usually searches next
         return to_result(Answer(page))
 
     async def search(args: Data, ctx: Context) -> Result:
-        limit = max(1, min(int(args.get("limit", 10)), MOST))
+        limit = max(1, min(int(args.get("limit", 10)), MAX_RESULTS))
         ranking, found = directory.search(args["query"], args.get("kind"), limit, allowed(ctx))
-        results = [{"score": score, "item": item.told(*further(item, ctx))} for score, item in found]
+        results = [{"score": score, "item": item.summarise(*further(item, ctx))} for score, item in found]
         return to_result(Answer({"results": results, "ranking": ranking, "links": [TO_HOME]}))
 
     async def describe(args: Data, ctx: Context) -> Result:
         item = directory.get(args["id"])
         if item is not None and allows(item, ctx):
-            return to_result(Answer(item.described(*further(item, ctx))))
-        return to_result(_unknown(directory, args["id"], allowed(ctx)))
+            return to_result(Answer(item.describe(*further(item, ctx))))
+        return to_result(_unknown_answer(directory, args["id"], allowed(ctx)))
 
     return [
         _tool(
@@ -126,14 +126,16 @@ def _page(directory: Directory, after: str | None, allowed: Allowed, shown: Call
     links: list[Data] = [_TO_SEARCH]
     if more is not None or after is not None:
         answer["counts"] = directory.counts(allowed)
-        answer["advice"] = f"There are more than {PAGE} items; search for what you want to do instead of reading on."
+        answer["advice"] = (
+            f"There are more than {PAGE_SIZE} items; search for what you want to do instead of reading on."
+        )
     if more is not None:
         links.insert(0, {"rel": "next", "method": "gateway.home", "args": {"cursor": encode_cursor(more)}})
     answer["links"] = links
     return answer
 
 
-def _unknown(directory: Directory, item_id: str, allowed: Allowed) -> Answer:
+def _unknown_answer(directory: Directory, item_id: str, allowed: Allowed) -> Answer:
     near = directory.find_nearest(item_id, allowed)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     item_id = shorten(item_id)
@@ -145,24 +147,24 @@ def _unknown(directory: Directory, item_id: str, allowed: Allowed) -> Answer:
 
 
 ReadAt: TypeAlias = Callable[[str], str | None]
-"""Where the document of a URI is also read, if the tool can read it there."""
-May: TypeAlias = Callable[[Capability, str, Context], bool]
-"""Whether somebody may use a capability under a name."""
+"""The URI at which the fetching tool reads the document of another URI, if it can."""
+MayUse: TypeAlias = Callable[[Capability, str, Context], bool]
+"""Whether the caller may use a capability under a name."""
 
 _FETCH: Final = "skill::fetch"
 _SCHEME: Final = "iii://"
 
 
-class Reading:
-    """Knows the calls that read documents."""
+class DocumentLinks:
+    """Links to read documents, for agents that can only call tools."""
 
-    def __init__(self, registry: Registry, may: May, read_at: ReadAt) -> None:
+    def __init__(self, registry: Registry, may: MayUse, read_at: ReadAt) -> None:
         self._registry = registry
         self._may = may
         self._read_at = read_at
 
     def links(self, item: Item, ctx: Context) -> list[dict[str, Any]]:
-        """The call that reads an item, if it is a document and there is a call that whoever asks may make."""
+        """The call that reads a document, if the caller may make it."""
         if item.kind != "document":
             return []
         tool = find_function_tool(self._registry, _FETCH)
@@ -172,10 +174,10 @@ class Reading:
         return [] if uri is None else [start_link(tool.id, arguments={"uri": uri})]
 
     def _uri(self, row: Capability, ctx: Context) -> str | None:
-        """Where the tool reads a document."""
+        """The URI at which the tool reads a document."""
         if row.id.startswith(_SCHEME):
             return None if (row.owner or "").startswith(FOREIGN) else row.id
         uri = self._read_at(row.id)
-        if uri is None or uri in self._registry[Kind.RESOURCE]:  # what is published there is another text
+        if uri is None or uri in self._registry[Kind.RESOURCE]:  # another document is published there
             return None
         return uri if self._may(self._registry.resource(uri), uri, ctx) else None

@@ -13,7 +13,7 @@ from waypost.config import Loaded
 from waypost.config.findings import Finding, KeyPath, quoted
 from waypost.config.models import Connection, Import, McpConnection, RestConnection
 from waypost.errors import DefinitionError, StoreError
-from waypost.imports.exposures import Offer, name_of, offer
+from waypost.imports.exposures import Offer, build_offer, exposed_name
 from waypost.imports.sources import Manifest, digest_connection
 from waypost.stores import schema, urls
 from waypost.stores.database import Database
@@ -26,8 +26,8 @@ from waypost.workflows.definitions import nearest
 _READ_TIMEOUT_S: Final = 3.0
 
 
-def last_offered(loaded: Loaded) -> dict[str, set[str]]:
-    """The tools of each connection that a hub asked before; no upstream is connected to, no store created or migrated.
+def read_last_tools(loaded: Loaded) -> dict[str, set[str]]:
+    """The tools that each connection last listed; no upstream is connected to, no store created or migrated.
 
     A store that cannot be read in time gives nothing. Not to be called on an event loop.
     """
@@ -59,27 +59,27 @@ def _tools(entries: Sequence[Entry], connections: Mapping[str, Connection]) -> I
                 yield entry.key, {str(tool["name"]) for tool in manifest.tools if "name" in tool}
 
 
-MOST_TOLD: Final = 10
-"""How many operations of one document are told one by one."""
+MAX_REPORTED: Final = 10
+"""How many omitted operations of one document are reported one by one."""
 RESERVED: Final = ("gateway.", "workflow.")
-"""What the names of the hub's own tools begin with."""
+"""The prefixes of the names of the hub's own tools."""
 
 Offered = tuple[KeyPath, Offer]
 
 
-def offered(loaded: Loaded) -> tuple[list[Offered], list[Finding]]:
-    """Everything the section offers, each with its place; what `check_workflows` notes is not noted again."""
+def build_offers(loaded: Loaded) -> tuple[list[Offered], list[Finding]]:
+    """All offers of the section with their key paths, and findings beyond those of `check_workflows`."""
     offers: list[Offered] = []
     findings: list[Finding] = []
     config = loaded.config
     for index, entry in enumerate(config.proxy.expose):
         try:
-            offers.append((("proxy", "expose", index), offer(entry, config.capabilities)))
+            offers.append((("proxy", "expose", index), build_offer(entry, config.capabilities)))
         except DefinitionError:
             continue
     for index, one in enumerate(config.proxy.imports):
         place: KeyPath = ("proxy", "import", index)
-        offers += [(place, found) for found in _imported(one, place, loaded, findings)]
+        offers += [(place, found) for found in _import_offers(one, place, loaded, findings)]
     for place, found in offers:
         if found.name.startswith(RESERVED):
             message = f"{quoted(found.name)} is how the hub's own tools are called; give it another name"
@@ -87,7 +87,7 @@ def offered(loaded: Loaded) -> tuple[list[Offered], list[Finding]]:
     return offers, findings
 
 
-def _imported(entry: Import, place: KeyPath, loaded: Loaded, findings: list[Finding]) -> Iterator[Offer]:
+def _import_offers(entry: Import, place: KeyPath, loaded: Loaded, findings: list[Finding]) -> Iterator[Offer]:
     def note(key: str, message: str, code: str) -> None:
         findings.append(loaded.finding((*place, key), message, code))
 
@@ -103,29 +103,29 @@ def _imported(entry: Import, place: KeyPath, loaded: Loaded, findings: list[Find
         sentence = f"{quoted(entry.connection)} is a program; expose what it does one by one, in `expose`"
         note("connection", sentence, "CFG070")
         return
-    from waypost.imports.openapi import imported
+    from waypost.imports.openapi import import_operations
 
     try:
-        found = imported(entry, connection)
+        found = import_operations(entry, connection)
     except DefinitionError as error:
         note("connection", f"nothing of {quoted(entry.connection)} can be taken over: {error.message}", "CFG071")
         return
-    for left in found.left_out[:MOST_TOLD]:
+    for left in found.left_out[:MAX_REPORTED]:
         note("connection", f"the operation {quoted(left.id)} is left out: {left.why}", "CFG072")
-    if len(found.left_out) > MOST_TOLD:
-        note("connection", f"{len(found.left_out) - MOST_TOLD} more operations are left out", "CFG072")
+    if len(found.left_out) > MAX_REPORTED:
+        note("connection", f"{len(found.left_out) - MAX_REPORTED} more operations are left out", "CFG072")
     for name in found.unknown:
         key = "include" if name in entry.include else "exclude"
         note(key, f"{quoted(entry.connection)} has no operation {quoted(name)}", "CFG073")
     yield from found.offers
 
 
-def unheard_of(loaded: Loaded) -> list[Finding]:
-    """Names of tools that their server did not have when it was last asked; it may have them by now."""
+def find_missing_tools(loaded: Loaded) -> list[Finding]:
+    """Findings about tools that their server did not list the last time; it may have them by now."""
     if not any(isinstance(one, McpConnection) for one in loaded.config.connections.values()):
         return []
-    listed = last_offered(loaded)
-    exposed = {name_of(entry) for entry in loaded.config.proxy.expose}
+    listed = read_last_tools(loaded)
+    exposed = {exposed_name(entry) for entry in loaded.config.proxy.expose}
     found: list[Finding] = []
     for path, name in called_names(loaded.config):
         if name in exposed:

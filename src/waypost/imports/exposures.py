@@ -1,4 +1,4 @@
-"""Exposures of the section `proxy`: one model for whatever is exposed, and the tools made from it."""
+"""Exposures of the section `proxy`: one model of what is exposed, and the tools built from it."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from waypost.workflows.instance import NonInteractiveCaller
 from waypost.workflows.scope import Scope
 
 Data = dict[str, Any]
-NOTHING: Final[Data] = {"type": "object", "properties": {}, "additionalProperties": False}
-"""The schema of what takes no arguments."""
-_WRITTEN: Final = "\0"
-"""A name that no entry of `capabilities` has."""
+NO_ARGUMENTS: Final[Data] = {"type": "object", "properties": {}, "additionalProperties": False}
+"""The schema of a tool without arguments."""
+_UNNAMED: Final = "\0"
+"""Stands for the entry itself among `capabilities`; no entry there has this name."""
 
 
 class Offer(Struct, frozen=True, kw_only=True):
-    """Something agents may use, with everything it is made from in its place."""
+    """A tool to expose, with all building blocks resolved."""
 
     name: str
     title: str | None = None
@@ -56,18 +56,18 @@ class Offer(Struct, frozen=True, kw_only=True):
     guards: list[GuardModel] = []
     executor: ExecutorModel
     bare: Rest | None = None
-    """What runs instead where there is no body to send."""
+    """The request without a body, for calls that give none."""
     reliability: Reliability | None = None
     annotations: dict[str, bool] = {}
 
 
-def name_of(entry: Expose) -> str:
+def exposed_name(entry: Expose) -> str:
     """The name under which an entry of `proxy.expose` is offered."""
     return entry.name or entry.as_ or entry.capability or ""
 
 
-def written(entry: Expose) -> models.Capability:
-    """An entry of `proxy.expose` as a building block that wraps what it names."""
+def to_building_block(entry: Expose) -> models.Capability:
+    """An entry of `proxy.expose` as a building block that wraps the one it names."""
     executor = entry.executor
     if executor is None and entry.capability is None:
         executor = Noop()
@@ -85,25 +85,25 @@ def written(entry: Expose) -> models.Capability:
     )
 
 
-def whole(entry: Expose, capabilities: Capabilities) -> models.Capability:
-    """An entry together with everything it is made from; a `DefinitionError` where that is not there."""
-    return resolve_capability(_WRITTEN, {**capabilities, _WRITTEN: written(entry)})
+def resolve_exposure(entry: Expose, capabilities: Capabilities) -> models.Capability:
+    """An entry with everything it wraps; a `DefinitionError` where that does not exist."""
+    return resolve_capability(_UNNAMED, {**capabilities, _UNNAMED: to_building_block(entry)})
 
 
-def offer(entry: Expose, capabilities: Capabilities) -> Offer:
-    """What an entry of `proxy.expose` offers."""
-    found = whole(entry, capabilities)
+def build_offer(entry: Expose, capabilities: Capabilities) -> Offer:
+    """The offer of an entry of `proxy.expose`."""
+    found = resolve_exposure(entry, capabilities)
     named = capabilities.get(entry.capability or "")
     assert found.executor is not None
     return Offer(
-        name=name_of(entry),
+        name=exposed_name(entry),
         title=found.title,
         description=found.description,
         tags=found.tags,
         aliases=list(dict.fromkeys([*(named.aliases if named is not None else ()), *entry.aliases])),
         examples=found.examples,
         category=entry.category,
-        input_schema=NOTHING if found.input_schema is None else found.input_schema,
+        input_schema=NO_ARGUMENTS if found.input_schema is None else found.input_schema,
         guards=found.guards,
         executor=found.executor,
         reliability=found.reliability,
@@ -111,11 +111,11 @@ def offer(entry: Expose, capabilities: Capabilities) -> Offer:
 
 
 OWNER: Final = "exposed"
-_WORTH_ANOTHER_TRY: Final = ("timeout", "rate_limited", "connection_error", "transient_error")
+_TRANSIENT: Final = ("timeout", "rate_limited", "connection_error", "transient_error")
 
 
-class Filled:
-    """A JSON Schema that was checked already, whose defaults stand in for what is not given."""
+class DefaultedForm:
+    """A JSON Schema that was checked already, whose defaults replace missing arguments."""
 
     cast_plan = None
 
@@ -131,7 +131,7 @@ class Filled:
 
 
 class Exposures:
-    """The tools of a configuration; what did not change stays the same tool when it is read again."""
+    """The tools of a configuration; an offer that did not change keeps its tool over a reload."""
 
     def __init__(self) -> None:
         self._made: dict[str, tuple[Offer, Capability]] = {}
@@ -155,24 +155,24 @@ def expose(offer: Offer, surroundings: ExecutorContext) -> Capability:
         category=offer.category,
         tags=tuple(offer.tags),
         aliases=tuple(offer.aliases),
-        timeout=_longest(offer.reliability),
+        timeout=_total_timeout(offer.reliability),
         annotations=offer.annotations or ({"idempotent_hint": True} if is_idempotent(offer.executor) else None),
     )
     return make_tool(
         offer.name,
         options,
-        arguments=Filled({**schema, "examples": examples} if examples else schema),
+        arguments=DefaultedForm({**schema, "examples": examples} if examples else schema),
         output=None,
         handler=Exposed(offer, surroundings),
         arity=2,
         asynchronous=True,
-        description=_described(offer),
+        description=_build_description(offer),
         owner=OWNER,
     )
 
 
 class Exposed:
-    """What happens when an offer is called."""
+    """The handler of an exposed tool."""
 
     def __init__(self, offer: Offer, surroundings: ExecutorContext) -> None:
         self.offer = offer
@@ -181,7 +181,7 @@ class Exposed:
 
     @cached_property
     def _whole(self) -> Supervised:
-        # Made when it is first used: an API has thousands of operations, of which few ever are.
+        # Built on first use: an API has thousands of operations, of which few are ever called.
         return supervise(self.offer.executor, self.offer.reliability, self._surroundings)
 
     @cached_property
@@ -190,35 +190,35 @@ class Exposed:
         return self._whole if bare is None else supervise(bare, self.offer.reliability, self._surroundings)
 
     async def __call__(self, arguments: Data, ctx: Context) -> Any:
-        """The executor's output, or a result that says why there is none."""
+        """The executor's output, or an error result that says why there is none."""
         name, caller = self.offer.name, ctx.caller
         scope = Scope({}, arguments, {}, principal=caller.principal)
         if not self._guards.holds(scope):
-            return _rejected(name, self._guards.failures(scope))
+            return _reject(name, self._guards.failures(scope))
         runs = self._whole if "body" in arguments else self._bare
         try:
-            output, _ = await runs.run(Run(scope, caller.chain.key or f"call_{uuid4().hex}", _behind(caller, name)))
+            output, _ = await runs.run(Run(scope, caller.chain.key or f"call_{uuid4().hex}", _with_chain(caller, name)))
         except ExecutorFailed as error:
-            return _failed(error)
-        return _content(output) if isinstance(self.offer.executor, Mcp) else output
+            return _fail(error)
+        return _to_content(output) if isinstance(self.offer.executor, Mcp) else output
 
 
-def _behind(caller: Caller, name: str) -> Caller:
-    """Whoever calls, as the capabilities that an executor calls see it."""
+def _with_chain(caller: Caller, name: str) -> Caller:
+    """The caller as the capabilities see it that an executor calls."""
     before = caller.chain
     chain = Chain(name, "core", before.depth + 1, before.run, before.token)
-    # To be asked, a client of today would have to make its call again, and what ran so far would run twice.
+    # A stateless client answers by making its request again, and what ran so far would run twice.
     return NonInteractiveCaller(caller, chain) if is_modern(caller.version) else caller.with_chain(chain)
 
 
-def _rejected(name: str, reasons: list[Reason]) -> Result:
-    told = "; ".join(reason["message"] for reason in reasons)
-    return _error(f"{name} is not allowed now: {told}", "GUARD_REJECTED", guards=reasons)
+def _reject(name: str, reasons: list[Reason]) -> Result:
+    why = "; ".join(reason["message"] for reason in reasons)
+    return _error(f"{name} is not allowed now: {why}", "GUARD_REJECTED", guards=reasons)
 
 
-def _failed(error: ExecutorFailed) -> Result:
+def _fail(error: ExecutorFailed) -> Result:
     kind = error.error_class
-    hint = " It may help to try again later." if kind in _WORTH_ANOTHER_TRY else ""
+    hint = " It may help to try again later." if kind in _TRANSIENT else ""
     return _error(f"{error.message} [{kind}]{hint}", "EXECUTOR_FAILED", errorClass=kind)
 
 
@@ -226,30 +226,30 @@ def _error(message: str, code: str, **details: Any) -> Result:
     return Result([Text(message)], {"error": {"code": code, "message": message, **details}}, is_error=True)
 
 
-def _content(output: Any) -> Any:
-    """The content of another server's answer as it came, where it is nothing but content."""
+def _to_content(output: Any) -> Any:
+    """A server's answer as content blocks, where it has nothing but content."""
     if not isinstance(output, dict) or output.keys() != {"content"}:
         return output
     try:
-        return Result([_block(block) for block in output["content"]])
+        return Result([_to_block(block) for block in output["content"]])
     except msgspec.ValidationError:
         return output
 
 
-def _block(data: Any) -> Block:
+def _to_block(data: Any) -> Block:
     if isinstance(data, dict) and data.get("type") == "resource" and isinstance(data.get("resource"), dict):
         return EmbeddedResource(resource=data["resource"]).block()
     return msgspec.convert(data, Text | Image | Audio | ResourceLink)
 
 
-def _described(offer: Offer) -> str | None:
+def _build_description(offer: Offer) -> str | None:
     phrases = [one for one in offer.examples if isinstance(one, str) and one]
-    told = f"For example: {'; '.join(phrases)}" if phrases else ""
-    return "\n\n".join(part for part in (offer.description, told) if part) or None
+    examples = f"For example: {'; '.join(phrases)}" if phrases else ""
+    return "\n\n".join(part for part in (offer.description, examples) if part) or None
 
 
-def _longest(reliability: Reliability | None) -> float | None:
-    """How long all attempts may take, where it is said how long one may; else what holds for every tool holds."""
+def _total_timeout(reliability: Reliability | None) -> float | None:
+    """The time for all attempts in seconds, where that of one is configured; else `None`, for the default of tools."""
     if reliability is None or reliability.timeout_ms is None:
         return None
     retry = reliability.retry or Retry()

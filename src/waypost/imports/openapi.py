@@ -1,6 +1,6 @@
-"""OpenAPI documents: read, their operations turned into exposures, their schemas into JSON Schema.
+"""OpenAPI documents: reads them, and turns their operations into exposures and their schemas into JSON Schema.
 
-What a schema refers to stands beside it, under `$defs`, once; so one that contains itself stays small.
+References stay references, to `$defs` beside the schema: a recursive schema would have no end if they were inlined.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from waypost.imports.exposures import Offer
 from waypost.workflows.executors.rest import Rest
 
 MAX_VALUES: Final = 5_000
-"""How much one operation may bring along."""
+"""How many values the schema of one operation may have."""
 MAX_DEPTH: Final = 40
 MAX_HOPS: Final = 10
 Data = dict[str, Any]
 
-_AS_THEY_ARE: Final = frozenset(
+_PLAIN_KEYWORDS: Final = frozenset(
     (
         "type", "enum", "const", "default", "title", "description", "format", "multipleOf", "maximum", "minimum",
         "exclusiveMaximum", "exclusiveMinimum", "maxLength", "minLength", "pattern", "maxItems", "minItems",
@@ -38,37 +38,37 @@ _AS_THEY_ARE: Final = frozenset(
         "deprecated", "dependentRequired", "contentEncoding", "contentMediaType",
     )
 )  # fmt: skip
-_ONE: Final = frozenset(
+_SCHEMA_KEYWORDS: Final = frozenset(
     (
         "additionalProperties", "items", "not", "contains", "propertyNames", "if", "then", "else",
         "unevaluatedItems", "unevaluatedProperties",
     )
 )  # fmt: skip
-_SEVERAL: Final = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
-_NAMED: Final = frozenset(("properties", "patternProperties", "dependentSchemas"))
-_ODD: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+_SCHEMA_LIST_KEYWORDS: Final = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
+_SCHEMA_MAP_KEYWORDS: Final = frozenset(("properties", "patternProperties", "dependentSchemas"))
+_NOT_IN_DEFINITIONS: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
-def mapping(value: Any, what: str) -> Data:
-    """A mapping out of a document; anything else is a `DefinitionError`."""
+def require_mapping(value: Any, what: str) -> Data:
+    """The value, if it is a mapping; anything else is a `DefinitionError`."""
     if not isinstance(value, dict):
         raise DefinitionError(f"{what} is not a mapping")
     return value
 
 
-def followed(document: Data, value: Any, what: str) -> Data:
-    """What stands at the end of a value's references."""
+def follow_references(document: Data, value: Any, what: str) -> Data:
+    """The value at the end of a chain of references."""
     for _ in range(MAX_HOPS):
-        found = mapping(value, what)
+        found = require_mapping(value, what)
         reference = found.get("$ref")
         if reference is None:
             return found
-        value = pointed(document, reference)
+        value = resolve_pointer(document, reference)
     raise DefinitionError(f"{what} refers to itself, or from one reference to the next without an end")
 
 
-def pointed(document: Data, reference: Any) -> Any:
-    """What a reference inside of the document points to."""
+def resolve_pointer(document: Data, reference: Any) -> Any:
+    """The value that a reference inside the document points to."""
     if not isinstance(reference, str):
         raise DefinitionError("a reference is not text")
     if not reference.startswith("#/"):
@@ -97,15 +97,15 @@ class Schemas:
         self._count = 0
 
     def convert(self, schema: Any) -> Any:
-        """A schema; what it refers to is given by `definitions` afterwards."""
+        """A schema in JSON Schema; `definitions` afterwards returns what it refers to."""
         return self._schema(schema, 0)
 
     def definitions(self) -> Data:
-        """Everything the schemas so far refer to, by name."""
+        """All definitions that the converted schemas refer to, by name."""
         made: Data = {}
         while self._waiting:
             reference = self._waiting.pop()
-            made[self._names[reference]] = self._schema(pointed(self._document, reference), 0)
+            made[self._names[reference]] = self._schema(resolve_pointer(self._document, reference), 0)
         return made
 
     def _grow(self, depth: int) -> None:
@@ -119,21 +119,21 @@ class Schemas:
         self._grow(depth)
         if isinstance(schema, bool):
             return schema
-        found = mapping(schema, "a schema")
+        found = require_mapping(schema, "a schema")
         made: Data = {}
         if "$ref" in found:
             made["$ref"] = self._reference(found["$ref"])
             if self._is_old:
                 return made
         for word, value in found.items():
-            if word in _AS_THEY_ARE:
+            if word in _PLAIN_KEYWORDS:
                 made[word] = self._value(value, depth + 1)
-            elif word in _ONE:
+            elif word in _SCHEMA_KEYWORDS:
                 made[word] = self._schema(value, depth + 1)
-            elif word in _SEVERAL:
-                made[word] = [self._schema(item, depth + 1) for item in _listed(value, word)]
-            elif word in _NAMED:
-                named = mapping(value, f"`{word}`")
+            elif word in _SCHEMA_LIST_KEYWORDS:
+                made[word] = [self._schema(item, depth + 1) for item in _require_list(value, word)]
+            elif word in _SCHEMA_MAP_KEYWORDS:
+                named = require_mapping(value, f"`{word}`")
                 made[word] = {name: self._schema(item, depth + 1) for name, item in named.items()}
         self._adjust(found, made)
         return made
@@ -142,16 +142,16 @@ class Schemas:
         if not self._patterns:
             made.pop("pattern", None)
             made.pop("patternProperties", None)
-        read_only = _read_only(found.get("properties"))
+        read_only = _read_only_names(found.get("properties"))
         required = made.pop("required", None)
-        if isinstance(required, list):  # many write `required: true` at a property, which says nothing
+        if isinstance(required, list):  # many write `required: true` at a property, which has no meaning
             made["required"] = [name for name in required if name not in read_only]
         _modernise(found, made)
 
     def _reference(self, reference: Any) -> str:
         if reference not in self._names if isinstance(reference, str) else True:
-            pointed(self._document, reference)
-            plain = base = _ODD.sub("_", reference.rpartition("/")[2])[:60] or "schema"
+            resolve_pointer(self._document, reference)
+            plain = base = _NOT_IN_DEFINITIONS.sub("_", reference.rpartition("/")[2])[:60] or "schema"
             taken, number = set(self._names.values()), 2
             while plain in taken:
                 plain, number = f"{base}_{number}", number + 1
@@ -160,28 +160,28 @@ class Schemas:
         return f"#/$defs/{self._names[reference]}"
 
     def _value(self, value: Any, depth: int) -> Any:
-        """A copy of plain data, counted: an alias of YAML may stand for far more than it seems."""
+        """A copy of plain data, counted: aliases of YAML can make a small document huge."""
         self._grow(depth)
         if isinstance(value, dict):
             return {name: self._value(item, depth + 1) for name, item in value.items()}
         return [self._value(item, depth + 1) for item in value] if isinstance(value, list) else value
 
 
-def _listed(value: Any, word: str) -> list[Any]:
+def _require_list(value: Any, word: str) -> list[Any]:
     if not isinstance(value, list):
         raise DefinitionError(f"`{word}` of a schema is not a list")
     return value
 
 
-def _read_only(properties: Any) -> list[str]:
-    """Properties that only answers have; nobody can be asked for them."""
+def _read_only_names(properties: Any) -> list[str]:
+    """Properties that only responses have; they cannot be required in a request."""
     if not isinstance(properties, dict):
         return []
     return [name for name, one in properties.items() if isinstance(one, dict) and one.get("readOnly") is True]
 
 
 def _modernise(found: Data, made: Data) -> None:
-    """What OpenAPI 3.0 says in words of its own, which are also found in documents of 3.1."""
+    """Translate keywords of OpenAPI 3.0, which are also found in documents of 3.1."""
     for word, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if isinstance(made.get(word), bool):
             is_exclusive = made.pop(word)
@@ -197,24 +197,24 @@ def _modernise(found: Data, made: Data) -> None:
 
 MAX_OPERATIONS: Final = 5_000
 MAX_PARAMETERS: Final = 200
-LONGEST_DESCRIPTION: Final = 4_000
+MAX_DESCRIPTION_CHARACTERS: Final = 4_000
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
 METHODS: Final[tuple[Method, ...]] = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 
 _VARIABLE: Final = re.compile(r"\{([^{}/?#]+)\}")
 _NOT_IN_IDS: Final = re.compile(r"[^a-zA-Z0-9_.-]+")
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
-_NOT_FOR_CALLERS: Final = frozenset(
+_RESERVED_HEADERS: Final = frozenset(
     (
         "accept", "authorization", "connection", "content-length", "content-type", "cookie", "expect", "host",
         "idempotency-key", "keep-alive", "proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade",
     )
 )  # fmt: skip
-"""Headers that belong to the connection or to HTTP itself."""
+"""Headers that callers cannot set: they belong to the connection or to HTTP itself."""
 
 
 class Operation(Struct, frozen=True, kw_only=True):
-    """Something an API can do."""
+    """One operation of an API."""
 
     id: str
     """Its operation id; where it has none, its method and path."""
@@ -243,13 +243,13 @@ class _Parameter(NamedTuple):
     description: str | None
 
 
-def operations(document: Data, connection: str, given: Iterable[str] = ()) -> Iterator[Operation | LeftOut]:
-    """Every operation; `given` are the headers that the connection sends by itself."""
-    closed = _NOT_FOR_CALLERS | {name.lower() for name in given}
+def list_operations(document: Data, connection: str, given: Iterable[str] = ()) -> Iterator[Operation | LeftOut]:
+    """All operations; `given` are the headers that the connection sends by itself."""
+    closed = _RESERVED_HEADERS | {name.lower() for name in given}
     count = 0
-    for path, shared in mapping(document.get("paths") or {}, "`paths`").items():
+    for path, shared in require_mapping(document.get("paths") or {}, "`paths`").items():
         try:
-            entries = followed(document, shared, f"the path {path[:100]!r}")
+            entries = follow_references(document, shared, f"the path {path[:100]!r}")
         except DefinitionError as error:
             yield LeftOut(path[:100], error.message)
             continue
@@ -259,35 +259,37 @@ def operations(document: Data, connection: str, given: Iterable[str] = ()) -> It
             count += 1
             if count > MAX_OPERATIONS:
                 raise DefinitionError(f"the document has more than {MAX_OPERATIONS:,} operations")
-            yield _operation(document, connection, path, method, entries, closed)
+            yield _build_operation(document, connection, path, method, entries, closed)
 
 
-def _operation(
+def _build_operation(
     document: Data, connection: str, path: str, method: Method, shared: Data, closed: frozenset[str]
 ) -> Operation | LeftOut:
     written = shared[method.lower()]
-    id = _id_of(written, method, path)
+    id = _operation_id(written, method, path)
     try:
-        operation = mapping(written, "the operation")
+        operation = require_mapping(written, "the operation")
         if not path.startswith("/") or "?" in path or "#" in path:
-            raise DefinitionError(f"its path {path[:100]!r} is none")
+            raise DefinitionError(f"its path {path[:100]!r} is not valid")
         try:
-            return _Maker(document, connection, path, method, closed, Schemas(document)).make(id, operation, shared)
+            return _OperationBuilder(document, connection, path, method, closed, Schemas(document)).build(
+                id, operation, shared
+            )
         except DefinitionError:
-            # Patterns are written for other engines; without them the rest of a schema still tells what is wanted.
+            # Patterns are often written for another engine; without them the schema is still useful.
             plain = Schemas(document, patterns=False)
-            return _Maker(document, connection, path, method, closed, plain).make(id, operation, shared)
+            return _OperationBuilder(document, connection, path, method, closed, plain).build(id, operation, shared)
     except DefinitionError as error:
         return LeftOut(id, error.message)
 
 
-def _id_of(written: Any, method: str, path: str) -> str:
+def _operation_id(written: Any, method: str, path: str) -> str:
     id = written.get("operationId") if isinstance(written, dict) else None
     return id[:200] if isinstance(id, str) and id else f"{method.lower()}_{_NOT_IN_IDS.sub('_', path).strip('_')}"[:200]
 
 
-class _Maker:
-    """Makes one operation."""
+class _OperationBuilder:
+    """Builds one operation."""
 
     def __init__(
         self, document: Data, connection: str, path: str, method: Method, closed: frozenset[str], schemas: Schemas
@@ -301,7 +303,7 @@ class _Maker:
         self._properties: Data = {}
         self._required: list[str] = []
 
-    def make(self, id: str, operation: Data, shared: Data) -> Operation:
+    def build(self, id: str, operation: Data, shared: Data) -> Operation:
         """The operation; a `DefinitionError` for one that cannot be used."""
         found = self._parameters(operation, shared)
         body = self._body(operation.get("requestBody"))
@@ -358,13 +360,13 @@ class _Maker:
         return schema
 
     def _parameters(self, operation: Data, shared: Data) -> list[_Parameter]:
-        """Those of the path and the operation's own, which win."""
+        """The parameters of the path, overridden by those of the operation."""
         found: dict[tuple[str, str], _Parameter] = {}
         written = [*_list(shared.get("parameters")), *_list(operation.get("parameters"))]
         if len(written) > MAX_PARAMETERS:
             raise DefinitionError(f"it has more than {MAX_PARAMETERS} parameters")
         for value in written:
-            one = self._parameter(followed(self._document, value, "a parameter"))
+            one = self._parameter(follow_references(self._document, value, "a parameter"))
             if one is not None:
                 found[one.name, one.place] = one
         return list(found.values())
@@ -389,15 +391,15 @@ class _Maker:
             return None
         schema = written.get("schema")
         if schema is None and (content := _list_of_values(written.get("content"))):
-            schema = mapping(content[0], "the content of a parameter").get("schema")
+            schema = require_mapping(content[0], "the content of a parameter").get("schema")
         schema = {} if schema is None else schema
         if place == "query" and (written.get("explode") is False or style in ("spaceDelimited", "pipeDelimited")):
             schema = self._joined(schema, style)
         return _Parameter(name, place, is_required, schema, _text(written.get("description")))
 
     def _joined(self, schema: Any, style: Any) -> Any:
-        """A list that is sent as one text is given as one."""
-        if followed(self._document, schema, "a schema").get("type") != "array":
+        """The schema of a list that is sent as one text."""
+        if follow_references(self._document, schema, "a schema").get("type") != "array":
             return schema
         between = {"spaceDelimited": "spaces", "pipeDelimited": "`|`"}.get(str(style), "commas")
         return {"type": "string", "description": f"Several values, with {between} between them"}
@@ -419,15 +421,15 @@ class _Maker:
             self._required.append(key)
 
     def _body(self, written: Any) -> tuple[str, Any, bool] | None:
-        """The media type, the schema and whether it is required; nothing where no JSON is sent."""
+        """The media type, the schema and whether it is required; `None` without a JSON body."""
         if written is None:
             return None
-        found = followed(self._document, written, "the request body")
+        found = follow_references(self._document, written, "the request body")
         is_required = found.get("required") is True
-        for media, entry in mapping(found.get("content") or {}, "the content of the request body").items():
+        for media, entry in require_mapping(found.get("content") or {}, "the content of the request body").items():
             kind = media.partition(";")[0].strip().lower()
             if kind == "application/json" or (kind.endswith("+json") and _TOKEN.fullmatch(kind.replace("/", "-"))):
-                schema = mapping(entry, "the content of the request body").get("schema")
+                schema = require_mapping(entry, "the content of the request body").get("schema")
                 return kind, self._schemas.convert({} if schema is None else schema), is_required
         if is_required:
             raise DefinitionError("it requires a body that is not JSON, which is not supported")
@@ -446,14 +448,14 @@ def _annotations(method: Method) -> dict[str, bool]:
 def _text(value: Any) -> str | None:
     if not isinstance(value, str) or not value.strip():
         return None
-    return value if len(value) <= LONGEST_DESCRIPTION else f"{value[:LONGEST_DESCRIPTION]}…"
+    return value if len(value) <= MAX_DESCRIPTION_CHARACTERS else f"{value[:MAX_DESCRIPTION_CHARACTERS]}…"
 
 
 def _list(value: Any) -> list[Any]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise DefinitionError("what should be a list is none")
+        raise DefinitionError("a list was expected")
     return value
 
 
@@ -461,16 +463,16 @@ def _list_of_values(value: Any) -> list[Any]:
     return list(value.values()) if isinstance(value, dict) else []
 
 
-MAX_BYTES: Final = 16 * 1024 * 1024
+MAX_DOCUMENT_BYTES: Final = 16 * 1024 * 1024
 MAX_YAML_VALUES: Final = 1_000_000
 MAX_YAML_DEPTH: Final = 128
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def read(file: str) -> Data:
-    """The document in a file; a `DefinitionError` unless it is of OpenAPI 3.0, 3.1 or 3.2."""
-    data = _bytes(file)
-    document = _json(data) if data.lstrip()[:1] == b"{" else _yaml(data)
+def read_document(file: str) -> Data:
+    """Read a document; a `DefinitionError` unless it is OpenAPI 3.0, 3.1 or 3.2."""
+    data = _read_file(file)
+    document = _parse_json(data) if data.lstrip()[:1] == b"{" else _parse_yaml(data)
     if not isinstance(document, dict):
         raise DefinitionError("the document is not a mapping")
     version = document.get("openapi")
@@ -483,31 +485,31 @@ def read(file: str) -> Data:
     return document
 
 
-def _bytes(file: str) -> bytes:
+def _read_file(file: str) -> bytes:
     try:
         # Opening a pipe or a device could block for ever.
         if not stat.S_ISREG(os.stat(file).st_mode):
             raise DefinitionError("the document is not a regular file")
         with open(file, "rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
+            data = stream.read(MAX_DOCUMENT_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "its name cannot be used"
         raise DefinitionError(f"the document cannot be read: {reason.lower()}") from None
-    if len(data) > MAX_BYTES:
-        raise DefinitionError(f"the document is larger than {MAX_BYTES >> 20} MiB")
+    if len(data) > MAX_DOCUMENT_BYTES:
+        raise DefinitionError(f"the document is larger than {MAX_DOCUMENT_BYTES >> 20} MiB")
     return data.removeprefix(b"\xef\xbb\xbf")
 
 
-def _json(data: bytes) -> Any:
+def _parse_json(data: bytes) -> Any:
     try:
         return msgspec.json.decode(data)
     except RecursionError:
         raise DefinitionError("the document is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return _yaml(data)  # a mapping of YAML may begin with a brace, too
+        return _parse_yaml(data)  # a mapping of YAML may begin with a brace, too
 
 
-def _yaml(data: bytes) -> Any:
+def _parse_yaml(data: bytes) -> Any:
     try:
         return _Composer().document(yaml.parse(data.decode(), Loader=_Loader))
     except UnicodeDecodeError:
@@ -520,7 +522,7 @@ def _yaml(data: bytes) -> Any:
 
 
 class _Composer:
-    """Builds values from the events of a parser; an alias is the very value it stands for, never a copy."""
+    """Builds values from the events of a parser; an alias is the same object as its anchor, never a copy."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -561,31 +563,31 @@ class _Composer:
 
 
 def _key(value: Any) -> str:
-    """A key as text: the codes of answers are often written as numbers."""
+    """A key as text: status codes are often written as numbers."""
     return value if isinstance(value, str) else repr(value)[:100]
 
 
-LONGEST_NAME: Final = 128
+MAX_NAME_CHARACTERS: Final = 128
 _NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_.-]+")
 
 
 class Imported(Struct):
-    """What came of an import: offers, what had to be left out, and names that nothing has."""
+    """The result of an import: offers, operations left out, and configured names that no operation has."""
 
     offers: list[Offer] = []
     left_out: list[LeftOut] = []
     unknown: list[str] = []
 
 
-def imported(entry: Import, connection: RestConnection) -> Imported:
+def import_operations(entry: Import, connection: RestConnection) -> Imported:
     """The operations that an import asks for; a `DefinitionError` where the document cannot be used at all."""
     if connection.openapi is None:
         raise DefinitionError("the connection has no `openapi` document to take operations from")
     result = Imported()
     names: set[str] = set()
     seen: set[str] = set()
-    prefix = prefix_of(entry)
-    for found in operations(read(connection.openapi), entry.connection, connection.headers):
+    prefix = build_prefix(entry)
+    for found in list_operations(read_document(connection.openapi), entry.connection, connection.headers):
         seen.add(found.id)
         if (entry.include and found.id not in entry.include) or found.id in entry.exclude:
             continue
@@ -593,8 +595,8 @@ def imported(entry: Import, connection: RestConnection) -> Imported:
             result.left_out.append(found)
             continue
         name = f"{prefix}.{_NOT_IN_NAMES.sub('_', found.id)}"
-        if len(name) > LONGEST_NAME:
-            result.left_out.append(LeftOut(found.id, f"its name would be longer than {LONGEST_NAME} characters"))
+        if len(name) > MAX_NAME_CHARACTERS:
+            result.left_out.append(LeftOut(found.id, f"its name would be longer than {MAX_NAME_CHARACTERS} characters"))
         elif name in names:
             result.left_out.append(LeftOut(found.id, f"another one is called {name} already"))
         else:
@@ -604,8 +606,8 @@ def imported(entry: Import, connection: RestConnection) -> Imported:
     return result
 
 
-def prefix_of(entry: Import) -> str:
-    """What the names of an import begin with."""
+def build_prefix(entry: Import) -> str:
+    """The prefix of the names of an import."""
     if entry.prefix is not None:
         return entry.prefix
     plain = _NOT_IN_NAMES.sub("_", entry.connection)

@@ -107,9 +107,9 @@ def _offered(loaded: Loaded) -> tuple[list[tuple[KeyPath, Offer]], list[Finding]
     proxy = loaded.config.proxy
     if not proxy.expose and not proxy.imports:
         return [], []
-    from waypost.imports.checks import offered
+    from waypost.imports.checks import build_offers
 
-    return offered(loaded)
+    return build_offers(loaded)
 
 
 def _check_workflows(loaded: Loaded, offered: set[str] | None) -> list[Finding]:
@@ -190,9 +190,9 @@ def check(path: Path) -> list[Finding]:
     if loaded is not None and built is not None:
         findings += [*_unserved(loaded, built), *_open_to_all(loaded)]
         if loaded.config.proxy.imports:
-            from waypost.imports.checks import unheard_of
+            from waypost.imports.checks import find_missing_tools
 
-            findings += unheard_of(loaded)
+            findings += find_missing_tools(loaded)
     return sorted(findings, key=lambda found: (found.file != str(path), found.file, found.line))
 
 

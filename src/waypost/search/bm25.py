@@ -17,7 +17,7 @@ from math import log
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from waypost.search.documents import Document
-from waypost.search.words import stems
+from waypost.search.words import split_stems
 
 if TYPE_CHECKING:
     from waypost.search.signals import Query, Scores
@@ -106,7 +106,7 @@ class Bm25:
 
     def matches(self, parts: list[str], most: int = MAX_VISITED) -> list[list[Match]]:
         """The matches of each sentence, by its rarest stems: at most `most` postings are visited."""
-        wanted = [set(stems(part)) for part in parts]
+        wanted = [set(split_stems(part)) for part in parts]
         known = self._affordable(set().union(*wanted), most)
         counted: set[str] = set()
         found: list[list[Match]] = []
@@ -163,7 +163,7 @@ def sum_scores(found: list[list[Match]]) -> dict[int, float]:
 def split_sentences(query: str) -> list[str]:
     """The sentences of a query that say something; the query itself when there are not several."""
     parts = _SENTENCE_END.split(query)
-    saying = [part for part in parts if len(stems(part)) >= _MIN_STEMS]
+    saying = [part for part in parts if len(split_stems(part)) >= _MIN_STEMS]
     return saying[:_MAX_SENTENCES] if len(saying) > 1 else [query]
 
 
@@ -181,16 +181,16 @@ def _frequencies(document: Document) -> dict[str, float]:
 
 def _fields(document: Document) -> Iterator[tuple[_Field, list[str]]]:
     place, _, name = document.id.rpartition(".")
-    named = stems(name)
+    named = split_stems(name)
     if document.title and document.title != document.id:
-        named += [stem for stem in stems(document.title) if stem not in named]
+        named += [stem for stem in split_stems(document.title) if stem not in named]
     yield _NAME, named
     if place:
-        yield _PLACE, stems(place)
+        yield _PLACE, split_stems(place)
     if document.tags or document.aliases:
-        yield _SYNONYMS, stems(" ".join(document.tags + document.aliases))
-    yield _DESCRIPTION, stems(document.description)
+        yield _SYNONYMS, split_stems(" ".join(document.tags + document.aliases))
+    yield _DESCRIPTION, split_stems(document.description)
     if document.parameters:
-        yield _PARAMETERS, stems(" ".join(document.parameters))
+        yield _PARAMETERS, split_stems(" ".join(document.parameters))
     if document.text != document.id:
-        yield _TEXT, stems(document.text)
+        yield _TEXT, split_stems(document.text)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import msgspec
 
 from waypost.search.documents import Document
-from waypost.search.words import parts
+from waypost.search.words import split_words
 
 _SPACE: Final = "\N{LOWER ONE EIGHTH BLOCK}"
 _MAX_WORD_CHARACTERS: Final = 48
@@ -301,5 +301,5 @@ def _vectors(loading: Future[_Model], texts: list[str]) -> Matrix:
 
 def _text(document: Document) -> str:
     title = document.title if document.title != document.id else ""
-    named = " ".join(parts(f"{document.id} {title}"))
+    named = " ".join(split_words(f"{document.id} {title}"))
     return f"{named}. {document.description} {' '.join((*document.tags, *document.aliases))}"

@@ -11,7 +11,7 @@ from waypost.search.embeddings import Embeddings
 from waypost.search.signals import Hybrid
 from waypost.search.slots import Bitmap, Slots
 from waypost.search.weighted import Allowed, Weighted
-from waypost.search.words import runs
+from waypost.search.words import split_runs
 from waypost.suggestions import MAX_CANDIDATES, MAX_COMPARED_CHARACTERS, find_nearest
 
 MAX_KEYWORDS: Final = 3
@@ -134,4 +134,4 @@ class SearchIndex:
 
 
 def _terms(query: str) -> list[str]:
-    return [term[:MAX_TERM_CHARACTERS] for term in runs(query)[:MAX_TERMS]]
+    return [term[:MAX_TERM_CHARACTERS] for term in split_runs(query)[:MAX_TERMS]]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 from waypost.search.bm25 import Bm25, split_sentences
 from waypost.search.documents import Document, Hit
 from waypost.search.embeddings import Embeddings, Vectors
-from waypost.search.slots import Slots, holds, packed
+from waypost.search.slots import Slots, has_slot, pack_bits
 
 if TYPE_CHECKING:
     from waypost.search.fusion import Numbers
@@ -82,10 +82,10 @@ class Hybrid:
         scores: Scores = {}
         for signal in self.signals:
             scores = signal.score(asked, scores)
-        members = packed(within)
+        members = pack_bits(within)
         if isinstance(scores, dict):
             if within.bit_count() < len(self._slots):
-                scores = {slot: score for slot, score in scores.items() if holds(members, slot)}
+                scores = {slot: score for slot, score in scores.items() if has_slot(members, slot)}
             return self._pick(limit, scores, allowed)
         from waypost.search import fusion
 

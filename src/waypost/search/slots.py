@@ -17,7 +17,7 @@ _BIT: Final = tuple(1 << bit for bit in range(8))
 _BITS_OF: Final = [tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256)]
 
 
-def bits_of(slots: Collection[int]) -> int:
+def to_bits(slots: Collection[int]) -> int:
     """The set of these slots."""
     buffer = bytearray()
     _include(buffer, slots)
@@ -34,7 +34,7 @@ def _include(buffer: bytearray, slots: Collection[int]) -> None:
         buffer[slot >> 3] |= _BIT[slot & 7]
 
 
-def slots_of(bits: int) -> Iterator[int]:
+def iterate_slots(bits: int) -> Iterator[int]:
     """The members of a set, smallest first."""
     if bits.bit_count() <= _SCATTERED:
         while bits:
@@ -42,18 +42,18 @@ def slots_of(bits: int) -> Iterator[int]:
             yield lowest.bit_length() - 1
             bits ^= lowest
         return
-    for found in _BYTE.finditer(packed(bits)):
+    for found in _BYTE.finditer(pack_bits(bits)):
         first = found.start() * 8
         for bit in _BITS_OF[found[0][0]]:
             yield first + bit
 
 
-def packed(bits: int) -> bytes:
+def pack_bits(bits: int) -> bytes:
     """A set as bytes, to look up single slots in."""
     return bits.to_bytes((bits.bit_length() + 7) // 8, "little")
 
 
-def holds(members: bytes, slot: int) -> bool:
+def has_slot(members: bytes, slot: int) -> bool:
     """Whether a set as bytes has a slot."""
     byte = slot >> 3
     return byte < len(members) and bool(members[byte] >> (slot & 7) & 1)
@@ -215,11 +215,11 @@ class Slots:
     def by_id(self, bits: int) -> Iterator[str]:
         """The ids of a set of documents in order; the first ones are found without looking at all."""
         if bits.bit_count() <= _SPREAD:
-            yield from sorted(map(self._ids.__getitem__, slots_of(bits)))
+            yield from sorted(map(self._ids.__getitem__, iterate_slots(bits)))
             return
-        members = packed(bits)
+        members = pack_bits(bits)
         for chunk in self._chunks:
             if bits & chunk.slots.bits:
                 for found in chunk.ids:
-                    if holds(members, self._slot_of[found]):
+                    if has_slot(members, self._slot_of[found]):
                         yield found

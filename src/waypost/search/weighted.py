@@ -18,8 +18,8 @@ from math import ceil
 from typing import Final, NamedTuple, TypeAlias
 
 from waypost.search.documents import WEIGHTS, Hit, Texts
-from waypost.search.slots import Bitmap, Planes, Slots, bits_of
-from waypost.search.words import Trigrams, runs
+from waypost.search.slots import Bitmap, Planes, Slots, to_bits
+from waypost.search.words import Trigrams, split_runs
 
 Allowed: TypeAlias = Callable[[str], bool]
 Posting: TypeAlias = int | list[int] | Bitmap | None
@@ -61,7 +61,7 @@ class Weighted:
         for field, text in enumerate(texts):
             words = seen.get(text)
             if words is None:
-                words = seen[text] = set(runs(text))
+                words = seen[text] = set(split_runs(text))
             for word in words:
                 postings = known(word) or self._new(word)
                 posting = postings[field]
@@ -95,7 +95,7 @@ class Weighted:
         """Forget a document, of which these were the texts."""
         self._matches.clear()
         for field, text in enumerate(texts):
-            for word in set(runs(text)):
+            for word in set(split_runs(text)):
                 postings = self._postings[word]
                 postings[field] = _without(postings[field], slot)
                 self._emptied += _is_unused(postings)
@@ -179,7 +179,7 @@ def _union(postings: Iterable[Posting]) -> int:
             bits |= posting.bits
         elif posting is not None:
             few.update(posting)
-    return bits | bits_of(few)
+    return bits | to_bits(few)
 
 
 def _without(posting: Posting, slot: int) -> Posting:

@@ -25,12 +25,12 @@ STOP_WORDS: Final = frozenset(
 )
 
 
-def runs(text: str) -> list[str]:
+def split_runs(text: str) -> list[str]:
     """The lower-cased alphanumeric runs of a text, in their order."""
     return _RUN.findall(text.lower())
 
 
-def stems(text: str) -> list[str]:
+def split_stems(text: str) -> list[str]:
     """The stems of a text's words, identifiers split; words that say nothing and long numbers are left out."""
     found: list[str] = []
     for run in _RUN.findall(text):
@@ -41,18 +41,18 @@ def stems(text: str) -> list[str]:
 
 
 def _stems_of_run(run: str) -> tuple[str, ...]:
-    return tuple(stem(part) for part in parts(run) if part not in STOP_WORDS)
+    return tuple(stem_word(part) for part in split_words(run) if part not in STOP_WORDS)
 
 
 _remembered_stems: Final = lru_cache(maxsize=65_536)(_stems_of_run)
 
 
-def parts(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """The lower-cased words of a text, identifiers split at underscores, dots, digits and capitals."""
     return [part.lower() for part in _PART.findall(text)]
 
 
-def stem(word: str) -> str:
+def stem_word(word: str) -> str:
     """A word without its commonest endings: plurals, -ed, -ing, -ly, -ion and the like; never shorter than three."""
     if len(word) < 4 or not word.isascii():
         return word

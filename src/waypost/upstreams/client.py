@@ -24,7 +24,7 @@ _MAX_PAGES: Final = 1000
 _MAX_RETRIES: Final = 2
 """What a server may have to teach about a tool before it can be called: that it wants headers, and to be a task."""
 _TASK_ID_TIMEOUT_S: Final = 10.0
-"""How long a server has to tell the id of a task that is to be cancelled."""
+"""How long a server has to return the id of a task that is to be cancelled."""
 _NO_META: Final[Mapping[str, Any]] = {}
 
 
@@ -233,7 +233,7 @@ class RelayClient(Client):
 
         keep_open = self.before_close(cancel_later)
         try:
-            # Only the response tells the id of the task, without which it could not be cancelled.
+            # Without the response there is no task id, and the task could not be cancelled.
             result: dict[str, Any] = await asyncio.shield(starting)
             return result
         except asyncio.CancelledError:

@@ -209,7 +209,7 @@ class Connection(asyncio.Protocol):
         return self._request is request
 
     def abort(self) -> None:
-        """Close at once; the request is not told."""
+        """Close at once, without ending the request."""
         self._request = None
         if self._transport is not None:
             self._transport.abort()

@@ -40,7 +40,7 @@ def declare_capabilities(methods: Iterable[str]) -> dict[str, Any]:
 
 
 class Downstream(Protocol):
-    """The client behind a call: what the server may ask of it and tell it meanwhile."""
+    """The client behind a call, which the server may ask and notify meanwhile."""
 
     @property
     def owner(self) -> object:
@@ -65,7 +65,7 @@ class Call:
 
 
 CURRENT_CALL: Final[ContextVar[Call | None]] = ContextVar("call", default=None)
-"""The call that is being sent, or on whose response stream a message arrived."""
+"""The call that is being sent, or whose response stream a message arrived on."""
 
 
 def run_as_call(call: Call | None, receive: Callable[[bytes], None]) -> Callable[[bytes], None]:
@@ -84,9 +84,9 @@ def run_as_call(call: Call | None, receive: Callable[[bytes], None]) -> Callable
 class ServerRequests:
     """Answers the requests of one server, and passes on its log messages.
 
-    Callers share one session, and a request of the server does not say which call it is about. The task that it names
-    tells, or the response stream on which it arrived, or that all calls in flight are of one client. Otherwise it is
-    refused, because one client must never be asked what was meant for another.
+    Callers share one session, and a request of the server does not say which call it is about. It is found
+    by the task that the request names, by the response stream on which it arrived, or because all calls in flight are
+    of one client. Otherwise the request is refused: one client must never be asked what was meant for another.
     """
 
     def __init__(self, answers: Mapping[str, Answerer] | None) -> None:

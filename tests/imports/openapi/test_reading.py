@@ -9,7 +9,7 @@ import pytest
 
 from waypost.errors import DefinitionError
 from waypost.imports import openapi
-from waypost.imports.openapi import read
+from waypost.imports.openapi import read_document
 
 
 def written(folder: Path, content: str | bytes) -> str:
@@ -28,17 +28,17 @@ def written(folder: Path, content: str | bytes) -> str:
     ],
 )
 def test_json_and_yaml_are_read(tmp_path: Path, content: str | bytes) -> None:
-    assert read(written(tmp_path, content)) == {"openapi": "3.1.0", "paths": {}}
+    assert read_document(written(tmp_path, content)) == {"openapi": "3.1.0", "paths": {}}
 
 
 @pytest.mark.parametrize("version", ["3.0.4", "3.1.2", "3.2.0"])
 def test_openapi_3_0_to_3_2_are_read(tmp_path: Path, version: str) -> None:
-    assert read(written(tmp_path, f"openapi: {version}\npaths: {{}}\n"))["openapi"] == version
+    assert read_document(written(tmp_path, f"openapi: {version}\npaths: {{}}\n"))["openapi"] == version
 
 
 def test_words_and_dates_of_yaml_stay_what_they_are(tmp_path: Path) -> None:
     text = "openapi: 3.0.0\nx: {a: [no, on, 2020-01-01, 12:30, true, 3]}\ny: {200: ok}\nz: &z {b: c}\nw: *z\n"
-    found = read(written(tmp_path, text))
+    found = read_document(written(tmp_path, text))
     assert found["x"] == {"a": ["no", "on", "2020-01-01", "12:30", True, 3]}
     assert (found["y"], found["w"]) == ({"200": "ok"}, {"b": "c"})
 
@@ -65,7 +65,7 @@ def test_words_and_dates_of_yaml_stay_what_they_are(tmp_path: Path) -> None:
 )
 def test_what_is_no_document_is_refused_in_one_sentence(tmp_path: Path, content: str | bytes, why: str) -> None:
     with pytest.raises(DefinitionError) as caught:
-        read(written(tmp_path, content))
+        read_document(written(tmp_path, content))
     assert why in caught.value.message
     assert "\n" not in caught.value.message
 
@@ -73,22 +73,22 @@ def test_what_is_no_document_is_refused_in_one_sentence(tmp_path: Path, content:
 def test_aliases_that_multiply_cost_nothing(tmp_path: Path) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 30)]
-    assert read(written(tmp_path, "\n".join(["openapi: 3.1.0", *lines])))["a29"]
+    assert read_document(written(tmp_path, "\n".join(["openapi: 3.1.0", *lines])))["a29"]
 
 
 def test_a_document_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "api.json"
     with file.open("wb") as stream:
-        stream.truncate(openapi.MAX_BYTES + 1)
+        stream.truncate(openapi.MAX_DOCUMENT_BYTES + 1)
     with pytest.raises(DefinitionError, match="larger than 16 MiB"):
-        read(str(file))
+        read_document(str(file))
     monkeypatch.setattr(openapi, "MAX_YAML_VALUES", 100)
     with pytest.raises(DefinitionError, match="more than 100 values"):
-        read(written(tmp_path, "openapi: 3.1.0\na: [" + "x, " * 200 + "]"))
+        read_document(written(tmp_path, "openapi: 3.1.0\na: [" + "x, " * 200 + "]"))
 
 
 def test_what_is_not_a_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name, why in (("pipe", "regular file"), (".", "regular file"), ("none", "no such file")):
         with pytest.raises(DefinitionError, match=why):
-            read(str(tmp_path / name))
+            read_document(str(tmp_path / name))
