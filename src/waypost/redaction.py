@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 HIDDEN: Final = "[REDACTED]"
-"""What stands where a secret was."""
-SHORTEST_SECRET: Final = 6
-"""Values of the configuration with fewer characters are words like any other."""
+"""The text in place of a secret."""
+MIN_SECRET_CHARACTERS: Final = 6
+"""Shorter values of the configuration are not redacted: they are ordinary words."""
 
 _NAME: Final = re.compile("password|passwd|secret|token|key|credential|authorization|cookie", re.IGNORECASE)
 _NAMES: Final = ("password", "passwd", "secret", "token", "credential", "api_key", "api-key", "apikey", "access")
@@ -53,7 +53,7 @@ def secrets_of(*sources: Mapping[str, str]) -> tuple[str, ...]:
 def _long_enough(sources: Iterable[Mapping[str, str]]) -> set[str]:
     values = {value for source in sources for value in source.values()}
     parts = {part for value in values for part in (value, value.strip(), value.partition(" ")[2].strip())}
-    return {part for part in parts if len(part) >= SHORTEST_SECRET}
+    return {part for part in parts if len(part) >= MIN_SECRET_CHARACTERS}
 
 
 def without(text: str, secrets: Iterable[str], *, is_cut: bool = False) -> str:
@@ -66,7 +66,7 @@ def without(text: str, secrets: Iterable[str], *, is_cut: bool = False) -> str:
 
 
 def _without_end(text: str, secret: str) -> str:
-    for length in range(min(len(secret) - 1, len(text)), SHORTEST_SECRET - 1, -1):
+    for length in range(min(len(secret) - 1, len(text)), MIN_SECRET_CHARACTERS - 1, -1):
         if text.endswith(secret[:length]):
             return text[:-length] + HIDDEN
     return text

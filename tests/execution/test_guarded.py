@@ -326,13 +326,13 @@ async def test_crashes_denials_and_open_circuits_give_their_places_back() -> Non
 
 @asynchronous
 async def test_nothing_is_done_that_could_not_be_put_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audits, "_MOST_WAITING", 0)
+    monkeypatch.setattr(audits, "MAX_WAITING_RECORDS", 0)
     it = Fragile(audit="store", max_running=1)
     it.hub.prompt(lambda: "Be careful.", name="careful")
     async with in_session(it.hub) as peer:
         result = await peer.result(call(1))
         error = await peer.error(request(2, "prompts/get", {"name": "careful"}))
-    sentence = "The audit cannot be written, so nothing is done that would belong there; try again later."
+    sentence = "The audit cannot be written, and no call runs without its record; try again later."
     assert result == {"content": [{"type": "text", "text": sentence}], "isError": True}
     assert (error["code"], error["message"]) == (-32000, sentence)
     assert it.runs == 0

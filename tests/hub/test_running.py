@@ -63,11 +63,11 @@ def test_a_program_whose_address_is_open_to_everybody_ends_with_one_sentence() -
     with pytest.raises(SystemExit) as ended:
         empty().run("http", host="0.0.0.0")
 
-    assert "nobody has to show a key" in str(ended.value)
+    assert "callers need no key" in str(ended.value)
 
 
 def test_a_program_that_goes_on_may_have_what_is_wrong_raised() -> None:
-    with pytest.raises(WaypostError, match="nobody has to show a key"):
+    with pytest.raises(WaypostError, match="callers need no key"):
         empty().serve("http", host="0.0.0.0")
 
 

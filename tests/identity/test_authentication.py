@@ -301,7 +301,7 @@ def test_the_token_itself_is_kept_and_logged_nowhere(caplog: pytest.LogCaptureFi
 
 def test_a_refusal_is_a_waypost_error() -> None:
     assert issubclass(Unauthorized, WaypostError)
-    assert Unauthorized().body == {"error": "The request is not let in."}
+    assert Unauthorized().body == {"error": "The request is refused."}
 
 
 ASKED = Introspection(endpoint="https://login.example.com/ask", client_id="hub", client_secret="hush")

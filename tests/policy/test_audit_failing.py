@@ -140,7 +140,7 @@ async def test_a_hub_that_is_stopped_and_started_again_goes_on_recording(
 async def test_what_could_not_be_written_before_a_stop_is_written_after_a_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audits, "_MOST_WAITING", 3)
+    monkeypatch.setattr(audits, "MAX_WAITING_RECORDS", 3)
     store, come_back = blocked(tmp_path)
     log = log_to(store)
     for number in range(3):
@@ -164,7 +164,7 @@ async def test_what_could_not_be_written_before_a_stop_is_written_after_a_start(
 async def test_a_log_that_was_stopped_writes_again_once_somebody_looks_for_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audits, "_MOST_WAITING", 1)
+    monkeypatch.setattr(audits, "MAX_WAITING_RECORDS", 1)
     store, come_back = blocked(tmp_path)
     log = log_to(store)
     log.add(record(0))
@@ -181,13 +181,13 @@ async def test_a_log_that_was_stopped_writes_again_once_somebody_looks_for_room(
 
 @asynchronous
 async def test_calls_fail_when_too_many_records_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audits, "_MOST_WAITING", 3)
+    monkeypatch.setattr(audits, "MAX_WAITING_RECORDS", 3)
     store, come_back = blocked(tmp_path)
     log = log_to(store)
     for number in range(3):
         log.check_room()
         log.add(record(number))
-    with pytest.raises(Busy, match=r"^The audit cannot be written, so nothing is done .*; try again later\.$"):
+    with pytest.raises(Busy, match=r"^The audit cannot be written, and no call runs without its record; try again later\.$"):
         log.check_room()
 
     come_back()

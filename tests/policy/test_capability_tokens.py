@@ -126,9 +126,9 @@ def test_a_depth_is_the_last_one_that_is_good() -> None:
 
 
 def test_a_token_for_somebody_else_is_refused() -> None:
-    assert refusal(TOKENS.mint(["llm"], audience="there")) == "token is for somebody else"
+    assert refusal(TOKENS.mint(["llm"], audience="there")) == "token is for another audience"
     assert refusal(TOKENS.narrow(TOKENS.mint(["llm"], audience="here"), audience="there")) == (
-        "token is for somebody else"
+        "token is for another audience"
     )
 
 

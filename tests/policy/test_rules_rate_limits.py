@@ -126,7 +126,7 @@ def test_no_calls_at_all_may_be_the_limit() -> None:
 
 
 def test_windows_nothing_happened_in_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "_MOST_WINDOWS", 10)
+    monkeypatch.setattr(rules, "MAX_WINDOWS", 10)
     clock = Clock()
     policy = limiter(clock, max_calls=1, window_seconds=1)
     for number in range(100):

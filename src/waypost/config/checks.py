@@ -64,7 +64,7 @@ def _is_meant(candidate: type[Struct], entries: dict[str, Node]) -> bool:
 
 
 def tags_of(annotation: Annotation) -> dict[str, str]:
-    """The tags that tell the structs of an annotation apart, each with the key it stands under."""
+    """The tags that distinguish the structs of an annotation, each with its key."""
     configs = [m.__struct_config__ for m in members(annotation) if isinstance(m, type) and issubclass(m, Struct)]
     return {str(config.tag): config.tag_field for config in configs if config.tag_field}
 
@@ -236,7 +236,7 @@ def _plain_struct(
     node: Node, entries: dict[str, Node], model: type[msgspec.Struct], findings: list[Finding], path: KeyPath
 ) -> dict[str, Any]:
     data: dict[str, Any] = {}
-    told = len(findings)
+    known = len(findings)
     tag_field = model.__struct_config__.tag_field
     if tag_field:
         data[tag_field] = model.__struct_config__.tag
@@ -247,7 +247,7 @@ def _plain_struct(
             data[name] = plain(entries[name], one.type, findings, (*path, spelt))
         elif one.required:
             findings.append(node.finding((*path, name), f"the key {quoted(name)} is missing; add it", "CFG014"))
-    if told == len(findings) and hasattr(model, "__post_init__"):
+    if known == len(findings) and hasattr(model, "__post_init__"):
         try:
             convert(data, model)
         except msgspec.ValidationError as error:
@@ -327,7 +327,7 @@ _BY_PLACE: Final = ("toolkits", "policies")
 _HALF_READ: Final = frozenset(
     {"CFG001", "CFG002", "CFG003", "CFG004", "CFG005", "CFG007", "CFG008", "CFG009", "CFG030", "CFG032", "CFG033"}
 )
-"""Of which nobody knows what would stand there."""
+"""Findings about files whose content is not known."""
 _OFFERING: Final = ("toolkits", "skills", "proxy", "workers", "connections")
 """Sections that say what can be called by a name."""
 _BUILT_OF_CAPABILITIES: Final = frozenset(

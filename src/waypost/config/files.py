@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 TAIL_BYTES = 64
-"""How much of a file's end is compared to tell whether it still ends as it did."""
+"""How much of a file's end is compared with what it was."""
 
 _DOCUMENT_END = b"..."
 

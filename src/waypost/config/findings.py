@@ -45,7 +45,7 @@ CODES = {
     "CFG064": "A key or value of mcp-flowgate has no effect here (warning).",
     "CFG065": "The file of an issuer's public keys does not exist.",
     "CFG066": "A key or the authorization server cannot be what it says.",
-    "CFG067": "Everybody from outside could use the hub, or its port for workers.",
+    "CFG067": "The hub, or its port for workers, would be open to every caller from outside.",
     "CFG068": "The directory of dynamic skills is a file.",
     "CFG069": "A reload would lose `auth` or a policy although no file says so.",
     "CFG070": "An import names no connection that tools can be taken over from.",

@@ -74,7 +74,7 @@ def _sink(entries: Entries, findings: list[Finding], path: KeyPath) -> Entries:
     if node is None or sink is None:
         return entries
     if sink == "none":
-        message = "`memory` has no effect: what nobody can read is not kept; use `store`"
+        message = "`memory` has no effect: nothing is recorded; use `store`"
         findings.append(node.finding((*path, "sink"), message, "CFG064"))
     return {**entries, "sink": replace(node, value=sink)}
 

@@ -34,7 +34,7 @@ SETTLE_S: Final = 0.4
 UNFINISHED_SETTLE_S: Final = 2.0
 """The same where one of them looks half written: a disk that is full or busy may leave it so for a while."""
 MAX_SETTLE_S: Final = 10.0
-_LOOK_S: Final = 0.1
+CHECK_INTERVAL_S: Final = 0.1
 
 _SECTIONS: Final = tuple(one.encode_name for one in msgspec.structs.fields(Settings))
 
@@ -105,7 +105,7 @@ async def _examine_at_rest(before: Loaded) -> tuple[Loaded | None, list[Finding]
 async def _stays_current(snapshot: Snapshot, seconds: float) -> bool:
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
-        await asyncio.sleep(min(left, _LOOK_S))
+        await asyncio.sleep(min(left, CHECK_INTERVAL_S))
         if not await asyncio.to_thread(snapshot.is_current):
             return False
     return True

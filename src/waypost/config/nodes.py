@@ -34,14 +34,14 @@ _OCTAL = re.compile(r"0o[0-7]+")
 _HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _INFINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
-_LONGEST_NUMBER = 400
+_MAX_NUMBER_CHARACTERS = 400
 
 
 def resolve(text: str) -> Scalar:
     """The value an unquoted scalar stands for; `on`, `12:30` and dates stay text."""
     if text in _WORDS:
         return _WORDS[text]
-    if len(text) > _LONGEST_NUMBER:
+    if len(text) > _MAX_NUMBER_CHARACTERS:
         return text
     if _DECIMAL.fullmatch(text):
         return int(text)

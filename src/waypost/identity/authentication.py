@@ -19,7 +19,7 @@ from waypost.errors import DefinitionError, WaypostError
 from waypost.identity.claims import InsufficientScope, InvalidToken, TokenCache, Verified, VerifierUnavailable
 from waypost.identity.keys import HUB, PREFIX, Key, KeyChange, Keys, Watcher
 from waypost.identity.oauth import OAuthSettings, challenge
-from waypost.identity.tokens import LONGEST, Shared
+from waypost.identity.tokens import MAX_TOKEN_CHARACTERS, Shared
 
 MISSING: Final = "Missing Authorization header"
 INVALID: Final = "Invalid API key"
@@ -34,7 +34,7 @@ _WITH_TOKEN: Final = re.compile(rb"(?i:bearer)\s+\S", re.DOTALL)
 
 
 class Unauthorized(WaypostError):
-    """The request is not let in."""
+    """The request is refused."""
 
     def __init__(self, message: str | None = None, *, status: int = 401, challenge: str | None = "Bearer") -> None:
         super().__init__(message)
@@ -43,15 +43,15 @@ class Unauthorized(WaypostError):
 
     @property
     def body(self) -> dict[str, str]:
-        """What the caller is told."""
+        """The body of the response."""
         return {"error": self.message}
 
 
 class Authentication:
-    """Lets in who presents a known key or a valid token, and nobody in particular if that is allowed.
+    """Accepts callers with a known key or a valid token, and anonymous ones where that is allowed.
 
-    A key or token that is sent is always checked: a bad one is refused even where anonymous callers are welcome.
-    `anonymous` is the principal of callers who send none, or `False`; when it is not said, they are let in only where
+    A key or token that is sent is always checked: a bad one is refused even where anonymous callers are accepted.
+    `anonymous` is the principal of callers who send none, or `False`; by default they are accepted only where
     there are neither keys nor OAuth. With `lenient`, a key or token counts for nothing while there is nothing that it
     could be.
     """
@@ -72,7 +72,7 @@ class Authentication:
         self._own = Keys(clock=clock)
         if anonymous is None and not self.is_configured:
             anonymous = ANONYMOUS
-        self._anonymous = copy(anonymous) if anonymous else None  # who came in here is told by identity
+        self._anonymous = copy(anonymous) if anonymous else None  # a copy: sessions are compared by identity
         self._verifier = None if oauth is None else oauth.verifier(clock)
         self._tokens = TokenCache(clock)
         self._verifying: Shared[Verified] = Shared()
@@ -83,50 +83,50 @@ class Authentication:
 
     @property
     def allows_anonymous(self) -> bool:
-        """Whether callers are let in who present nothing."""
+        """Whether callers without a key or token are accepted."""
         return self._anonymous is not None
 
     @property
     def is_configured(self) -> bool:
-        """Whether there is anything that a caller could present."""
+        """Whether there are keys or OAuth."""
         return bool(self.keys) or self.oauth is not None
 
     def admit(self, key: Key) -> None:
-        """Accept a key of the hub's own, which does not count as configured."""
+        """Accept a key of the hub itself, which does not count as configured."""
         self._own.add(key)
 
     def exchange(self, other: Authentication) -> bool:
-        """Let in whom another one lets in, from now on, beside who got a key while the hub runs.
+        """Accept the callers of another configuration from now on, besides keys that were created at run time.
 
-        OAuth stays as it is, and while the other one has a different one, nobody new is let in without a token. False
-        when anything of that has to wait.
+        OAuth stays as it is; where the other configuration has a different one, anonymous callers that were refused
+        stay refused. Returns False where a change has to wait for the next start.
         """
         is_same = self.oauth == other.oauth
         self.keys.exchange(self._written, other._written)
         self._written, self._lenient = other._written, other._lenient
         if is_same or self._anonymous is not None:
-            self._welcome(other._anonymous)
+            self._set_anonymous(other._anonymous)
         return is_same
 
-    def watch(self, tell: Watcher | None) -> None:
-        """Say from now on who is let in no more, or with other rights."""
-        self.keys.on_change = tell
+    def watch(self, report: Watcher | None) -> None:
+        """Report callers that are refused from now on, or get other rights."""
+        self.keys.on_change = report
 
-    def _welcome(self, anonymous: Principal | None) -> None:
-        """Let callers without a key in as somebody else, or not at all."""
-        was, tell = self._anonymous, self.keys.on_change
-        if was == anonymous:
+    def _set_anonymous(self, anonymous: Principal | None) -> None:
+        """Accept anonymous callers with other rights, or not at all."""
+        before, report = self._anonymous, self.keys.on_change
+        if before == anonymous:
             return
         self._anonymous = anonymous
-        if was is not None and tell is not None:
-            tell([KeyChange(was, anonymous, anonymous is None)])
+        if before is not None and report is not None:
+            report([KeyChange(before, anonymous, anonymous is None)])
 
     def known(self, headers: Mapping[bytes, bytes]) -> Principal | None:
-        """The caller, when that can be said at once; else `authenticate` decides."""
+        """The caller, if no request is needed to find out; else `authenticate` decides."""
         given = headers.get(b"authorization")
         if given is None:
             return self._anonymous
-        found = _BEARER.fullmatch(given) if len(given) <= LONGEST else None
+        found = _BEARER.fullmatch(given) if len(given) <= MAX_TOKEN_CHARACTERS else None
         return None if found is None else self._remembered(sha256(found[1]).digest())
 
     async def authenticate(self, headers: Mapping[bytes, bytes]) -> Principal:
@@ -151,7 +151,7 @@ class Authentication:
 
     @property
     def metadata_paths(self) -> tuple[str, ...]:
-        """The paths at which `metadata` is to be found, by anybody."""
+        """The paths of `metadata`, which need no key."""
         return () if self.oauth is None else self.oauth.metadata_paths
 
     async def close(self) -> None:
@@ -163,7 +163,7 @@ class Authentication:
         return self.keys.find(hashed) or self._own.find(hashed) or self._tokens.get(hashed)
 
     def _ignores(self, given: bytes) -> bool:
-        """Whether what was sent counts for nothing; a key of a hub never does, as it may have been revoked."""
+        """Whether a token is ignored; a key of a hub never is, because it may have been revoked."""
         return self._lenient and not self.is_configured and PREFIX.encode() not in given
 
     def _presented(self, given: bytes | None) -> str:
@@ -172,7 +172,7 @@ class Authentication:
             raise Unauthorized(NOT_CONFIGURED, challenge=self._challenge)
         if given is None or not _WITH_TOKEN.match(given):
             raise Unauthorized(MISSING, challenge=self._challenge)
-        if len(given) > LONGEST:
+        if len(given) > MAX_TOKEN_CHARACTERS:
             raise Unauthorized(INVALID, challenge=self._token_challenge)
         found = _BEARER.fullmatch(given)
         if found is None:
@@ -206,7 +206,7 @@ def authentication(auth: config.Auth) -> Authentication:
 
 
 def problems(auth: config.Auth) -> list[tuple[tuple[str | int, ...], str]]:
-    """What keeps a hub from going by the section, with the keys that it is about."""
+    """What is wrong with the section, each with its key."""
     found: list[tuple[tuple[str | int, ...], str]] = []
     keys = Keys()
     for place, key in enumerate(auth.keys):
@@ -245,26 +245,26 @@ def _anonymous(given: config.Anonymous | bool | None) -> Principal | Literal[Fal
     return Principal("anonymous", tuple(given.roles), tuple(given.permissions), tuple(given.scopes))
 
 
-_LOOK_EVERY: Final = 1.0
+EXPIRY_CHECK_INTERVAL_S: Final = 1.0
 
 
 class RevocationWatcher:
     """Reports keys that are revoked, from any thread, and keys that expire."""
 
-    def __init__(self, auth: Authentication, tell: Watcher) -> None:
+    def __init__(self, auth: Authentication, report: Watcher) -> None:
         self._auth = auth
-        self._tell = tell
+        self._report = report
         self._loop = asyncio.get_running_loop()
-        self._looking = self._loop.create_task(self._look())
+        self._looking = self._loop.create_task(self._check_expiry())
         auth.watch(self._changed)
 
     @property
     def is_here(self) -> bool:
-        """Whether the running loop is the one that is told."""
+        """Whether the running loop is the one that gets the reports."""
         return self._loop is asyncio.get_running_loop()
 
     async def stop(self) -> None:
-        """Tell nothing more."""
+        """Stop reporting."""
         self._auth.watch(None)
         if self.is_here:  # else it ended with its loop
             self._looking.cancel()
@@ -272,10 +272,10 @@ class RevocationWatcher:
 
     def _changed(self, changes: Sequence[KeyChange]) -> None:
         with suppress(RuntimeError):  # the loop is closed, and nothing is open there
-            self._loop.call_soon_threadsafe(self._tell, changes)
+            self._loop.call_soon_threadsafe(self._report, changes)
 
-    async def _look(self) -> None:
-        """Look at the clock now and then: a timer would not notice when it is set."""
+    async def _check_expiry(self) -> None:
+        """Check for expired keys every second: a timer would not notice that the clock is set."""
         while True:
-            await asyncio.sleep(_LOOK_EVERY)
+            await asyncio.sleep(EXPIRY_CHECK_INTERVAL_S)
             self._auth.keys.lapse()

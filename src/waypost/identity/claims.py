@@ -38,7 +38,7 @@ class Verified(msgspec.Struct, frozen=True):
 
 
 class Verifier(Protocol):
-    """Tells whose token it is, or raises `InvalidToken` or `VerifierUnavailable`."""
+    """Returns whose token it is, or raises `InvalidToken` or `VerifierUnavailable`."""
 
     async def verify(self, token: str) -> Verified: ...
     async def close(self) -> None: ...
@@ -47,7 +47,7 @@ class Verifier(Protocol):
 class Grants(msgspec.Struct, frozen=True, kw_only=True):
     """What the holder of a valid token gets.
 
-    `roles` and `permissions` go to everybody; `roles_claim` and `permissions_claim` name claims that add to them, by
+    Every holder gets `roles` and `permissions`; `roles_claim` and `permissions_claim` name claims that add to them, by
     their name or as a dotted path. `implied` maps a scope to the narrower ones it includes.
     """
 

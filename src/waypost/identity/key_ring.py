@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from waypost.runtime.core import Core
 
 _log: Final = logging.getLogger(__name__)
-_PAGE: Final = 1000
+PAGE_SIZE: Final = 1000
 _KIND: Final = schema.KEYS.name
 
 
@@ -38,7 +38,7 @@ class KeyEntry(msgspec.Struct, frozen=True, rename="camel"):
     revoked_at: float | None = None
 
     def is_good(self, now: float) -> bool:
-        """Whether somebody may use it."""
+        """Whether it is accepted."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
     def shown(self) -> dict[str, Any]:
@@ -119,16 +119,16 @@ class KeyRing(Component):
             raise UnknownCapability(f"There is no key for {key_id} that could be revoked.")
         try:
             self._refuse(key_id)
-        finally:  # whatever comes of telling it
+        finally:  # even if a watcher fails
             entry = msgspec.structs.replace(known, revoked_at=self._clock())
             await self._store.keys.put(key_id, msgspec.to_builtins(entry), found.version)
 
     async def entries(self) -> list[KeyEntry]:
         """All keys there ever were, by id, but for what cannot be read as one."""
         documents: list[Document] = []
-        while page := await self._store.keys.page(documents[-1].id if documents else "", _PAGE):
+        while page := await self._store.keys.page(documents[-1].id if documents else "", PAGE_SIZE):
             documents += page
-            if len(page) < _PAGE:
+            if len(page) < PAGE_SIZE:
                 break
         return [entry for entry in map(_readable, documents) if entry is not None]
 
@@ -145,7 +145,7 @@ class KeyRing(Component):
         try:
             expires = None if entry.expires_at is None else datetime.fromtimestamp(entry.expires_at, UTC)
         except (ValueError, OverflowError, OSError):
-            raise DefinitionError(f"The expiry of key {entry.id!r} is no time that there is.") from None
+            raise DefinitionError(f"The expiry of key {entry.id!r} is not a valid time.") from None
         return Key(entry.id, entry.hash, entry.roles, entry.permissions, entry.scopes, expires)
 
 

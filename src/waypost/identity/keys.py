@@ -52,13 +52,13 @@ class Key(msgspec.Struct, frozen=True):
 
 
 class KeyChange(NamedTuple):
-    """Somebody is let in no more, or as somebody with other rights; who it was is told by identity."""
+    """A caller is refused from now on, or has other rights; principals are compared by identity."""
 
     was: Principal
     now: Principal | None
-    """Who has their place: with the same key, or with another one of the same id."""
+    """The principal that replaces it: with the same key, or with another one of the same id."""
     ended: bool
-    """Whether what they came in by is refused from now on."""
+    """Whether its key or token is refused from now on."""
 
 
 Watcher = Callable[[Sequence[KeyChange]], None]
@@ -78,7 +78,7 @@ class Keys:
         self._clock = clock
         self._entries: dict[bytes, _Entry] = {}
         self._soonest = float("inf")
-        """When the time of a key is over of which nobody was told yet."""
+        """When the next key expires that was not reported yet."""
         self.on_change: Watcher | None = None
         for key in keys:
             self.add(key)
@@ -119,13 +119,13 @@ class Keys:
         self._have({**stay, **others})
 
     def lapse(self) -> None:
-        """Tell of keys whose time is over since this was done last."""
+        """Report the keys that expired since the last call."""
         now = self._clock()
         if now < self._soonest:
             return
         over = [entry for entry in self._entries.values() if self._soonest <= entry.expires <= now]
         self._soonest = min((one.expires for one in self._entries.values() if one.expires > now), default=float("inf"))
-        self._tell(over)
+        self._report(over)
 
     def _same(self, entry: _Entry) -> _Entry:
         """The entry that there is already for the same key with the same rights."""
@@ -136,10 +136,10 @@ class Keys:
         """Accept exactly these from now on."""
         before, self._entries = self._entries, entries
         self._soonest = min((self._soonest, *(entry.expires for entry in entries.values())))
-        self._tell([entry for hashed, entry in before.items() if entries.get(hashed) is not entry])
+        self._report([entry for hashed, entry in before.items() if entries.get(hashed) is not entry])
 
-    def _tell(self, old: Sequence[_Entry]) -> None:
-        """Say what became of entries that are not what they were."""
+    def _report(self, old: Sequence[_Entry]) -> None:
+        """Report entries that changed."""
         if not old or self.on_change is None:
             return
         now = self._clock()
@@ -156,7 +156,7 @@ class Keys:
         )
 
     def principal(self, key: str) -> Principal | None:
-        """Whose key this is; nobody's when it is unknown, revoked or expired."""
+        """The principal of a key; `None` if it is unknown, revoked or expired."""
         return self.find(sha256(key.encode()).digest())
 
     def find(self, hashed: bytes) -> Principal | None:

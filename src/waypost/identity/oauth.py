@@ -80,8 +80,8 @@ class OAuthSettings:
 
     `resource` is the URL of its MCP endpoint as clients see it, and the audience of its tokens; `audiences` are further
     ones. Tokens are checked with the issuer's public keys (`jwks`: a URL, a file, or the set itself) or by asking the
-    issuer (`introspection`). `scopes` are those that clients are told about, `required_scopes` those that every token
-    must have.
+    issuer (`introspection`). `scopes` are those to advertise to clients, `required_scopes` those that every token must
+    have.
     """
 
     issuer: str

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Shared(Generic[T]):
-    """Runs a question once while it is being asked; who stops waiting does not stop it for the others."""
+    """Runs one coroutine for all that ask for the same key at the same time; a cancelled caller does not cancel it."""
 
     def __init__(self) -> None:
         self._running: dict[Hashable, asyncio.Task[T]] = {}
@@ -44,10 +44,10 @@ class Shared(Generic[T]):
         if self._running.get(key) is task:
             del self._running[key]
         if not task.cancelled():
-            task.exception()  # nobody may be left to take it
+            task.exception()  # all who waited may have been cancelled
 
 
-LARGEST: Final = 256 * 1024
+MAX_RESPONSE_BYTES: Final = 256 * 1024
 
 
 def checked_url(url: str, what: str) -> str:
@@ -114,8 +114,8 @@ async def _read(response: aiohttp.ClientResponse, url: str) -> bytes:
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk
-        if len(body) > LARGEST:
-            raise VerifierUnavailable(f"{_place(url)} answered more than {LARGEST} bytes")
+        if len(body) > MAX_RESPONSE_BYTES:
+            raise VerifierUnavailable(f"{_place(url)} answered more than {MAX_RESPONSE_BYTES} bytes")
     return bytes(body)
 
 
@@ -136,8 +136,8 @@ _FITTING: Final[Mapping[tuple[Any, Any], tuple[str, ...]]] = {
 ALGORITHMS: Final = (*_RSA, "ES256", "ES384", "ES512", "EdDSA")
 """All signatures that a public key can check; there is no way to add a shared secret or none."""
 
-_MOST: Final = 100
-_SMALLEST_RSA: Final = 2048
+MAX_KEYS: Final = 100
+MIN_RSA_BITS: Final = 2048
 
 Jwk: TypeAlias = dict[str, Any]
 
@@ -147,7 +147,7 @@ class KeySet:
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         listed = document.get("keys")
-        keys = listed[:_MOST] if isinstance(listed, list) else []
+        keys = listed[:MAX_KEYS] if isinstance(listed, list) else []
         self._keys: list[Jwk] = [key for key in keys if _algorithms(key)]
         self._ready: dict[tuple[int, str], PyJWK | None] = {}
 
@@ -191,7 +191,7 @@ def _load(key: Jwk, algorithm: str) -> PyJWK | None:
         loaded = PyJWK(key, algorithm)
     except (PyJWTError, ValueError, TypeError, KeyError):
         return None
-    too_small = isinstance(loaded.key, RSAPublicKey) and loaded.key.key_size < _SMALLEST_RSA
+    too_small = isinstance(loaded.key, RSAPublicKey) and loaded.key.key_size < MIN_RSA_BITS
     return None if too_small else loaded
 
 
@@ -274,16 +274,16 @@ class KeySource:
 def _from_file(path: Path) -> KeySet:
     try:
         with path.open("rb") as file:
-            text = file.read(LARGEST + 1)
+            text = file.read(MAX_RESPONSE_BYTES + 1)
     except OSError as error:
         raise VerifierUnavailable(f"{path} cannot be read: {error.strerror}") from None
-    if len(text) > LARGEST:
-        raise VerifierUnavailable(f"{path} is over {LARGEST} bytes")
+    if len(text) > MAX_RESPONSE_BYTES:
+        raise VerifierUnavailable(f"{path} is over {MAX_RESPONSE_BYTES} bytes")
     return _usable(json_object(text, str(path)), str(path))
 
 
 def _now(load: Callable[[], KeySet]) -> KeySet:
-    """What is there from the start must be right from the start."""
+    """Load keys at the start; raises `DefinitionError` where they cannot be used."""
     try:
         return load()
     except VerifierUnavailable as error:
@@ -297,10 +297,10 @@ def _usable(document: Mapping[str, Any], place: str) -> KeySet:
     return keys
 
 
-LONGEST: Final = 16 * 1024
+MAX_TOKEN_CHARACTERS: Final = 16 * 1024
 _SHAPE: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _TYPES: Final = frozenset({None, "jwt", "at+jwt", "application/at+jwt"})
-_REMEMBER: Final = 60.0
+CACHE_S: Final = 60.0
 
 
 class JwtVerifier:
@@ -326,13 +326,13 @@ class JwtVerifier:
 
     async def verify(self, token: str) -> Verified:
         """Whose token this is."""
-        if len(token) > LONGEST or not _SHAPE.fullmatch(token):
+        if len(token) > MAX_TOKEN_CHARACTERS or not _SHAPE.fullmatch(token):
             raise InvalidToken("The token is not a signed JSON Web Token.")
         algorithm, kid = self._header(token)
         key = await self._keys.find(kid, algorithm)
         if key is None:
             raise InvalidToken("The token is signed with an unknown key.")
-        return self._terms.accept(_claims(token, key, algorithm), self._clock(), _REMEMBER)
+        return self._terms.accept(_claims(token, key, algorithm), self._clock(), CACHE_S)
 
     async def close(self) -> None:
         """Nothing is kept open."""

@@ -1,4 +1,4 @@
-"""Credentials that people give the hub for servers behind it, encrypted at rest, each for its owner alone."""
+"""Credentials of users for upstream servers, encrypted at rest, each for its owner alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SCOPE: Final = "credentials:"
 
 
 class Vault:
-    """What each principal shows at each connection."""
+    """The credentials of each principal for each connection."""
 
     def __init__(self, secret: Secret, store: Store) -> None:
         self._secret = secret
@@ -53,7 +53,7 @@ class Vault:
             return True
 
     async def connections(self, principal: str) -> list[str]:
-        """Where somebody has a credential."""
+        """The connections for which a principal has a credential."""
         return [entry.key for entry in await self._store.state.page(_scope(principal))]
 
     def _key(self) -> bytes:

@@ -24,17 +24,17 @@ from waypost.stores.store import Store
 Sink = Literal["store", "file", "stderr", "none"]
 
 FILE: Final = "audit.jsonl"
-_MOST_WAITING: Final = 20_000
-_AT_ONCE: Final = 500
-_GATHER: Final = 0.05
-"""Seconds in which entries gather, so that few commits carry many."""
-_LONGEST_PAUSE: Final = 5.0
+MAX_WAITING_RECORDS: Final = 20_000
+BATCH_RECORDS: Final = 500
+BATCH_WINDOW_S: Final = 0.05
+"""How long records are collected, so that one commit holds many."""
+MAX_RETRY_DELAY_S: Final = 5.0
 _log: Final = logging.getLogger(__name__)
 _encode: Final = msgspec.json.Encoder().encode
 
 
 class Record(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What is put on record about one decision, and the execution if there was one."""
+    """The record of one decision, and of the execution if there was one."""
 
     at: float
     principal: str
@@ -108,7 +108,7 @@ class StoreWriter:
 
 
 def _behind(last: AuditEntry | None, entries: list[AuditEntry]) -> list[AuditEntry] | None:
-    """What is left to write if the first of the entries were written before, when nobody could know."""
+    """The entries that are left to write, where the first were written although the store reported a failure."""
     for place, entry in enumerate(entries, 1):
         if last is not None and (entry.number, entry.digest) == (last.number, last.digest):
             return entries[place:]
@@ -204,13 +204,13 @@ class AuditLog:
         self._stopping = False
 
     def check_room(self) -> None:
-        """Refuse to do what could not be put on record."""
-        if len(self._waiting) >= _MOST_WAITING:
+        """Raise `Busy` where a record could not be kept."""
+        if len(self._waiting) >= MAX_WAITING_RECORDS:
             self._go_on()
-            raise Busy("The audit cannot be written, so nothing is done that would belong there; try again later.")
+            raise Busy("The audit cannot be written, and no call runs without its record; try again later.")
 
     def add(self, record: Record) -> None:
-        """Put something on record."""
+        """Add a record; it is written in the background."""
         self._waiting.append(record)
         self._go_on()
 
@@ -219,7 +219,7 @@ class AuditLog:
             self._writing = self._background(self._write())
 
     async def written(self) -> None:
-        """Wait until everything so far is on record."""
+        """Wait until all records so far are written."""
         if self._writing is not None:
             await asyncio.wait({self._writing})
 
@@ -230,15 +230,15 @@ class AuditLog:
             self._go_on()
 
     def stop(self) -> None:
-        """Write what waits, once; what cannot be written now is lost if nobody starts it again, and the log says so."""
+        """Try once to write what waits; what cannot be written is logged, and lost unless it is started again."""
         self._stopping = True
 
     async def _write(self) -> None:
         pause = 0.1
         while self._waiting:
-            if len(self._waiting) < _AT_ONCE and not self._stopping:
-                await asyncio.sleep(_GATHER)
-            some = list(islice(self._waiting, _AT_ONCE))
+            if len(self._waiting) < BATCH_RECORDS and not self._stopping:
+                await asyncio.sleep(BATCH_WINDOW_S)
+            some = list(islice(self._waiting, BATCH_RECORDS))
             try:
                 await self._writer.write(some)
             except (StoreError, Busy, OSError) as error:
@@ -246,7 +246,7 @@ class AuditLog:
                 if self._stopping:
                     return
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                pause = min(2 * pause, MAX_RETRY_DELAY_S)
                 continue
             for _ in some:
                 self._waiting.popleft()
@@ -256,7 +256,7 @@ _Ends = dict[str, tuple[int, str, float]]
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What was looked at and what is wrong with it."""
+    """How much was verified, and what is wrong with it."""
 
     chains: int
     entries: int
@@ -264,7 +264,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 async def verify(store: Store) -> Verdict:
-    """Look at every entry of every chain."""
+    """Verify every entry of every chain."""
     over = time.time() - RETENTION_S
     chains = await all_chains(store)
     claims = [(chain, await _claimed(store, chain)) for chain in chains]
@@ -312,8 +312,8 @@ def _problem(entry: AuditEntry, before: AuditEntry | None, over: float, digest: 
     if columns != tuple(said.get(name) for name in ("at", "principal", "capability", "decision")):
         return f"{place} was changed: what it is found by differs from what it says."
     if before is None:
-        is_let_go = entry.number == 1 or said.get("previousAt", 0.0) < over
-        return None if is_let_go else f"{place} is the first that is left: those before it are missing."
+        is_expired = entry.number == 1 or said.get("previousAt", 0.0) < over
+        return None if is_expired else f"{place} is the first that is left: those before it are missing."
     if entry.number != before.number + 1:
         return f"{place} follows {before.number}: entries between them are missing."
     if said.get("previous", "") != before.digest:
@@ -327,7 +327,7 @@ def _misfiled(block: Block) -> str:
 
 
 def _missing_ends(chain: str, said: _Ends, ends: dict[str, int], over: float) -> list[str]:
-    """What a chain says was there when it began, and is not any more though its time is not over."""
+    """The entries of other chains that were there when a chain began, and are missing within their retention time."""
     return [
         f"Chain {other} ended at {number} when chain {chain} began; now it ends at {ends.get(other, 0)}."
         for other, (number, _, at) in said.items()

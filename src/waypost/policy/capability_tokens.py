@@ -1,8 +1,8 @@
 """Capability tokens: what one execution may do, passed on to what it calls, and only ever narrowed.
 
 A token is its permissions and caveats as JSON, and an HMAC over them. To narrow one is to add a caveat and to sign that
-with the old signature as the key, so that nobody can take a caveat away again. Who checks it knows the root key and
-signs its way through. A caveat that is not known here denies.
+with the old signature as the key, so that no caveat can be removed. To check one is to sign all its parts in order,
+from the root key on. An unknown caveat denies.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import msgspec
 from waypost.errors import WaypostError
 
 _INFO: Final = b"waypost capability tokens"
-_LEAST_SECRET: Final = 32
-_LONGEST: Final = 8192
+MIN_SECRET_BYTES: Final = 32
+MAX_TOKEN_CHARACTERS: Final = 8192
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -30,7 +30,7 @@ class TokenRefused(WaypostError):
 
 
 class Rights(msgspec.Struct, frozen=True):
-    """What a token grants to whoever presents it now."""
+    """What a token grants now."""
 
     permissions: frozenset[str]
     run: str = ""
@@ -45,8 +45,8 @@ class CapabilityTokens:
     """Mints, narrows and checks tokens under one secret."""
 
     def __init__(self, secret: bytes | None = None, *, clock: Callable[[], float] = time.time) -> None:
-        if secret is not None and len(secret) < _LEAST_SECRET:
-            raise ValueError(f"The secret of capability tokens takes at least {_LEAST_SECRET} bytes.")
+        if secret is not None and len(secret) < MIN_SECRET_BYTES:
+            raise ValueError(f"The secret of capability tokens takes at least {MIN_SECRET_BYTES} bytes.")
         self._root = _derived(secret or secrets.token_bytes(32))
         self._clock = clock
 
@@ -99,7 +99,7 @@ class CapabilityTokens:
                     raise TokenRefused("token max depth exceeded")
             elif kind == "audience":
                 if audience != value:
-                    raise TokenRefused("token is for somebody else")
+                    raise TokenRefused("token is for another audience")
             elif kind == "run":
                 if run not in ("", value):
                     raise TokenRefused("token belongs to another run")
@@ -117,7 +117,7 @@ class CapabilityTokens:
     def _opened(self, token: str) -> tuple[list[Any], bytes]:
         """The parts of a token and its signature, which is right."""
         try:
-            if len(token) > _LONGEST:
+            if len(token) > MAX_TOKEN_CHARACTERS:
                 raise TokenRefused
             body, _, given = token.partition(".")
             parts = msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))

@@ -1,4 +1,4 @@
-"""Decisions of all rules together, and what they hide from whom."""
+"""The decisions of all rules together, and the capabilities they hide."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from waypost.errors import DefinitionError
 from waypost.policy.rules import Decider, Question, Rule, decider
 
 _log: Final = logging.getLogger(__name__)
-_MOST_KNOWN: Final = 10_000
+MAX_CACHED_QUESTIONS: Final = 10_000
 
 _Compiled = tuple[Rule, Decider]
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """Whether something may be done, and why not, by which rule of which type."""
+    """Whether a request is allowed; if not, the reason, the rule and its type."""
 
     allowed: bool
     reason: str = ""
@@ -46,7 +46,7 @@ class Policy:
         self._relevant: dict[tuple[str, str, str], tuple[_Compiled, ...]] = {}
         self.hides = False
         self.changed: Callable[[], None] | None = None
-        """Called when the rules are others."""
+        """Called when the rules are replaced."""
         self.replace(rules)
 
     def replace(self, rules: Iterable[Rule]) -> None:
@@ -88,7 +88,7 @@ class Policy:
         return ALLOWED
 
     def is_hidden(self, principal: Principal, capability: str, chain: Chain = FROM_OUTSIDE) -> bool:
-        """Whether a rule that hides what it denies denies this to a client, or to whoever else comes by a chain."""
+        """Whether a rule hides a capability from a principal that comes by a chain; by default from a client."""
         question = Question(principal, capability, chain)
         return any(
             rule.hide and one.is_steady and rule.is_for(principal) and one.deny(question, False) is not None
@@ -96,11 +96,11 @@ class Policy:
         )
 
     def _of(self, question: Question) -> tuple[_Compiled, ...]:
-        """The rules that may be against something, whoever asks."""
+        """The rules that may deny something, to any principal."""
         key = (question.capability, question.chain.type, question.permission)
         found = self._relevant.get(key)
         if found is None:
-            if len(self._relevant) >= _MOST_KNOWN:
+            if len(self._relevant) >= MAX_CACHED_QUESTIONS:
                 self._relevant.clear()
             found = self._relevant[key] = tuple(
                 (rule, one) for rule, one in self._compiled if rule.is_about(question) and one.may_deny(question)
@@ -109,7 +109,7 @@ class Policy:
 
 
 def onlookers(rules: Iterable[Rule]) -> list[Principal]:
-    """Somebody for each rule that hides, whom as few others as possible concern; nobody where none does."""
+    """One principal for each rule that hides, to which as few others as possible apply; none without such rules."""
     hiding = [rule for rule in rules if rule.hide and rule.enabled]
     people = {
         Principal(name, (role,) if role else ())
@@ -121,6 +121,6 @@ def onlookers(rules: Iterable[Rule]) -> list[Principal]:
 
 
 def hidden(policy: Policy, people: Iterable[Principal], names: Iterable[str]) -> set[tuple[Principal, str]]:
-    """What each of several people does not see of several capabilities."""
+    """Which of several capabilities are hidden from which of several principals."""
     seen = list(names)
     return {(one, name) for one in people for name in seen if policy.is_hidden(one, name)}

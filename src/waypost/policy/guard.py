@@ -1,7 +1,7 @@
-"""What stands guard over the pipeline: permissions, rules, breakers, the audit.
+"""The guard of the pipeline: permissions, rules, breakers, the audit.
 
 A call from outside has the rights of its principal. A call out of another one has at most the rights of that one, which
-its token carries: a dynamic skill has the permissions it declares, and whatever it calls has no more than those.
+its token carries: a dynamic skill has the permissions it declares, and its calls have at most those.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from waypost.redaction import redacted
 AUDIENCE: Final = "waypost"
 SKILLS: Final = ("core", "dynamic")
 """Owners whose permissions are what they may do, not what it takes to call them."""
-_LASTS: Final = 3600.0
-"""Seconds a token is good for; what it is minted for has a deadline of its own."""
+TOKEN_LIFETIME_S: Final = 3600.0
+"""The execution that a token is minted for has a shorter deadline."""
 _encode: Final = msgspec.json.Encoder(order="deterministic", enc_hook=repr).encode
 
 
 class PolicyGuard:
-    """Decides about every execution of a hub, and puts it on record."""
+    """Decides about every execution of a hub, and records it."""
 
     def __init__(
         self,
@@ -64,18 +64,18 @@ class PolicyGuard:
         self.breakers = breakers
         self.counters = counters or Counters()
         self.secrets: tuple[str, ...] = ()
-        """Values that are not told with what a breaker saw last."""
-        self._looks_at_all = audit is not None or breakers is not None
+        """Values to redact from the last error of a breaker."""
+        self._is_always_on = audit is not None or breakers is not None
         self.is_on = False
-        """Whether there is anything beside the permissions that a capability asks for itself."""
-        self.policy.changed = self._look
-        self._look()
+        """Whether there are rules, breakers or an audit, besides the permissions that a capability asks for."""
+        self.policy.changed = self._rules_changed
+        self._rules_changed()
 
-    def _look(self) -> None:
-        self.is_on = self._looks_at_all or bool(self.policy.rules)
+    def _rules_changed(self) -> None:
+        self.is_on = self._is_always_on or bool(self.policy.rules)
 
     def enter(self, capability: Capability, name: str, caller: Caller, action: str, arguments: Any) -> Permit:
-        """Let something run, unless anything is against it."""
+        """Permit an execution, or raise `PolicyDenied` or `CircuitOpen`."""
         permit = Permit(name, caller, action)
         if self.audit is not None:
             self.audit.check_room()
@@ -94,7 +94,7 @@ class PolicyGuard:
         return permit
 
     def leave(self, permit: Permit, error: BaseException | None, *, is_error: bool = False) -> None:
-        """Tell the breaker, put it on record."""
+        """Report the outcome of an execution to its breaker and to the audit."""
         outcome = ("error" if is_error else "ok") if error is None else _outcome(error)
         if self.breakers is not None and permit.action == "call":
             if error is not None and outcome in ("crashed", "timed out") and not _is_argument_error(error):
@@ -108,7 +108,7 @@ class PolicyGuard:
         self._record(permit, _ALLOWED, outcome)
 
     def forgive(self, name: str) -> None:
-        """Forget the failures of a capability that is another one now."""
+        """Reset the breaker of a capability that was replaced."""
         if self.breakers is not None:
             self.breakers.reset(name)
 
@@ -135,7 +135,7 @@ class PolicyGuard:
         return self.policy.decide(Question(principal, name, chain), counts=counts, steady=steady)
 
     def require(self, capability: Capability, caller: Caller, permission: str) -> None:
-        """Refuse a running capability what neither it nor those behind it may do."""
+        """Raise `PolicyDenied` unless a running capability and all its callers have a permission."""
         reason = self._lack(capability, caller, permission)
         if reason is not None:
             decision = Decision(False, reason, "permissions")
@@ -146,7 +146,7 @@ class PolicyGuard:
             raise PolicyDenied(decision.reason, decision.rule_type)
 
     def behind(self, capability: Capability, caller: Caller) -> Chain:
-        """What stands behind a call that a running capability makes."""
+        """The chain of a call that a running capability makes."""
         chain = caller.chain
         kind: CallerType = "dynamic" if capability.owner == "dynamic" else "core"
         token = chain.token
@@ -156,7 +156,7 @@ class PolicyGuard:
             token = self.tokens.mint(
                 capability.permissions,
                 depth=MAX_CALL_DEPTH,
-                expires_at=time.time() + _LASTS,
+                expires_at=time.time() + TOKEN_LIFETIME_S,
                 audience=AUDIENCE,
                 run=chain.run or None,
             )

@@ -1,6 +1,6 @@
-"""The rules of a policy: each looks at a question and denies it with a reason, or has nothing to say.
+"""The rules of a policy: each denies a question with a reason, or does not apply.
 
-A rule is for everybody and everything unless it names `principals`, `roles`, `callers` (caller types) or `capabilities`
+A rule applies to everything unless it names `principals`, `roles`, `callers` (caller types) or `capabilities`
 (patterns with `*`). A rule that does not fit its type is refused where it is written; one that fails while it decides
 denies.
 """
@@ -23,13 +23,13 @@ from waypost.capabilities.principals import CallerType, Chain, Principal
 from waypost.errors import DefinitionError
 from waypost.suggestions import find_nearest
 
-_MOST_WINDOWS: Final = 100_000
+MAX_WINDOWS: Final = 100_000
 _PARTS: Final = {"principal": "principal.id", "capability": "capability", "permission": "permission"}
 """What a rate limit counts by, and where a question has it."""
 
 
 class Question(msgspec.Struct, frozen=True):
-    """May somebody do something with a capability, now?"""
+    """May a principal do something with a capability, now?"""
 
     principal: Principal
     capability: str
@@ -41,13 +41,13 @@ class Decider(Protocol):
     """A rule of one type, ready to decide."""
 
     is_steady: bool
-    """Whether it says the same whenever it is asked, so that it may hide what it denies."""
+    """Whether its answer never changes, so that it may hide what it denies."""
 
     def may_deny(self, question: Question) -> bool:
-        """Whether it can be against something, by capability, caller type and permission alone: the same for ever."""
+        """Whether it may deny a question; decided by capability, caller type and permission alone, and cached."""
 
     def deny(self, question: Question, counts: bool) -> str | None:
-        """Why not, or nothing; what is only asked for explanation does not count."""
+        """The reason to deny, or `None`; a question that only explains is not counted."""
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -67,13 +67,13 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     """Whether what it denies is not listed either."""
 
     def is_for(self, principal: Principal) -> bool:
-        """Whether it holds for somebody."""
+        """Whether it applies to a principal."""
         return (not self.principals or principal.id in self.principals) and (
             not self.roles or not set(self.roles).isdisjoint(principal.roles)
         )
 
     def is_about(self, question: Question) -> bool:
-        """Whether it is about what somebody wants to do, whoever that is."""
+        """Whether it applies to a question, by caller type and capability."""
         return (not self.callers or question.chain.type in self.callers) and (
             not self.capabilities or any(fnmatchcase(question.capability, one) for one in self.capabilities)
         )
@@ -138,7 +138,7 @@ class _RateLimiter:
             raise ValueError(f"per knows principal, capability and permission, not {sorted(unknown)[0]}")
         self._config = config
         self._clock = clock
-        self._key = attrgetter(*(_PARTS[name] for name in config.per)) if config.per else _anybody
+        self._key = attrgetter(*(_PARTS[name] for name in config.per)) if config.per else _no_key
         self._calls: dict[Any, deque[float]] = {}
 
     def may_deny(self, question: Question) -> bool:
@@ -158,7 +158,7 @@ class _RateLimiter:
     def _window(self, key: Any, now: float) -> deque[float]:
         calls = self._calls.get(key)
         if calls is None:
-            if len(self._calls) >= _MOST_WINDOWS:
+            if len(self._calls) >= MAX_WINDOWS:
                 self._forget(now)
             calls = self._calls[key] = deque()
         start = now - self._config.window_seconds
@@ -170,7 +170,7 @@ class _RateLimiter:
         """Drop windows nothing happened in; if all are busy, the oldest."""
         start = now - self._config.window_seconds
         self._calls = {key: calls for key, calls in self._calls.items() if calls and calls[-1] > start}
-        while len(self._calls) >= _MOST_WINDOWS:
+        while len(self._calls) >= MAX_WINDOWS:
             del self._calls[next(iter(self._calls))]
 
 
@@ -317,5 +317,5 @@ def _snake_case(key: str) -> str:
     return re.sub(r"(?<=[a-z0-9])[A-Z]", lambda upper: f"_{upper[0].lower()}", key)
 
 
-def _anybody(_question: Question) -> None:
-    """What a limit counts by that is one for all."""
+def _no_key(_question: Question) -> None:
+    """The key of a limit that counts all calls together."""

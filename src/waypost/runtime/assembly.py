@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 _HIDING: Final = ("CFG042", "CFG070", "CFG071")
-"""What is wrong where nobody knows what else would be offered."""
+"""Findings after which it is not known what else would be offered."""
 
 
 class Built(NamedTuple):
@@ -47,7 +47,7 @@ class Built(NamedTuple):
 
 def read(path: Path) -> tuple[Loaded, Built]:
     """A configuration and everything it asks for; what is wrong with it is raised as one `ConfigError`."""
-    loaded, built, findings = _examined(path)
+    loaded, built, findings = _examine(path)
     refuse(findings)
     assert loaded is not None
     assert built is not None
@@ -89,7 +89,7 @@ def build(loaded: Loaded) -> Built:
             capabilities.append((place, _prompt(name, prompt)))
         except DefinitionError as error:
             findings.append(loaded.finding(place, error.message, "CFG013"))
-    offers, noted = _offered(loaded)
+    offers, noted = _find_offers(loaded)
     findings += noted
     named = [(place, capability.kind, capability.id) for place, capability in capabilities]
     for place, kind, name in [*named, *((place, Kind.TOOL, offer.name) for place, offer in offers)]:
@@ -103,7 +103,7 @@ def build(loaded: Loaded) -> Built:
     return Built(found, findings, [offer for _, offer in offers], toolkits)
 
 
-def _offered(loaded: Loaded) -> tuple[list[tuple[KeyPath, Offer]], list[Finding]]:
+def _find_offers(loaded: Loaded) -> tuple[list[tuple[KeyPath, Offer]], list[Finding]]:
     proxy = loaded.config.proxy
     if not proxy.expose and not proxy.imports:
         return [], []
@@ -147,8 +147,8 @@ def _check_auth(loaded: Loaded) -> list[Finding]:
     from waypost.identity.authentication import problems
 
     return [
-        loaded.finding(("auth", *place), told.removesuffix("."), "CFG066")
-        for place, told in problems(loaded.config.auth)
+        loaded.finding(("auth", *place), problem.removesuffix("."), "CFG066")
+        for place, problem in problems(loaded.config.auth)
     ]
 
 
@@ -186,9 +186,9 @@ def _prompt(name: str, prompt: config.PromptTemplate) -> Capability:
 
 def check(path: Path) -> list[Finding]:
     """Everything that is wrong with a configuration, including what only shows when its toolkits are loaded."""
-    loaded, built, findings = _examined(path)
+    loaded, built, findings = _examine(path)
     if loaded is not None and built is not None:
-        findings += [*_unserved(loaded, built), *_open_to_all(loaded)]
+        findings += [*_find_unserved(loaded, built), *_find_open_addresses(loaded)]
         if loaded.config.proxy.imports:
             from waypost.imports.checks import find_missing_tools
 
@@ -196,7 +196,7 @@ def check(path: Path) -> list[Finding]:
     return sorted(findings, key=lambda found: (found.file != str(path), found.file, found.line))
 
 
-def _examined(path: Path) -> tuple[Loaded | None, Built | None, list[Finding]]:
+def _examine(path: Path) -> tuple[Loaded | None, Built | None, list[Finding]]:
     """As much of a configuration as is sound, what it asks for, and everything that is wrong with it."""
     loaded, findings = examine(path)
     if loaded is None:
@@ -207,14 +207,14 @@ def _examined(path: Path) -> tuple[Loaded | None, Built | None, list[Finding]]:
     return loaded, built, findings
 
 
-def _open_to_all(loaded: Loaded) -> list[Finding]:
-    """What keeps a hub from being served at the addresses it names: anybody from outside could use it."""
+def _find_open_addresses(loaded: Loaded) -> list[Finding]:
+    """Addresses at which the hub, or its port for workers, would be open to every caller from outside."""
     findings = []
     server, workers = loaded.config.server, loaded.config.workers
     is_closed = is_loopback(server.host) or server.allow_anonymous_remote
-    if not is_closed and not loaded.left_out.lacks("auth") and _lets_anybody_in(loaded.config.auth):
+    if not is_closed and not loaded.left_out.lacks("auth") and _accepts_anonymous(loaded.config.auth):
         message = (
-            "it can be reached from outside and nobody has to show a key; "
+            "it can be reached from outside and callers need no key; "
             "listen on 127.0.0.1, or set `server.allowAnonymousRemote` to true"
         )
         findings.append(loaded.finding(("server", "host"), message, "CFG067"))
@@ -227,18 +227,18 @@ def _open_to_all(loaded: Loaded) -> list[Finding]:
     return findings
 
 
-def _lets_anybody_in(section: config.Auth | None) -> bool:
+def _accepts_anonymous(section: config.Auth | None) -> bool:
     if section is None:
         return True
     from waypost.identity.authentication import authentication
 
     try:
         return authentication(section).allows_anonymous
-    except DefinitionError:  # which is told already
+    except DefinitionError:  # which is reported already
         return False
 
 
-def _unserved(loaded: Loaded, built: Built) -> list[Finding]:
+def _find_unserved(loaded: Loaded, built: Built) -> list[Finding]:
     """What lies in folders of skills and prompts and cannot be served."""
     settings = loaded.config.skills
     if settings is None or not (settings.folders or settings.prompts):

@@ -324,7 +324,7 @@ class Runtime:
             return
         if not self.core.settings.server.allow_anonymous_remote:
             raise WaypostError(
-                f"{address} can be reached from outside and nobody has to show a key; listen on 127.0.0.1, "
+                f"{address} can be reached from outside and callers need no key; listen on 127.0.0.1, "
                 "or allow it with server.allowAnonymousRemote: true (allow_anonymous_remote=True in Python)."
             )
 
