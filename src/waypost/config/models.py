@@ -84,8 +84,9 @@ class Retry(Struct, frozen=True, kw_only=True, rename="camel"):
     initial_delay_ms: Annotated[int, Meta(ge=0, le=DAY_MS, description="The first delay.")] = 0
     max_delay_ms: Annotated[int, Meta(ge=0, le=DAY_MS, description="The longest delay.")] = 30_000
     jitter: Annotated[
-        bool, Meta(description="Whether a delay is shortened by chance, so that not all come at once.")
-    ] = True
+        bool | None,
+        Meta(description="Whether a delay is shortened at random; left out, it is unless `backoff` is `fixed`."),
+    ] = None
     retry_on: Annotated[list[ErrorClass], Meta(description="After which failures; never after a permanent one.")] = (
         field(default_factory=lambda: ["timeout", "transient_error", "rate_limited"])
     )

@@ -157,9 +157,22 @@ async def test_delays_grow_as_told_up_to_the_longest(backoff: str, expected: lis
 
 @pytest.mark.parametrize("part", [0.0, 0.25, 1.0])
 def test_jitter_takes_any_part_of_a_delay_away(part: float) -> None:
-    retry = Retry(backoff="fixed", initial_delay_ms=1000)
+    retry = Retry(backoff="exponential", initial_delay_ms=1000)
 
     assert delay(retry, 1, lambda: part) == part
+
+
+@pytest.mark.parametrize(
+    ("retry", "expected"),
+    [
+        (Retry(backoff="fixed", initial_delay_ms=250), 0.25),
+        (Retry(backoff="fixed", initial_delay_ms=250, jitter=True), 0.125),
+        (Retry(backoff="exponential", initial_delay_ms=250), 0.125),
+        (Retry(backoff="exponential", initial_delay_ms=250, jitter=False), 0.25),
+    ],
+)
+def test_a_fixed_delay_has_jitter_only_if_it_is_asked_for(retry: Retry, expected: float) -> None:
+    assert delay(retry, 1, lambda: 0.5) == expected
 
 
 def test_the_longest_delay_holds_after_a_hundred_attempts() -> None:

@@ -119,7 +119,8 @@ def delay(retry: Retry, failed: int, chance: Callable[[], float]) -> float:
         return 0.0
     grown = retry.initial_delay_ms * (2 ** (failed - 1) if retry.backoff == "exponential" else 1)
     seconds = min(grown, retry.max_delay_ms) / 1000
-    return seconds * chance() if retry.jitter else seconds
+    has_jitter = retry.backoff != "fixed" if retry.jitter is None else retry.jitter
+    return seconds * chance() if has_jitter else seconds
 
 
 def failure_data(error: ExecutorFailed) -> dict[str, str]:
