@@ -91,7 +91,7 @@ def test_an_entry_can_run_another_one_with_its_guards() -> None:
     [
         ({"a": {"wraps": "b"}, "b": {"wraps": "a"}}, "`a` → `b` → `a`"),
         ({"a": {"executor": call("a")}}, "`a` → `a`"),
-        ({"a": {"executor": {"kind": "pipeline", "steps": [call("b")]}}, "b": {"wraps": "a"}}, "in a circle"),
+        ({"a": {"executor": {"kind": "pipeline", "steps": [call("b")]}}, "b": {"wraps": "a"}}, "in a cycle"),
         ({"a": {"title": "A"}}, "the capability `a` runs nothing; give it `executor` or `wraps`"),
         ({"a": {"wraps": "aab"}, "aaa": PUSH}, "there is no capability `aab`; did you mean `aaa`?"),
     ],
