@@ -122,6 +122,16 @@ class Limits(Struct, frozen=True, kw_only=True, rename="camel"):
             ge=1, le=1_000_000, description="How many connections may have sent no whole request; the oldest is closed."
         ),
     ] = 256
+    max_streams: Annotated[
+        int, Meta(ge=1, le=10_000_000, description="How many streams of notifications may be open; more are refused.")
+    ] = 10_000
+    max_threads: Annotated[
+        int, Meta(ge=1, le=10_000, description="How many threads run synchronous handlers; more calls wait.")
+    ] = 32
+    max_stuck_threads: Annotated[
+        int,
+        Meta(ge=0, le=10_000, description="How many cancelled synchronous calls are replaced by another thread."),
+    ] = 128
 
 
 class Store(Struct, frozen=True, kw_only=True, rename="camel"):

@@ -66,7 +66,7 @@ def test_one_principal_runs_no_more_at_once_than_the_file_says(folder: Folder) -
         hub = folder.hub()
         async with using(hub) as client:
             calls = [asyncio.create_task(client.call_tool("speak")) for _ in range(2)]
-            await until(lambda: hub.core.pipeline.slots._waiting == 1)
+            await until(lambda: hub.core.pipeline.slots._waiting.total == 1)
             gate().set()
             assert [(await call).text for call in calls] == ["one", "one"]
 

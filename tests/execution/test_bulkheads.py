@@ -50,12 +50,12 @@ class Work:
 
 
 def is_empty(bulkheads: Bulkheads) -> bool:
-    return bulkheads._running == {} and bulkheads._waiting == 0
+    return bulkheads._running == {} and bulkheads._waiting.total == 0
 
 
 def test_the_limits_are_those_that_are_promised() -> None:
     bulkheads = Bulkheads()
-    assert (bulkheads._max_running, bulkheads._max_waiting) == (64, 10_000)
+    assert (bulkheads._max_running, bulkheads._waiting.limit) == (64, 10_000)
     assert issubclass(Busy, CallError)
 
 

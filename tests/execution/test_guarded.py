@@ -269,7 +269,7 @@ async def test_a_hub_that_says_nothing_has_the_limits_that_are_promised() -> Non
         for number in range(70):
             await peer.response(number)
     assert crowd.order == list(range(70))
-    assert crowd.hub.core.pipeline.slots._max_waiting == 10_000
+    assert crowd.hub.core.pipeline.slots._waiting.limit == 10_000
 
 
 @asynchronous
@@ -300,7 +300,7 @@ async def test_a_call_out_of_a_call_does_not_wait_for_its_own_place() -> None:
 @asynchronous
 async def test_more_than_the_line_holds_are_told_which_limit_it_was() -> None:
     crowd = Crowd(1)
-    crowd.hub.core.pipeline.slots._max_waiting = 1
+    crowd.hub.core.pipeline.slots._waiting.limit = 1
     async with in_session(crowd.hub) as peer:
         for number in range(2):
             peer.send(hold(number))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.protocol.conftest import until
 from waypost.errors import Busy
 from waypost.execution.pool import Pool
 
@@ -278,5 +279,28 @@ def test_calls_that_wait_while_it_closes_still_run(gate: Gate) -> None:
         pool.close()
         gate.opened.set()
         assert (await first, await asyncio.wait_for(second, 10)) == ("through", "second")
+
+    asyncio.run(scenario())
+
+
+def test_calls_that_were_given_up_do_not_start_threads_without_end(gate: Gate) -> None:
+    async def scenario() -> None:
+        pool, running = Pool(size=2, max_stuck=3), []
+
+        def block() -> None:
+            running.append(1)
+            gate()
+
+        for number in range(10):
+            job = asyncio.create_task(pool.run("stuck", block))
+            if number < 5:
+                await until(lambda: len(running) > number)  # noqa: B023  # awaited at once
+            job.cancel()
+            await asyncio.wait((job,))
+        assert (len(running), pool.stuck) == (5, 3)
+        waiting = asyncio.create_task(pool.run("next", lambda: "next"))
+        assert not (await asyncio.wait((waiting,), timeout=0.05))[0]
+        gate.opened.set()
+        assert await asyncio.wait_for(waiting, 10) == "next"
 
     asyncio.run(scenario())

@@ -7,6 +7,7 @@ from collections import deque
 from typing import Final
 
 from waypost.errors import Busy
+from waypost.execution.shares import Shares
 from waypost.loops import running_loop
 from waypost.settings import Server
 
@@ -18,10 +19,9 @@ class Bulkheads:
 
     def __init__(self, max_running: int = _DEFAULTS.max_running, max_waiting: int = _DEFAULTS.max_waiting) -> None:
         self._max_running = max_running
-        self._max_waiting = max_waiting
         self._running: dict[str, int] = {}
         self._queues: dict[str, deque[asyncio.Future[None]]] = {}
-        self._waiting = 0
+        self._waiting = Shares(max_waiting)
 
     def try_acquire(self, principal: str) -> bool:
         """Take a slot if one is free."""
@@ -33,12 +33,11 @@ class Bulkheads:
 
     async def acquire(self, principal: str) -> None:
         """Wait for a slot; `Busy` when too many wait."""
-        if self._waiting >= self._max_waiting:
-            raise Busy(f"Busy: {self._max_waiting} executions are waiting already (maxWaiting); try again later.")
+        if not self._waiting.try_take(principal):
+            raise Busy(f"Busy: {self._waiting.total} executions are waiting already (maxWaiting); try again later.")
         future: asyncio.Future[None] = running_loop().create_future()
         queue = self._queues.setdefault(principal, deque())
         queue.append(future)
-        self._waiting += 1
         try:
             await future
         except asyncio.CancelledError:
@@ -48,7 +47,7 @@ class Bulkheads:
                 queue.remove(future)
             raise
         finally:
-            self._waiting -= 1
+            self._waiting.give_back(principal)
 
     def reacquire(self, principal: str) -> None:
         """Take a slot again after a pause, over the limit if need be: a call waits in the queue only once."""

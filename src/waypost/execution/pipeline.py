@@ -80,10 +80,12 @@ _log: Final = logging.getLogger(__name__)
 class Pipeline:
     """Runs the capabilities of one registry."""
 
-    def __init__(self, registry: Registry, services: Services, *, timeout: float, slots: Bulkheads) -> None:
+    def __init__(
+        self, registry: Registry, services: Services, *, timeout: float, slots: Bulkheads, pool: Pool | None = None
+    ) -> None:
         self.registry = registry
         self.timeout = timeout
-        self.pool = Pool()
+        self.pool = pool or Pool()
         self.slots = slots
         self.guard: Guard | None = None
         self.secrets: tuple[str, ...] = ()
@@ -235,7 +237,8 @@ class Pipeline:
             context = Context(caller, self._services, deadline, capability)
             if capability.is_async:
                 return await capability.handler(admitted, context)
-            return await maybe_await(await self.pool.run(capability.id, capability.handler, admitted, context))
+            run = self.pool.run(capability.id, capability.handler, admitted, context, principal=caller.principal.id)
+            return await maybe_await(await run)
 
 
 def check_scopes(capability: Capability, caller: Caller) -> None:

@@ -1,4 +1,4 @@
-"""Threads for synchronous handlers: bounded, and never waited for when they are stuck."""
+"""Threads for synchronous handlers: bounded, shared fairly, and never waited for when they are stuck."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from waypost.errors import Busy
+from waypost.execution.shares import FairQueue, Shares
 
 T = TypeVar("T")
 
@@ -18,39 +18,60 @@ _log: Final = logging.getLogger(__name__)
 
 
 class _Job:
-    __slots__ = ("abandoned", "call", "future", "jobs", "loop", "started")
+    __slots__ = (
+        "call",
+        "future",
+        "is_abandoned",
+        "is_replaced",
+        "is_started",
+        "is_waiting",
+        "jobs",
+        "loop",
+        "principal",
+    )
 
-    def __init__(self, call: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, call: Callable[[], Any], loop: asyncio.AbstractEventLoop, principal: str) -> None:
         self.jobs: queue.SimpleQueue[_Job | None] | None = None
         self.call = call
         self.loop = loop
+        self.principal = principal
         self.future: asyncio.Future[Any] = loop.create_future()
-        self.started = False
-        self.abandoned = False
+        self.is_waiting = False
+        """Whether it waits until its principal may have a thread."""
+        self.is_started = False
+        self.is_abandoned = False
+        self.is_replaced = False
+        """Whether another thread took the place of the one that it runs in."""
 
 
 class Pool:
-    """Up to `size` threads, started when needed; a call that is cancelled is replaced by a new thread at once."""
+    """Up to `size` threads, started when needed; a call that is cancelled is replaced by a new thread at once.
 
-    def __init__(self, size: int = 32, max_waiting: int = 10_000) -> None:
-        self._size = size
-        self._max_waiting = max_waiting
+    Cancelled calls run on. Once `max_stuck` of them do, their threads count among the `size` until they return, so that
+    calls with a short deadline cannot start threads without end.
+    """
+
+    def __init__(self, size: int = 32, max_waiting: int = 10_000, max_stuck: int = 128) -> None:
+        self._queue: FairQueue[_Job] = FairQueue(size, max_waiting, "synchronous calls are waiting for a thread")
+        self._stuck = Shares(max_stuck)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._threads = 0
-        self._pending = 0
-        self._stuck = 0
 
     @property
     def stuck(self) -> int:
-        """How many cancelled calls are still running in their threads."""
-        return self._stuck
+        """How many cancelled calls are still running in threads that were replaced."""
+        return self._stuck.total
 
-    async def run(self, label: str, function: Callable[..., T], *args: Any) -> T:
+    async def run(self, label: str, function: Callable[..., T], *args: Any, principal: str = "") -> T:
         """Run `function` in a thread; after a cancellation the call runs on unobserved, which is logged."""
         context = contextvars.copy_context()
-        job = _Job(lambda: context.run(function, *args), asyncio.get_running_loop())
-        self._submit(job)
+        job = _Job(lambda: context.run(function, *args), asyncio.get_running_loop(), principal)
+        with self._lock:
+            if self._queue.enter(principal, job):
+                self._put(job)
+            else:
+                job.is_waiting = True
         try:
             result: T = await job.future
         except asyncio.CancelledError:
@@ -67,49 +88,55 @@ class Pool:
             self._jobs = queue.SimpleQueue()
             self._threads = 0
 
-    def _submit(self, job: _Job) -> None:
-        with self._lock:
-            if self._pending >= self._size + self._max_waiting:
-                raise Busy(f"{self._max_waiting} synchronous calls are waiting for a thread already; try again later.")
-            self._pending += 1
-            job.jobs = self._jobs
-            self._jobs.put(job)
-            self._start_thread_if_needed()
+    def _put(self, job: _Job) -> None:
+        job.is_waiting = False
+        job.jobs = self._jobs
+        self._jobs.put(job)
+        self._start_thread_if_needed()
 
     def _start_thread_if_needed(self) -> None:
-        if self._threads < min(self._size, self._pending):
+        if self._threads < self._queue.running.total:
             self._threads += 1
             threading.Thread(target=self._work, args=(self._jobs,), name="waypost-handler", daemon=True).start()
 
+    def _leave(self, job: _Job) -> None:
+        for started in self._queue.leave(job.principal):
+            self._put(started)
+
     def _abandon(self, job: _Job) -> bool:
         with self._lock:
-            if job.abandoned or job.call is _done:
+            if job.is_abandoned or job.call is _done:
                 return False
-            job.abandoned = True
-            self._pending -= 1
-            if job.started:
-                self._stuck += 1
-            if job.started and job.jobs is self._jobs:
-                self._threads -= 1
-                self._start_thread_if_needed()
-            return job.started
+            job.is_abandoned = True
+            if job.is_waiting:
+                self._queue.withdraw(job.principal, job)
+            elif not job.is_started:
+                self._leave(job)
+            elif self._stuck.try_take(job.principal):
+                job.is_replaced = True
+                if job.jobs is self._jobs:
+                    self._threads -= 1
+                self._leave(job)
+            return job.is_started
 
     def _work(self, jobs: queue.SimpleQueue[_Job | None]) -> None:
         while (job := jobs.get()) is not None:
             with self._lock:
-                if job.abandoned:
+                if job.is_abandoned:
                     continue
-                job.started = True
+                job.is_started = True
             if not self._finish(job, *_outcome(job.call)):
                 return
 
     def _finish(self, job: _Job, result: Any, error: BaseException | None) -> bool:
         with self._lock:
             job.call = _done
-            if job.abandoned:
-                self._stuck -= 1
+            if job.is_replaced:
+                self._stuck.give_back(job.principal)
                 return False
-            self._pending -= 1
+            self._leave(job)
+            if job.is_abandoned:
+                return True
         try:
             job.loop.call_soon_threadsafe(_set_outcome, job.future, result, error)
         except RuntimeError:

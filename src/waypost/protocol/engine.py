@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -14,8 +14,9 @@ from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.context import Caller, Context, Pausable
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.registry import Change, Registry
-from waypost.errors import CallError, StoreError, WaypostError
+from waypost.errors import Busy, CallError, StoreError, WaypostError
 from waypost.execution.pipeline import Pipeline
+from waypost.execution.shares import Shares
 from waypost.loops import maybe_await
 from waypost.protocol.broadcast import Broadcast
 from waypost.protocol.exchange import apply_key_changes, in_flight_requests
@@ -26,6 +27,7 @@ from waypost.protocol.rounds import Seal
 from waypost.protocol.session import LegacySession
 from waypost.protocol.sessions import Sessions
 from waypost.protocol.tasks import Tasks, status_notification
+from waypost.settings import Limits
 from waypost.stores.store import Store
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     secret: bytes | None
     task_after: float
     max_result: int
+    limits: Limits
 
 
 class Engine:
@@ -75,6 +78,8 @@ class Engine:
         self.sessions = Sessions(self, idle=settings.session_idle, limit=settings.max_sessions)
         self.tasks = Tasks(self, limit=settings.max_tasks)
         self.broadcast = Broadcast(self.sessions, self.profile.announces, self.can_see_resource)
+        self.streams = Shares(settings.limits.max_streams)
+        """The open streams of notifications: GET streams of sessions, and `subscriptions/listen`."""
         self.seal = Seal(settings.secret)
         self.large_results = LargeResults(self.store, settings.max_result)
         self._background: set[asyncio.Task[Any]] = set()
@@ -146,6 +151,16 @@ class Engine:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
+
+    @contextmanager
+    def hold_stream(self, principal: Principal) -> Iterator[None]:
+        """Count a stream of notifications while it is open; `Busy` when its principal has too many."""
+        if not self.streams.try_take(principal.id):
+            raise Busy(f"{self.streams.total} streams are open already (maxStreams); try again later.")
+        try:
+            yield
+        finally:
+            self.streams.give_back(principal.id)
 
     async def run_on_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Await `work` on the loop that serves the clients, from any loop or thread."""

@@ -311,6 +311,11 @@ async def discover(engine: Engine, _given: params.Params, _exchange: Exchange) -
 async def listen(engine: Engine, given: params.Listen, exchange: Exchange) -> Answer:
     """`subscriptions/listen`"""
     engine.sessions.check_not_revoked(exchange.principal)
+    with engine.hold_stream(exchange.principal):
+        return await _follow_changes(engine, given, exchange)
+
+
+async def _follow_changes(engine: Engine, given: params.Listen, exchange: Exchange) -> Answer:
     granted = await _narrow_filter(engine, given.notifications, exchange)
     stream = EventStream("listen", _LISTEN_BACKLOG)
     subscription = Subscription(exchange.request_id, granted, stream, exchange.principal)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 _STORE_TIMEOUT_S: Final = 1.0
+_SWEEP_PAUSE_S: Final = 1.0
+"""How often all sessions are looked at for idle ones while there are too many."""
 _MAX_REVOKED: Final = 1000
 _FINAL_REASONS: Final = ("closed", "disconnected", "revoked")
 """The reasons to end a session after which it cannot be recovered."""
@@ -46,6 +48,9 @@ class Sessions:
         self._limit = limit
         self._clock = clock
         self._sessions: dict[str, LegacySession] = {}
+        self._held: Counter[str] = Counter()
+        """How many sessions each principal has."""
+        self._last_sweep = float("-inf")
         self._recovering: dict[str, asyncio.Lock] = {}
         self._recorder = Recorder(host, idle)
         self._deleting: set[str] = set()
@@ -138,7 +143,7 @@ class Sessions:
 
     def sweep(self) -> None:
         """End the sessions that were idle for too long."""
-        now = self._clock()
+        now = self._last_sweep = self._clock()
         for session in self:
             if session.is_busy:
                 session.last_seen = now
@@ -154,16 +159,36 @@ class Sessions:
         principal: Principal,
     ) -> LegacySession:
         if len(self._sessions) >= self._limit:
-            self.sweep()
-        if len(self._sessions) >= self._limit:
-            raise Busy(f"{self._limit} sessions are open already (maxSessions); try again later.")
+            self._make_room(principal)
         record = self._recorder.for_session(session_id)
         session = LegacySession(
             session_id, version, client_info, client_capabilities, principal, self._host, self._save, record
         )
         session.last_seen = self._clock()
         self._sessions[session_id] = session
+        self._held[principal.id] += 1
         return session
+
+    def _make_room(self, principal: Principal) -> None:
+        """End sessions of the principal that has most, for one that has less than its share; `Busy` for any other.
+
+        They are those that were used least recently, and come back when their client does and there is room. Several
+        end at once, because finding them takes a look at all sessions.
+        """
+        if self._clock() - self._last_sweep >= _SWEEP_PAUSE_S:
+            self.sweep()
+            if len(self._sessions) < self._limit:
+                return
+        share = max(1, self._limit // len({*self._held, principal.id}))
+        largest, held = self._held.most_common(1)[0]
+        ended: list[LegacySession] = []
+        if self._held[principal.id] < share and largest != principal.id:
+            own = (session for session in self if session.principal.id == largest and not session.is_attached)
+            ended = sorted(own, key=lambda session: (session.is_busy, session.last_seen))
+        if not ended:
+            raise Busy(f"{self._limit} sessions are open already (maxSessions); try again later.")
+        for session in ended[: max(1, min(held - share, self._limit // 100))]:
+            self.close(session, "expired")
 
     async def _save(self, session: LegacySession) -> None:
         """Write a session to the store; while that cannot be used, the session lives on here all the same."""
@@ -215,6 +240,9 @@ class Sessions:
         if self._sessions.get(session.id) is not session:
             return False
         del self._sessions[session.id]
+        self._held[session.principal.id] -= 1
+        if not self._held[session.principal.id]:
+            del self._held[session.principal.id]
         session.end()
         if session.subscriptions and self.on_subscriptions is not None:
             self.on_subscriptions()

@@ -22,6 +22,7 @@ import msgspec
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.questions import Question
 from waypost.errors import Busy, InvalidParams, NoAnswer, StaleVersion, StoreUnavailable, shorten
+from waypost.execution.shares import Shares
 from waypost.protocol.responses import to_failure
 from waypost.protocol.streams import Outlet
 from waypost.stores.store import Store
@@ -318,7 +319,7 @@ class Tasks:
     def __init__(self, host: TaskHost, *, limit: int) -> None:
         self.is_stopping = False
         self._host = host
-        self._limit = limit
+        self._shares = Shares(limit)
         self._holder = secrets.token_hex(12)
         self._running: dict[str, RunningTask] = {}
         self._watchers: list[Watcher] = []
@@ -335,8 +336,8 @@ class Tasks:
         self, principal: Principal, version: str, ttl_ms: int | None = None, owner: str | None = None
     ) -> RunningTask:
         """A new task in the store, without work yet; `Busy` when too many run."""
-        if len(self._running) >= self._limit:
-            raise Busy(f"{self._limit} tasks are running already (maxTasks); try again later.")
+        if not self._shares.try_take(principal.id):
+            raise Busy(f"{self._shares.total} tasks are running already (maxTasks); try again later.")
         ttl = min(max(_DEFAULT_TTL_MS if ttl_ms is None else ttl_ms, MIN_TTL_MS), MAX_TTL_MS)
         created = now()
         record = TaskRecord(
@@ -355,9 +356,13 @@ class Tasks:
             await self._start_heartbeat()
             task.record = await self._host.store.tasks.save(record)
         except BaseException:
-            del self._running[record.id]
+            self._forget(task)
             raise
         return task
+
+    def _forget(self, task: RunningTask) -> None:
+        del self._running[task.record.id]
+        self._shares.give_back(task.record.principal)
 
     def follow(self, task: RunningTask, work: asyncio.Task[dict[str, Any]]) -> None:
         """Run a task's work in the background, until it ends or its time to live is over."""
@@ -370,7 +375,7 @@ class Tasks:
             await task.run(work)
         finally:
             expiry.cancel()
-            self._running.pop(task.record.id, None)
+            self._forget(task)
             if not self._running:
                 self._no_tasks.set()
 

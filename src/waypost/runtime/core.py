@@ -17,6 +17,7 @@ from waypost.capabilities.registry import Registry
 from waypost.execution.breakers import Breakers
 from waypost.execution.bulkheads import Bulkheads
 from waypost.execution.pipeline import Pipeline
+from waypost.execution.pool import Pool
 from waypost.policy.audit import AuditLog, writer
 from waypost.policy.guard import PolicyGuard, build_guard
 from waypost.policy.rules import Rule
@@ -75,8 +76,13 @@ def build_core(host: Host, registry: Registry, settings: Settings, options: Core
     data_dir = launch.data_dir or data_directory()
     server = settings.server
     store = _build_store(options.store, data_dir, launch.durable)
+    limits = settings.limits
     pipeline = Pipeline(
-        registry, host, timeout=settings.tool_timeout, slots=Bulkheads(server.max_running, server.max_waiting)
+        registry,
+        host,
+        timeout=settings.tool_timeout,
+        slots=Bulkheads(server.max_running, server.max_waiting),
+        pool=Pool(limits.max_threads, max_stuck=limits.max_stuck_threads),
     )
     engine = Engine(
         host,
@@ -91,6 +97,7 @@ def build_core(host: Host, registry: Registry, settings: Settings, options: Core
             secret=options.secret,
             task_after=server.task_after_ms / 1000,
             max_result=server.max_result_bytes,
+            limits=limits,
             only_tools=GATEWAY_TOOLS if server.surface == "gateway" else None,
         ),
         store,

@@ -196,13 +196,11 @@ class Endpoint:
             parts = await _find_resumption(self._engine.store, session, resumed.decode("latin-1"))
             if not parts:
                 return await refuse(send, 400, "Last-Event-ID names no event of this session.")
-        reader = object()
-        watch = asyncio.get_running_loop().create_task(_release_after_disconnect(receive, parts, reader))
         try:
-            await send_events(send, parts, is_numbered=True, reader=reader)
-        finally:
-            watch.cancel()
-        return None
+            with self._engine.hold_stream(principal):
+                return await _send_parts(receive, send, parts)
+        except Busy as error:
+            return await refuse(send, 503, error.message, code=CALL_FAILED)
 
     async def _delete(
         self, _receive: Receive, send: Send, headers: Mapping[bytes, bytes], principal: Principal
@@ -256,6 +254,15 @@ async def _find_resumption(store: Store, session: LegacySession, event: str) -> 
     general = session.streams.general
     now = [(general, general.delivered)] if session.streams.was_general(name) else []
     return now if rest is None else [(rest, number), *now]
+
+
+async def _send_parts(receive: Receive, send: Send, parts: list[tuple[EventStream, int]]) -> None:
+    reader = object()
+    watch = asyncio.get_running_loop().create_task(_release_after_disconnect(receive, parts, reader))
+    try:
+        await send_events(send, parts, is_numbered=True, reader=reader)
+    finally:
+        watch.cancel()
 
 
 async def _release_after_disconnect(receive: Receive, parts: list[tuple[EventStream, int]], reader: object) -> None:
