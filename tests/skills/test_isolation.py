@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.conftest import asynchronous
-from tests.skills.workbench import ECHO, Workbench, is_running, scratch_directories, until, workbench
+from tests.skills.workbench import ECHO, Workbench, has_landlock, is_running, scratch_directories, until, workbench
 from waypost.settings import SkillLimits
 
 TIMED_OUT = "Tool execution timed out"
@@ -205,34 +205,34 @@ def run(args):
     reading, writing = os.pipe()
     child = fresh.fork_exec(
         [b"/bin/sleep", b"600"], [b"/bin/sleep"], True, (), None, None, -1, -1, -1, -1, -1, -1, reading, writing,
-        True, False, -1, None, None, None, -1, None, False,
+        True, False, -1, None, None, None, -1, lambda: time.sleep(600), False,
     )
-    with open(args["config"]["file"], "w") as file:
+    with open("notes", "w") as file:
         file.write(f"{child} {os.getpid()}\\n")
     while True:
         time.sleep(600)
 """
 
 
-async def started_family(notes: Path) -> list[int]:
-    """The child and the parent, once both run."""
-    await until(lambda: len(_read(notes)) == 2)
-    family = _read(notes)
+async def started_family(temporary: Path) -> list[int]:
+    """The child and the parent, once both run, from the notes in the temporary directory of the process."""
+    await until(lambda: len(_read(temporary)) == 2)
+    family = _read(temporary)
     assert all(map(is_running, family))
     return family
 
 
-def _read(notes: Path) -> list[int]:
-    text = notes.read_text() if notes.exists() else ""
+def _read(temporary: Path) -> list[int]:
+    text = "".join(notes.read_text() for notes in temporary.glob("*/notes"))
     return [int(pid) for pid in text.split()] if text.endswith("\n") else []
 
 
 @asynchronous
 async def test_a_deadline_kills_the_children_of_a_skill_too(tmp_path: Path) -> None:
-    notes = tmp_path / "notes"
-    async with workbench(tmp_path / "skills", timeout=1.0) as bench:
+    notes = tmp_path / "tmp"
+    async with workbench(tmp_path / "skills", timeout=1.0, temporary=notes) as bench:
         await bench.load("parent", AROUND)
-        call = asyncio.create_task(bench.text("parent", config={"file": str(notes)}))
+        call = asyncio.create_task(bench.text("parent"))
         family = await started_family(notes)
 
         assert await call == TIMED_OUT
@@ -241,10 +241,10 @@ async def test_a_deadline_kills_the_children_of_a_skill_too(tmp_path: Path) -> N
 
 @asynchronous
 async def test_a_cancelled_call_kills_the_skill_and_its_children(tmp_path: Path) -> None:
-    notes = tmp_path / "notes"
-    async with workbench(tmp_path / "skills") as bench:
+    notes = tmp_path / "tmp"
+    async with workbench(tmp_path / "skills", temporary=notes) as bench:
         await bench.load("parent", AROUND)
-        arguments = {"name": "skill:parent", "arguments": {"config": {"file": str(notes)}}}
+        arguments = {"name": "skill:parent", "arguments": {}}
         answer = bench.client.send_request("mine", "tools/call", arguments)
         family = await started_family(notes)
 
@@ -273,8 +273,8 @@ from pathlib import Path
 from tests.skills.workbench import workbench
 
 async def main():
-    async with workbench(Path(sys.argv[1])) as bench:
-        await bench.text("busy", config={"file": sys.argv[2]})
+    async with workbench(Path(sys.argv[1]), temporary=Path(sys.argv[2])) as bench:
+        await bench.text("busy")
 
 asyncio.run(main())
 """
@@ -282,12 +282,12 @@ asyncio.run(main())
 
 @asynchronous
 async def test_a_busy_process_ends_with_a_hub_that_is_killed(tmp_path: Path) -> None:
-    directory, notes = tmp_path / "skills", tmp_path / "notes"
+    directory, notes = tmp_path / "skills", tmp_path / "tmp"
     directory.mkdir()
     (directory / "busy.py").write_text(
         "import os\n\n"
         "def run(args):\n"
-        "    with open(args['config']['file'], 'w') as file:\n"
+        "    with open('notes', 'w') as file:\n"
         "        file.write(f'{os.getpid()} {os.getppid()}\\n')\n"
         "    while True: pass\n"
     )
@@ -372,3 +372,69 @@ async def test_nonsense_on_the_socket_ends_the_process_and_nothing_else(tmp_path
             )
             said = await bench.text(f"nonsense{number}")
             assert said.startswith("Tool crashed: ProcessEnded: the skill's process sent a message that cannot be read")
+
+
+AROUND_THE_CHECKS = """
+import os
+
+def run(args):
+    processes = os.open("/proc", os.O_RDONLY)
+    number = os.open(f"{os.getppid()}/" + args["input"], os.O_RDONLY, dir_fd=processes)
+    return len(os.read(number, 10)) if args["input"] == "environ" else number
+"""
+
+
+@pytest.mark.skipif(not has_landlock(), reason="the kernel has no Landlock")
+@pytest.mark.parametrize("file", ["environ", "mem", "maps", "cmdline"])
+@asynchronous
+async def test_the_kernel_keeps_a_skill_from_the_environment_and_memory_of_the_hub(tmp_path: Path, file: str) -> None:
+    async with workbench(tmp_path) as bench:
+        await bench.load("spy", AROUND_THE_CHECKS)
+
+        assert (await bench.text("spy", input=file)).startswith("Tool crashed: PermissionError: [Errno 13]")
+
+
+READS = "def run(args):\n    return open(args['input']).read()\n"
+
+
+@pytest.mark.skipif(not has_landlock(), reason="the kernel has no Landlock")
+@asynchronous
+async def test_a_skill_reads_its_folder_and_no_file_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "skills").mkdir()
+    (tmp_path / "skills" / "data.txt").write_text("its own")
+    (tmp_path / "secret.txt").write_text("another's")
+    async with workbench(tmp_path / "skills") as bench:
+        await bench.load("reads", READS)
+
+        assert await bench.text("reads", input=str(tmp_path / "skills" / "data.txt")) == "its own"
+        for path in (str(tmp_path / "secret.txt"), "/etc/passwd", str(Path(__file__))):
+            assert (await bench.text("reads", input=path)).startswith("Tool crashed: PermissionError: [Errno 13]")
+
+
+@pytest.mark.skipif(not has_landlock(), reason="the kernel has no Landlock")
+@asynchronous
+async def test_a_skill_writes_into_its_temporary_directory_and_nowhere_else(tmp_path: Path) -> None:
+    async with workbench(tmp_path) as bench:
+        await bench.load(
+            "writes", "def run(args):\n    with open(args['input'], 'w') as file:\n        return file.write('abc')\n"
+        )
+
+        assert await bench.value("writes", input="here.txt") == {"result": 3}
+        for path in (str(tmp_path / "writes.py"), str(tmp_path / "new.py"), str(tmp_path.parent / "new")):
+            assert (await bench.text("writes", input=path)).startswith("Tool crashed: PermissionError: [Errno 13]")
+
+
+@asynchronous
+async def test_directories_that_a_killed_hub_left_are_removed_at_the_next_start(tmp_path: Path) -> None:
+    temporary = tmp_path / "tmp"
+    left = temporary / "waypost-skill-left"
+    (left / "inner").mkdir(parents=True)
+    (temporary / "another").mkdir()
+    async with workbench(tmp_path / "skills", temporary=temporary) as bench:
+        await bench.load("where", "import os\n\ndef run(args):\n    return os.getcwd()\n")
+        used = Path(await bench.text("where"))
+
+        assert used.parent == temporary
+        assert left.name not in os.listdir(temporary)
+        async with workbench(tmp_path / "skills", temporary=temporary):
+            assert set(os.listdir(temporary)) >= {used.name, "another"}

@@ -40,21 +40,22 @@ async def test_two_hundred_calls_at_once_share_a_few_processes(tmp_path: Path) -
 @asynchronous
 async def test_calls_at_once_run_at_once(tmp_path: Path) -> None:
     async with workbench(tmp_path, limits=SkillLimits(processes=3)) as bench:
-        meeting = tmp_path / "meeting"
         await bench.load(
             "meet",
-            f"""
+            """
             import os, time
 
-            def run(args):
-                open({str(meeting)!r} + str(os.getpid()), "w").close()
-                while len([name for name in os.listdir({str(tmp_path)!r}) if name.startswith("meeting")]) < 3:
+            permissions = ["state_read", "state_write"]
+
+            def run(args, ctx):
+                ctx.state_put(args["input"], True)
+                while not all(ctx.state_get(name) for name in "abc"):
                     time.sleep(0.001)
                 return os.getpid()
             """,
         )
 
-        assert len(set(await asyncio.gather(*(bench.text("meet") for _ in range(3))))) == 3
+        assert len(set(await asyncio.gather(*(bench.text("meet", input=name) for name in "abc")))) == 3
 
 
 @asynchronous

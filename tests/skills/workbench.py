@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -101,3 +103,11 @@ def is_running(pid: int) -> bool:
 def scratch_directories() -> set[str]:
     """What processes of skills left behind."""
     return {name for name in os.listdir(tempfile.gettempdir()) if name.startswith("waypost-skill-")}
+
+
+def has_landlock() -> bool:
+    """Whether the kernel can confine processes."""
+    if sys.platform != "linux":
+        return False
+    version: int = ctypes.CDLL(None).syscall(444, None, ctypes.c_size_t(0), 1)
+    return version >= 1

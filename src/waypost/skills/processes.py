@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import fcntl
 import logging
 import os
 import shutil
@@ -17,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -245,6 +246,8 @@ _PROGRAM: Final = Path(__file__).parent / "child" / "__main__.py"
 _INHERITED_VARIABLES: Final = ("PATH", "LANG", "LC_ALL", "TZ")
 _MAX_OPEN_REQUESTS: Final = 64
 _EXIT_TIMEOUT_S: Final = 0.5
+_PR_SET_DUMPABLE: Final = 4
+_SCRATCH_PREFIX: Final = "waypost-skill-"
 
 Answerer = Callable[[Ask], Awaitable[Reply]]
 """Answers a request of a running skill."""
@@ -257,14 +260,61 @@ class Program:
     name: str
     file: str
     source: bytes
+    folder: str = ""
+    """The directory of skills, which its processes may read."""
     permissions: tuple[str, ...] = ()
     retired: bool = False
+
+
+class Scratch:
+    """The temporary directory of one process; a lock on it marks it as used while the hub lives."""
+
+    def __init__(self, parent: Path | None) -> None:
+        if parent is not None:
+            parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        while True:
+            self.path = tempfile.mkdtemp(prefix=_SCRATCH_PREFIX, dir=parent)
+            self._number = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(self._number, fcntl.LOCK_EX)
+            # Another hub that starts on the same directory may have removed it before it was locked.
+            if os.path.exists(self.path):
+                return
+            os.close(self._number)
+
+    def remove(self) -> None:
+        """Delete the directory; one that is not empty in a thread."""
+        os.close(self._number)
+        try:
+            os.rmdir(self.path)
+        except OSError:
+            running_loop().run_in_executor(None, shutil.rmtree, self.path, True)
+
+
+def remove_stale_scratch(parent: Path) -> None:
+    """Delete the temporary directories that killed hubs left; those of running ones are locked."""
+    for path in parent.glob(f"{_SCRATCH_PREFIX}*"):
+        with suppress(OSError):
+            number = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(number)
+
+
+@cache
+def _protect_hub() -> None:
+    """Keep processes of the same user from reading this one's environment and memory, also without Landlock."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 class Process:
     """A running process that has imported its skill, for one call at a time."""
 
-    def __init__(self, program: Program, limits: SkillLimits, popen: subprocess.Popen[bytes], scratch: str) -> None:
+    def __init__(self, program: Program, limits: SkillLimits, popen: subprocess.Popen[bytes], scratch: Scratch) -> None:
         self.program = program
         self.idle_since = 0.0
         self.is_worn = False
@@ -278,17 +328,18 @@ class Process:
         self.ended: asyncio.Task[int] = running_loop().create_task(self._wait_and_clean_up())
 
     @classmethod
-    async def start(cls, program: Program, limits: SkillLimits) -> Process:
+    async def start(cls, program: Program, limits: SkillLimits, temporary: Path | None = None) -> Process:
         """Return a new process that has imported the skill; raises ImportFailed or ProcessEnded."""
         ours, theirs = socket.socketpair()
         reading, writing = os.pipe()
-        scratch = tempfile.mkdtemp(prefix="waypost-skill-")
+        _protect_hub()
+        scratch = Scratch(temporary)
         try:
-            process = cls(program, limits, _spawn(theirs.fileno(), writing, scratch), scratch)
+            process = cls(program, limits, _spawn(theirs.fileno(), writing, scratch.path), scratch)
         except BaseException:
             ours.close()
             os.close(reading)
-            os.rmdir(scratch)
+            scratch.remove()
             raise
         finally:
             theirs.close()
@@ -306,7 +357,7 @@ class Process:
         program, limits = self.program, self._limits
         self.connection.send(
             Start(
-                program.name, program.file, program.source, os.getpid(),
+                program.name, program.file, program.source, program.folder, os.getpid(),
                 limits.cpu_seconds, limits.memory_bytes, limits.files, limits.file_bytes, limits.result_bytes,
             )
         )  # fmt: skip
@@ -390,14 +441,8 @@ class Process:
             self.connection.close(EOFError())
             if self._output is not None:
                 self._output.close()
-            self._clear_scratch()
+            self._scratch.remove()
         return code
-
-    def _clear_scratch(self) -> None:
-        try:
-            os.rmdir(self._scratch)
-        except OSError:
-            running_loop().run_in_executor(None, shutil.rmtree, self._scratch, True)
 
 
 class ImportFailed(Exception):
@@ -494,8 +539,10 @@ class Pool:
     calls would wait for inner ones that never get a slot. So there are `processes` slots for every depth of calls.
     """
 
-    def __init__(self, limits: SkillLimits) -> None:
+    def __init__(self, limits: SkillLimits, temporary: Path | None = None) -> None:
         self.limits = limits
+        self.temporary = temporary
+        """Where the processes have their temporary directories."""
         self._slots: dict[int, asyncio.Semaphore] = {}
         self._waiting = 0
         self._starting = 0
@@ -554,7 +601,7 @@ class Pool:
         self._starting += 1
         self._evict_idle()
         try:
-            return await Process.start(program, self.limits)
+            return await Process.start(program, self.limits, self.temporary)
         except ImportFailed as error:
             raise to_exception(error.name, error.failed) from None
         finally:

@@ -19,7 +19,7 @@ from waypost.settings import SkillLimits
 from waypost.skills import files
 from waypost.skills.declarations import PERMISSIONS, Declaration, check_source, compare_declaration
 from waypost.skills.files import SkillNotFound, SkillRefused, Source
-from waypost.skills.processes import Calls, ImportFailed, Pool, Process, ProcessEnded, Program
+from waypost.skills.processes import Calls, ImportFailed, Pool, Process, ProcessEnded, Program, remove_stale_scratch
 from waypost.skills.tools import DynamicTools, ReadResource, tool_name
 from waypost.stores import schema
 from waypost.stores.store import Store
@@ -143,13 +143,14 @@ class SkillSet:
         sanitize: bool = False,
         read_resource: ReadResource | None = None,
         calls: Calls | None = None,
+        temporary: Path | None = None,
         alert: Callable[[str], None] = _log.warning,
         on_replaced: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.directory = directory
         self.permissions = frozenset((*PERMISSIONS, *permissions))
         self.core = frozenset(core)
-        self.pool = Pool(limits or SkillLimits())
+        self.pool = Pool(limits or SkillLimits(), temporary)
         self._registry = registry
         self._records = SkillRecords(store)
         self._tools = DynamicTools(self.pool, store, calls or Calls(), read_resource, timeout, sanitize)
@@ -172,6 +173,8 @@ class SkillSet:
 
     async def start(self) -> None:
         """Serve recorded skills whose files are unchanged, and with autoload new files."""
+        if self.pool.temporary is not None:
+            await asyncio.to_thread(remove_stale_scratch, self.pool.temporary)
         await self._serve_directory(())
 
     async def _serve_directory(self, refused: Collection[str]) -> None:
@@ -348,7 +351,7 @@ class SkillSet:
 
     async def _serve_source(self, stored: StoredSkill, source: Source) -> None:
         declaration = await asyncio.to_thread(check_source, source, self.permissions)
-        self._serve(stored, declaration, _make_program(source, declaration))
+        self._serve(stored, declaration, _make_program(source, declaration, self.directory))
 
     async def _load(self, file: str) -> SkillInfo:
         source = await self._read(file)
@@ -376,8 +379,8 @@ class SkillSet:
             version = stored.record.version
             loaded = f"in version {version}; give it another" if version else "without a version; give it one"
             raise SkillRefused("same_version", f"The skill {source.name} is loaded already, {loaded}, or reload it.")
-        program = _make_program(source, declaration)
-        process = await _try_import(source, program, self.pool.limits)
+        program = _make_program(source, declaration, self.directory)
+        process = await _try_import(source, program, self.pool)
         try:
             record = _make_record(source, declaration, None if stored is None else stored.record)
             written = await self._records.put(source.name, record, 0 if stored is None else stored.revision)
@@ -454,10 +457,10 @@ class SkillSet:
         )
 
 
-async def _try_import(source: Source, program: Program, limits: SkillLimits) -> Process:
+async def _try_import(source: Source, program: Program, pool: Pool) -> Process:
     """Start a process that imports the skill and is ready for a call; any fault is SkillRefused."""
     try:
-        process = await Process.start(program, limits)
+        process = await Process.start(program, pool.limits, pool.temporary)
     except ImportFailed as error:
         failed = error.failed
         if failed.kind == "MissingRun":
@@ -478,8 +481,9 @@ async def _try_import(source: Source, program: Program, limits: SkillLimits) -> 
     return process
 
 
-def _make_program(source: Source, declaration: Declaration) -> Program:
-    return Program(source.name, source.file, source.text.encode(), declaration.permissions or ())
+def _make_program(source: Source, declaration: Declaration, directory: Path) -> Program:
+    folder = str(directory.resolve())
+    return Program(source.name, source.file, source.text.encode(), folder, declaration.permissions or ())
 
 
 def _make_record(source: Source, declaration: Declaration, before: SkillRecord | None) -> SkillRecord:

@@ -69,6 +69,7 @@ class SkillSection:
                 sanitize=settings.sanitize,
                 read_resource=read_resource,
                 calls=self.calls,
+                temporary=data_dir / "skill-processes",
                 on_replaced=on_replaced,
             )
         self._watches = settings.watch

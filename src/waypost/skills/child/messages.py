@@ -25,6 +25,7 @@ class Start(msgspec.Struct, tag="start", frozen=True):
     name: str
     file: str
     source: bytes
+    folder: str
     parent: int
     cpu: int
     memory: int
