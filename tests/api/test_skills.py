@@ -12,6 +12,7 @@ from tests.protocol.conftest import asynchronous
 from waypost import DefinitionError, Hub
 from waypost.errors import UnknownCapability
 from waypost.runtime.runtime import Runtime
+from waypost.settings import CoreSkillName, Skills
 
 SKILLS = "/api/v1/skills"
 
@@ -119,4 +120,20 @@ async def test_a_hub_without_skills_says_so(verb: str, path: str) -> None:
         assert (status, sentence) == (
             404,
             "This hub has no executable skills; its configuration has no section `skills`.",
+        )
+
+
+@pytest.mark.parametrize("core", [[], ["system_info", "web_search"]])
+@asynchronous
+async def test_core_skills_are_listed_without_a_directory_of_skills(core: list[CoreSkillName]) -> None:
+    hub = operated_hub()
+    hub.runtime.executable_skills.begin(Skills(core=core))
+    async with operating(hub) as operator:
+        listed = await operator.told("GET", SKILLS)
+
+        assert listed == {"skills": [{"name": name, "type": "core"} for name in core]}
+        status, sentence = await operator.refused("POST", f"{SKILLS}/a/reload")
+        assert (status, sentence) == (
+            404,
+            "This hub has no directory of skills; set `skills.dynamic` in its configuration.",
         )

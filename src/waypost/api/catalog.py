@@ -60,6 +60,8 @@ class SkillChange(msgspec.Struct, frozen=True):
 
 async def list_skills(hub: ManagedHub) -> SkillRows:
     """List all executable skills, core and dynamic."""
+    if hub.skill_set is None and hub.core_skills is not None:
+        return SkillRows([{"name": name, "type": "core"} for name in hub.core_skills])
     return SkillRows([_skill_row(skill) for skill in await _get_skills(hub).list_skills()])
 
 
@@ -90,6 +92,8 @@ async def unload_skill(hub: ManagedHub, name: str) -> SkillChange:
 
 def _get_skills(hub: ManagedHub) -> Skills:
     if hub.skill_set is None:
+        if hub.core_skills is not None:
+            raise UnknownCapability("This hub has no directory of skills; set `skills.dynamic` in its configuration.")
         raise UnknownCapability("This hub has no executable skills; its configuration has no section `skills`.")
     return hub.skill_set
 

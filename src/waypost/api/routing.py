@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Literal, Protocol, get_type_hints
@@ -51,6 +51,8 @@ class ManagedHub(Protocol):
     def keys(self) -> KeyRing: ...
     @property
     def skill_set(self) -> Skills | None: ...
+    @property
+    def core_skills(self) -> Sequence[str] | None: ...
     @property
     def upstreams(self) -> Upstreams: ...
     @property

@@ -502,6 +502,12 @@ class Runtime:
         self.core.engine.profile.skills = source
 
     @property
+    def core_skills(self) -> list[str] | None:
+        """The names of the core skills, where the configuration has a section `skills`."""
+        section = self.executable_skills.section if "skills" in self._components else None
+        return None if section is None else [tool.id.removeprefix("skill:") for tool in section.core]
+
+    @property
     def skill_set(self) -> SkillSet | None:
         """The skills of a directory, where the configuration names one."""
         if "skills" not in self._components:
