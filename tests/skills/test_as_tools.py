@@ -228,12 +228,12 @@ async def test_text_objects_lists_and_values_with_a_branch_each_have_their_form(
 async def test_a_reload_closes_the_circuit_of_a_skill_that_kept_failing(tmp_path: Path) -> None:
     (tmp_path / "skills").mkdir()
     file = tmp_path / "skills" / "shaky.py"
-    file.write_text("def run(args):\n    raise ValueError('no')\n")
+    file.write_text("def run(args):\n    raise RuntimeError('no')\n")
     (tmp_path / "waypost.yaml").write_text("skills: {dynamic: ./skills, core: []}\n")
     hub = Hub.from_config(tmp_path / "waypost.yaml")
     async with connect(hub) as client:
         said = [(await client.call_tool("skill:shaky")).text for _ in range(4)]
-        assert said == ["Tool crashed: ValueError: no"] * 3 + ["Circuit open for skill:shaky, retry in 300 s"]
+        assert said == ["Tool crashed: RuntimeError: no"] * 3 + ["Circuit open for skill:shaky, retry in 10 s"]
         file.write_text("def run(args):\n    return 'well'\n")
         assert hub.skills is not None
         await hub.skills.reload("shaky")
