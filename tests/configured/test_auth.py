@@ -83,6 +83,26 @@ def test_an_authorization_server_that_cannot_be_is_a_finding(
 
 
 @pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("auth: {anonymous: false}\nworkers: {port: 0}", ["CFG081"]),
+        ("auth: {anonymous: false}\nworkers: {port: 0, token: s3cret}", []),
+        ("auth: {anonymous: {roles: [agent]}}\nworkers: {port: 0}", []),
+        ("workers: {port: 0}", []),
+    ],
+)
+def test_workers_without_a_token_beside_callers_with_keys_are_warned_about(
+    text: str, codes: list[str], folder: Folder
+) -> None:
+    folder.write("waypost.yaml", f"{text}\n")
+
+    findings = check(folder.config)
+
+    assert [found.code for found in findings] == codes
+    assert all((found.key, found.line, found.severity) == ("workers", 2, "warning") for found in findings)
+
+
+@pytest.mark.parametrize(
     ("text", "key"),
     [
         ("server: {host: 0.0.0.0}", "server.host"),

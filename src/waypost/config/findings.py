@@ -54,6 +54,7 @@ CODES = {
     "CFG073": "An import names an operation that is not there (warning).",
     "CFG074": "A tool is named that its server did not have when it was last asked (warning).",
     "CFG080": "Something in a folder of skills or prompts is not served (warning).",
+    "CFG081": "Callers need a key, but workers need no token (warning).",
     "WF001": "A workflow has neither states nor steps, or both.",
     "WF002": "A workflow of states has no `initialState`.",
     "WF003": "The workflow has no state of that name.",
@@ -100,7 +101,7 @@ CODES = {
 
 WARNINGS = frozenset(
     {
-        *("CFG031", "CFG051", "CFG053", "CFG064", "CFG072", "CFG073", "CFG074", "CFG080"),
+        *("CFG031", "CFG051", "CFG053", "CFG064", "CFG072", "CFG073", "CFG074", "CFG080", "CFG081"),
         *("WF044", "WF050", "WF051", "WF052", "WF053", "WF054", "WF055", "WF056", "WF057", "WF058", "WF062"),
     }
 )

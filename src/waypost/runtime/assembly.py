@@ -224,6 +224,9 @@ def _find_open_addresses(loaded: Loaded) -> list[Finding]:
         if is_open_to_all(workers.host, workers.token):
             message = "workers can reach it from outside and need no token; listen on 127.0.0.1, or set `workers.token`"
             findings.append(loaded.finding(("workers", "host"), message, "CFG067"))
+        elif not workers.token and not loaded.left_out.lacks("auth") and not _accepts_anonymous(loaded.config.auth):
+            message = "callers need a key, but any process on this machine can connect as a worker; set `workers.token`"
+            findings.append(loaded.finding(("workers",), message, "CFG081"))
     return findings
 
 

@@ -241,7 +241,7 @@ class Socket(asyncio.Protocol):
         self._last_seen = running_loop().time()
         is_large = len(data) >= _LARGE_READ_BYTES
         if self._receiver is None:
-            # The splitter cannot tell where the handshake ends. If frames follow it in the same read, all bytes of
+            # The splitter does not know where the handshake ends. If frames follow it in the same read, all bytes of
             # the connection go through the library, in chunks, as after an invalid frame.
             self._splitter.is_lost = is_large or not data.endswith(_HANDSHAKE_END)
             if not self._splitter.is_lost:
