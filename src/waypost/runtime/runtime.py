@@ -99,14 +99,10 @@ class Runtime:
 
     def __init__(self, hub: Declared, options: CoreOptions, launch: Launch) -> None:
         self.launch = launch
+        self._hub = hub
         self.registry = hub.registry
         self.hook = hub.hooks.get  # the function itself: each request looks up two hooks
-        self.server_info = hub.server_info
-        self.server_capabilities = hub.server_capabilities
-        self.supported_protocol_versions = hub.supported_protocol_versions
-        self.instructions = hub.instructions
         self.core = build_core(self, hub.registry, hub.settings, options, launch)
-        self._hub = hub
         self._keeps_in_memory = options.store is None and not launch.durable
         self._auth = hub.auth
         self._serves_http = False
@@ -537,6 +533,22 @@ class Runtime:
         return found if found is None else cast("Configuration", found)
 
     # What the protocol engine and running handlers ask for.
+
+    def server_info(self) -> Implementation | Mapping[str, Any]:
+        """What `initialize` answers as the server's info."""
+        return self._hub.server_info()
+
+    def server_capabilities(self) -> dict[str, Any] | None:
+        """What the hub declares to clients; `None` declares what is registered."""
+        return self._hub.server_capabilities()
+
+    def supported_protocol_versions(self) -> Sequence[str]:
+        """The protocol versions the hub serves."""
+        return self._hub.supported_protocol_versions()
+
+    def instructions(self) -> str | None:
+        """How to use the hub."""
+        return self._hub.instructions()
 
     async def invoke(
         self, name: str, arguments: dict[str, Any], caller: Caller, by: Capability | None = None
