@@ -207,7 +207,9 @@ class Directory:
     def _place(self, key: Key, item: Item | None) -> None:
         self._rows[key] = item
         if item is not None:
-            self._enter(item)
+            self._items[item.id] = item
+            insort(self._order, item.id)
+            self._fresh[item.id] = item
 
     def _renamed(self, item: Item, taken: str = "") -> Item:
         """An item with its kind before its id, because another item has the id; it waits for that."""
@@ -216,11 +218,6 @@ class Directory:
         while name in self._items or name == taken:
             name = f"{item.kind}:{name}"
         return msgspec.structs.replace(item, id=name)
-
-    def _enter(self, item: Item) -> None:
-        self._items[item.id] = item
-        insort(self._order, item.id)
-        self._fresh[item.id] = item
 
     def _forget(self, key: Key) -> None:
         self._known[key[0]].pop(key[1], None)

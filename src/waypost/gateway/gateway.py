@@ -35,7 +35,7 @@ class Gateway(Component):
     ) -> None:
         self._guard = guard
         self._workflows = workflows
-        self.directory = Directory(registry, self._model, _build_index(ranking), _is_gateway_tool)
+        self.directory = Directory(registry, self._model, _build_index(ranking), lambda row: row.id in GATEWAY_TOOLS)
         workflows.engine.proxy = Proxies(registry, workflows.engine, guard, self.directory)
         workflows.engine.leads = (TO_HOME,)
         workflows.offer()
@@ -88,7 +88,3 @@ class _RankingChange(Change):
 
 def _build_index(ranking: Ranking) -> SearchIndex:
     return SearchIndex(ranking, Embeddings() if ranking != "weighted" and is_installed() else None)
-
-
-def _is_gateway_tool(row: Capability) -> bool:
-    return row.id in GATEWAY_TOOLS
