@@ -268,7 +268,7 @@ class Registry:
     def _find_rival(self, row: Capability, leaving: Rows, arriving: Rows) -> Capability | None:
         """The row that keeps another from its own name; it may be of the same source only by that very name.
 
-        The names and URIs of imports are chosen by servers that nobody here controls. So theirs must not look like
+        The names and URIs of imports are chosen by servers outside the hub's control. So theirs must not look like
         those of others either, nor may a template answer for URIs of others.
         """
         holder = self._holder(_key(row), leaving, arriving)

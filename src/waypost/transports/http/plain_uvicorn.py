@@ -99,7 +99,7 @@ class PlainConnection(LimitedConnection, H11Protocol):
 
 
 def report_heads(app: App) -> App:
-    """An app that tells the connection of each request that the headers are complete."""
+    """An app that notifies the connection of each request when its headers are complete."""
 
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
         connection = scope["state"].pop(_CONNECTION, None) if scope["type"] == "http" else None
