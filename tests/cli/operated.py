@@ -54,7 +54,7 @@ class Shelf:
     def __init__(self):
         self.versions = {{}}
 
-    async def listing(self):
+    async def list_skills(self):
         return [self.row(name) for name in sorted(self.versions)]
 
     async def create(self, name):

@@ -187,7 +187,9 @@ async def test_calls_fail_when_too_many_records_wait(tmp_path: Path, monkeypatch
     for number in range(3):
         log.check_room()
         log.add(record(number))
-    with pytest.raises(Busy, match=r"^The audit cannot be written, and no call runs without its record; try again later\.$"):
+    with pytest.raises(
+        Busy, match=r"^The audit cannot be written, and no call runs without its record; try again later\.$"
+    ):
         log.check_room()
 
     come_back()

@@ -132,8 +132,8 @@ async def broken(desk: Stepping) -> None:
 @pytest.mark.parametrize(
     ("options", "status", "said"),
     [
-        ({}, "failed", "Circuit open for skill:play, retry in 300 s"),
-        ({"on_circuit_open": "halt"}, "failed", "Circuit open for skill:play, retry in 300 s"),
+        ({}, "failed", "Circuit open for skill:play, retry in 10 s"),
+        ({"on_circuit_open": "halt"}, "failed", "Circuit open for skill:play, retry in 10 s"),
         ({"on_circuit_open": "skip", "routes": {"default": 3, "skipped": 3}}, "completed", "in calmly calmly"),
         ({"on_circuit_open": "fallback", "fallback_skill": "calm"}, "completed", "in calmly calmly calmly"),
         ({"on_circuit_open": "fallback", "fallback_skill": "nobody"}, "failed", "Unknown skill: nobody"),
