@@ -1,8 +1,8 @@
 """Waypost: one hub through which AI agents reach everything they can do, over MCP."""
 
-from waypost.capabilities.catalog import Catalog
 from waypost.capabilities.context import Context
 from waypost.capabilities.prompts import Prompt
+from waypost.capabilities.registry import Catalog
 from waypost.capabilities.resources import Resource
 from waypost.capabilities.results import Result
 from waypost.capabilities.session import Session

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from ipaddress import ip_address
 from math import ceil
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args
 
@@ -527,3 +528,11 @@ def _worker_settings(given: Mapping[str, Any]) -> Workers:
             raise DefinitionError(f"There is no setting {name!r} for workers; there are {', '.join(known)}.")
         values[_WORKER_SECONDS.get(name, name)] = ceil(value * 1000) if name in _WORKER_SECONDS else value
     return Workers(**values)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address is one of loopback, in any spelling."""
+    try:
+        return ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

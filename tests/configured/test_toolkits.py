@@ -33,7 +33,7 @@ def test_a_file_gives_everything_in_it_that_can_be_registered(folder: Folder) ->
         "tools.py",
         '''\
         from waypost import Context, Prompt, Resource, Tool, Toolkit, tool
-        from waypost.capabilities.catalog import Catalog
+        from waypost.capabilities.registry import Catalog
 
 
         class Kit(Toolkit):

@@ -19,7 +19,7 @@ from waypost.capabilities.names import check_name, snake_case
 from waypost.capabilities.options import Options, name_in_errors, parse_options
 from waypost.capabilities.schemas import signatures
 from waypost.capabilities.schemas.forms import OPEN, Arguments
-from waypost.capabilities.schemas.hints import underlying
+from waypost.capabilities.schemas.signatures import underlying
 from waypost.errors import DefinitionError
 
 

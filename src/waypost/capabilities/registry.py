@@ -1,4 +1,4 @@
-"""The registry: all capabilities by kind and name, and the listeners of their changes."""
+"""The registry: all capabilities by kind and name, the listeners of their changes, and the catalog as data."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from waypost.capabilities.capability import Capability, Kind, Priority
+from waypost.capabilities.context import Context
 from waypost.capabilities.names import disambiguate, fold_name, is_portable, to_portable
+from waypost.capabilities.tools import Tool
 from waypost.errors import DefinitionError, UnknownPrompt, UnknownResource, UnknownTool, shorten
 from waypost.suggestions import did_you_mean, preselect
 
@@ -486,3 +488,50 @@ def _different(old: Rows, new: Rows) -> list[Capability]:
 
 def _listed(rows: Rows) -> Rows:
     return {key: row for key, row in rows.items() if not row.metadata.hidden}
+
+
+_SECTIONS: Final = {kind.value: kind for kind in Kind}
+
+
+class Catalog(Tool, name="catalog", annotations={"read_only_hint": True}):
+    """List everything this server offers, with full schemas, including items that the ordinary lists leave out."""
+
+    type: Annotated[Literal["tools", "prompts", "resources", "resource_templates", "all"], "Which section to list"] = (
+        "all"
+    )
+    query: Annotated[str, "Text to find in names, descriptions and URIs"] = ""
+    category: Annotated[str | None, "Only entries of this category"] = None
+    include_hidden: Annotated[bool, "Whether entries that lists leave out are shown"] = True
+
+    async def execute(self, ctx: Context) -> dict[str, Any]:
+        """The requested sections, filtered."""
+        sections = list_everything(ctx.registry, lambda row: ctx.shows(row) and self._shows(row))
+        return sections if self.type == "all" else {self.type: sections[self.type]}
+
+    def _shows(self, row: Capability) -> bool:
+        if row.metadata.hidden and not self.include_hidden:
+            return False
+        if not any(self.query.casefold() in text.casefold() for text in _texts(row)):
+            return False
+        if self.category is None:
+            return True
+        return row.metadata.category is not None and row.metadata.category.casefold() == self.category.casefold()
+
+
+def list_everything(
+    registry: Registry, shows: Callable[[Capability], bool] = lambda _: True
+) -> dict[str, list[dict[str, Any]]]:
+    """The definitions of everything in a registry, by section."""
+    return {section: [_entry(row) for row in registry[kind] if shows(row)] for section, kind in _SECTIONS.items()}
+
+
+def _texts(row: Capability) -> list[str]:
+    return [row.id, row.definition.name, row.definition.description or ""]
+
+
+def _entry(row: Capability) -> dict[str, Any]:
+    entry: dict[str, Any] = msgspec.to_builtins(row.definition)
+    entry["hidden"] = row.metadata.hidden
+    if row.kind is Kind.TOOL and row.metadata.category is not None:
+        entry["category"] = row.metadata.category
+    return entry

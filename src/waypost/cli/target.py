@@ -217,7 +217,7 @@ def _choose_key(args: Namespace) -> str | None:
 async def list_everything(client: Client, hub: Hub | None) -> dict[str, list[Reply]]:
     """Everything a hub offers by section: hidden entries too where the hub runs here or has a `catalog` tool."""
     if hub is not None:
-        from waypost.capabilities.catalog import list_everything
+        from waypost.capabilities.registry import list_everything
         from waypost.upstreams.jsonrpc import Reply
 
         return {section: [Reply.of(entry) for entry in rows] for section, rows in list_everything(hub.registry).items()}

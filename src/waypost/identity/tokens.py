@@ -15,7 +15,7 @@ import msgspec
 
 from waypost.errors import DefinitionError
 from waypost.identity.claims import InvalidToken, Terms, Verified, VerifierUnavailable
-from waypost.wire.hosts import is_loopback
+from waypost.settings import is_loopback
 
 if TYPE_CHECKING:
     import aiohttp

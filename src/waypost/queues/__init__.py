@@ -1,6 +1,5 @@
 """Jobs that wait for a consumer."""
 
-from waypost.queues.local import StoreQueue
-from waypost.queues.queue import Delivery, Queue
+from waypost.queues.queue import Delivery, Queue, StoreQueue
 
 __all__ = ["Delivery", "Queue", "StoreQueue"]

@@ -22,9 +22,9 @@ from waypost.config.findings import Finding, KeyPath
 from waypost.config.loader import Loaded, examine, refuse, reload
 from waypost.errors import DefinitionError, StoreError
 from waypost.policy.rules import Rule, decider
+from waypost.settings import is_loopback
 from waypost.stores import urls
 from waypost.suggestions import did_you_mean
-from waypost.wire.hosts import is_loopback
 
 if TYPE_CHECKING:
     from waypost.imports.exposures import Offer

@@ -1,9 +1,11 @@
-"""What every part of a hub with a lifecycle implements: `Component`, and `Change` for its reload."""
+"""What every part of a hub with a lifecycle implements: `Component`, and `Change` for its reload; and `Toolkits`."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
+
+from waypost.loops import maybe_await
 
 if TYPE_CHECKING:
     from waypost.capabilities.capability import Capability
@@ -64,3 +66,34 @@ def is_component(source: Any) -> TypeGuard[Component]:
     return not isinstance(source, type) and all(
         callable(getattr(source, method, None)) for method in ("start", "stop", "refresh", "prepare")
     )
+
+
+class Toolkits(Component):
+    """Toolkits, of which those with `open` or `close`, sync or async, are opened and closed with the hub."""
+
+    name = "toolkits"
+
+    def __init__(self, toolkits: Iterable[Any] = ()) -> None:
+        self._toolkits = list(toolkits)
+        self._opened: list[Any] = []
+
+    def add(self, toolkits: Iterable[Any]) -> None:
+        """Open these too at the next start."""
+        self._toolkits += toolkits
+
+    async def start(self, core: Core) -> None:
+        """Open all toolkits in the order in which they were added."""
+        self._opened = []
+        for toolkit in self._toolkits:
+            self._opened.append(toolkit)  # before it is opened: what a failed `open` acquired is released too
+            await _call(toolkit, "open")
+
+    async def stop(self) -> None:
+        """Close those that were opened, the last one first."""
+        while self._opened:
+            await _call(self._opened.pop(), "close")
+
+
+async def _call(toolkit: Any, method: str) -> None:
+    if callable(function := getattr(toolkit, method, None)):
+        await maybe_await(function())

@@ -25,9 +25,8 @@ from waypost.policy.audit import Record
 from waypost.policy.decisions import hidden, onlookers
 from waypost.policy.rules import Rule
 from waypost.runtime.assembly import Built, read, reread, rules
-from waypost.runtime.component import Change, Component
+from waypost.runtime.component import Change, Component, Toolkits
 from waypost.runtime.core import Core
-from waypost.runtime.toolkits import Toolkits
 from waypost.settings import Auth, Breakers, Settings
 
 if TYPE_CHECKING:

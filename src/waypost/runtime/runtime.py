@@ -20,14 +20,12 @@ from waypost.loops import maybe_await
 from waypost.policy.guard import tokens_under
 from waypost.protocol.profile import SkillSource
 from waypost.protocol.rounds import Seal
-from waypost.runtime.component import Component
+from waypost.runtime.component import Component, Toolkits
 from waypost.runtime.core import CoreOptions, Launch, build_core
-from waypost.runtime.toolkits import Toolkits
-from waypost.settings import Settings
+from waypost.settings import Settings, is_loopback
 from waypost.stores.store import detect_persisted
 from waypost.version import __version__
 from waypost.wire.definitions import Implementation
-from waypost.wire.hosts import is_loopback
 
 if TYPE_CHECKING:
     from waypost.api import Api

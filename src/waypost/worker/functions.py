@@ -17,7 +17,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from waypost.capabilities.results import encode_json
-from waypost.capabilities.schemas import hints
+from waypost.capabilities.schemas import signatures
 from waypost.capabilities.schemas.casts import with_defaults
 from waypost.capabilities.schemas.signatures import returns
 from waypost.errors import DefinitionError, InvocationFailed
@@ -34,7 +34,7 @@ _OPEN: Final = (Any, object, dict, Mapping)
 def read_type_hints(function: Callable[..., Any]) -> dict[str, Any]:
     """The type hints of a function; none where they cannot be resolved."""
     try:
-        return typing.get_type_hints(hints.underlying(function), include_extras=True)
+        return typing.get_type_hints(signatures.underlying(function), include_extras=True)
     except (NameError, TypeError, SyntaxError):
         return {}
 
@@ -43,7 +43,7 @@ def request_format(annotation: Any) -> dict[str, Any] | None:
     """The schema of a payload, if its type says more than that it is an object."""
     if _is_open(annotation):
         return None
-    if hints.needs_pydantic([annotation]):
+    if signatures.needs_pydantic([annotation]):
         from waypost.capabilities.schemas import models
 
         return models.describe(annotation, mode="validation")
@@ -77,7 +77,7 @@ def build_converter(annotation: Any) -> Convert | None:
     """Converts a payload to its type; `None` where the payload is used as it is."""
     if _is_open(annotation):
         return None
-    if hints.needs_pydantic([annotation]):
+    if signatures.needs_pydantic([annotation]):
         import pydantic
 
         validate = pydantic.TypeAdapter(annotation).validate_python

@@ -23,7 +23,7 @@ from websockets.server import ServerProtocol
 from waypost.corked import CorkedTransport
 from waypost.errors import WaypostError
 from waypost.loops import running_loop
-from waypost.wire.hosts import is_loopback
+from waypost.settings import is_loopback
 from waypost.workers.frames import MAX_MESSAGE_BYTES
 
 try:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import pydantic
 import pytest
 
-from waypost.capabilities.schemas import hints
+from waypost.capabilities.schemas import signatures
 from waypost.errors import DefinitionError
 
 
@@ -19,7 +19,7 @@ class Point:
 
 
 def test_parts_are_the_types_their_arguments_and_their_metadata() -> None:
-    parts = list(hints.parts(dict[str, Annotated[int | None, "words"]]))
+    parts = list(signatures.parts(dict[str, Annotated[int | None, "words"]]))
 
     assert {str, int, type(None), "words"} <= set(parts)
 
@@ -28,7 +28,7 @@ def test_parts_are_the_types_their_arguments_and_their_metadata() -> None:
     ("annotation", "text"), [(Annotated[int, "words", "more"], "words"), (Annotated[int, 3], None), (int, None)]
 )
 def test_words_are_found_in_annotated(annotation: Any, text: str | None) -> None:
-    assert hints.text(annotation) == text
+    assert signatures.text(annotation) == text
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,12 @@ def test_words_are_found_in_annotated(annotation: Any, text: str | None) -> None
     ],
 )
 def test_pydantic_is_needed_for_its_own_types(annotation: Any) -> None:
-    assert hints.needs_pydantic([int, annotation])
+    assert signatures.needs_pydantic([int, annotation])
 
 
 @pytest.mark.parametrize("annotation", [int, Any, list[str], Annotated[int, "words"], dict[str, Any], None, "x"])
 def test_pydantic_is_not_needed_otherwise(annotation: Any) -> None:
-    assert not hints.needs_pydantic([annotation])
+    assert not signatures.needs_pydantic([annotation])
 
 
 def test_pydantic_is_never_loaded_for_users_without_it() -> None:
@@ -67,6 +67,6 @@ sys.exit("pydantic" in sys.modules or "jsonschema_rs" in sys.modules)
 def test_string_annotations_are_resolved() -> None:
     def function(a: "list[Model]", b: Annotated["int", "words"], c=3, *, ctx: "Unknown"): ...  # type: ignore[no-untyped-def,name-defined]  # noqa: F821
 
-    assert hints.resolved(function, frozenset({"ctx"})) == {"a": list[Model], "b": Annotated[int, "words"]}
+    assert signatures.resolved(function, frozenset({"ctx"})) == {"a": list[Model], "b": Annotated[int, "words"]}
     with pytest.raises(DefinitionError, match="name 'Unknown' is not defined"):
-        hints.resolved(function, frozenset())
+        signatures.resolved(function, frozenset())

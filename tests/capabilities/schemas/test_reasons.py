@@ -18,8 +18,7 @@ from tests.capabilities.schemas.hostile import (
 )
 from waypost.capabilities.schemas.graph import SchemaGraph
 from waypost.capabilities.schemas.limits import MAX_PROBLEM_STEPS
-from waypost.capabilities.schemas.problems import Problem
-from waypost.capabilities.schemas.reasons import Parts, Reasons
+from waypost.capabilities.schemas.problems import Parts, Problem, Reasons
 from waypost.capabilities.schemas.validators import Validator
 from waypost.errors import DefinitionError
 

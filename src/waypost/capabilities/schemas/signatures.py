@@ -2,26 +2,78 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import sys
+import typing
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, is_dataclass
 from functools import lru_cache, partial
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Final
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args, get_origin
 
 import msgspec
 
-from waypost.capabilities.schemas import hints
 from waypost.capabilities.schemas.casts import with_defaults
 from waypost.capabilities.schemas.problems import MAX_SENTENCE
 from waypost.capabilities.schemas.validators import Validator
 from waypost.errors import DefinitionError, InvalidArguments, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from waypost.capabilities.schemas.forms import Arguments
+
+
+_PYDANTIC_PACKAGES = frozenset(("pydantic", "pydantic_core", "annotated_types"))
+
+
+def parts(annotation: Any) -> Iterator[Any]:
+    """Everything an annotation is made of: types, their arguments, the metadata of Annotated."""
+    yield annotation
+    if get_origin(annotation) is Annotated:
+        yield from annotation.__metadata__
+    for argument in get_args(annotation):
+        yield from parts(argument)
+
+
+def text(annotation: Any) -> str | None:
+    """The words in `Annotated[int, "words"]`."""
+    if get_origin(annotation) is not Annotated:
+        return None
+    return next((item for item in annotation.__metadata__ if isinstance(item, str)), None)
+
+
+def needs_pydantic(annotations: Iterable[Any]) -> bool:
+    """Whether only pydantic can read these; never so before the user has imported it."""
+    return "pydantic" in sys.modules and any(_is_pydantic(part) for given in annotations for part in parts(given))
+
+
+def _is_pydantic(part: Any) -> bool:
+    if isinstance(part, type):
+        return hasattr(part, "__get_pydantic_core_schema__") or hasattr(part, "__pydantic_validator__")
+    return type(part).__module__.partition(".")[0] in _PYDANTIC_PACKAGES
+
+
+def underlying(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The plain function that a partial or a callable object runs."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function if inspect.isroutine(function) else type(function).__call__
+
+
+def resolved(function: Callable[..., Any], skip: frozenset[str]) -> dict[str, Any]:
+    """The resolved type hints of the parameters that are not skipped."""
+    parameters = inspect.signature(function).parameters.values()
+    given = {p.name: p.annotation for p in parameters if p.name not in skip and p.annotation is not p.empty}
+    namespace = getattr(inspect.unwrap(underlying(function)), "__globals__", {})
+    try:
+        return typing.get_type_hints(SimpleNamespace(__annotations__=given), namespace, include_extras=True)
+    except (NameError, TypeError, SyntaxError) as error:
+        raise DefinitionError(f"an annotation cannot be resolved at run time: {error}") from None
+
 
 MISSING: Final[Any] = msgspec.NODEFAULT
 
@@ -76,11 +128,11 @@ def from_fields(
 ) -> Arguments:
     """Arguments from (name, annotation, default or MISSING); a description in the annotation beats the map's."""
     hinted = [part for _, annotation, default in fields for part in (annotation, default)]
-    form = _modelled(name, fields) if hints.needs_pydantic(hinted) else _typed(name, fields)
+    form = _modelled(name, fields) if needs_pydantic(hinted) else _typed(name, fields)
     properties = form.schema["properties"]
     for field, annotation, _ in fields:
         described = properties.get(field, {})
-        if words := hints.text(annotation) or described.get("description") or (descriptions or {}).get(field):
+        if words := text(annotation) or described.get("description") or (descriptions or {}).get(field):
             described["description"] = words
     return form
 
@@ -90,7 +142,7 @@ def from_function(
 ) -> Arguments:
     """Arguments from the parameters of a function, without those in `skip`; no annotation means anything goes."""
     name = getattr(function, "__name__", type(function).__name__)
-    known = hints.resolved(function, skip)
+    known = resolved(function, skip)
     parameters = [p for p in inspect.signature(function).parameters.values() if p.name not in skip]
     for parameter in parameters:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
@@ -112,9 +164,9 @@ def _remembered(fields: tuple[tuple[str, Any, Any, type], ...]) -> Arguments:
 def returns(annotation: Any, opaque: tuple[type, ...] = ()) -> Returned | None:
     """The output schema a return annotation promises, if any; an annotation that mentions an opaque type has none."""
     try:
-        if any(part in opaque for part in hints.parts(annotation)):
+        if any(part in opaque for part in parts(annotation)):
             return None
-        if hints.needs_pydantic([annotation]):
+        if needs_pydantic([annotation]):
             from waypost.capabilities.schemas import models
 
             schema = models.describe(annotation, mode="serialization")

@@ -24,8 +24,7 @@ from waypost.capabilities.schemas.limits import (
     MAX_PATTERN_CACHE_BYTES,
     MAX_SCHEMA_BYTES,
 )
-from waypost.capabilities.schemas.problems import clipped, from_engine, listed, problem
-from waypost.capabilities.schemas.reasons import Parts, Reasons
+from waypost.capabilities.schemas.problems import Parts, Reasons, clipped, from_engine, listed, problem
 from waypost.capabilities.schemas.recursion import DOCUMENT, RecursiveCheck, TooMuchWork
 from waypost.errors import DefinitionError, shorten
 

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from waypost.capabilities.principals import ANONYMOUS, Principal
-from waypost.settings import Limits
+from waypost.settings import Limits, is_loopback
 from waypost.transports.http.asgi import JSON, Header, Receive, Scope, Send, respond
 from waypost.transports.http.pending import headers_too_large
 from waypost.wire import messages
-from waypost.wire.hosts import is_loopback
 
 if TYPE_CHECKING:
     from waypost.identity import Authentication
