@@ -126,6 +126,18 @@ class Limits(Struct, frozen=True, kw_only=True, rename="camel"):
     max_streams: Annotated[
         int, Meta(ge=1, le=10_000_000, description="How many streams of notifications may be open; more are refused.")
     ] = 10_000
+    max_stream_bytes: Annotated[
+        int, Meta(ge=1_024, le=1_024 * MIB, description="How many bytes of a stream can be read again.")
+    ] = 16 * MIB
+    max_session_stream_bytes: Annotated[
+        int, Meta(ge=1_024, le=1_024 * MIB, description="How many bytes of all streams of a session are kept.")
+    ] = 32 * MIB
+    max_total_stream_bytes: Annotated[
+        int,
+        Meta(
+            ge=1_024, le=1_048_576 * MIB, description="How many bytes of streams are kept in memory, and in the store."
+        ),
+    ] = 256 * MIB
     max_threads: Annotated[
         int, Meta(ge=1, le=10_000, description="How many threads run synchronous handlers; more calls wait.")
     ] = 32

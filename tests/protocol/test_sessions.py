@@ -12,6 +12,7 @@ from waypost.protocol.exchange import Exchange
 from waypost.protocol.session import LegacySession
 from waypost.protocol.sessions import Sessions
 from waypost.protocol.streams import Event, EventStream
+from waypost.settings import Limits
 from waypost.stores.sqlite import SqliteDatabase
 from waypost.stores.store import Store
 from waypost.wire.definitions import Implementation
@@ -71,7 +72,7 @@ class Lobby:
         self.clock = Clock()
         self.host = Host(store)
         self.store = self.host.store
-        self.sessions = Sessions(self.host, idle=idle_after, limit=limit, clock=self.clock)
+        self.sessions = Sessions(self.host, idle=idle_after, limit=limit, limits=Limits(), clock=self.clock)
 
     async def create(self, principal: Principal | None = None) -> LegacySession:
         who = ANONYMOUS if principal is None else principal

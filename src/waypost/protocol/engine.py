@@ -75,7 +75,7 @@ class Engine:
         self.lists = Lists(
             registry, page_size=settings.page_size, portable=settings.portable_names, only=settings.only_tools
         )
-        self.sessions = Sessions(self, idle=settings.session_idle, limit=settings.max_sessions)
+        self.sessions = Sessions(self, idle=settings.session_idle, limit=settings.max_sessions, limits=settings.limits)
         self.tasks = Tasks(self, limit=settings.max_tasks)
         self.broadcast = Broadcast(self.sessions, self.profile.announces, self.can_see_resource)
         self.streams = Shares(settings.limits.max_streams)

@@ -317,7 +317,7 @@ async def listen(engine: Engine, given: params.Listen, exchange: Exchange) -> An
 
 async def _follow_changes(engine: Engine, given: params.Listen, exchange: Exchange) -> Answer:
     granted = await _narrow_filter(engine, given.notifications, exchange)
-    stream = EventStream("listen", _LISTEN_BACKLOG)
+    stream = EventStream("listen", _LISTEN_BACKLOG, engine.settings.limits.max_stream_bytes, is_resumable=False)
     subscription = Subscription(exchange.request_id, granted, stream, exchange.principal)
     tag = {SUBSCRIPTION_ID: exchange.request_id}
 

@@ -29,7 +29,7 @@ from waypost.capabilities.session import ListKind, Session, check_list
 from waypost.errors import NoAnswer, RemoteError, WaypostError
 from waypost.execution.tracing import span
 from waypost.protocol.exchange import Exchange, apply_key_changes, level_number, log_message, progress_message
-from waypost.protocol.streams import Record, SessionStreams
+from waypost.protocol.streams import SessionStreams
 from waypost.stores.records import from_json, to_json
 from waypost.stores.sessions import SessionRecord
 from waypost.stores.store import Store
@@ -202,7 +202,7 @@ class LegacySession(Session):
         principal: Principal,
         host: SessionHost,
         save: Callable[[LegacySession], Coroutine[Any, Any, None]],
-        record: Record | None,
+        streams: SessionStreams,
     ) -> None:
         super().__init__(session_id, client_info, client_capabilities)
         self.version = version
@@ -216,7 +216,7 @@ class LegacySession(Session):
         self.last_seen = time.monotonic()
         self.hook_lock = HookLock()
         self.saved = SavedState()
-        self.streams = SessionStreams(session_id, record)
+        self.streams = streams
         self._host = host
         self._save = save
         self._attached: Callable[[bytes], None] | None = None
@@ -385,6 +385,7 @@ class LegacySession(Session):
         """Cancel the requests of this client, which are answered with an error."""
         self.ended = True
         self.release()
+        self.streams.forget()
         stopped = list(self.running.values())
         self.running.clear()
         for exchange in stopped:

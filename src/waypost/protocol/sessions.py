@@ -17,7 +17,8 @@ from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.errors import Busy, InvalidRequest, StaleVersion, StoreError, StoreUnavailable
 from waypost.protocol.responses import KEY_REVOKED
 from waypost.protocol.session import DEFAULT_LOG_LEVEL, LegacySession, SessionHost
-from waypost.protocol.streams import Recorder
+from waypost.protocol.streams import Recorder, SessionStreams, StreamMemory
+from waypost.settings import Limits
 from waypost.wire.definitions import Implementation
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Sessions:
         *,
         idle: float,
         limit: int,
+        limits: Limits,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._host = host
@@ -52,7 +54,8 @@ class Sessions:
         """How many sessions each principal has."""
         self._last_sweep = float("-inf")
         self._recovering: dict[str, asyncio.Lock] = {}
-        self._recorder = Recorder(host, idle)
+        self._recorder = Recorder(host, idle, limits)
+        self.stream_memory = StreamMemory(limits)
         self._deleting: set[str] = set()
         self._revoked: deque[Principal] = deque(maxlen=_MAX_REVOKED)
         self.on_subscriptions: Callable[[], None] | None = None
@@ -161,8 +164,9 @@ class Sessions:
         if len(self._sessions) >= self._limit:
             self._make_room(principal)
         record = self._recorder.for_session(session_id)
+        streams = SessionStreams(session_id, principal.id, record, self.stream_memory)
         session = LegacySession(
-            session_id, version, client_info, client_capabilities, principal, self._host, self._save, record
+            session_id, version, client_info, client_capabilities, principal, self._host, self._save, streams
         )
         session.last_seen = self._clock()
         self._sessions[session_id] = session
@@ -251,6 +255,7 @@ class Sessions:
     async def _delete(self, session_id: str) -> StoreError | None:
         try:
             await self._host.store.sessions.delete(session_id)
+            self._recorder.forget(session_id)
         except StoreError as error:
             _log.warning("a session was not deleted from the store: %s", error.message)
             return error

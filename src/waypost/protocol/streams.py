@@ -13,18 +13,19 @@ import re
 import secrets
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections import deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from functools import partial
 from hashlib import sha256
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from waypost.errors import StoreError
 from waypost.protocol.responses import INTERNAL_ERROR, Failure
+from waypost.settings import Limits
 from waypost.stores.sessions import StoredEvent
 from waypost.stores.store import Store
 from waypost.wire.messages import RequestId, encode
@@ -34,12 +35,19 @@ _log: Final = logging.getLogger(__name__)
 MAX_EVENTS: Final = 1000
 """How many events of a stream can be read again."""
 _MAX_BACKLOG: Final = 256
-"""How many unread events make `send` wait for the reader."""
+_MAX_BACKLOG_BYTES: Final = 1_048_576
+"""How many unread events, and bytes of them, make `send` wait for the reader."""
 _MAX_STREAMS: Final = 64
 _MAX_UNWRITTEN: Final = 10_000
+_MAX_UNWRITTEN_BYTES: Final = 67_108_864
+"""How many events, and bytes of them, wait to be written to the store."""
 _WRITE_BATCH: Final = 500
 _MAX_ENCODED_ID_BYTES: Final = 64
 _STREAM_NAME: Final = re.compile(r"s[0-9a-f]{12}[0-9]+\.([A-Za-z0-9_=-]+)")
+_DROPPED: Final = Failure(
+    INTERNAL_ERROR,
+    "The response is no longer there: streams held too many bytes (maxSessionStreamBytes, maxTotalStreamBytes).",
+)
 _LOST: Final = Failure(INTERNAL_ERROR, "The hub was stopped before this was answered.")
 
 
@@ -62,10 +70,21 @@ Record = Callable[[str, int, bytes], None]
 
 
 class EventStream:
-    """Messages in order, for one reader at a time; a later reader can continue where an earlier one stopped."""
+    """Messages in order, for one reader at a time; a later reader can continue where an earlier one stopped.
+
+    Its owner counts the bytes that it holds. One that is not resumable holds a message only until a reader took it.
+    """
 
     def __init__(
-        self, name: str, max_events: int = MAX_EVENTS, *, ends_when_full: bool = True, record: Record | None = None
+        self,
+        name: str,
+        max_events: int = MAX_EVENTS,
+        max_bytes: int = Limits().max_stream_bytes,
+        *,
+        is_resumable: bool = True,
+        ends_when_full: bool = True,
+        record: Record | None = None,
+        owner: SessionStreams | None = None,
     ) -> None:
         self.name = name
         self.closed = False
@@ -75,9 +94,17 @@ class EventStream:
         """The number of the last event a reader took."""
         self.has_reader_or_ended = asyncio.Event()
         """Set while a reader follows the stream, and once it is closed."""
-        self._record = record
+        self.size = 0
+        """How many bytes its events have."""
+        self._unread_bytes = 0
+        self._max_events = max_events
+        self._max_bytes = max_bytes
+        self._max_backlog_bytes = min(_MAX_BACKLOG_BYTES, max_bytes // 2)
+        self._is_resumable = is_resumable
         self._ends_when_full = ends_when_full
-        self._events: deque[Event] = deque(maxlen=max_events)
+        self._record = record
+        self._owner = owner
+        self._events: deque[Event] = deque()
         self._reader: object | None = None
         self._had_reader = False
         self._changed = asyncio.Event()
@@ -103,14 +130,23 @@ class EventStream:
         """Add a message; a reader that is a whole log behind is dropped, without a reader the oldest message is."""
         if self.closed:
             return
-        if self.has_reader and self.last - self.delivered == self._events.maxlen:
-            _log.warning("a stream was ended: its reader fell %s messages behind", self._events.maxlen)
+        unread = self.last - self.delivered
+        if self.has_reader and (unread >= self._max_events or self._unread_bytes > self._max_bytes):
+            _log.warning("a stream was ended: its reader fell %s messages behind", unread)
             self.release()
             if self._ends_when_full:
                 self.closed = True
                 return
         self.last += 1
         self._events.append(Event(self.last, message))
+        self._unread_bytes += len(message)
+        self._resize(len(message))
+        while len(self._events) > self._max_events:
+            self._drop()
+        while self.size > self._max_bytes and self.drop_oldest():
+            pass
+        if self._owner is not None:
+            self._owner.make_room()
         self._changed.set()
         if self._record is not None:
             self._record(self.name, self.last, message)
@@ -118,7 +154,9 @@ class EventStream:
     async def send(self, message: bytes) -> None:
         """Add a message; with a reader, or before the first one comes, wait until it is not too far behind."""
         self.append(message)
-        while (self.has_reader or not self._had_reader) and self.last - self.delivered > _MAX_BACKLOG:
+        while (self.has_reader or not self._had_reader) and (
+            self.last - self.delivered > _MAX_BACKLOG or self._unread_bytes > self._max_backlog_bytes
+        ):
             self._drained.clear()
             await self._drained.wait()
 
@@ -138,6 +176,8 @@ class EventStream:
         self._had_reader = True
         self._changed.set()
         self._drained.set()
+        if self._owner is not None:
+            self._owner.make_room()  # what the reader still needed can be dropped now
 
     async def follow(
         self, after: int, heartbeat: float | None = None, reader: object | None = None
@@ -150,12 +190,16 @@ class EventStream:
         me = self._reader = reader or object()
         self.has_reader_or_ended.set()
         self.delivered = after
+        self._unread_bytes = sum(len(event.message) for event in self._unread())
         try:
             while True:
                 for event in self._unread():
                     if self._reader is not me:
                         return
                     self.delivered = event.number
+                    self._unread_bytes -= len(event.message)
+                    if not self._is_resumable and self._events[0] is event:
+                        self._drop()
                     yield event
                     self._drained.set()
                 if self._reader is not me or (self.closed and self.delivered >= self.last):
@@ -171,26 +215,135 @@ class EventStream:
             if self._reader is me:
                 self.release()
 
+    def drop_oldest(self) -> bool:
+        """Drop the oldest event; false where only the newest is left, or a reader still needs the oldest."""
+        if len(self._events) < 2 or (self.has_reader and self._events[0].number > self.delivered):
+            return False
+        self._drop()
+        return True
+
+    def _drop(self) -> None:
+        event = self._events.popleft()
+        if event.number > self.delivered:
+            self._unread_bytes -= len(event.message)
+        self._resize(-len(event.message))
+
+    def _resize(self, change: int) -> None:
+        self.size += change
+        if self._owner is not None:
+            self._owner.resize(change)
+
+    def drop_response(self) -> None:
+        """Put an error in the place of the response to a request that is over, and drop everything before it."""
+        while self.drop_oldest():
+            pass
+        if not self._events or self.has_reader:
+            return
+        event = self._events.pop()
+        dropped = _DROPPED.encode(_request_of(self.name))
+        self._events.append(Event(event.number, dropped))
+        self._unread_bytes = len(dropped) if event.number > self.delivered else 0
+        self._resize(len(dropped) - len(event.message))
+
     def _unread(self) -> list[Event]:
-        if self.delivered >= self.last:
+        if self.delivered >= self.last or not self._events:
             return []
         first = self._events[0].number
         return list(islice(self._events, max(0, self.delivered + 1 - first), None))
 
 
+class StreamMemory:
+    """How many bytes the streams of all sessions hold in memory; the principal that holds most loses its oldest."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.total = 0
+        self._sizes: Counter[str] = Counter()
+        self._streams: dict[str, dict[SessionStreams, None]] = {}
+        """The streams of each principal's sessions, in the order in which the sessions were opened."""
+
+    def resize(self, streams: SessionStreams, principal: str, change: int) -> None:
+        """Note that the streams of a session hold more or fewer bytes."""
+        self.total += change
+        self._sizes[principal] += change
+        self._streams.setdefault(principal, {})[streams] = None
+
+    def make_room(self) -> None:
+        """Drop what is over the limit of the hub."""
+        while self.total > self.limits.max_total_stream_bytes:
+            largest = self._sizes.most_common(1)[0][0]
+            excess = self.total - self.limits.max_total_stream_bytes
+            if not any(one.shrink(excess) for one in list(self._streams[largest])):
+                return  # what is left is on its way to readers, and bounded by the calls that run
+
+    def forget(self, streams: SessionStreams, principal: str) -> None:
+        """The session of these streams has ended."""
+        self.total -= streams.size
+        self._sizes[principal] -= streams.size
+        found = self._streams.get(principal, {})
+        found.pop(streams, None)
+        if not found:
+            self._streams.pop(principal, None)
+            self._sizes.pop(principal, None)
+
+
 class SessionStreams:
     """The streams of one session in this process: the general one, and one for each request that needed one."""
 
-    __slots__ = ("_generation", "_opened", "_record", "_session_id", "_streams", "general")
-
-    def __init__(self, session_id: str, record: Record | None) -> None:
+    def __init__(self, session_id: str, principal: str, record: Record | None, memory: StreamMemory) -> None:
         self._session_id = session_id
+        self._principal = principal
         self._generation = new_generation(session_id)
         self._record = record
+        self._memory: StreamMemory | None = memory
+        self._limits = memory.limits
         self._opened = 0
-        # A client that does not read misses the oldest notifications, but its general stream goes on.
-        self.general = EventStream(f"g{self._generation}", ends_when_full=False, record=record)
+        self.size = 0
+        """How many bytes they hold."""
+        # A client that does not read misses the oldest notifications, but its general stream continues.
+        self.general = self._make(f"g{self._generation}", ends_when_full=False)
         self._streams: dict[str, EventStream] = {self.general.name: self.general}
+
+    def _make(self, name: str, *, ends_when_full: bool = True) -> EventStream:
+        return EventStream(
+            name,
+            max_bytes=self._limits.max_stream_bytes,
+            ends_when_full=ends_when_full,
+            record=self._record,
+            owner=self,
+        )
+
+    def resize(self, change: int) -> None:
+        """Note that a stream holds more or fewer bytes."""
+        self.size += change
+        if self._memory is not None:
+            self._memory.resize(self, self._principal, change)
+
+    def make_room(self) -> None:
+        """Drop what is over the limits of the session and of the hub."""
+        if self.size > self._limits.max_session_stream_bytes:
+            self.shrink(self.size - self._limits.max_session_stream_bytes)
+        if self._memory is not None:
+            self._memory.make_room()
+
+    def shrink(self, excess: int) -> bool:
+        """Drop at least so many bytes, if there are so many that no reader waits for; whether any were dropped.
+
+        Responses that were not fetched go first, the oldest first; where a store has them, a client can resume there.
+        """
+        before = self.size
+        for name, stream in list(self._streams.items()):
+            if before - self.size >= excess:
+                break
+            if stream.closed and not stream.has_reader and stream is not self.general:
+                stream.drop_response()
+                if self._record is not None:
+                    del self._streams[name]
+                    self.resize(-stream.size)
+        for stream in self._streams.values():
+            while before - self.size < excess and stream.drop_oldest():
+                pass
+        return self.size < before
 
     @property
     def has_reader(self) -> bool:
@@ -200,10 +353,10 @@ class SessionStreams:
     def open(self, request_id: RequestId | None = None) -> EventStream:
         """A stream for one request; the oldest finished ones are forgotten."""
         self._opened += 1
-        stream = EventStream(stream_name(self._generation, self._opened, request_id), record=self._record)
+        stream = self._make(stream_name(self._generation, self._opened, request_id))
         finished = [name for name, other in self._streams.items() if other.closed and other is not self.general]
         for name in finished[: max(0, len(self._streams) - _MAX_STREAMS)]:
-            del self._streams[name]
+            self.resize(-self._streams.pop(name).size)
         self._streams[stream.name] = stream
         return stream
 
@@ -223,6 +376,12 @@ class SessionStreams:
         """End it for new messages."""
         for stream in self._streams.values():
             stream.close()
+
+    def forget(self) -> None:
+        """Hold no bytes of the hub's limit any more: the session has ended."""
+        if self._memory is not None:
+            self._memory.forget(self, self._principal)
+            self._memory = None
 
 
 # The name of a stream says which generation of the session it belongs to: each time a process opens or recovers the
@@ -258,33 +417,126 @@ class RecorderHost(Protocol):
     def background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]: ...
 
 
-class Recorder:
-    """Writes the messages of all sessions' streams to the store, in batches; when too many wait the oldest are lost."""
+class _Stored(msgspec.Struct):
+    """What this process has in the store of one stream."""
 
-    def __init__(self, host: RecorderHost, keep_seconds: float) -> None:
+    size: int = 0
+    last: int = 0
+    expires_at: float = 0.0
+
+
+class _Deletion(NamedTuple):
+    """The events of a stream up to a number, which are to be deleted from the store."""
+
+    session: str
+    stream: str
+    number: int
+
+
+class Recorder:
+    """Writes the messages of all sessions' streams to the store, in batches; when too many wait the oldest are lost.
+
+    What it has written of a stream, of a session and in all is limited in bytes: the oldest streams of the session that
+    has most are deleted. Rows of an earlier process are not counted, they expire.
+    """
+
+    def __init__(self, host: RecorderHost, keep_seconds: float, limits: Limits) -> None:
         self._host = host
         self._keep_seconds = keep_seconds
-        self._waiting: deque[StoredEvent] = deque(maxlen=_MAX_UNWRITTEN)
+        self._limits = limits
+        self._waiting: deque[StoredEvent | _Deletion] = deque()
+        self._waiting_bytes = 0
+        self._due: list[_Deletion] = []
         self._is_writing = False
+        self._stored: dict[str, OrderedDict[str, _Stored]] = {}
+        self._sizes: Counter[str] = Counter()
+        self.total = 0
+        """How many bytes this process has in the store."""
 
     def for_session(self, session_id: str) -> Record | None:
         """The function that records a session's streams; `None` where the store does not outlive the process."""
         return partial(self._record, session_id) if self._host.store.database.is_durable else None
 
+    def forget(self, session_id: str) -> None:
+        """All rows of a session were deleted."""
+        self._stored.pop(session_id, None)
+        self.total -= self._sizes.pop(session_id, 0)
+
     def _record(self, session_id: str, stream: str, number: int, message: bytes) -> None:
         expires_at = time.time() + self._keep_seconds
-        self._waiting.append(StoredEvent(session_id, stream, number, expires_at, message.decode()))
+        event = StoredEvent(session_id, stream, number, expires_at, message.decode())
+        self._waiting.append(event)
+        self._waiting_bytes += len(event.message)
+        while len(self._waiting) > _MAX_UNWRITTEN or self._waiting_bytes > _MAX_UNWRITTEN_BYTES:
+            first = self._pop()
+            if isinstance(first, _Deletion):
+                self._due.append(first)  # all events before it were written, or are lost by now
+        self._count(session_id, stream, _Stored(len(message), number, expires_at))
         if not self._is_writing:
             self._is_writing = True
             self._host.background(self._write())
 
+    def _count(self, session_id: str, stream: str, added: _Stored) -> None:
+        streams = self._stored.setdefault(session_id, OrderedDict())
+        stored = streams.setdefault(stream, _Stored())
+        if stored.size and stored.size + added.size > self._limits.max_stream_bytes:
+            self._delete(session_id, stream)
+            stored = streams[stream] = _Stored()
+        stored.size += added.size
+        stored.last, stored.expires_at = added.last, added.expires_at
+        self._sizes[session_id] += added.size
+        self.total += added.size
+        while self._sizes[session_id] > self._limits.max_session_stream_bytes and len(streams) > 1:
+            self._delete(session_id, next(iter(streams)))
+        if self.total > self._limits.max_total_stream_bytes:
+            self._forget_expired(added.expires_at - self._keep_seconds)
+        while self.total > self._limits.max_total_stream_bytes and self.total > added.size:
+            largest = self._sizes.most_common(1)[0][0]
+            self._delete(largest, next(iter(self._stored[largest])))
+
+    def _delete(self, session_id: str, stream: str) -> None:
+        stored = self._uncount(session_id, stream)
+        self._waiting.append(_Deletion(session_id, stream, stored.last))
+
+    def _uncount(self, session_id: str, stream: str) -> _Stored:
+        streams = self._stored[session_id]
+        stored = streams.pop(stream)
+        self.total -= stored.size
+        self._sizes[session_id] -= stored.size
+        if not streams:
+            del self._stored[session_id], self._sizes[session_id]
+        return stored
+
+    def _forget_expired(self, now: float) -> None:
+        expired = [
+            (session_id, stream)
+            for session_id, streams in self._stored.items()
+            for stream, stored in streams.items()
+            if stored.expires_at < now
+        ]
+        for session_id, stream in expired:
+            self._uncount(session_id, stream)
+
+    def _pop(self) -> StoredEvent | _Deletion:
+        found = self._waiting.popleft()
+        if isinstance(found, StoredEvent):
+            self._waiting_bytes -= len(found.message)
+        return found
+
     async def _write(self) -> None:
         try:
-            while self._waiting:
-                batch = [self._waiting.popleft() for _ in range(min(_WRITE_BATCH, len(self._waiting)))]
+            while self._waiting or self._due:
+                batch: list[StoredEvent] = []
+                while self._waiting and len(batch) < _WRITE_BATCH and isinstance(self._waiting[0], StoredEvent):
+                    batch.append(cast(StoredEvent, self._pop()))
                 await self._host.store.events.append(batch)
+                if self._waiting and isinstance(self._waiting[0], _Deletion):
+                    self._due.append(cast(_Deletion, self._pop()))
+                while self._due:
+                    await self._host.store.events.delete(*self._due.pop())
         except StoreError as error:
             self._waiting.clear()
+            self._waiting_bytes = 0
             _log.warning("messages of streams were not stored: %s", error.message)
         finally:
             self._is_writing = False

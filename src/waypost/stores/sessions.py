@@ -11,7 +11,7 @@ import msgspec
 from waypost.stores.database import Database
 from waypost.stores.records import check_fence, check_key, is_key, to_json
 from waypost.stores.schema import EVENTS, SESSIONS
-from waypost.stores.statements import REAL, TEXT, Change, Query, delete, delete_where, insert, select, update
+from waypost.stores.statements import INTEGER, REAL, TEXT, Change, Query, delete, delete_where, insert, select, update
 
 SESSION_TTL_S: Final = 7 * 24 * 3600.0
 """How long a session is kept after it was last saved."""
@@ -95,6 +95,9 @@ _APPEND_EVENTS: Final = Change(insert(EVENTS, "skip"), bulk=True)
 _EVENTS_AFTER: Final = Query(
     "SELECT number, message FROM events WHERE session = ? AND stream = ? AND number > ? ORDER BY number LIMIT ?"
 )
+_DELETE_STREAM: Final = Change(
+    delete_where(EVENTS, "session = ? AND stream = ? AND number <= ?", [TEXT, TEXT, INTEGER])
+)
 _SWEEP_EVENTS: Final = Change(delete_where(EVENTS, "expires_at < ?", [REAL], limit=1000))
 
 
@@ -115,6 +118,10 @@ class EventLog:
             return []
         rows = await self._database.read(_EVENTS_AFTER, session, stream, number, limit)
         return [(row[0], row[1].encode()) for row in rows]
+
+    async def delete(self, session: str, stream: str, number: int) -> None:
+        """Delete the messages of a stream up to a number."""
+        await self._database.write(_DELETE_STREAM, (session, stream, number))
 
     async def sweep(self, now: float) -> int:
         """Delete some expired messages; returns how many."""

@@ -99,7 +99,9 @@ class Reply:
     def _open_stream(self) -> EventStream:
         if self._stream is None:
             asked = None if self.exchange is None else self.exchange.request_id
-            self._stream = EventStream("") if self._session is None else self._session.streams.open(asked)
+            self._stream = (
+                EventStream("", is_resumable=False) if self._session is None else self._session.streams.open(asked)
+            )
             is_primed = self._session is not None and at_least(self._session.version, V2025_11_25)
             self._sending = asyncio.get_running_loop().create_task(
                 send_events(self._send, [(self._stream, 0)], is_numbered=self._session is not None, is_primed=is_primed)
