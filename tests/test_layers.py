@@ -1,4 +1,4 @@
-"""The house: dependencies point down the list of rooms, and every module has a docstring and a bounded length."""
+"""Imports point down the layers and use public names only; modules, functions and classes stay small."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "waypost"
 MODULES = sorted(SOURCE.rglob("*.py"))
 
-HOUSE = (
+LAYERS = (
     {"cli"},
     {"testing"},
     {"hub"},
@@ -40,67 +40,167 @@ HOUSE = (
     {"wire"},
     {"corked", "errors", "kinds", "loops", "redaction", "suggestions", "version"},
 )
-"""The rooms from top to bottom; a room knows the rooms below it."""
+"""The packages from top to bottom; a package imports from those below it."""
 
-FLOOR = {room: floor for floor, rooms in enumerate(HOUSE) for room in rooms}
-FRONT_DOORS = {"__init__", "__main__"}
-"""The package itself and `python -m waypost` stand before the house and may use all of it."""
+LAYER = {package: layer for layer, packages in enumerate(LAYERS) for package in packages}
+ENTRY_POINTS = {"__init__", "__main__"}
+"""`import waypost` and `python -m waypost` may use everything."""
 
+PUBLIC = {
+    "api": "Api",
+    "buses": "Bus LocalBus",
+    "capabilities": """
+        ANONYMOUS ANSWER_TIMEOUT_S Caller CallerType Capability Catalog Chain Change Component Context DetachedCaller
+        FROM_OUTSIDE GATEWAY_TOOLS Handler HeaderParameter InputNeeded Kind ListKind MAX_CALL_DEPTH MAX_URI_CHARACTERS
+        McpFeatures Metadata OPEN Offer OpenForm Options PREFIXES Pausable Principal Priority Prompt PromptMessage
+        Question RawForm Registry Resource ResourceOptions Result Services Session Tool ToolOptions Toolkit UriTemplate
+        Validator ask_client check_limits check_list check_name check_supported decode_result disambiguate encode_json
+        expand failure fold_name form_question instantiate is_input_needed is_raw is_wire_name list_everything make_tool
+        models parse_options parse_roots parse_sampling_answer pause_deadline prompt_from_function prompt_from_template
+        questions read_header_parameters require resource_from_function returns roots_question round_trip_json
+        sampling_question signatures to_contents to_messages to_older_form to_portable to_result tool tool_from_function
+        tool_options with_defaults
+    """,
+    "cli": "main",
+    "config": """
+        Branch Capability CliConnection Command Composer Config Connection DAY_MS Directory Environment ErrorClass
+        Evidence EvidenceNeed Expose Fallback Finding Idempotent Import ItemName KeyPath Loaded McpConnection Millis
+        Name Node OnEnter OnTimeout Proxy Refused Reliability RestConnection Retry Schema Search State Step StepRoute
+        Transition Workflow changes check_prompts dotted events examine load models printable quoted refuse reload
+        resolve rules schema watch_folders
+    """,
+    "documents": """
+        Delegation Documents FolderPaths FolderSnapshots LinkFound NAME OPERATOR SkillFolders build_documents
+        check_new_id did_you_mean host_documents manifest open_directory problems read_beginning read_settings skill_uri
+    """,
+    "execution": """
+        ARGUMENT_ERRORS BreakerState Breakers Bulkheads Counters Deadline Permit Pipeline Pool ProcessResult Shares
+        Ticker check_output error_result make_environment run_process span ticker tracing
+    """,
+    "gateway": "Gateway",
+    "identity": """
+        Authentication HUB INVALID Key KeyChange KeyEntry KeyRing MISSING RevocationWatcher Unauthorized Vault
+        authentication digest new_key problems
+    """,
+    "imports": """
+        Exposed Exposures FOREIGN HeldTool Imports Offer UpstreamRow build_offers find_missing_tools
+    """,
+    "policy": """
+        AuditLog Policy PolicyGuard Record Rule TokenRefused Verdict build_guard decider hidden onlookers tokens_under
+        verify writer
+    """,
+    "protocol": """
+        CALL_FAILED Connection Engine EngineSettings EventStream Exchange Host LegacySession Page REPEATED_HEADER
+        Response STOPPING Seal SessionOutlet SkillSource VERSION dispatch legacy methods modern track_request
+    """,
+    "queues": "Delivery StoreQueue",
+    "runtime": """
+        Change Component ConfigurationFile Core CoreOptions Launch Runtime build_app check find is_component load_module
+        print_ready serve
+    """,
+    "search": "Document Embeddings Ranking SearchIndex is_installed",
+    "skills": "BRANCH CORE SkillSet Skills decode media_type tool_name",
+    "stores": """
+        AuditEntry Block Database Document Documents Entry HistoryEntry InstanceRecord Job Jobs LAST MAX_KEY_BYTES Note
+        Place RETENTION_S RequestRecord Reservation Secret SessionRecord SqliteDatabase Store StoredEvent TaskRecord
+        WORKFLOW_PREFIX data_directory detect_persisted directory from_json is_key schema shorten_key sqlite to_json
+        urls
+    """,
+    "transports": """
+        Endpoint Gate HttpApp MemoryLink OperatorAnswer OperatorRequest find_bound_hosts server stdio
+    """,
+    "upstreams": """
+        Answerer Client ELICITATION_COMPLETE Egress EgressFailed EgressRefused EgressResponse HttpTransport Listener
+        Offers ProgressReporter Reply ResourceSubscriptions SERVER_REQUESTS UpstreamStatus UpstreamUnavailable Upstreams
+        open_client requires_task task_in
+    """,
+    "wire": """
+        ALL Annotations Audio BlobContents Block CLIENT_CAPABILITIES CLIENT_INFO CONTENT_TYPES Contents DIRECTORY
+        Definition EmbeddedResource Image Implementation LATEST_LEGACY LEGACY LOG_LEVEL LOG_LEVELS ListenFilter Message
+        PROTOCOL_VERSION PromptArgument PromptDefinition RequestId RequestMeta ResourceDefinition ResourceLink
+        SERVER_INFO SUBSCRIPTION_ID SkillEntry SkillFile TemplateDefinition Text TextContents ToolAnnotations
+        ToolDefinition ToolExecution V2025_03_26 V2025_06_18 V2025_11_25 V2026_07_28 as_block at_least contents decode
+        decode_cursor downgrade encode encode_cursor encode_lossy find_id is_modern messages negotiate params
+        replace_surrogates versions
+    """,
+    "worker": "InvocationFailed Worker register_worker",
+    "workers": """
+        Action Activation Binding Call DEFAULT Failure Filter Function FunctionRegistered Given HubListener
+        InvocationResult InvokeFunction MAX_MESSAGE_BYTES OBSERVE_FEATURE Observable Observe ObserveResult ObserveSource
+        ObserveTarget ObserverAck ObserverAdded ObserverInfo ObserverRemoved ObserverStateChanged Origin Ping Reattach
+        RegisterFunction RegisterTrigger RegisterTriggerType RegistrationRejected Text TriggerRegistrationResult
+        TriggerType UNKNOWN Unobserve UnregisterTrigger WorkerRegistered Workers caller_of describe_worker encode
+        find_function_tool frames hosted is_internal is_open_to_all read_failure to_exception trace_here
+    """,
+    "workflows": """
+        ADMIN Answer Capabilities CapabilityCall Created DefaultingForm Definition Engine ExecutorContext
+        IDEMPOTENCY_KEY ISOLATED Instance MOST_HISTORY Mcp NonInteractiveCaller Noop Outcome PROXY Page Reason Replay
+        Report Rest Run Runs Scope Supervised Trouble Workflows called_names check_workflows compile_guards
+        describe_instance format_time graph input_schema instance_id_of is_idempotent mask_answer may_bring nearest
+        no_instance_error parse_recording replay resolve resolve_capability simulate supervise to_result views
+        with_defaults
+    """,
+}
+"""What each package offers to the others; everything else in it is private to it."""
+
+MAX_MODULES = 340
 MAX_MODULE_LINES = 700
+MAX_FUNCTION_LINES = 60
+MAX_ATTRIBUTES = 15
 
 
 class Import(NamedTuple):
-    room: str
+    package: str
     line: int
 
 
-def room_of(file: Path) -> str:
-    """The room a file of the package is in: its folder, its own name, or both where a module is a room of its own."""
+def package_of(file: Path) -> str:
+    """The package a file belongs to: its folder, its own name, or both where a module is a layer of its own."""
     parts = file.relative_to(SOURCE).with_suffix("").parts
-    return room if (room := ".".join(parts[:2])) in FLOOR else parts[0]
+    return package if (package := ".".join(parts[:2])) in LAYER else parts[0]
 
 
 def imports(tree: ast.Module) -> Iterator[Import]:
-    """Every import of a part of the package, wherever in the module it stands."""
+    """Every import from `waypost`, wherever in the module it stands."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for name in node.names:
-                yield from _rooms(name.name, (), node.lineno)
+                yield from _imported(name.name, (), node.lineno)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"line {node.lineno}: a relative import"
-            yield from _rooms(node.module or "", tuple(name.name for name in node.names), node.lineno)
+            yield from _imported(node.module or "", tuple(name.name for name in node.names), node.lineno)
 
 
-def _rooms(module: str, names: tuple[str, ...], line: int) -> Iterator[Import]:
-    package, _, rest = module.partition(".")
-    if package != "waypost":
+def _imported(module: str, names: tuple[str, ...], line: int) -> Iterator[Import]:
+    top, _, rest = module.partition(".")
+    if top != "waypost":
         return
     if rest:
-        room = ".".join(rest.split(".")[:2])
-        yield Import(room if room in FLOOR else rest.partition(".")[0], line)
+        package = ".".join(rest.split(".")[:2])
+        yield Import(package if package in LAYER else rest.partition(".")[0], line)
         return
-    # `from waypost import config` names a room; any other name is taken from the front door.
+    # `from waypost import config` names a package; any other name comes from `waypost/__init__.py`.
     for name in names or ("__init__",):
-        yield Import(name if name in FLOOR else "__init__", line)
+        yield Import(name if name in LAYER else "__init__", line)
 
 
 def upward(file: Path) -> list[str]:
-    """The imports of a module that point up the house."""
-    own = FLOOR[room_of(file)]
+    """The imports of a module that point up the layers."""
+    own = LAYER[package_of(file)]
     tree = ast.parse(file.read_text())
     return [
-        f"{file.relative_to(SOURCE)}:{found.line} imports {found.room}"
+        f"{file.relative_to(SOURCE)}:{found.line} imports {found.package}"
         for found in imports(tree)
-        if found.room in FRONT_DOORS or FLOOR[found.room] < own
+        if found.package in ENTRY_POINTS or LAYER[found.package] < own
     ]
 
 
-def test_every_module_is_in_a_room_of_the_house() -> None:
-    assert {room_of(file) for file in MODULES} - FRONT_DOORS == set(FLOOR)
+def test_every_module_belongs_to_a_layer() -> None:
+    assert {package_of(file) for file in MODULES} - ENTRY_POINTS == set(LAYER)
 
 
-def test_dependencies_point_down_the_house() -> None:
-    found = [violation for file in MODULES if room_of(file) not in FRONT_DOORS for violation in upward(file)]
+def test_imports_point_down_the_layers() -> None:
+    found = [violation for file in MODULES if package_of(file) not in ENTRY_POINTS for violation in upward(file)]
 
     assert found == []
 
@@ -154,3 +254,50 @@ def test_the_package_says_that_it_is_typed() -> None:
 @pytest.mark.parametrize("word", ["utils", "helpers", "common", "manager"])
 def test_no_module_is_called_by_a_word_that_says_nothing(word: str) -> None:
     assert [file.name for file in MODULES if word in file.stem or word in file.parent.name] == []
+
+
+def borrowed(tree: ast.Module, own: str) -> Iterator[tuple[str, str]]:
+    """Each package that a module of another package imports from, with a name it imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            top, _, rest = (node.module or "").partition(".")
+            package = rest.partition(".")[0]
+            if top == "waypost" and package not in ("", own) and (SOURCE / package).is_dir():
+                yield from ((package, name.name) for name in node.names)
+
+
+def test_packages_import_only_public_names_of_each_other() -> None:
+    used: dict[str, set[str]] = {}
+    for file in MODULES:
+        for package, name in borrowed(ast.parse(file.read_text()), package_of(file).partition(".")[0]):
+            used.setdefault(package, set()).add(name)
+
+    assert used == {package: set(names.split()) for package, names in PUBLIC.items()}
+
+
+def test_two_modules_that_always_change_together_are_one() -> None:
+    assert len(MODULES) <= MAX_MODULES
+
+
+@pytest.mark.parametrize("file", MODULES, ids=lambda file: str(file.relative_to(SOURCE)))
+def test_functions_and_classes_stay_small(file: Path) -> None:
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert (node.end_lineno or 0) - node.lineno < MAX_FUNCTION_LINES, f"{node.name}, line {node.lineno}"
+        elif isinstance(node, ast.ClassDef) and file.name != "settings.py":
+            assert len(attributes(node)) <= MAX_ATTRIBUTES, f"{node.name}: {sorted(attributes(node))}"
+
+
+def attributes(node: ast.ClassDef) -> set[str]:
+    """What an object of a class carries: its declared fields, and whatever its methods assign to `self`."""
+    fields = {
+        part.target.id for part in node.body if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
+    }
+    return fields | {
+        part.attr
+        for part in ast.walk(node)
+        if isinstance(part, ast.Attribute)
+        and isinstance(part.ctx, ast.Store)
+        and isinstance(part.value, ast.Name)
+        and part.value.id == "self"
+    }
