@@ -14,6 +14,8 @@ from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.registry import Change
 from waypost.capabilities.session import ListKind, check_list
+from waypost.errors import Busy
+from waypost.execution.shares import Shares
 from waypost.protocol.sessions import Sessions
 from waypost.protocol.streams import EventStream
 from waypost.wire import messages
@@ -53,8 +55,14 @@ class Broadcast:
     """Sends changes, from any thread, once to each session and stream whose principal may see them."""
 
     def __init__(
-        self, sessions: Sessions, announces: Callable[[str], bool], can_see: Callable[[Principal, str], bool]
+        self,
+        sessions: Sessions,
+        announces: Callable[[str], bool],
+        can_see: Callable[[Principal, str], bool],
+        streams: Shares,
     ) -> None:
+        self._streams = streams
+        """The open streams of notifications: GET streams of sessions, and `subscriptions/listen`."""
         self._sessions = sessions
         self._announces = announces
         self._can_see = can_see
@@ -63,6 +71,16 @@ class Broadcast:
         self._batched: set[ListKind] | None = None
         self.on_subscriptions_changed: Callable[[], None] | None = None
         sessions.on_subscriptions = self.subscriptions_changed
+
+    @contextmanager
+    def hold_stream(self, principal: Principal) -> Iterator[None]:
+        """Count a stream of notifications while it is open; `Busy` when its principal has too many."""
+        if not self._streams.try_take(principal.id):
+            raise Busy(f"{self._streams.total} streams are open already (maxStreams); try again later.")
+        try:
+            yield
+        finally:
+            self._streams.give_back(principal.id)
 
     def __len__(self) -> int:
         return len(self._subscriptions)

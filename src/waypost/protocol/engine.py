@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -14,7 +14,7 @@ from waypost.capabilities.capability import Capability, Kind
 from waypost.capabilities.context import Caller, Context, Pausable
 from waypost.capabilities.principals import Principal
 from waypost.capabilities.registry import Change, Registry
-from waypost.errors import Busy, CallError, StoreError, WaypostError
+from waypost.errors import CallError, StoreError, WaypostError
 from waypost.execution.pipeline import Pipeline
 from waypost.execution.shares import Shares
 from waypost.loops import maybe_await
@@ -77,9 +77,9 @@ class Engine:
         )
         self.sessions = Sessions(self, idle=settings.session_idle, limit=settings.max_sessions, limits=settings.limits)
         self.tasks = Tasks(self, limit=settings.max_tasks)
-        self.broadcast = Broadcast(self.sessions, self.profile.announces, self.can_see_resource)
-        self.streams = Shares(settings.limits.max_streams)
-        """The open streams of notifications: GET streams of sessions, and `subscriptions/listen`."""
+        self.broadcast = Broadcast(
+            self.sessions, self.profile.announces, self.can_see_resource, Shares(settings.limits.max_streams)
+        )
         self.seal = Seal(settings.secret)
         self.large_results = LargeResults(self.store, settings.max_result)
         self._background: set[asyncio.Task[Any]] = set()
@@ -151,16 +151,6 @@ class Engine:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
-
-    @contextmanager
-    def hold_stream(self, principal: Principal) -> Iterator[None]:
-        """Count a stream of notifications while it is open; `Busy` when its principal has too many."""
-        if not self.streams.try_take(principal.id):
-            raise Busy(f"{self.streams.total} streams are open already (maxStreams); try again later.")
-        try:
-            yield
-        finally:
-            self.streams.give_back(principal.id)
 
     async def run_on_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Await `work` on the loop that serves the clients, from any loop or thread."""

@@ -311,7 +311,7 @@ async def discover(engine: Engine, _given: params.Params, _exchange: Exchange) -
 async def listen(engine: Engine, given: params.Listen, exchange: Exchange) -> Answer:
     """`subscriptions/listen`"""
     engine.sessions.check_not_revoked(exchange.principal)
-    with engine.hold_stream(exchange.principal):
+    with engine.broadcast.hold_stream(exchange.principal):
         return await _follow_changes(engine, given, exchange)
 
 

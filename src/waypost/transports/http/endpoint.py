@@ -197,7 +197,7 @@ class Endpoint:
             if not parts:
                 return await refuse(send, 400, "Last-Event-ID names no event of this session.")
         try:
-            with self._engine.hold_stream(principal):
+            with self._engine.broadcast.hold_stream(principal):
                 return await _send_parts(receive, send, parts)
         except Busy as error:
             return await refuse(send, 503, error.message, code=CALL_FAILED)
