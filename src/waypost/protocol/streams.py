@@ -69,6 +69,16 @@ Record = Callable[[str, int, bytes], None]
 """Writes a message to the store, by the name of its stream and its number."""
 
 
+class _Rules(NamedTuple):
+    """How much a stream holds, how far a sender may be ahead of its reader, and what happens then."""
+
+    max_events: int
+    max_bytes: int
+    max_backlog_bytes: int
+    is_resumable: bool
+    ends_when_full: bool
+
+
 class EventStream:
     """Messages in order, for one reader at a time; a later reader can continue where an earlier one stopped.
 
@@ -97,11 +107,8 @@ class EventStream:
         self.size = 0
         """How many bytes its events have."""
         self._unread_bytes = 0
-        self._max_events = max_events
-        self._max_bytes = max_bytes
-        self._max_backlog_bytes = min(_MAX_BACKLOG_BYTES, max_bytes // 2)
-        self._is_resumable = is_resumable
-        self._ends_when_full = ends_when_full
+        backlog = min(_MAX_BACKLOG_BYTES, max_bytes // 2)
+        self._rules = _Rules(max_events, max_bytes, backlog, is_resumable, ends_when_full)
         self._record = record
         self._owner = owner
         self._events: deque[Event] = deque()
@@ -131,19 +138,19 @@ class EventStream:
         if self.closed:
             return
         unread = self.last - self.delivered
-        if self.has_reader and (unread >= self._max_events or self._unread_bytes > self._max_bytes):
+        if self.has_reader and (unread >= self._rules.max_events or self._unread_bytes > self._rules.max_bytes):
             _log.warning("a stream was ended: its reader fell %s messages behind", unread)
             self.release()
-            if self._ends_when_full:
+            if self._rules.ends_when_full:
                 self.closed = True
                 return
         self.last += 1
         self._events.append(Event(self.last, message))
         self._unread_bytes += len(message)
         self._resize(len(message))
-        while len(self._events) > self._max_events:
+        while len(self._events) > self._rules.max_events:
             self._drop()
-        while self.size > self._max_bytes and self.drop_oldest():
+        while self.size > self._rules.max_bytes and self.drop_oldest():
             pass
         if self._owner is not None:
             self._owner.make_room()
@@ -155,7 +162,7 @@ class EventStream:
         """Add a message; with a reader, or before the first one comes, wait until it is not too far behind."""
         self.append(message)
         while (self.has_reader or not self._had_reader) and (
-            self.last - self.delivered > _MAX_BACKLOG or self._unread_bytes > self._max_backlog_bytes
+            self.last - self.delivered > _MAX_BACKLOG or self._unread_bytes > self._rules.max_backlog_bytes
         ):
             self._drained.clear()
             await self._drained.wait()
@@ -198,7 +205,7 @@ class EventStream:
                         return
                     self.delivered = event.number
                     self._unread_bytes -= len(event.message)
-                    if not self._is_resumable and self._events[0] is event:
+                    if not self._rules.is_resumable and self._events[0] is event:
                         self._drop()
                     yield event
                     self._drained.set()
