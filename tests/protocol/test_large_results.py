@@ -16,9 +16,8 @@ from waypost import Context, Hub, RemoteError, Result
 from waypost.capabilities.principals import Principal
 from waypost.errors import StoreUnavailable, UnknownResource
 from waypost.identity import Authentication, Key, digest
-from waypost.protocol import large_results
-from waypost.protocol.large_results import KEEP_SECONDS, MAX_TOTAL_FACTOR, URI_PREFIX, LargeResults
-from waypost.protocol.responses import Answer
+from waypost.protocol import responses
+from waypost.protocol.responses import KEEP_SECONDS, MAX_TOTAL_FACTOR, URI_PREFIX, Answer, LargeResults
 from waypost.protocol.tasks import TASKS_EXTENSION
 from waypost.stores.store import Store
 from waypost.stores.tasks import RequestRecord
@@ -291,7 +290,7 @@ async def test_the_oldest_are_forgotten_when_there_are_too_many() -> None:
 @pytest.mark.parametrize("most", [MAX_TOTAL_FACTOR * LIMIT, 3 * LIMIT])
 @asynchronous
 async def test_one_that_is_larger_than_all_may_be_is_not_kept(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    monkeypatch.setattr(large_results, "MAX_TOTAL_BYTES", most)
+    monkeypatch.setattr(responses, "MAX_TOTAL_BYTES", most)
     where = store()
     result = await kept(LargeResults(where, LIMIT), most)
     assert result.is_error

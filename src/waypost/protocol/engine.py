@@ -20,9 +20,9 @@ from waypost.execution.shares import Shares
 from waypost.loops import maybe_await
 from waypost.protocol.broadcast import Broadcast
 from waypost.protocol.exchange import apply_key_changes, in_flight_requests
-from waypost.protocol.large_results import LargeResults
 from waypost.protocol.lists import Lists
 from waypost.protocol.profile import Host, ServerProfile
+from waypost.protocol.responses import LargeResults
 from waypost.protocol.rounds import Seal
 from waypost.protocol.session import LegacySession
 from waypost.protocol.sessions import Sessions

@@ -31,9 +31,8 @@ from waypost.loops import maybe_await
 from waypost.protocol.broadcast import Subscription
 from waypost.protocol.engine import Engine
 from waypost.protocol.exchange import Exchange, parse_client_level
-from waypost.protocol.large_results import URI_PREFIX
 from waypost.protocol.lists import WIRE_KEYS, Page
-from waypost.protocol.responses import EMPTY, Answer
+from waypost.protocol.responses import EMPTY, URI_PREFIX, Answer
 from waypost.protocol.session import session_of
 from waypost.protocol.streams import EventStream
 from waypost.protocol.task_methods import call_as_task, may_be_task, require_extension
