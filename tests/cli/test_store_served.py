@@ -45,7 +45,7 @@ def refusal(project: Path, target: str = "waypost.yaml") -> str:
 def test_a_hub_does_not_start_on_a_damaged_store(target: str, file: Path, project: Path) -> None:
     file.write_bytes(b"no database at all" * 100)
 
-    assert "is damaged" in refusal(project, target)
+    assert "is not a SQLite database" in refusal(project, target)
 
 
 def test_a_hub_does_not_start_on_a_newer_store(file: Path, project: Path) -> None:
