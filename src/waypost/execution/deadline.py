@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Final, Protocol
 
 from waypost.errors import DeadlineExceeded
-from waypost.execution.bulkheads import Bulkheads
+from waypost.execution.shares import Bulkheads
 from waypost.loops import running_loop, running_task
 
 TICK_S: Final = 0.02

@@ -35,10 +35,10 @@ from waypost.errors import (
     text_of,
 )
 from waypost.execution import tracing
-from waypost.execution.bulkheads import Bulkheads
 from waypost.execution.counters import Counters
 from waypost.execution.deadline import Deadline
 from waypost.execution.pool import Pool
+from waypost.execution.shares import Bulkheads
 from waypost.loops import maybe_await
 from waypost.redaction import redacted, without
 from waypost.wire.content import Contents

@@ -15,9 +15,9 @@ from waypost.buses import Bus, LocalBus
 from waypost.capabilities.names import GATEWAY_TOOLS
 from waypost.capabilities.registry import Registry
 from waypost.execution.breakers import Breakers
-from waypost.execution.bulkheads import Bulkheads
 from waypost.execution.pipeline import Pipeline
 from waypost.execution.pool import Pool
+from waypost.execution.shares import Bulkheads
 from waypost.policy.audit import AuditLog, writer
 from waypost.policy.guard import PolicyGuard, build_guard
 from waypost.policy.rules import Rule
