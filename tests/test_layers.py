@@ -75,7 +75,7 @@ PUBLIC = {
     """,
     "execution": """
         ARGUMENT_ERRORS BreakerState Breakers Bulkheads Counters Deadline Permit Pipeline Pool ProcessResult Shares
-        Ticker check_output error_result make_environment run_process span ticker tracing
+        Stall Ticker Watchdog check_output error_result log_stall make_environment run_process span ticker tracing
     """,
     "gateway": "Gateway",
     "identity": """

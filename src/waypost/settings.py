@@ -145,6 +145,12 @@ class Limits(Struct, frozen=True, kw_only=True, rename="camel"):
         int,
         Meta(ge=0, le=10_000, description="How many cancelled synchronous calls are replaced by another thread."),
     ] = 128
+    stall_ms: Annotated[
+        int,
+        Meta(
+            ge=10, le=DAY_MS, description="How long a turn of the event loop may take before it is logged and counted."
+        ),
+    ] = 100
 
 
 class Store(Struct, frozen=True, kw_only=True, rename="camel"):

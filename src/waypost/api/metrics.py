@@ -27,6 +27,8 @@ class System(msgspec.Struct, frozen=True):
     version: str
     uptime_seconds: float
     memory_bytes: int
+    loop_stalls: int
+    loop_stall_seconds: float
 
 
 class Workflows(msgspec.Struct, frozen=True):
@@ -109,7 +111,13 @@ async def collect_metrics(hub: ManagedHub, counters: Counters, principal: Princi
     store = await _count_records(hub)
     outcomes = counters.by_outcome()
     return Metrics(
-        System(__version__, round(counters.uptime, 3), resident_bytes()),
+        System(
+            __version__,
+            round(counters.uptime, 3),
+            resident_bytes(),
+            counters.stalls,
+            round(counters.stall_seconds, 3),
+        ),
         _count_workflows(hub, store.instances),
         _count_skills(hub),
         Mcp("running", _count_tools(hub, principal)),
@@ -182,6 +190,12 @@ def _hub_families(metrics: Metrics) -> Iterable[list[str]]:
     yield _family("info", "gauge", "The version of the hub.", [({"version": system.version}, 1)])
     yield _family("uptime_seconds", "gauge", "Seconds since the hub was created.", [({}, system.uptime_seconds)])
     yield _family("memory_bytes", "gauge", "Memory of the process.", [({}, system.memory_bytes)])
+    yield _family(
+        "loop_stalls_total", "counter", "Turns of the event loop that took too long.", [({}, system.loop_stalls)]
+    )
+    yield _family(
+        "loop_stall_seconds_total", "counter", "How long they took together.", [({}, system.loop_stall_seconds)]
+    )
     yield _family("tools_registered", "gauge", "Tools that are listed.", [({}, metrics.mcp.tools_registered)])
     yield _family("skills_registered", "gauge", "Executable skills.", [({}, metrics.skills.total_registered)])
     yield _family("skills_active", "gauge", "Skills whose breaker is not open.", [({}, metrics.skills.active)])

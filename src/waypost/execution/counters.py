@@ -19,7 +19,18 @@ _MAX_NAMES: Final = 2_000
 class Counters:
     """What was counted since `began`; only ever added to."""
 
-    __slots__ = ("_buckets", "_calls", "_clock", "_names", "_seconds", "began", "error", "ok")
+    __slots__ = (
+        "_buckets",
+        "_calls",
+        "_clock",
+        "_names",
+        "_seconds",
+        "began",
+        "error",
+        "ok",
+        "stall_seconds",
+        "stalls",
+    )
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -31,6 +42,9 @@ class Counters:
         """Calls of tools without a time; the pipeline adds to them in place, without the cost of a method call."""
         self._buckets = [0] * (len(BOUNDS) + 1)
         self._seconds = 0.0
+        self.stalls = 0
+        """How many turns of the event loop took too long, and how long they took together."""
+        self.stall_seconds = 0.0
 
     def count(self, capability: str, outcome: str, seconds: float) -> None:
         """One more call of a capability ended with an outcome, after so many seconds."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from waypost.workflows.workflows import Workflows
 
 _log: Final = logging.getLogger(__name__)
-_ONLY_AT_START: Final = ("server", "store", "bus", "audit", "workers")
+_ONLY_AT_START: Final = ("server", "limits", "store", "bus", "audit", "workers")
 """Sections that take effect at the next start."""
 _ACCESS: Final = frozenset({"auth", "policies", "server", "mcp", "breakers"})
 """Sections that say which callers are accepted, what they may do, and for how long."""

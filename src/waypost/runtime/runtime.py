@@ -15,6 +15,7 @@ from waypost.capabilities.principals import ANONYMOUS, Principal
 from waypost.capabilities.registry import Registry
 from waypost.capabilities.results import Result
 from waypost.errors import DefinitionError, PolicyDenied, StoreError, ToolError, UnknownTool, WaypostError
+from waypost.execution.watchdog import Stall, Watchdog, log_stall
 from waypost.hooks import Hook, Hooks
 from waypost.loops import maybe_await
 from waypost.policy.guard import tokens_under
@@ -149,6 +150,10 @@ class Runtime:
         if core.guard.audit is not None:
             core.guard.audit.start()
         core.engine.start()
+        if self._serves_http or self.launch.durable:
+            watchdog = Watchdog(core.settings.limits.stall_ms / 1000, self._report_stall)
+            watchdog.start()
+            stack.callback(watchdog.stop)
         if self._serves_http and core.store.database.is_durable:
             await core.store.open()
             await self._use_secret()
@@ -172,6 +177,13 @@ class Runtime:
         stack.push_async_callback(self._run_stop_hooks)
         if core.store.database.is_shared:
             stack.push_async_callback(_cancel, asyncio.get_running_loop().create_task(self._refresh()))
+
+    def _report_stall(self, stall: Stall) -> None:
+        """Log and count a turn of the event loop that took too long."""
+        log_stall(stall)
+        counters = self.core.pipeline.counters
+        counters.stalls += 1
+        counters.stall_seconds += stall.seconds
 
     async def start_added(self) -> None:
         """Start the components that were added since the last call, in order; a hub that does not run starts none."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
+
+import pytest
 
 from tests.protocol.conftest import (
     Json,
@@ -19,10 +21,14 @@ from tests.protocol.conftest import (
     stateless,
 )
 from waypost import Hub
+from waypost.execution.watchdog import Stall
+from waypost.runtime.runtime import Runtime
 from waypost.transports.http.app import HttpApp
 from waypost.wire.params import PROTOCOL_VERSION
 from waypost.wire.versions import LATEST_LEGACY
 
+MAX_STALL_S = 0.5
+"""Above the 100 ms of a hub, because clients and attackers run on its loop here, many of them in one turn."""
 NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 HOST = "127.0.0.1:8420"
 BOTH = "application/json, text/event-stream"
@@ -298,3 +304,12 @@ async def browsing(hub: Hub) -> AsyncIterator[Web]:
         for call in web.calls:
             call.leave()
         await asyncio.gather(*(call.task for call in web.calls))
+
+
+@pytest.fixture
+def no_stalls(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail if a hub held its event loop for long, in CPU time, whatever else the machine did."""
+    stalls: list[Stall] = []
+    monkeypatch.setattr(Runtime, "_report_stall", lambda _, stall: stalls.append(stall))
+    yield
+    assert [stall for stall in stalls if stall.cpu_seconds > MAX_STALL_S] == []

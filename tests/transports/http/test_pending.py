@@ -12,7 +12,7 @@ from tests.transports.http.test_connection import both_ways, call, request, resp
 from waypost.settings import Limits
 from waypost.transports.http.fast_uvicorn import HEAD_END
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_stalls")]
 FLOOD = 60_000_000
 QUICK = Limits(header_timeout_ms=200, body_timeout_ms=200)
 

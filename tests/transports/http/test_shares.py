@@ -16,6 +16,8 @@ from waypost.identity import Authentication
 from waypost.protocol.tasks import TASKS_EXTENSION
 from waypost.wire.params import CLIENT_CAPABILITIES
 
+pytestmark = pytest.mark.usefixtures("no_stalls")
+
 
 def hub(**options: Any) -> Hub:
     return Hub("shared", version="1", auth=Authentication(KEYS), **options)

@@ -15,6 +15,7 @@ from waypost import Context, Hub
 from waypost.identity import Authentication
 from waypost.stores.statements import Query
 
+pytestmark = pytest.mark.usefixtures("no_stalls")
 KIB = 1024
 PER_SESSION = 400 * KIB
 TOTAL = 1000 * KIB
