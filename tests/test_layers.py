@@ -74,8 +74,9 @@ PUBLIC = {
         check_new_id did_you_mean host_documents manifest open_directory problems read_beginning read_settings skill_uri
     """,
     "execution": """
-        ARGUMENT_ERRORS BreakerState Breakers Bulkheads Counters Deadline Permit Pipeline Pool ProcessResult Shares
-        Stall Ticker Watchdog check_output error_result log_stall make_environment run_process span ticker tracing
+        ARGUMENT_ERRORS BreakerState Breakers Bulkheads Counters Deadline FairSlots Permit Pipeline Pool ProcessResult
+        Shares Stall Ticker Watchdog check_output error_result log_stall make_environment run_process span ticker
+        tracing
     """,
     "gateway": "Gateway",
     "identity": """
@@ -107,7 +108,8 @@ PUBLIC = {
         urls
     """,
     "transports": """
-        Endpoint Gate HttpApp MemoryLink OperatorAnswer OperatorRequest find_bound_hosts server stdio
+        Endpoint Gate HttpApp MemoryLink OperatorAnswer OperatorRequest PendingRequests encode_refusal find_bound_hosts
+        headers_too_large server stdio
     """,
     "upstreams": """
         Answerer Client ELICITATION_COMPLETE Egress EgressFailed EgressRefused EgressResponse HttpTransport Listener

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.protocol.conftest import asynchronous, idle
 from waypost.errors import Busy
-from waypost.execution.shares import FACTOR, FairQueue, Shares
+from waypost.execution.shares import FACTOR, FairQueue, FairSlots, Shares
 
 
 @pytest.mark.parametrize(("limit", "share"), [(1, 1), (5, 5), (9, 9), (10, 9), (32, 29), (1000, 900)])
@@ -75,3 +78,41 @@ def test_nothing_waits_that_could_have_a_unit(moves: list[tuple[str, str]]) -> N
         free = 20 - sum(map(len, running.values()))
         assert queue.running.total == 20 - free
         assert all(len(running[who]) >= FACTOR * free for who, items in waiting.items() if items)
+
+
+@asynchronous
+async def test_slots_go_in_turn_to_those_that_still_wait() -> None:
+    slots, order = FairSlots(1, 10, "wait"), []
+
+    async def use(name: str) -> None:
+        await slots.acquire(name[0])
+        order.append(name)
+
+    await use("a1")
+    tasks = {name: asyncio.create_task(use(name)) for name in ("a2", "a3", "b1", "c1")}
+    await idle()
+    tasks["a2"].cancel()
+    slots.release("a")  # before the cancelled task has run
+    await idle()
+    assert order == ["a1", "b1"]
+    slots.release("b")
+    await idle()
+    slots.release(order[-1][0])
+    await idle()
+    assert sorted(order) == ["a1", "a3", "b1", "c1"]
+    slots.release(order[-1][0])
+    assert slots._queue.running.total == 0
+
+
+@asynchronous
+async def test_a_slot_that_comes_with_the_cancellation_is_passed_on() -> None:
+    slots = FairSlots(1, 10, "wait")
+    await slots.acquire("a")
+    first, second = asyncio.create_task(slots.acquire("a")), asyncio.create_task(slots.acquire("b"))
+    await idle()
+    slots.release("a")
+    first.cancel()
+    await asyncio.wait((first,))
+    await asyncio.wait_for(second, 10)
+    slots.release("b")
+    assert slots._queue.running.total == 0

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from tests.contract.conftest import DEADLINE, asynchronous
 from tests.skills.workbench import is_running, until, workbench
 from waypost.settings import SkillLimits
+from waypost.skills.processes import Program
 
 PID = "import os\ndef run(args):\n    return os.getpid()\n"
 
@@ -172,3 +174,17 @@ async def test_messages_that_nobody_asked_for_are_dropped(tmp_path: Path) -> Non
         )
         for given in ("", "wait", "", "wait", ""):
             assert await bench.text("flood", input=given) == "well"
+
+
+@asynchronous
+async def test_one_principal_leaves_a_process_for_another(tmp_path: Path) -> None:
+    program = Program("pid", "pid.py", PID.encode())
+    async with workbench(tmp_path, limits=SkillLimits(processes=10)) as bench, AsyncExitStack() as stack:
+        pool = bench.skills.pool
+        for _ in range(9):
+            await stack.enter_async_context(pool.process(program, "greedy"))
+        waiting = asyncio.create_task(stack.enter_async_context(pool.process(program, "greedy")))
+        async with pool.process(program, "other") as process:
+            assert process.pid in pool.pids
+        assert not waiting.done()
+        waiting.cancel()

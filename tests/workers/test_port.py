@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -147,3 +149,45 @@ async def test_connections_beyond_a_number_are_refused(monkeypatch: pytest.Monke
     hub = hub_for_workers()
     async with at_work(hub), wired(hub):
         assert await status(hub) == 503
+
+
+async def raw(hub: Hub, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection on which a part of a handshake was sent."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(address(hub).rpartition(":")[2]))
+    writer.write(data)
+    return reader, writer
+
+
+@asynchronous
+async def test_a_handshake_with_headers_over_the_limit_is_answered_431() -> None:
+    hub = hub_for_workers(max_header_bytes=10_000)
+    async with at_work(hub):
+        reader, writer = await raw(hub, b"GET / HTTP/1.1\r\nHost: x\r\n" + b"x-a: bbbbbbbbbbbbbbbb\r\n" * 1000)
+        answer = await reader.read()
+        writer.close()
+        assert answer.startswith(b"HTTP/1.1 431 ")
+        assert b"maxHeaderBytes" in answer
+        async with wired(hub) as worker:
+            await worker.offer("a::b")
+
+
+@asynchronous
+async def test_half_a_handshake_is_closed_after_a_while() -> None:
+    hub = hub_for_workers(header_timeout_ms=100)
+    async with at_work(hub):
+        reader, writer = await raw(hub, b"GET / HTTP/1.1\r\n")
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
+
+
+@asynchronous
+async def test_connections_without_a_handshake_make_room_for_workers() -> None:
+    hub = hub_for_workers(max_pending_connections=5)
+    async with at_work(hub):
+        writers = [(await raw(hub, b"GET / HTTP/1.1\r\n"))[1] for _ in range(40)]
+        async with wired(hub) as worker:
+            await worker.offer("a::b")
+            await until(lambda: len(hub.workers._port._sockets) <= 6)
+        for writer in writers:
+            writer.close()

@@ -80,13 +80,16 @@ class FairQueue(Generic[T]):
             started.append(self._pop(next_one))
         return started
 
-    def withdraw(self, principal: str, item: T) -> None:
-        """Take an item that waits out of the queue."""
-        queue = self._queues[principal]
+    def withdraw(self, principal: str, item: T) -> bool:
+        """Take an item out of the queue; false where it does not wait there any more."""
+        queue = self._queues.get(principal)
+        if queue is None or item not in queue:
+            return False
         queue.remove(item)
         self._waiting.give_back(principal)
         if not queue:
             del self._queues[principal]
+        return True
 
     def _find_next(self) -> str | None:
         return next((principal for principal in self._queues if self.running.try_take(principal)), None)
@@ -101,6 +104,35 @@ class FairQueue(Generic[T]):
 
 
 _DEFAULTS: Final = Server()
+
+
+class FairSlots:
+    """Slots that coroutines wait for; the name ends the sentence that says how many wait."""
+
+    def __init__(self, limit: int, max_waiting: int, name: str) -> None:
+        self._queue: FairQueue[tuple[str, asyncio.Future[None]]] = FairQueue(limit, max_waiting, name)
+
+    async def acquire(self, principal: str) -> None:
+        """Wait for a slot; `Busy` when too many wait."""
+        item = (principal, running_loop().create_future())
+        if self._queue.enter(principal, item):
+            return
+        try:
+            await item[1]
+        except asyncio.CancelledError:
+            if not self._queue.withdraw(principal, item) and not item[1].cancelled():
+                self.release(principal)  # the slot came at the same moment
+            raise
+
+    def release(self, principal: str) -> None:
+        """Give a slot back, to the next in the queue if there is one."""
+        left = [principal]
+        while left:
+            for waiter, future in self._queue.leave(left.pop()):
+                if future.done():  # cancelled in this turn of the loop
+                    left.append(waiter)
+                else:
+                    future.set_result(None)
 
 
 class Bulkheads:

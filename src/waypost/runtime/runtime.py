@@ -417,7 +417,14 @@ class Runtime:
         settings = core.settings.workers or WorkerSettings()
         return self._get(
             "workers",
-            lambda: Workers(core.registry, core.pipeline, core.store, settings, accepts=self.has_worker_port),
+            lambda: Workers(
+                core.registry,
+                core.pipeline,
+                core.store,
+                settings,
+                core.settings.limits,
+                accepts=self.has_worker_port,
+            ),
         )
 
     @property

@@ -25,8 +25,9 @@ from typing import Any, Final, cast
 import msgspec
 
 from waypost.capabilities.context import Context, Handler
-from waypost.errors import Busy, ToolError
+from waypost.errors import ToolError
 from waypost.execution.breakers import ARGUMENT_ERRORS
+from waypost.execution.shares import FairSlots
 from waypost.loops import maybe_await, running_loop
 from waypost.settings import SkillLimits
 from waypost.skills.child.messages import (
@@ -535,16 +536,16 @@ _depth: Final = ContextVar("waypost_skill_depth", default=0)
 class Pool:
     """The processes of all skills; each call has one to itself.
 
-    A skill that calls a skill holds its process meanwhile. If both took their slot from one semaphore, enough outer
-    calls would wait for inner ones that never get a slot. So there are `processes` slots for every depth of calls.
+    A skill that calls a skill holds its process meanwhile. If both took their slot from one set, enough outer
+    calls would wait for inner ones that never get a slot. So there are `processes` slots for every depth of calls;
+    principals share them fairly.
     """
 
     def __init__(self, limits: SkillLimits, temporary: Path | None = None) -> None:
         self.limits = limits
         self.temporary = temporary
         """Where the processes have their temporary directories."""
-        self._slots: dict[int, asyncio.Semaphore] = {}
-        self._waiting = 0
+        self._slots: dict[int, FairSlots] = {}
         self._starting = 0
         self._busy: set[Process] = set()
         self._idle: list[Process] = []
@@ -557,11 +558,14 @@ class Pool:
         return [process.pid for process in (*self._busy, *self._idle) if process.connection.is_open]
 
     @asynccontextmanager
-    async def process(self, program: Program) -> AsyncIterator[Process]:
-        """Yield a process for one call; it is killed if the call raises."""
+    async def process(self, program: Program, principal: str) -> AsyncIterator[Process]:
+        """Yield a process for one call of a principal; it is killed if the call raises."""
         depth = _depth.get()
-        slot = self._slots.setdefault(depth, asyncio.Semaphore(self.limits.processes))
-        await self._acquire(slot)
+        slots = self._slots.get(depth)
+        if slots is None:
+            name = "calls of skills are waiting for a process"
+            slots = self._slots[depth] = FairSlots(self.limits.processes, self.limits.waiting, name)
+        await slots.acquire(principal)
         try:
             process = self._take_idle(program) or await self._start(program)
             token = _depth.set(depth + 1)
@@ -576,16 +580,7 @@ class Pool:
                 self._busy.discard(process)
             self.adopt(process)
         finally:
-            slot.release()
-
-    async def _acquire(self, slot: asyncio.Semaphore) -> None:
-        if slot.locked() and self._waiting >= self.limits.waiting:
-            raise Busy(f"{self._waiting} calls of skills are waiting for a process already; try again later.")
-        self._waiting += 1
-        try:
-            await slot.acquire()
-        finally:
-            self._waiting -= 1
+            slots.release(principal)
 
     def _take_idle(self, program: Program) -> Process | None:
         for process in reversed(self._idle):

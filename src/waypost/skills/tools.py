@@ -232,7 +232,7 @@ class DynamicTools:
         answers = Answers(program.name, self.store, self.read_resource)
 
         async def run(arguments: dict[str, Any], ctx: Context) -> Result:
-            async with self.pool.process(program) as process:
+            async with self.pool.process(program, ctx.principal.id) as process:
                 caller = {
                     "principal": ctx.principal.id,
                     "roles": ctx.principal.roles,

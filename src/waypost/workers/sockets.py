@@ -23,7 +23,8 @@ from websockets.server import ServerProtocol
 from waypost.corked import CorkedTransport
 from waypost.errors import WaypostError
 from waypost.loops import running_loop
-from waypost.settings import is_loopback
+from waypost.settings import Limits, is_loopback
+from waypost.transports.http.pending import PendingRequests, encode_refusal, headers_too_large
 from waypost.workers.frames import MAX_MESSAGE_BYTES
 
 try:
@@ -48,7 +49,6 @@ _MAX_UNSENT_BYTES: Final = 2 * MAX_MESSAGE_BYTES
 _LARGE_READ_BYTES: Final = 16 * 1024
 """A read of this size or more is handled in several turns of the event loop."""
 _FRAMES_PER_TURN: Final = 64
-_HANDSHAKE_TIMEOUT_S: Final = 10.0
 _CLOSE_TIMEOUT_S: Final = 2.0
 _HANDSHAKE_END: Final = b"\r\n\r\n"
 _CHECK_INTERVAL_S: Final = 10.0
@@ -209,9 +209,10 @@ Route: TypeAlias = Callable[[Request], Receiver]
 class Socket(asyncio.Protocol):
     """The hub's end of one connection."""
 
-    def __init__(self, route: Route, sockets: set[Socket]) -> None:
+    def __init__(self, route: Route, sockets: set[Socket], pending: PendingRequests) -> None:
         self._route = route
         self._sockets = sockets
+        self._pending = pending
         self._ws = ServerProtocol(max_size=MAX_MESSAGE_BYTES, logger=_library_log)
         self._splitter = FrameSplitter(MAX_MESSAGE_BYTES)
         self._queue = ReadQueue(self._handle_frames)
@@ -234,13 +235,28 @@ class Socket(asyncio.Protocol):
         self._transport = self._queue.transport = CorkedTransport(transport, loop, self._check_unsent)
         self._last_seen = loop.time()
         self._sockets.add(self)
-        self._timer = loop.call_later(_HANDSHAKE_TIMEOUT_S, self._transport.abort)
+        self._pending.add(self, self._pending.header_timeout)
+
+    @property
+    def peer(self) -> str:
+        """The address of the worker's machine."""
+        return "" if self._transport is None else str(self._transport.get_extra_info("peername")[0])
+
+    def time_out(self) -> None:
+        """The handshake did not come in time."""
+        self.abort()
 
     def data_received(self, data: bytes) -> None:
         """Pass on every message that is complete; a large read is handled in several turns of the loop."""
         self._last_seen = running_loop().time()
         is_large = len(data) >= _LARGE_READ_BYTES
         if self._receiver is None:
+            end = data.find(_HANDSHAKE_END)
+            is_too_large = self._pending.count(self, len(data) if end < 0 else end)
+            if is_too_large and self._transport is not None:
+                self._transport.write(encode_refusal(431, headers_too_large(self._pending.max_header_bytes)))
+                self._transport.close()
+                return
             # The splitter does not know where the handshake ends. If frames follow it in the same read, all bytes of
             # the connection go through the library, in chunks, as after an invalid frame.
             self._splitter.is_lost = is_large or not data.endswith(_HANDSHAKE_END)
@@ -261,6 +277,7 @@ class Socket(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Release everything."""
         self._sockets.discard(self)
+        self._pending.discard(self)
         if self._timer is not None:
             self._timer.cancel()
         self._queue.close()
@@ -377,9 +394,7 @@ class Socket(asyncio.Protocol):
         self._ws.send_response(response)
         self._flush()
         if receiver is not None and self.is_open:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
+            self._pending.discard(self)
             self._receiver = receiver
             try:
                 receiver.on_open(self)
@@ -461,6 +476,7 @@ class Port:
         token: str,
         open_session: Callable[[], Receiver],
         open_channel: Callable[[SplitResult], Receiver],
+        limits: Limits | None = None,
     ) -> None:
         if is_open_to_all(host, token):
             raise WaypostError(
@@ -472,6 +488,7 @@ class Port:
         self._open_session = open_session
         self._open_channel = open_channel
         self._sockets: set[Socket] = set()
+        self._pending = PendingRequests(limits)
         self._server: asyncio.Server | None = None
         self._watching: asyncio.Task[None] | None = None
 
@@ -490,7 +507,7 @@ class Port:
         loop = running_loop()
         try:
             self._server = await loop.create_server(
-                lambda: Socket(self._route, self._sockets), self._host, self._port, backlog=1024
+                lambda: Socket(self._route, self._sockets, self._pending), self._host, self._port, backlog=1024
             )
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)

@@ -17,6 +17,7 @@ from waypost.capabilities.registry import Registry
 from waypost.errors import InvocationFailed
 from waypost.execution.pipeline import Pipeline
 from waypost.runtime.component import Component
+from waypost.settings import Limits
 from waypost.settings import Workers as WorkerSettings
 from waypost.stores.store import Store
 from waypost.workers.builtins import FUNCTIONS_AVAILABLE, TRIGGER_TYPES, WORKERS_AVAILABLE, Builtins, describe_function
@@ -154,7 +155,14 @@ class Workers(Component):
     name = "workers"
 
     def __init__(
-        self, registry: Registry, pipeline: Pipeline, store: Store, settings: WorkerSettings, *, accepts: bool = True
+        self,
+        registry: Registry,
+        pipeline: Pipeline,
+        store: Store,
+        settings: WorkerSettings,
+        limits: Limits | None = None,
+        *,
+        accepts: bool = True,
     ) -> None:
         self.settings = settings
         self._accepts = accepts
@@ -172,7 +180,9 @@ class Workers(Component):
         self._connected: dict[str, Worker] = {}
         self.on_change: Callable[[], None] = lambda: None
         """Called when workers offer other functions than before."""
-        self._port = Port(settings.host, settings.port, settings.token, lambda: WorkerSession(self), self._open_channel)
+        self._port = Port(
+            settings.host, settings.port, settings.token, lambda: WorkerSession(self), self._open_channel, limits
+        )
         state = SharedState(store, self.triggers, settings.state_timeout)
         builtins = Builtins(self.functions, self.triggers, self._connected.values)
         functions = [*builtins.functions(), *state.functions(), self.channels.function()]

@@ -41,6 +41,7 @@ class PendingRequests:
         self.body_timeout: Final = limits.body_timeout_ms / 1000
         self._max_connections: Final = limits.max_pending_connections
         self._due: dict[PendingConnection, float] = {}
+        self._sizes: dict[PendingConnection, int] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, connection: PendingConnection, seconds: float) -> None:
@@ -55,6 +56,12 @@ class PendingRequests:
     def discard(self, connection: PendingConnection) -> None:
         """The request of a connection is complete, or the connection is closed."""
         self._due.pop(connection, None)
+        self._sizes.pop(connection, None)
+
+    def count(self, connection: PendingConnection, size: int) -> bool:
+        """Add to the size of a connection's headers; whether they are over the limit."""
+        self._sizes[connection] = self._sizes.get(connection, 0) + size
+        return self._sizes[connection] > self.max_header_bytes
 
     def _close_oldest(self) -> None:
         # One machine that opens connections and sends nothing loses its own, as long as it has more than any other.
