@@ -123,6 +123,17 @@ class Limits(Struct, frozen=True, kw_only=True, rename="camel"):
             ge=1, le=1_000_000, description="How many connections may have sent no whole request; the oldest is closed."
         ),
     ] = 256
+    read_timeout_ms: Annotated[
+        int, Meta(ge=1, le=DAY_MS, description="How long a client may read nothing of a response before it is closed.")
+    ] = 60_000
+    max_unread_bytes: Annotated[
+        int,
+        Meta(
+            ge=1_024,
+            le=1_048_576 * MIB,
+            description="How many bytes of responses wait for slow clients in all; the largest is dropped.",
+        ),
+    ] = 256 * MIB
     max_streams: Annotated[
         int, Meta(ge=1, le=10_000_000, description="How many streams of notifications may be open; more are refused.")
     ] = 10_000

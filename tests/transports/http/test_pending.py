@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from contextlib import AsyncExitStack, suppress
+from typing import Any
 
 import pytest
+import uvicorn
 
 from tests.protocol.conftest import until
 from tests.transports.http.test_connection import both_ways, call, request, response, served
@@ -196,3 +199,58 @@ async def test_a_body_that_takes_longer_than_the_headers_may_is_taken(is_plain: 
         _, answer = await response(reader)
         assert b'"result":3' in answer
         writer.close()
+
+
+def ask_for(size: int) -> bytes:
+    """A request whose response has so many bytes."""
+    body = call(1, 2).replace(b'"id":1', b'"id":"%b"' % (b"x" * size))
+    return request(body=body)
+
+
+async def not_reading(port: int, stack: AsyncExitStack, data: bytes, **more: Any) -> asyncio.StreamWriter:
+    """A client that asks and reads nothing."""
+    with socket.socket() as small:
+        small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        small.setblocking(False)
+        if "local_addr" in more:
+            small.bind(more["local_addr"])
+        await asyncio.get_running_loop().sock_connect(small, ("127.0.0.1", port))
+        _, writer = await asyncio.open_connection(sock=small.dup())
+    writer.transport.pause_reading()  # type: ignore[attr-defined]  # sockets have it
+    stack.callback(writer.close)
+    writer.write(data)
+    return writer
+
+
+def unread(server: uvicorn.Server) -> int:
+    """How many bytes wait for clients that do not read."""
+    connections: Any = server.server_state.connections
+    return sum(one.transport.get_write_buffer_size() for one in connections)
+
+
+@both_ways
+async def test_responses_that_clients_do_not_read_are_bounded_in_bytes(is_plain: bool) -> None:
+    limits = Limits(max_unread_bytes=10_000_000)
+    async with served(is_plain=is_plain, limits=limits) as (port, server), AsyncExitStack() as stack:
+        reader, slow = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0), limit=1024)
+        slow.transport.pause_reading()  # type: ignore[attr-defined]  # sockets have it
+        slow.write(ask_for(4_000_000))
+        for _ in range(12):
+            await not_reading(port, stack, ask_for(4_000_000))
+        await until(lambda: server.server_state.total_requests >= 13)
+        assert unread(server) <= 14_000_000
+        assert await is_served(port)
+        slow.transport.resume_reading()  # type: ignore[attr-defined]
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        assert len(await reader.readexactly(4_000_000)) == 4_000_000
+        slow.close()
+
+
+@both_ways
+async def test_a_client_that_reads_nothing_is_disconnected_after_a_while(is_plain: bool) -> None:
+    limits = Limits(read_timeout_ms=300)
+    async with served(is_plain=is_plain, limits=limits) as (port, server), AsyncExitStack() as stack:
+        await not_reading(port, stack, ask_for(4_000_000))
+        await until(lambda: unread(server) > 1_000_000)
+        await until(lambda: not server.server_state.connections)

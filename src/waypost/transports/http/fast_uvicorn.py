@@ -22,7 +22,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from waypost.corked import CorkedTransport
 from waypost.transports.http.asgi import Event, Header, KnownHeaders, Scope, WholeRequest
-from waypost.transports.http.pending import LimitedConnection, PendingRequests
+from waypost.transports.http.pending import LimitedConnection, PendingRequests, SlowReaders
 
 _PROTOCOL_METHODS: Final = frozenset(
     (
@@ -261,9 +261,16 @@ class FastConnection(LimitedConnection, HttpToolsProtocol):
     _received = b""
     """The bytes of that request so far, with the head."""
 
-    def __init__(self, *args: Any, pending: PendingRequests | None = None, **more: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        pending: PendingRequests | None = None,
+        slow_readers: SlowReaders | None = None,
+        **more: Any,
+    ) -> None:
         super().__init__(*args, **more)
-        self.pending = PendingRequests() if pending is None else pending
+        self.pending = pending or PendingRequests()
+        self.slow_readers = slow_readers or SlowReaders()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn declares it
         """A client connected."""
@@ -282,7 +289,6 @@ class FastConnection(LimitedConnection, HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client disconnected."""
-        self.pending.discard(self)
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
             self.timeout_keep_alive_task = None
@@ -355,10 +361,13 @@ class FastConnection(LimitedConnection, HttpToolsProtocol):
         else:
             self.pending.add(self, self.pending.body_timeout if part == "body" else self.pending.header_timeout)
 
+    def has_part(self) -> bool:
+        """Whether the parser, or `_received`, has a part of a request."""
+        return self._is_parsing or self._head is not None
+
     def time_out(self) -> None:
         """Close the connection; an app that waits for the rest of the request sees a disconnect."""
         cycle = None if self._head is not None else self.cycle
-        self.has_part = self._is_parsing or self._head is not None
         if cycle is not None and (cycle.response_started or cycle.response_complete) and self._is_in_body:
             self.transport.abort()
             return

@@ -1,12 +1,14 @@
-"""Connections that have not sent a whole request: bounded in number, in bytes and in time.
+"""Connections that do not send, or do not read: bounded in number, in bytes and in time.
 
 Until its request is complete, a client costs the hub a file descriptor and a buffer, and the hub does not know whose
-client it is. The worker socket uses the same limits for its handshake.
+client it is. The worker socket uses the same limits for its handshake. A response that its client does not read stays
+in a buffer of the hub.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from http import HTTPStatus
 from typing import Final, Protocol
@@ -15,6 +17,7 @@ from waypost.loops import running_loop
 from waypost.settings import Limits
 from waypost.wire import messages
 
+_log: Final = logging.getLogger(__name__)
 LINGER_S: Final = 1.0
 """How long a refused client may take to read the refusal; what it sends meanwhile is dropped."""
 _TICK_S: Final = 0.5
@@ -78,6 +81,56 @@ class PendingRequests:
         self._timer = running_loop().call_later(_TICK_S, self._tick) if self._due else None
 
 
+class SlowReaders:
+    """The connections of one server with more unread bytes than the operating system takes."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        limits = limits or Limits()
+        self._timeout: Final = limits.read_timeout_ms / 1000
+        self._max_bytes: Final = limits.max_unread_bytes
+        self._seen: dict[LimitedConnection, tuple[int, float]] = {}
+        """How many bytes each had to read when it was looked at, and since when it has not read any."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, connection: LimitedConnection) -> None:
+        """A client does not read as fast as it is sent to; when all together have too much, the largest is closed."""
+        loop = running_loop()
+        self._seen[connection] = (connection.unread_bytes, loop.time())
+        if self._timer is None:
+            self._timer = loop.call_later(_TICK_S, self._tick)
+        sizes = {one: one.unread_bytes for one in self._seen}
+        total = sum(sizes.values())
+        while total > self._max_bytes and len(sizes) > 1:
+            by_peer: Counter[str] = Counter()
+            for one, size in sizes.items():
+                by_peer[one.peer] += size
+            slowest = by_peer.most_common(1)[0][0]
+            largest = max((one for one in sizes if one.peer == slowest), key=sizes.__getitem__)
+            total -= sizes.pop(largest)
+            self._close(largest)
+
+    def discard(self, connection: LimitedConnection) -> None:
+        """A client has read nearly everything, or is gone."""
+        self._seen.pop(connection, None)
+
+    def _tick(self) -> None:
+        now = running_loop().time()
+        for connection, (size, since) in list(self._seen.items()):
+            unread = connection.unread_bytes
+            if unread < size:
+                self._seen[connection] = (unread, now)
+            elif now - since > self._timeout:
+                self._close(connection)
+            else:
+                self._seen[connection] = (unread, since)
+        self._timer = running_loop().call_later(_TICK_S, self._tick) if self._seen else None
+
+    def _close(self, connection: LimitedConnection) -> None:
+        self._seen.pop(connection, None)
+        _log.warning("a client at %s was disconnected: it does not read its responses", connection.peer)
+        connection.transport.abort()
+
+
 def encode_refusal(status: int, message: str) -> bytes:
     """A whole response with a JSON-RPC error, after which the connection is closed."""
     body = messages.error(None, -32600, message)
@@ -100,16 +153,40 @@ class LimitedConnection(asyncio.Protocol):
     transport: asyncio.Transport
     loop: asyncio.AbstractEventLoop
     pending: PendingRequests
+    slow_readers: SlowReaders
     is_refused = False
     """Whether a refusal was sent; nothing that comes after it is read."""
-    has_part = False
-    """Whether a part of a request came that is not complete."""
+
+    def has_part(self) -> bool:
+        """Whether a part of a request came that is not complete."""
+        raise NotImplementedError
 
     @property
     def peer(self) -> str:
         """The address of the client's machine."""
         found = self.transport.get_extra_info("peername")
         return str(found[0]) if isinstance(found, tuple) else ""
+
+    @property
+    def unread_bytes(self) -> int:
+        """How many bytes wait to be handed to the operating system."""
+        return self.transport.get_write_buffer_size()
+
+    def pause_writing(self) -> None:
+        """Called by the transport when much waits to be read."""
+        super().pause_writing()
+        self.slow_readers.add(self)
+
+    def resume_writing(self) -> None:
+        """Called by the transport when most was read."""
+        self.slow_readers.discard(self)
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Count it no longer."""
+        self.pending.discard(self)
+        self.slow_readers.discard(self)
+        super().connection_lost(exc)
 
     def refuse(self, status: int, message: str) -> None:
         """Send an error and close the connection once the client had time to read it."""
@@ -127,7 +204,7 @@ class LimitedConnection(asyncio.Protocol):
 
     def time_out(self) -> None:
         """Close a connection whose request did not arrive in time; one that sent nothing gets no response."""
-        if self.is_refused or not self.has_part:
+        if self.is_refused or not self.has_part():
             self.transport.abort()
         else:
             self.refuse(408, "The request did not arrive in time (headerTimeoutMs, bodyTimeoutMs).")

@@ -14,7 +14,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from waypost.transports.http.asgi import App, Event, Receive, Scope, Send
-from waypost.transports.http.pending import LimitedConnection, PendingRequests
+from waypost.transports.http.pending import LimitedConnection, PendingRequests, SlowReaders
 
 _CONNECTION: Final = "waypost.connection"
 """Where a plain connection stands in the state of its scopes, a copy of which each request gets."""
@@ -34,9 +34,11 @@ class PlainConnection(LimitedConnection, H11Protocol):
         app_state: dict[str, Any],
         *more: Any,
         pending: PendingRequests,
+        slow_readers: SlowReaders,
         **options: Any,
     ) -> None:
         self.pending = pending
+        self.slow_readers = slow_readers
         super().__init__(config, server_state, {**app_state, _CONNECTION: self}, *more, **options)
         self._running = 0
 
@@ -45,20 +47,18 @@ class PlainConnection(LimitedConnection, H11Protocol):
         super().connection_made(transport)
         self._await_head()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The client disconnected."""
-        self.pending.discard(self)
-        super().connection_lost(exc)
-
     def data_received(self, data: bytes) -> None:
         """Take the next bytes; with no request running, they are a head, or the rest of a body that is not read."""
         if self.is_refused:
             return
         if not self._running:
             self._await_head()
-            self.has_part = True
             self._received += len(data)
         super().data_received(data)
+
+    def has_part(self) -> bool:
+        """Whether a part of a head came."""
+        return self._received > 0
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what the parser does not take; a long head is the reason that has a status of its own."""
@@ -81,7 +81,7 @@ class PlainConnection(LimitedConnection, H11Protocol):
 
     async def run(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the app for a request whose head came; it counts until its body came too, whose deadline is the app's."""
-        self._is_pending, self.has_part, self._received = False, False, 0
+        self._is_pending, self._received = False, 0
         self.pending.add(self, inf)
         self._running += 1
 

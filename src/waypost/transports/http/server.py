@@ -20,7 +20,7 @@ from waypost.loops import freeze_gc
 from waypost.settings import Limits
 from waypost.transports.http.app import HttpApp
 from waypost.transports.http.asgi import App
-from waypost.transports.http.pending import PendingRequests
+from waypost.transports.http.pending import PendingRequests, SlowReaders
 
 if TYPE_CHECKING:
     from waypost.transports.http.fast_uvicorn import FastConnection
@@ -105,7 +105,7 @@ def make_config(app: App, limits: Limits, *, is_plain: bool = False, **more: Any
 
         protocol, app = PlainConnection, report_heads(app)
     options: dict[str, Any] = {
-        "http": partial(protocol, pending=PendingRequests(limits)),
+        "http": partial(protocol, pending=PendingRequests(limits), slow_readers=SlowReaders(limits)),
         "h11_max_incomplete_event_size": limits.max_header_bytes,
         "loop": "auto",
         "ws": "none",
