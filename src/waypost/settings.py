@@ -134,6 +134,12 @@ class Limits(Struct, frozen=True, kw_only=True, rename="camel"):
             description="How many bytes of responses wait for slow clients in all; the largest is dropped.",
         ),
     ] = 256 * MIB
+    max_client_bytes: Annotated[
+        int,
+        Meta(
+            ge=1_024, le=16 * MIB, description="How large the name and the capabilities of a session's client may be."
+        ),
+    ] = 65_536
     max_streams: Annotated[
         int, Meta(ge=1, le=10_000_000, description="How many streams of notifications may be open; more are refused.")
     ] = 10_000

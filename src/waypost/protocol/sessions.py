@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from waypost.capabilities.principals import ANONYMOUS, Principal
-from waypost.errors import Busy, InvalidRequest, StaleVersion, StoreError, StoreUnavailable
+from waypost.errors import Busy, InvalidParams, InvalidRequest, StaleVersion, StoreError, StoreUnavailable
 from waypost.protocol.responses import KEY_REVOKED
 from waypost.protocol.session import DEFAULT_LOG_LEVEL, LegacySession, SessionHost
 from waypost.protocol.streams import Recorder, SessionStreams, StreamMemory
 from waypost.settings import Limits
 from waypost.wire.definitions import Implementation
+from waypost.wire.messages import encode
 
 if TYPE_CHECKING:
     from waypost.identity.keys import KeyChange
@@ -48,6 +49,7 @@ class Sessions:
         self._host = host
         self._idle = idle
         self._limit = limit
+        self._limits = limits
         self._clock = clock
         self._sessions: dict[str, LegacySession] = {}
         self._held: Counter[str] = Counter()
@@ -78,6 +80,13 @@ class Sessions:
     ) -> LegacySession:
         """Open a session, attached to a connection where one is given; `Busy` when there are too many."""
         self.check_not_revoked(principal)
+        # Both are kept as long as the session, thousands of which may be open.
+        size = len(encode((client_info, client_capabilities)))
+        if size > self._limits.max_client_bytes:
+            limit = self._limits.max_client_bytes
+            raise InvalidParams(
+                f"clientInfo and capabilities have {size} bytes; the limit is {limit} (maxClientBytes)."
+            )
         session = self._open(secrets.token_urlsafe(24), version, client_info, client_capabilities, principal)
         if attached is not None:
             session.attach(attached)

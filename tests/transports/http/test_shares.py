@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -136,3 +137,18 @@ async def test_streams_of_one_key_leave_some_for_another() -> None:
 async def test_a_key_alone_has_all_sessions(credential: str) -> None:
     async with browsing(hub(max_sessions=30)) as web:
         assert await statuses(web, credential, 30) == [200] * 30
+
+
+@pytest.mark.parametrize("part", ["clientInfo", "capabilities"])
+@asynchronous
+async def test_what_a_session_keeps_of_its_client_is_bounded(part: str) -> None:
+    async with browsing(hub()) as web:
+        for size, is_taken in ((1_000, True), (100_000, False)):
+            message = deepcopy(initialization())  # it shares its parts with other tests
+            message["params"][part]["title" if part == "clientInfo" else "experimental"] = (
+                "x" * size if part == "clientInfo" else {"x": "x" * size}
+            )
+            answer = (await web.post(message, bearer(READER))).json
+            assert ("result" in answer) == is_taken
+        assert "(maxClientBytes)" in answer["error"]["message"]
+        assert len(web.hub.engine.sessions) == 1
