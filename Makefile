@@ -7,6 +7,9 @@ LOWEST := .venv-lowest
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 WORKERS ?= 2
 
+# Tests start many processes, each of which would compile the whole package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Tests of processes, pages and other software: they say little about coverage, and tracing would slow them down.
 WHOLE_SYSTEM := tests/benchmarks tests/chaos tests/docs tests/interop tests/requirements
 

@@ -157,6 +157,20 @@ async def test_connections_with_half_a_request_make_room_for_others(is_plain: bo
 
 
 @both_ways
+async def test_clients_that_all_connect_at_once_are_all_answered(is_plain: bool) -> None:
+    limits = Limits(max_pending_connections=20)
+    async with served(is_plain=is_plain, limits=limits) as (port, server), AsyncExitStack() as stack:
+        clients = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", port) for _ in range(60)))
+        for _, writer in clients:
+            stack.callback(writer.close)
+        await until(lambda: len(server.server_state.connections) == 60)
+        for reader, writer in clients:
+            writer.write(request())
+            _, body = await response(reader)
+            assert b'"result":3' in body
+
+
+@both_ways
 async def test_a_machine_with_many_half_requests_loses_its_own_and_not_those_of_another(is_plain: bool) -> None:
     limits = Limits(max_pending_connections=10)
     async with served(is_plain=is_plain, limits=limits) as (port, server), AsyncExitStack() as stack:

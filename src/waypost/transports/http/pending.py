@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import Counter
 from http import HTTPStatus
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from waypost.loops import running_loop
 from waypost.settings import Limits
@@ -20,7 +20,16 @@ from waypost.wire import messages
 _log: Final = logging.getLogger(__name__)
 LINGER_S: Final = 1.0
 """How long a refused client may take to read the refusal; what it sends meanwhile is dropped."""
+GRACE_S: Final = 1.0
+"""How long a connection is never closed for another one: clients that all connect at once are not an attack."""
+MAX_BURST: Final = 4
+"""How many times `max_pending_connections` may wait within the grace."""
 _TICK_S: Final = 0.5
+
+
+class _Wait(NamedTuple):
+    since: float
+    due: float
 
 
 class PendingConnection(Protocol):
@@ -33,6 +42,9 @@ class PendingConnection(Protocol):
     def time_out(self) -> None:
         """Close the connection, after a 408 where a part of a request came."""
 
+    def abort(self) -> None:
+        """Close the connection at once."""
+
 
 class PendingRequests:
     """The connections of one server with incomplete requests, and the deadline of each."""
@@ -43,22 +55,24 @@ class PendingRequests:
         self.header_timeout: Final = limits.header_timeout_ms / 1000
         self.body_timeout: Final = limits.body_timeout_ms / 1000
         self._max_connections: Final = limits.max_pending_connections
-        self._due: dict[PendingConnection, float] = {}
+        self._waits: dict[PendingConnection, _Wait] = {}
+        """By connection, the one that waits longest first."""
         self._sizes: dict[PendingConnection, int] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, connection: PendingConnection, seconds: float) -> None:
-        """Give a connection so many seconds from now; when there are too many, another one is closed for it."""
+        """Give a connection so many seconds from now; when there are too many, others are closed for it."""
         loop = running_loop()
-        self._due[connection] = loop.time() + seconds
-        if len(self._due) > self._max_connections:
-            self._close_oldest()
+        now = loop.time()
+        known = self._waits.get(connection)
+        self._waits[connection] = _Wait(now if known is None else known.since, now + seconds)
+        self._close_excess(now)
         if self._timer is None:
             self._timer = loop.call_later(_TICK_S, self._tick)
 
     def discard(self, connection: PendingConnection) -> None:
         """The request of a connection is complete, or the connection is closed."""
-        self._due.pop(connection, None)
+        self._waits.pop(connection, None)
         self._sizes.pop(connection, None)
 
     def count(self, connection: PendingConnection, size: int) -> bool:
@@ -66,19 +80,24 @@ class PendingRequests:
         self._sizes[connection] = self._sizes.get(connection, 0) + size
         return self._sizes[connection] > self.max_header_bytes
 
-    def _close_oldest(self) -> None:
-        # One machine that opens connections and sends nothing loses its own, as long as it has more than any other.
-        ((busiest, _),) = Counter(connection.peer for connection in self._due).most_common(1)
-        oldest = next(connection for connection in self._due if connection.peer == busiest)
-        del self._due[oldest]
-        oldest.time_out()
+    def _close_excess(self, now: float) -> None:
+        while len(self._waits) > self._max_connections:
+            is_burst = now - next(iter(self._waits.values())).since < GRACE_S
+            if is_burst and len(self._waits) <= MAX_BURST * self._max_connections:
+                return
+            # One machine that opens connections and sends nothing loses its own, as long as it has more than any other.
+            ((busiest, _),) = Counter(connection.peer for connection in self._waits).most_common(1)
+            oldest = next(connection for connection in self._waits if connection.peer == busiest)
+            self.discard(oldest)
+            oldest.abort()  # without a response, which it would have to be kept for
 
     def _tick(self) -> None:
         now = running_loop().time()
-        for connection in [connection for connection, due in self._due.items() if due <= now]:
-            del self._due[connection]
+        for connection in [connection for connection, wait in self._waits.items() if wait.due <= now]:
+            self.discard(connection)
             connection.time_out()
-        self._timer = running_loop().call_later(_TICK_S, self._tick) if self._due else None
+        self._close_excess(now)
+        self._timer = running_loop().call_later(_TICK_S, self._tick) if self._waits else None
 
 
 class SlowReaders:
@@ -208,6 +227,10 @@ class LimitedConnection(asyncio.Protocol):
             self.transport.abort()
         else:
             self.refuse(408, "The request did not arrive in time (headerTimeoutMs, bodyTimeoutMs).")
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        self.transport.abort()
 
     def _end_output(self) -> None:
         if not self.transport.is_closing() and self.transport.can_write_eof():
