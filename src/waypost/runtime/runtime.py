@@ -150,10 +150,6 @@ class Runtime:
         if core.guard.audit is not None:
             core.guard.audit.start()
         core.engine.start()
-        if self._serves_http or self.launch.durable:
-            watchdog = Watchdog(core.settings.limits.stall_ms / 1000, self._report_stall)
-            watchdog.start()
-            stack.callback(watchdog.stop)
         if self._serves_http and core.store.database.is_durable:
             await core.store.open()
             await self._use_secret()
@@ -177,6 +173,10 @@ class Runtime:
         stack.push_async_callback(self._run_stop_hooks)
         if core.store.database.is_shared:
             stack.push_async_callback(_cancel, asyncio.get_running_loop().create_task(self._refresh()))
+        if self._serves_http:  # over stdio there is no other client to keep waiting; nor is there before the start ends
+            watchdog = Watchdog(core.settings.limits.stall_ms / 1000, self._report_stall)
+            watchdog.start()
+            stack.callback(watchdog.stop)
 
     def _report_stall(self, stall: Stall) -> None:
         """Log and count a turn of the event loop that took too long."""
