@@ -201,6 +201,28 @@ THREATS = {
             "capabilities/test_uri_templates.py::test_a_hostile_address_is_refused_quickly",
         ),
     ),
+    "Slow and greedy clients": Threat(
+        "Clients that send or read slowly, or take all they can get, cost a bounded amount, and others are served.",
+        33,
+        (
+            "transports/http/test_pending.py::test_a_head_without_end_is_answered_431_long_before_it_was_all_sent",
+            "transports/http/test_pending.py::test_trailers_without_end_are_refused",
+            "transports/http/test_pending.py::test_a_request_that_does_not_arrive_in_time_is_answered_408",
+            "transports/http/test_pending.py::test_connections_with_half_a_request_make_room_for_others",
+            "transports/http/test_pending.py::test_responses_that_clients_do_not_read_are_bounded_in_bytes",
+            "transports/http/test_pending.py::test_a_client_that_reads_nothing_is_disconnected_after_a_while",
+            "transports/http/test_shares.py::test_sessions_of_one_key_make_room_for_those_of_another",
+            "transports/http/test_shares.py::test_tasks_of_one_key_leave_some_for_another",
+            "transports/http/test_shares.py::test_synchronous_calls_of_one_key_leave_a_thread_for_another",
+            "transports/http/test_shares.py::test_streams_of_one_key_leave_some_for_another",
+            "transports/http/test_shares.py::test_what_a_session_keeps_of_its_client_is_bounded",
+            "transports/http/test_stream_bytes.py::test_what_is_kept_of_abandoned_calls_is_bounded_in_memory",
+            "transports/http/test_stream_bytes.py::test_what_is_kept_of_abandoned_calls_is_bounded_in_the_store",
+            "transports/http/test_stream_bytes.py::test_what_one_key_abandons_takes_nothing_from_another",
+            "skills/test_pool.py::test_one_principal_leaves_a_process_for_another",
+            "workers/test_port.py::test_connections_without_a_handshake_make_room_for_workers",
+        ),
+    ),
 }
 
 LATER = {

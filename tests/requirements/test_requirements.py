@@ -28,7 +28,7 @@ CHECKLISTS: dict[str, tuple[dict[Any, tuple[str, tuple[str, ...]]], Any]] = {
         (
             *("DNS rebinding", "Token audience", "Token passthrough", "State-handle hijack", "SSRF"),
             *("Header/body mismatch", "Tool names", "Prompt injection", "Shell injection", "Path traversal"),
-            *("Zip bombs", "JSON depth and size", "ReDoS"),
+            *("Zip bombs", "JSON depth and size", "ReDoS", "Slow and greedy clients"),
         ),
     ),
 }
